@@ -1,0 +1,134 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrNotObtained is returned by Obtain and ObtainMulti if a key is held by another, and by Refresh if the whole lock
+	// is lost.
+	ErrNotObtained = errors.New("redislock: not obtained")
+
+	// ErrLockNotHeld is returned by Release and Attach if no key of the lock is held by its token, because it ran out,
+	// was released before, or was taken over.
+	ErrLockNotHeld = errors.New("redislock: lock not held")
+
+	// ErrInvalid is wrapped, with words that say what to mend, by every call whose arguments cannot be used. Such a
+	// call sends nothing.
+	ErrInvalid = errors.New("redislock: invalid argument")
+
+	// ErrClosed is returned by calls that need a Client which is closed.
+	ErrClosed = errors.New("redislock: client is closed")
+)
+
+// LostError tells that a lock has lost some of its keys and not others. It matches [ErrLockNotHeld], and when it comes
+// from Refresh [ErrNotObtained] too.
+type LostError struct {
+	// Keys are the lost ones, in the order of [Lock.Keys].
+	Keys []string
+
+	total   int   // keys of the lock
+	taken   int   // how many of Keys are another's; the rest are gone
+	decides error // what the loss means to the caller of the operation, beside ErrLockNotHeld
+}
+
+// Error names the lost keys, the first few of them if they are many.
+func (e *LostError) Error() string {
+	const most = 5
+	var list strings.Builder
+	for i, key := range e.Keys {
+		if i == most {
+			fmt.Fprintf(&list, " and %d more", len(e.Keys)-most)
+			break
+		}
+		if i > 0 {
+			list.WriteString(", ")
+		}
+		fmt.Fprintf(&list, "%q", key)
+	}
+	return fmt.Sprintf("redislock: lost %d of %d keys (%d gone, %d another's): %s",
+		len(e.Keys), e.total, len(e.Keys)-e.taken, e.taken, list.String())
+}
+
+// Is reports whether target is ErrLockNotHeld, or ErrNotObtained for a loss that a Refresh found.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
+}
+
+// loss turns the reply of refresh and release, the indices of the keys that were not mine, into an error: nil if there
+// are none, whole if there are no others, else a *LostError.
+func loss(keys []string, reply any, whole error) error {
+	lost, ok := reply.([]any)
+	if !ok {
+		return unexpected(reply)
+	}
+	switch len(lost) {
+	case 0:
+		return nil
+	case len(keys):
+		return whole
+	}
+	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
+	for i, entry := range lost {
+		index, _ := entry.(int64)
+		if index > 0 {
+			partial.taken++
+		} else {
+			index = -index
+		}
+		if index < 1 || int(index) > len(keys) {
+			return unexpected(reply)
+		}
+		partial.Keys[i] = keys[index-1]
+	}
+	return partial
+}
+
+// invalid returns ErrInvalid with words.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// errNilContext is what a call with a nil ctx gets.
+var errNilContext = invalid("ctx is nil; pass context.Background() where there is none")
+
+// unexpected is for a reply that no script of ours gives: another script under its hash, or a wrapper that changes it.
+func unexpected(reply any) error {
+	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
+}
+
+// failed wraps what Redis or the network said with the operation and the keys it was for.
+func failed(operation string, keys []string, err error) error {
+	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
+}
+
+// describe names the first key and counts the others.
+func describe(keys []string) string {
+	switch len(keys) {
+	case 0:
+		return "nothing"
+	case 1:
+		return fmt.Sprintf("%q", keys[0])
+	}
+	return fmt.Sprintf("%q and %d more", keys[0], len(keys)-1)
+}
+
+// ended returns why ctx has ended, nil if it has not. A deadline counts from its time on, even if the timer behind
+// ctx is late: go-redis may have seen it first.
+func ended(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != err { //nolint:errorlint // the same error need not be named twice
+		return errors.Join(err, cause)
+	}
+	return err
+}

@@ -1,0 +1,210 @@
+package redislock
+
+import (
+	"context"
+	_ "embed" // for the script
+	"math"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed inspect.lua
+var inspectSource string
+
+var (
+	inspectScript = newScript("inspect", inspectSource)
+	attachScript  = newScript("attach", inspectSource)
+)
+
+// Status is what one key held when [Client.Inspect] looked.
+type Status struct {
+	Key      string
+	Token    string        // the holder; "" if the key is free
+	Metadata string        // what the holder left
+	TTL      time.Duration // what remains; -1 for a key without expiry, 0 if the key is free
+}
+
+// Inspect returns who holds each of keys, in their order. It takes no part in the locking and changes nothing; what it
+// tells may have changed by the time it is read. It needs one round trip for all keys of a slot, or on a Ring of a
+// shard, and slots are asked side by side.
+//
+// A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Such a key
+// may have an empty Token and yet a TTL other than 0: it is not free.
+//
+// It blocks until Redis answers or ctx ends, and returns [ErrInvalid] without keys or for a key that cannot be a lock,
+// [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and what Redis reported, wrapped; a key that
+// is not a string is an error that names it.
+func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
+	if err := c.usable(ctx, keys); err != nil {
+		return nil, err
+	}
+	groups, err := c.node.together(keys)
+	if err != nil {
+		return nil, failed("inspect", keys, err)
+	}
+	held, err := c.look(ctx, keys, groups)
+	if redis.HasErrorPrefix(err, "CROSSSLOT") { // a Cluster behind a type of the caller's own
+		groups, _ = grouped(keys, func(key string) (int, error) { return slot(key), nil })
+		held, err = c.look(ctx, keys, groups)
+	}
+	if err != nil {
+		return nil, err
+	}
+	statuses := make([]Status, len(keys))
+	for i, h := range held {
+		if h.otherType {
+			return nil, invalid("key %q is not a string, and so not a lock", keys[i])
+		}
+		statuses[i] = Status{Key: keys[i], Token: h.token, Metadata: h.metadata, TTL: h.ttl}
+	}
+	return statuses, nil
+}
+
+// Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart, and whose keys
+// and token are known. Its metadata is that of the first key, its [Lock.Until] comes from the least remaining ttl, its
+// [Lock.FenceToken] is 0. The lock itself is not changed.
+//
+// It blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a [*LostError]
+// if it holds only some of them; [ErrInvalid] if an argument cannot be used; [ErrClosed] after Close; an error that wraps
+// ctx.Err() if ctx ended first; and what Redis reported, wrapped.
+func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
+	keys = unique(keys)
+	if err := c.usable(ctx, keys); err != nil {
+		return nil, err
+	}
+	if token == "" {
+		return nil, invalid("the token is empty; pass what Lock.Token returned")
+	}
+	if err := checkToken(token); err != nil {
+		return nil, err
+	}
+	if err := c.node.onOneShard("attach", keys); err != nil {
+		return nil, err
+	}
+	request := &call{script: attachScript, keys: keys, ctx: ctx}
+	reply, err := c.ask(request)
+	if err != nil {
+		return nil, err
+	}
+	held, err := readHeld(keys, reply)
+	if err != nil {
+		return nil, err
+	}
+	var lost []any // as the scripts report them
+	ttl := time.Duration(math.MaxInt64)
+	for i, h := range held {
+		switch {
+		case h.gone:
+			lost = append(lost, int64(-i-1))
+		case h.token != token:
+			lost = append(lost, int64(i+1))
+		case h.ttl >= 0:
+			ttl = min(ttl, h.ttl)
+		}
+	}
+	if err := loss(keys, lost, ErrLockNotHeld); err != nil {
+		return nil, err
+	}
+	return &Lock{
+		client: c, keys: keys, token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
+	}, nil
+}
+
+// held is what one key holds.
+type held struct {
+	token, metadata string
+	ttl             time.Duration // -1 without expiry
+	gone            bool          // there is no such key
+	otherType       bool          // it is not a string
+}
+
+// lookers bounds how many groups of keys are asked for side by side.
+const lookers = 16
+
+// look asks what the keys hold, each group of them in a round trip of its own.
+func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
+	all := make([]held, len(keys))
+	errs := make([]error, len(groups))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, lookers)
+	for g, group := range groups {
+		some := make([]string, len(group))
+		for i, at := range group {
+			some[i] = keys[at]
+		}
+		lookAt := func() {
+			reply, err := c.ask(&call{script: inspectScript, keys: some, ctx: ctx})
+			if err != nil {
+				errs[g] = err
+				return
+			}
+			found, err := readHeld(some, reply)
+			if err != nil {
+				errs[g] = err
+				return
+			}
+			for i, at := range group {
+				all[at] = found[i]
+			}
+		}
+		if len(groups) == 1 {
+			lookAt()
+			break
+		}
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			lookAt()
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// readHeld takes the reply of the script apart.
+func readHeld(keys []string, reply any) ([]held, error) {
+	values, _ := reply.([]any)
+	if len(values) != 2*len(keys) {
+		return nil, failed("inspect", keys, unexpected(reply))
+	}
+	all := make([]held, len(keys))
+	for i := range all {
+		h := &all[i]
+		left, _ := values[2*i+1].(int64)
+		value, isString := values[2*i].(string)
+		switch {
+		case left == -2:
+			h.gone = true
+		case !isString:
+			h.otherType = true
+		case left == -1:
+			h.ttl = -1
+		default:
+			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
+		}
+		h.token, h.metadata = splitValue(value)
+	}
+	return all, nil
+}
+
+// ask sends a call that changes nothing, and returns its reply, or its error with the operation and the keys.
+func (c *Client) ask(request *call) (any, error) {
+	err := ended(request.ctx)
+	if err == nil && c.node.do(request.ctx, request) {
+		if request.err == nil {
+			return request.reply, nil
+		}
+		err = explain(request.keys, request.err)
+	}
+	if over := ended(request.ctx); over != nil {
+		err = over
+	}
+	return nil, failed(request.script.operation, request.keys, err)
+}

@@ -1,0 +1,271 @@
+// Package redislock locks several resources at once, all or none, on the Redis that is already there.
+//
+// A lock is one Redis key for each resource, all holding the same token, and a time to live (ttl) after which Redis
+// frees them if the holder does not. [Client.ObtainMulti] takes every key or none; the [Lock] it returns refreshes
+// them, releases them and tells how long they last.
+//
+// # Guarantees
+//
+// Two holders of one key never both believe that they hold it before their [Lock.Until], as long as Redis itself keeps
+// what it acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity is counted
+// from before the request was sent. A set of keys is taken, refreshed and judged as a whole, by one Lua script. A call
+// never outlasts its ctx, whatever the network does, and a call that was given up leaves no key behind: what it took
+// after all is released in the background.
+//
+// # Limits
+//
+// A server that forgets (a restart without persistence, a failover that drops the last writes, eviction) forgets locks
+// as well. Where that matters, pass [Options.FenceKey] and let the resource itself refuse a fencing token that is lower
+// than one it has seen. On a Redis Cluster all keys of one lock share a hash tag; a [redis.Ring] moves keys to other
+// shards when one is down. The file docs/guarantees.md tells what holds under which fault.
+//
+// # Waiting
+//
+// A refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has no
+// deadline. Without a strategy there is one try.
+//
+// # Errors
+//
+// Plain decisions are plain sentinels, made to be compared: [ErrNotObtained] and [ErrLockNotHeld]. A lock of which some
+// keys are lost and others are not is a [*LostError]. A call with unusable arguments is [ErrInvalid] with words, before
+// anything was sent. What Redis or the network reports comes back wrapped, with the operation and the keys.
+package redislock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// RedisClient is the Redis that locks live on: a [*redis.Client] (for one server or behind Sentinel), a
+// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own. Of a type of the caller's own only EvalSha and
+// Eval are called, so a wrapper sees every call; resending is then whatever the wrapped client does.
+type RedisClient interface {
+	redis.Scripter
+}
+
+// Client obtains locks on one Redis. It is safe for concurrent use and cheap: it owns no connection and, at rest, no
+// goroutine. The Redis client below it stays the caller's to close, after the Client.
+type Client struct {
+	node   *node
+	closed chan struct{} // closed by Close
+
+	mu         sync.Mutex    // protects what follows
+	isClosed   bool          //
+	background int           // background jobs that are running
+	idle       chan struct{} // closed when background has come down to 0; nil before the first job
+}
+
+// New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
+// queue scripts instead of running them, makes every later call return [ErrInvalid].
+func New(client RedisClient) *Client {
+	return &Client{node: newNode(client), closed: make(chan struct{})}
+}
+
+// Options say how to obtain a lock. A nil *Options and the zero value ask for one try with a random token and no
+// metadata. Options are only read, so that one value can be shared by any number of calls and goroutines.
+type Options struct {
+	// RetryStrategy says how often and how long to try again after a refusal. Each call starts it afresh. Nil means
+	// one try.
+	RetryStrategy RetryStrategy
+
+	// Metadata is stored beside the token in every key of the lock, for whoever looks at the key; any bytes will do.
+	// [ProcessMetadata] makes a good default. In a Refresh, "" keeps what is stored.
+	Metadata string
+
+	// Token identifies the holder. The default "" stands for 16 random bytes, in 22 base64url characters. A call with
+	// the token of an existing lock obtains that lock's keys again, so choose one that nobody else can have. It holds no
+	// white space and no control characters.
+	Token string
+
+	// FenceKey names a counter on the same Redis. A successful obtain then mints a fencing token from it, a number
+	// higher than every one before: see [Lock.FenceToken]. The counter has no expiry and belongs to the resource rather
+	// than to the lock. The default "" mints none. On a Cluster it needs the hash tag of the keys.
+	FenceKey string
+}
+
+// Obtain obtains the lock on one key; see [Client.ObtainMulti].
+func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return c.obtain(ctx, []string{key}, ttl, opt)
+}
+
+// ObtainMulti obtains the lock on all of keys, or on none of them, for ttl. Keys named twice are locked once; there is
+// no limit to their number. A key can be had if it is free or holds the same [Options.Token] already; over keys that it
+// holds already the call renews the metadata and never shortens what is left of their ttl.
+//
+// ttl is cut to whole milliseconds and is 2 ms at least. It starts before the request is sent, so that [Lock.Until]
+// can be relied on; a grant that arrives later than that is given back and counts as a refusal.
+//
+// The call blocks until the lock is granted, the strategy stops or ctx ends; with a strategy and no deadline on ctx, it
+// gives up after ttl. It returns within milliseconds of the end of ctx, whatever Redis does, and a request that is under
+// way then has its keys released in the background, unless the token is the caller's own: then only those are that a
+// late reply reports as newly taken.
+//
+// It returns:
+//   - [ErrNotObtained] if a key is held by another and the strategy allows no further try;
+//   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or the
+//     ttl in its place, ended first;
+//   - [ErrInvalid], with words, if the arguments cannot be used; nothing was sent then;
+//   - [ErrClosed] if the Client is closed;
+//   - any other error from Redis or the network, wrapped. Such an error ends the call, but for a short resending of what
+//     a moment's trouble broke. Among them is WRONGTYPE, for a key that holds something other than a string.
+func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return c.obtain(ctx, unique(keys), ttl, opt)
+}
+
+// Obtain is a short-cut for New(client).Obtain(…).
+func Obtain(ctx context.Context, client RedisClient, key string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return New(client).Obtain(ctx, key, ttl, opt)
+}
+
+// ObtainMulti is a short-cut for New(client).ObtainMulti(…).
+func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return New(client).ObtainMulti(ctx, keys, ttl, opt)
+}
+
+// Close ends every wait for a lock with [ErrClosed] and makes Obtain, ObtainMulti, Attach and Inspect return it from
+// now on. Locks that are held stay held, and their TTL, Refresh and Release go on working. Close waits up to a second
+// for the releases that are still under way in the background, so call it before closing the Redis client. It always
+// returns nil, and may be called again.
+func (c *Client) Close() error {
+	if c == nil || c.closed == nil {
+		return nil
+	}
+	c.mu.Lock()
+	if !c.isClosed {
+		c.isClosed = true
+		close(c.closed)
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	if idle != nil {
+		select {
+		case <-idle:
+		case <-time.After(closeGrace):
+		}
+	}
+	return nil
+}
+
+const (
+	closeGrace    = time.Second
+	maxBackground = 1000 // background jobs of one Client; each costs a goroutine or two
+)
+
+// inBackground runs job in a goroutine of its own, unless too many run already, and reports whether it does.
+// The goroutine ends with the job, and every job is bounded by the ttl of the lock it is for.
+func (c *Client) inBackground(job func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.background >= maxBackground {
+		return false
+	}
+	if c.background++; c.background == 1 {
+		c.idle = make(chan struct{})
+	}
+	go func() {
+		job()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.background--; c.background == 0 {
+			close(c.idle)
+		}
+	}()
+	return true
+}
+
+// usable returns an error if nothing can be sent: a client that New could not use, a nil ctx, or keys that cannot be
+// locked. It does no I/O.
+func (c *Client) usable(ctx context.Context, keys []string) error {
+	switch {
+	case c == nil || c.node == nil:
+		return invalid("the Client is nil or was not made by New")
+	case c.node.unusable != nil:
+		return c.node.unusable
+	case ctx == nil:
+		return errNilContext
+	case len(keys) == 0:
+		return invalid("no keys")
+	}
+	for i, key := range keys {
+		if key == "" {
+			return invalid("key %d of %d is empty", i+1, len(keys))
+		}
+		if strings.HasSuffix(key, reservedSuffix) {
+			return invalid("key %q: names that end in %q are reserved", key, reservedSuffix)
+		}
+	}
+	select {
+	case <-c.closed:
+		return ErrClosed
+	default:
+		return nil
+	}
+}
+
+// reservedSuffix ends the names of the library's own keys, which stand beside the lock keys.
+const reservedSuffix = ":redislock:line"
+
+// minTTL is the least ttl of which something is left after the margin of validity.
+const minTTL = 2 * time.Millisecond
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < minTTL {
+		return invalid("ttl %v is under %v", ttl, minTTL)
+	}
+	return nil
+}
+
+func checkToken(token string) error {
+	for _, r := range token {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			return invalid("token %q holds white space or a control character", token)
+		}
+	}
+	return nil
+}
+
+func checkFenceKey(fenceKey string, keys []string) error {
+	if strings.HasSuffix(fenceKey, reservedSuffix) {
+		return invalid("FenceKey %q: names that end in %q are reserved", fenceKey, reservedSuffix)
+	}
+	if fenceKey != "" && slices.Contains(keys, fenceKey) {
+		return invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
+	}
+	return nil
+}
+
+// randomToken returns 128 random bits in 22 characters: the chance that two locks ever share one is nil in practice.
+func randomToken() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}
+
+// unique returns keys in their order without the repetitions. The slice is always a new one.
+func unique(keys []string) []string {
+	distinct := make([]string, 0, len(keys))
+	if len(keys) <= 16 { // a map costs more than it saves
+		for _, key := range keys {
+			if !slices.Contains(distinct, key) {
+				distinct = append(distinct, key)
+			}
+		}
+		return distinct
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		if _, again := seen[key]; !again {
+			seen[key] = struct{}{}
+			distinct = append(distinct, key)
+		}
+	}
+	return distinct
+}

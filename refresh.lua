@@ -1,0 +1,45 @@
+--[[
+refresh: gives every key of one lock a new ttl, or none.
+
+KEYS[1..n]  lock keys
+ARGV[1]     token
+ARGV[2]     ttl in whole milliseconds
+ARGV[3]     new metadata; "" leaves each value as it is
+
+Returns     {}      every key is mine and has the new ttl
+            {i, …}  nothing was written: KEYS[i] is another's, or for a negative
+                    i KEYS[-i] is gone
+Errors      ERR     the ttl is not a whole number above 0; nothing was written
+]]
+local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
+
+local token, ttl, metadata = ARGV[1], ARGV[2], ARGV[3]
+
+if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
+	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
+end
+
+local lost = {}
+for first = 1, #KEYS, CHUNK do
+	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+	for i = 1, #values do
+		local index, stored = first + i - 1, values[i]
+		if not stored and redis.call('EXISTS', KEYS[index]) == 0 then
+			lost[#lost + 1] = -index
+		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
+			lost[#lost + 1] = index
+		end
+	end
+end
+if #lost > 0 then
+	return lost
+end
+
+for i = 1, #KEYS do
+	if metadata == '' then
+		redis.call('PEXPIRE', KEYS[i], ttl)
+	else
+		redis.call('SET', KEYS[i], token .. ' ' .. metadata, 'PX', ttl)
+	end
+end
+return lost

@@ -1,0 +1,166 @@
+package redislock
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// RetryStrategy decides how long to wait before each further try. The strategies of this package start afresh for each
+// Obtain and Refresh, so that one value can serve any number of calls and goroutines. A strategy of the caller's own is
+// used as it is: if it counts, give each call its own.
+type RetryStrategy interface {
+	// NextBackoff returns the time to wait before the next try; less than 1 ns means to stop trying.
+	NextBackoff() time.Duration
+}
+
+// restarter is a strategy that counts, and so cannot be shared.
+type restarter interface {
+	// restart returns the strategy as it was when it was made.
+	restart() RetryStrategy
+}
+
+// restart returns s from its start, if s is one that knows how.
+func restart(s RetryStrategy) RetryStrategy {
+	if r, ok := s.(restarter); ok {
+		return r.restart()
+	}
+	return s
+}
+
+// strategy returns the strategy for one call, nil for a single try.
+func (o *Options) strategy() RetryStrategy {
+	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
+		return nil
+	}
+	return restart(o.RetryStrategy)
+}
+
+type linearBackoff time.Duration
+
+// NoRetry tries once: 0, 0, 0, …
+func NoRetry() RetryStrategy {
+	return linearBackoff(0)
+}
+
+// LinearBackoff waits the same time before each try: d, d, d, … without limit.
+func LinearBackoff(d time.Duration) RetryStrategy {
+	return linearBackoff(d)
+}
+
+func (d linearBackoff) NextBackoff() time.Duration {
+	return time.Duration(d)
+}
+
+type exponentialBackoff struct {
+	least, most time.Duration
+	count       atomic.Int64 // tries so far
+}
+
+// ExponentialBackoff doubles the wait before each try: 4 ms, 8 ms, 16 ms, … but never less than least and, unless most
+// is 0, never more than most. It has no limit otherwise. ExponentialBackoff(10*time.Millisecond, 100*time.Millisecond)
+// waits 10, 10, 16, 32, 64, 100, 100, … ms.
+func ExponentialBackoff(least, most time.Duration) RetryStrategy {
+	return &exponentialBackoff{least: least, most: most}
+}
+
+func (b *exponentialBackoff) NextBackoff() time.Duration {
+	doublings := min(b.count.Add(1), 25) // 2^26 ms are 18.6 hours: enough
+	wait := time.Millisecond << (doublings + 1)
+	if b.most != 0 {
+		wait = min(wait, b.most)
+	}
+	return max(wait, b.least)
+}
+
+func (b *exponentialBackoff) restart() RetryStrategy {
+	return ExponentialBackoff(b.least, b.most)
+}
+
+type limitedRetry struct {
+	strategy RetryStrategy
+	limit    int64
+	count    atomic.Int64 // retries so far
+}
+
+// LimitRetry stops s after limit retries, that is after limit+1 tries: LimitRetry(LinearBackoff(d), 2) waits d, d and
+// then stops. A limit under 1 means one try.
+func LimitRetry(s RetryStrategy, limit int) RetryStrategy {
+	return &limitedRetry{strategy: s, limit: int64(limit)}
+}
+
+func (r *limitedRetry) NextBackoff() time.Duration {
+	if r.count.Add(1) > r.limit {
+		return 0
+	}
+	return r.strategy.NextBackoff()
+}
+
+func (r *limitedRetry) restart() RetryStrategy {
+	return &limitedRetry{strategy: restart(r.strategy), limit: r.limit}
+}
+
+type jitter struct {
+	strategy RetryStrategy
+	fraction float64
+}
+
+// Jitter spreads the waits of s evenly over ± fraction of each, so that callers who were refused together do not come
+// back together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. fraction is cut to
+// 0 … 1. The limit is that of s.
+func Jitter(s RetryStrategy, fraction float64) RetryStrategy {
+	if !(fraction > 0) { // catches NaN
+		fraction = 0
+	}
+	return jitter{strategy: s, fraction: min(fraction, 1)}
+}
+
+func (j jitter) NextBackoff() time.Duration {
+	wait := j.strategy.NextBackoff()
+	if wait < 1 {
+		return wait
+	}
+	spread := float64(wait) * (1 + j.fraction*(2*rand.Float64()-1))
+	if spread >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return max(time.Duration(spread), 1) // 0 would mean to stop
+}
+
+func (j jitter) restart() RetryStrategy {
+	return jitter{strategy: restart(j.strategy), fraction: j.fraction}
+}
+
+// retry calls try until that says not to try again, s stops (a nil s at once), the next wait would outlast until (the
+// zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether it was
+// ctx that ended the waiting.
+func retry(
+	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
+) (cut bool, err error) {
+	var timer *time.Timer
+	for {
+		again, err := try()
+		if !again || s == nil {
+			return false, err
+		}
+		wait := s.NextBackoff()
+		if wait < 1 || !until.IsZero() && time.Now().Add(wait).After(until) {
+			return false, err
+		}
+		if timer == nil {
+			timer = time.NewTimer(wait)
+			defer timer.Stop()
+		} else {
+			timer.Reset(wait)
+		}
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return true, err
+		case <-closed:
+			return false, ErrClosed
+		}
+	}
+}

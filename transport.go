@@ -1,0 +1,332 @@
+package redislock
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// script is a Lua script and the name it goes by: its hash on the server, its operation in errors.
+type script struct {
+	operation string
+	eval      [2]any // EVAL and the source, boxed once instead of for each call
+	evalsha   [2]any // EVALSHA and the hash
+}
+
+func newScript(operation, source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{
+		operation: operation,
+		eval:      [2]any{"eval", source},
+		evalsha:   [2]any{"evalsha", hex.EncodeToString(sum[:])},
+	}
+}
+
+// node is one Redis that scripts are sent to: a server, a Cluster, a Ring, or what a type of the caller's own hides.
+// It is immutable.
+type node struct {
+	scripter RedisClient
+	unusable error // why nothing can be sent, if so
+
+	// process sends one command of any kind. It is nil for a type of the caller's own, of which EvalSha and Eval are
+	// all that may be called, and which does its own resending.
+	process func(context.Context, redis.Cmder) error
+	resends int // at most so many for one call
+	cluster *redis.ClusterClient
+	ring    *redis.Ring
+}
+
+func newNode(client RedisClient) *node {
+	n := &node{scripter: client}
+	none := client == nil
+	switch client := client.(type) {
+	case *redis.Client:
+		if none = client == nil; !none {
+			n.process, n.resends = client.Process, client.Options().MaxRetries
+		}
+	case *redis.ClusterClient:
+		if none = client == nil; !none {
+			n.process, n.resends, n.cluster = client.Process, clusterResends(client.Options()), client
+		}
+	case *redis.Ring:
+		if none = client == nil; !none {
+			n.process, n.resends, n.ring = client.Process, client.Options().MaxRetries, client
+		}
+	case redis.Pipeliner:
+		n.unusable = invalid("a %T queues scripts instead of running them; pass the client it was made from", client)
+	}
+	if none {
+		n.unusable = invalid("the Redis client is nil")
+	}
+	return n
+}
+
+// clusterResends returns how often go-redis would try again on a Cluster: it counts redirections in place of retries,
+// and has the retries of a single node off by default.
+func clusterResends(opt *redis.ClusterOptions) int {
+	return max(opt.MaxRetries, opt.MaxRedirects)
+}
+
+// call is one script on its way to a node, with all its resends.
+type call struct {
+	script *script
+	keys   []string
+	token  string // ARGV[1]; "" for a script that takes none
+	args   []any  // the rest of ARGV
+
+	// ctx is done when nobody wants the call any more. A call whose ctx is done is not sent again, nor for a first time.
+	ctx context.Context
+	// giveUp ends the resending; the zero time leaves it to the node's count.
+	giveUp time.Time
+	// persistent lets resending go on until giveUp, past the node's count. It may be set at any time.
+	persistent atomic.Bool
+
+	// The rest is written by the goroutine that sends the call. Others may read it once done is closed, or where there
+	// is no done, once do has returned.
+	reply    any
+	err      error
+	first    time.Time // when it first left; zero while it has not
+	sent     time.Time // when it last left, or was about to
+	left     bool      // the present sending has reached a connection
+	doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
+	done     chan struct{}
+}
+
+// leave notes that the call is being written to a connection, after any wait for one. From here on a lost reply leaves
+// doubt, and before it a call that nobody wants any more is dropped.
+func (c *call) leave() error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	c.left, c.sent = true, time.Now()
+	if c.first.IsZero() {
+		c.first = c.sent
+	}
+	return nil
+}
+
+// MarshalBinary makes the call an argument of its own command, in the place of the token: go-redis asks for it while it
+// writes the command.
+func (c *call) MarshalBinary() ([]byte, error) {
+	return []byte(c.token), c.leave()
+}
+
+// String is the token, for hooks that print commands.
+func (c *call) String() string { return c.token }
+
+// do sends the call, and returns once that has ended, or ctx has. It reports whether the call has ended. If not, the
+// call goes on in a goroutine that ends with it; do not touch it before its done is closed.
+func (n *node) do(ctx context.Context, c *call) bool {
+	if ctx.Done() == nil {
+		n.send(c)
+		return true
+	}
+	// go-redis does not interrupt a read when ctx ends, so the caller waits beside it.
+	c.done = make(chan struct{})
+	go func() {
+		defer close(c.done)
+		n.send(c)
+	}()
+	select {
+	case <-c.done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.done: // both at once: an answer is worth more than an end
+		return true
+	default:
+		return false
+	}
+}
+
+// send sends the call until it is answered, until resending is no use, or until nobody wants it any more. This is the
+// one place where anything is resent; every script bears it.
+func (n *node) send(c *call) {
+	for resends := 0; ; resends++ {
+		c.left, c.sent = false, time.Now()
+		c.reply, c.err = n.once(c)
+		if c.err == nil {
+			return
+		}
+		answered := isRedisError(c.err)
+		c.doubtful = c.doubtful || c.left && !answered
+		if n.process == nil || answered && !isPassing(c.err) || errors.Is(c.err, redis.ErrClosed) {
+			return
+		}
+		if n.cluster != nil && !answered {
+			n.cluster.ReloadState(c.ctx) // a master may have moved; go-redis looks only if it resends itself
+		}
+		wait := resendWait(resends)
+		if resends >= n.resends && !c.persistent.Load() || !c.giveUp.IsZero() && time.Now().Add(wait).After(c.giveUp) {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// resendWait returns how long to wait before the resend with this number: 8 ms, doubled up to 512 ms, as go-redis does
+// by default, less up to a half at random.
+func resendWait(resends int) time.Duration {
+	most := 8 * time.Millisecond << min(resends, 6)
+	return most - rand.N(most/2)
+}
+
+// once sends the call one time: by its hash, and if the server does not know that, with the whole script.
+func (n *node) once(c *call) (any, error) {
+	reply, err := n.command(c, c.script.evalsha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = n.command(c, c.script.eval)
+	}
+	return reply, err
+}
+
+func (n *node) command(c *call, how [2]any) (any, error) {
+	if n.process == nil {
+		if err := c.leave(); err != nil {
+			return nil, err
+		}
+		args := c.args
+		if c.token != "" {
+			args = append([]any{c.token}, args...)
+		}
+		if how == c.script.eval {
+			return n.scripter.Eval(c.ctx, how[1].(string), c.keys, args...).Result()
+		}
+		return n.scripter.EvalSha(c.ctx, how[1].(string), c.keys, args...).Result()
+	}
+	args := make([]any, 0, 4+len(c.keys)+len(c.args))
+	args = append(args, how[0], how[1], len(c.keys))
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	if c.token != "" {
+		args = append(args, c)
+	}
+	cmd := command{redis.NewCmd(c.ctx, append(args, c.args...)...)}
+	cmd.SetFirstKeyPos(3)
+	_ = n.process(c.ctx, cmd) // sets the error of cmd
+	return cmd.Result()
+}
+
+// command is a command that go-redis itself never resends.
+type command struct{ *redis.Cmd }
+
+// NoRetry is honoured by go-redis from v9.19 on.
+func (command) NoRetry() bool { return true }
+
+// isRedisError reports whether err is an answer of the server, rather than a failure to get one.
+func isRedisError(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// isPassing reports whether err is a server's way to say "not now": it did nothing, and may soon.
+func isPassing(err error) bool {
+	return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
+		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsNoReplicasError(err) ||
+		redis.IsMaxClientsError(err)
+}
+
+// together returns the keys, by their indices, in the groups of which each can be sent in one command.
+func (n *node) together(keys []string) ([][]int, error) {
+	if n.ring != nil {
+		return grouped(keys, n.ring.GetShardClientForKey)
+	}
+	if n.cluster != nil {
+		return grouped(keys, func(key string) (int, error) { return slot(key), nil })
+	}
+	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
+}
+
+func grouped[P comparable](keys []string, place func(string) (P, error)) ([][]int, error) {
+	var groups [][]int
+	index := map[P]int{}
+	for i, key := range keys {
+		p, err := place(key)
+		if err != nil {
+			return nil, err
+		}
+		at, known := index[p]
+		if !known {
+			at = len(groups)
+			index[p] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	return groups, nil
+}
+
+// onOneShard returns an error if the client is a Ring and keys are on several of its shards. A Ring sends a command to
+// the shard of its first key, so the others would be locked where nobody else looks for them.
+func (n *node) onOneShard(operation string, keys []string) error {
+	if n.ring == nil || len(keys) < 2 {
+		return nil
+	}
+	shards, err := n.together(keys)
+	if err != nil {
+		return failed(operation, keys, err)
+	}
+	if len(shards) > 1 {
+		return invalid("%q and %q are on different shards of the Ring; give all keys of a lock one hash tag, "+
+			"as in {order:7}:stock", keys[0], keys[shards[1][0]])
+	}
+	return nil
+}
+
+// explain adds to an answer of the server what it means and how to mend it, where the server's words do not say.
+func explain(keys []string, err error) error {
+	if !redis.HasErrorPrefix(err, "CROSSSLOT") {
+		return err
+	}
+	for _, key := range keys {
+		if slot(key) != slot(keys[0]) {
+			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
+				"as in {order:7}:stock: %w", keys[0], slot(keys[0]), key, slot(key), err)
+		}
+	}
+	return err
+}
+
+// slot returns the Cluster slot of key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16384, as the Redis
+// Cluster specification lays down.
+func slot(key string) int {
+	if open := strings.IndexByte(key, '{'); open >= 0 {
+		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
+			key = key[open+1 : open+1+length]
+		}
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			carry := crc & 0x8000
+			crc <<= 1
+			if carry != 0 {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return int(crc % 16384)
+}
+
+// milliseconds is a ttl as the scripts take it.
+func milliseconds(ttl time.Duration) string {
+	return strconv.FormatInt(ttl.Milliseconds(), 10)
+}
