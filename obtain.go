@@ -20,8 +20,8 @@ type obtaining struct {
 	scripted []string // keys, and the fence key where there is one
 	ttl      time.Duration
 	metadata string
-	fenced   string // "1" or "0"
-	custom   bool   // the token is the caller's own
+	fenced   any  // "1" or "0", boxed once instead of for each try
+	custom   bool // the token is the caller's own
 
 	token    string
 	doubtful bool // a sending of the present token may have been executed unknown to us
@@ -90,7 +90,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		script: obtainScript,
 		keys:   o.scripted,
 		token:  o.token,
-		args:   []any{o.metadata, milliseconds(o.ttl), o.fenced},
+		args:   []any{o.metadata, o.ttl.Milliseconds(), o.fenced},
 		ctx:    ctx,
 		giveUp: time.Now().Add(o.ttl),
 	}

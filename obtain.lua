@@ -39,11 +39,12 @@ if fenced then
 		return redis.error_reply('WRONGTYPE fence key "' .. KEYS[n + 1] .. '" does not hold a counter')
 	end
 	counter = counter or '0'
-	if not string.find(counter, '^-?%d+$') or tonumber(counter) >= 9007199254740991 then
+	local number = string.find(counter, '^-?%d+$') and tonumber(counter) -- miniredis: nil past 2^63
+	if not number or number >= 9007199254740991 then
 		return redis.error_reply('ERR fence key "' .. KEYS[n + 1] .. '" does not hold an integer below 2^53-1')
 	end
 	local now = redis.call('TIME')
-	fence = math.max(tonumber(counter) + 1, now[1] * 1000000 + now[2])
+	fence = math.max(number + 1, now[1] * 1000000 + now[2])
 end
 
 -- existing counts the keys that exist, of whatever type.

@@ -115,7 +115,7 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 		script: refreshScript,
 		keys:   l.keys,
 		token:  l.token,
-		args:   []any{milliseconds(r.ttl), r.metadata},
+		args:   []any{r.ttl.Milliseconds(), r.metadata},
 		ctx:    ctx,
 		giveUp: l.Until(),
 	}

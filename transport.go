@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -190,7 +189,7 @@ func resendWait(resends int) time.Duration {
 // once sends the call one time: by its hash, and if the server does not know that, with the whole script.
 func (n *node) once(c *call) (any, error) {
 	reply, err := n.command(c, c.script.evalsha)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		reply, err = n.command(c, c.script.eval)
 	}
 	return reply, err
@@ -324,9 +323,4 @@ func slot(key string) int {
 		}
 	}
 	return int(crc % 16384)
-}
-
-// milliseconds is a ttl as the scripts take it.
-func milliseconds(ttl time.Duration) string {
-	return strconv.FormatInt(ttl.Milliseconds(), 10)
 }

@@ -1,0 +1,34 @@
+.POSIX:
+
+GO        = go
+LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
+BENCHSTAT = $(GO) tool -modfile=tools/go.mod benchstat
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+test: ## every spec; on real servers too, when redis-server is on PATH
+	$(GO) test ./...
+
+race: ## the same with the race detector
+	$(GO) test -race ./...
+
+lint: ## go vet and golangci-lint (the first run builds it: about a minute)
+	$(GO) vet ./...
+	$(LINT) run ./...
+
+fmt: ## format every Go file
+	$(LINT) fmt ./...
+
+bench: ## every benchmark six times, summed up; the runs are kept in bench.out
+	$(GO) test -run '^$$' -bench . -benchmem -count=6 ./... | tee bench.out
+	@! grep '^FAIL' bench.out
+	$(BENCHSTAT) bench.out
+
+demo: ## the demonstration of the command line tool
+	$(GO) run ./cmd/redislock demo
+
+ci: ## all that continuous integration checks
+	bash .ci/run
+
+.PHONY: help test race lint fmt bench demo ci

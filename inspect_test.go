@@ -1,0 +1,145 @@
+package redislock_test
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+)
+
+var _ = describe("Inspect", func(on *onRedis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = redislock.New(on.client)
+	})
+
+	It("tells who holds each key, in order, in one round trip", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me", Metadata: "x y"}, "a", "c")
+		on.client.Set(ctx, "d", "plain", 0)
+		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1)) // loads the script
+		sent := countCalls(on.client)
+		statuses, err := locks.Inspect(ctx, "c", "b", "a", "d", "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sent.count()).To(Equal(1))
+		aboutAMinute := BeNumerically("~", time.Minute, time.Second)
+		Expect(statuses).To(HaveLen(5))
+		for i, want := range []redislock.Status{
+			{Key: "c", Token: "me", Metadata: "x y"},
+			{Key: "b"},
+			{Key: "a", Token: "me", Metadata: "x y"},
+			{Key: "d", Token: "plain", TTL: -1},
+			{Key: "a", Token: "me", Metadata: "x y"},
+		} {
+			if want.Token == "me" {
+				Expect(statuses[i].TTL).To(aboutAMinute)
+				want.TTL = statuses[i].TTL
+			}
+			Expect(statuses[i]).To(Equal(want))
+		}
+	})
+
+	It("does not call a key free that holds an empty value", func(ctx SpecContext) {
+		on.client.Set(ctx, "empty", "", 0)
+		Expect(locks.Inspect(ctx, "empty")).To(Equal([]redislock.Status{{Key: "empty", TTL: -1}}))
+	})
+
+	It("names a key that is not a string", func(ctx SpecContext) {
+		on.client.RPush(ctx, "list", "x")
+		_, err := locks.Inspect(ctx, "a", "list")
+		Expect(err).To(MatchError(ContainSubstring(`"list" is not a string`)))
+	})
+
+	It("refuses unusable keys", func(ctx SpecContext) {
+		_, err := locks.Inspect(ctx)
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		_, err = locks.Inspect(ctx, "a", "")
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+	})
+
+	It("looks at 20,000 keys", func(ctx SpecContext) {
+		keys := make([]string, 20_000)
+		for i := range keys {
+			keys[i] = strconv.Itoa(i)
+		}
+		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, keys[19_999])
+		statuses, err := locks.Inspect(ctx, keys...)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses).To(HaveLen(20_000))
+		Expect(statuses[0]).To(Equal(redislock.Status{Key: "0"}))
+		Expect(statuses[19_999].Token).To(Equal("me"))
+	})
+})
+
+var _ = describe("Attach", func(on *onRedis) {
+	var locks *redislock.Client
+	var lock *redislock.Lock
+
+	BeforeEach(func(ctx SpecContext) {
+		locks = redislock.New(on.client)
+		lock = obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "left by\x00me", FenceKey: "fence"}, "a", "b")
+	})
+
+	It("returns a handle with metadata and Until, which works like the first", func(ctx SpecContext) {
+		on.client.PExpire(ctx, "b", 20*time.Second)
+		keys := []string{"b", "a", "b"}
+		attached, err := redislock.New(on.client).Attach(ctx, keys, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		keys[0] = "x"
+		Expect(attached.Keys()).To(Equal([]string{"b", "a"}))
+		Expect(attached.Token()).To(Equal(lock.Token()))
+		Expect(attached.Metadata()).To(Equal("left by\x00me"))
+		Expect(attached.FenceToken()).To(BeZero())
+		Expect(attached.Until()).To(BeTemporally("~", time.Now().Add(19800*time.Millisecond), time.Second))
+		Expect(attached.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
+		Expect(attached.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
+		Expect(attached.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("changes nothing", func(ctx SpecContext) {
+		before := on.client.Get(ctx, "a").Val()
+		_, err := locks.Attach(ctx, []string{"a", "b"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(on.client.Get(ctx, "a").Val()).To(Equal(before))
+		Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("<=", time.Minute))
+	})
+
+	It("takes keys without expiry as held for good", func(ctx SpecContext) {
+		on.client.Persist(ctx, "a")
+		attached, err := locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attached.Until()).To(BeTemporally(">", time.Now().AddDate(100, 0, 0)))
+		Expect(attached.TTL(ctx)).To(Equal(time.Duration(math.MaxInt64)))
+	})
+
+	It("tells the bare ErrLockNotHeld if the token holds none of the keys", func(ctx SpecContext) {
+		for _, token := range []string{"x", lock.Token()[:21], lock.Token() + "0"} {
+			_, err := locks.Attach(ctx, []string{"a", "b"}, token)
+			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+		}
+	})
+
+	It("tells which keys the token does not hold if it holds others", func(ctx SpecContext) {
+		on.client.RPush(ctx, "list", "x")
+		_, err := locks.Attach(ctx, []string{"a", "free", "b", "list"}, lock.Token())
+		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		Expect(err.(*redislock.LostError).Keys).To(Equal([]string{"free", "list"})) //nolint:errorlint // it is that type
+	})
+
+	DescribeTable("refuses unusable arguments", func(ctx SpecContext, keys []string, token string) {
+		_, err := locks.Attach(ctx, keys, token)
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+	},
+		Entry("no keys", nil, "t"),
+		Entry("an empty key", []string{""}, "t"),
+		Entry("no token", []string{"a"}, ""),
+		Entry("a token with a space", []string{"a"}, "t x"),
+	)
+})

@@ -1,0 +1,255 @@
+package redislock_test
+
+import (
+	"context"
+	"math"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+)
+
+var _ = describe("A lock", func(on *onRedis) {
+	var locks *redislock.Client
+	var lock *redislock.Lock
+
+	BeforeEach(func(ctx SpecContext) {
+		locks = redislock.New(on.client)
+		lock = obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+	})
+
+	Describe("TTL", func() {
+		It("is the least over the keys", func(ctx SpecContext) {
+			on.client.PExpire(ctx, "b", 20*time.Second)
+			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
+		})
+
+		It("leaves keys without expiry out", func(ctx SpecContext) {
+			on.client.Persist(ctx, "a")
+			on.client.PExpire(ctx, "b", 20*time.Second)
+			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
+		})
+
+		It("is the largest Duration if no key has an expiry", func(ctx SpecContext) {
+			on.client.Persist(ctx, "a")
+			on.client.Persist(ctx, "b")
+			on.client.Persist(ctx, "c")
+			Expect(lock.TTL(ctx)).To(Equal(time.Duration(math.MaxInt64)))
+		})
+
+		DescribeTable("is 0 if a key is lost", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+			lose(ctx, on, "c")
+			Expect(lock.TTL(ctx)).To(BeZero())
+		}, waysToLose)
+
+		It("takes one round trip", func(ctx SpecContext) {
+			Expect(lock.TTL(ctx)).NotTo(BeZero())
+			sent := countCalls(on.client)
+			Expect(lock.TTL(ctx)).NotTo(BeZero())
+			Expect(sent.count()).To(Equal(1))
+		})
+	})
+
+	Describe("Until", func() {
+		It("is counted from before the request, less 1 % and 1 ms", func(ctx SpecContext) {
+			before := time.Now()
+			lock := obtain(ctx, locks, 10*time.Second, nil, "d")
+			after := time.Now()
+			Expect(lock.Until()).To(BeTemporally(">=", before.Add(9899*time.Millisecond)))
+			Expect(lock.Until()).To(BeTemporally("<=", after.Add(9899*time.Millisecond)))
+		})
+
+		It("has come already for the least ttl there is, or lies within it", func(ctx SpecContext) {
+			start := time.Now()
+			lock, err := locks.Obtain(ctx, "d", 2*time.Millisecond, nil)
+			if err == nil {
+				Expect(lock.Until()).To(BeTemporally("<", start.Add(2*time.Millisecond)))
+			} else { // the answer took more than the 0.98 ms that are certain
+				Expect(err).To(Equal(redislock.ErrNotObtained))
+			}
+		})
+
+		It("has passed once the lock is released", func(ctx SpecContext) {
+			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		})
+
+		It("has passed once a Refresh found the lock lost", func(ctx SpecContext) {
+			on.client.Del(ctx, "a")
+			Expect(lock.Refresh(ctx, time.Minute, nil)).NotTo(Succeed())
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		})
+	})
+
+	Describe("Refresh", func() {
+		It("sets the ttl of every key, up or down, and Until with it", func(ctx SpecContext) {
+			for _, ttl := range []time.Duration{time.Hour, 10 * time.Second} {
+				before := time.Now()
+				Expect(lock.Refresh(ctx, ttl, nil)).To(Succeed())
+				for _, key := range lock.Keys() {
+					Expect(on.client.PTTL(ctx, key).Val()).To(BeNumerically("~", ttl, time.Second))
+				}
+				Expect(lock.Until()).To(BeTemporally("~", before.Add(ttl-ttl/100), time.Second))
+			}
+		})
+
+		It("replaces the metadata, if there is some", func(ctx SpecContext) {
+			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "step 2"})).To(Succeed())
+			Expect(lock.Metadata()).To(Equal("step 2"))
+			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Token: "ignored"})).To(Succeed())
+			for _, key := range lock.Keys() {
+				Expect(on.client.Get(ctx, key).Val()).To(Equal(lock.Token() + " step 2"))
+			}
+			Expect(lock.Metadata()).To(Equal("step 2"))
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
+
+		It("tells the bare ErrNotObtained if the whole lock is lost, and tries no more", func(ctx SpecContext) {
+			on.age(ctx, time.Minute)
+			sent := countCalls(on.client)
+			err := lock.Refresh(ctx, time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
+			Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(on.keys(ctx)).To(BeEmpty(), "a refresh creates no key")
+			Expect(sent.count()).To(Equal(1))
+		})
+
+		DescribeTable("extends nothing if a key is lost, and says which", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+			lose(ctx, on, "b")
+			err := lock.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "new"})
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+			var lost *redislock.LostError
+			Expect(err).To(BeAssignableToTypeOf(lost))
+			lost = err.(*redislock.LostError) //nolint:errorlint // the line above
+			Expect(lost.Keys).To(Equal([]string{"b"}))
+			for _, key := range []string{"a", "c"} {
+				Expect(on.client.Get(ctx, key).Val()).To(Equal(lock.Token()))
+				Expect(on.client.PTTL(ctx, key).Val()).To(BeNumerically("<=", time.Minute))
+			}
+		}, waysToLose)
+
+		It("refuses a ttl under 2 ms and a nil ctx, and sends nothing", func(ctx SpecContext) {
+			sent := countCalls(on.client)
+			Expect(lock.Refresh(ctx, time.Millisecond, nil)).To(MatchError(redislock.ErrInvalid))
+			Expect(lock.Refresh(ctx, -time.Second, nil)).To(MatchError(redislock.ErrInvalid))
+			Expect(lock.Refresh(nil, time.Minute, nil)).To(MatchError(redislock.ErrInvalid)) //nolint:staticcheck // on purpose
+			Expect(sent.count()).To(BeZero())
+		})
+
+		It("sends nothing with a ctx that has ended", func(ctx SpecContext) {
+			until := lock.Until()
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			sent := countCalls(on.client)
+			err := lock.Refresh(ended, time.Second, nil)
+			Expect(err).To(MatchError(context.Canceled))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			Expect(sent.count()).To(BeZero())
+			Expect(lock.Until()).To(Equal(until))
+		})
+
+		It("refuses after Release", func(ctx SpecContext) {
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Equal(redislock.ErrNotObtained))
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+
+		It("refreshes past Until while the keys are there", func(ctx SpecContext) {
+			late := obtain(ctx, locks, 100*time.Millisecond, nil, "late")
+			on.client.Persist(ctx, "late")
+			Eventually(func() bool { return time.Now().After(late.Until()) }).Should(BeTrue())
+			Expect(late.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(late.Until()).To(BeTemporally(">", time.Now()))
+		})
+	})
+
+	Describe("Release", func() {
+		It("deletes every key, and only once", func(ctx SpecContext) {
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(on.keys(ctx)).To(BeEmpty())
+			err := lock.Release(ctx)
+			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+		})
+
+		It("tells the bare ErrLockNotHeld if every key is lost, and leaves the next holder alone", func(ctx SpecContext) {
+			on.age(ctx, time.Minute)
+			next := obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+			err := lock.Release(ctx)
+			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(next.TTL(ctx)).To(BeNumerically(">", 0))
+		})
+
+		DescribeTable("frees what is still its own, and says what was not", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+			lose(ctx, on, "b")
+			before := on.client.Type(ctx, "b").Val()
+			err := lock.Release(ctx)
+			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			Expect(err.(*redislock.LostError).Keys).To(Equal([]string{"b"})) //nolint:errorlint // it is that type
+			Expect(on.client.Exists(ctx, "a", "c").Val()).To(BeZero())
+			Expect(on.client.Type(ctx, "b").Val()).To(Equal(before))
+		}, waysToLose)
+
+		It("keeps gone apart from another's in its words", func(ctx SpecContext) {
+			on.client.Del(ctx, "a")
+			on.client.Set(ctx, "c", "other", 0)
+			Expect(lock.Release(ctx)).To(MatchError(`redislock: lost 2 of 3 keys (1 gone, 1 another's): "a", "c"`))
+		})
+
+		It("goes out although ctx has ended", func(ctx SpecContext) {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			Expect(lock.Release(ended)).To(Succeed())
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+
+		It("tells what became of a lock whose ctx and ttl are both over", func(ctx SpecContext) {
+			short := obtain(ctx, locks, 30*time.Millisecond, nil, "short")
+			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+			on.client.Del(ctx, "short")
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			Expect(short.Release(ended)).To(Equal(redislock.ErrLockNotHeld))
+		})
+
+		It("refuses a nil ctx", func(ctx SpecContext) {
+			Expect(lock.Release(nil)).To(MatchError(redislock.ErrInvalid)) //nolint:staticcheck // on purpose
+			Expect(lock.TTL(ctx)).NotTo(BeZero())
+		})
+	})
+
+	It("refuses a nil ctx in TTL", func() {
+		_, err := lock.TTL(nil) //nolint:staticcheck // on purpose
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+	})
+
+	It("is not held if it is nil, and says so without a panic", func(ctx SpecContext) {
+		var none *redislock.Lock
+		Expect(none.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(none.Refresh(ctx, time.Minute, nil)).To(Equal(redislock.ErrNotObtained))
+		_, err := none.TTL(ctx)
+		Expect(err).To(Equal(redislock.ErrLockNotHeld))
+		Expect(none.Until()).To(BeZero())
+		Expect(none.FenceToken()).To(BeZero())
+		Expect(none.Key()).To(BeEmpty())
+		Expect(none.Keys()).To(BeEmpty())
+		Expect(none.Token()).To(BeEmpty())
+		Expect(none.Metadata()).To(BeEmpty())
+	})
+})
+
+// waysToLose are entries for tables whose body loses one key of a lock.
+var waysToLose = []TableEntry{
+	Entry("gone", func(ctx context.Context, on *onRedis, key string) { on.client.Del(ctx, key) }),
+	Entry("another's", func(ctx context.Context, on *onRedis, key string) { on.client.Set(ctx, key, "other data", 0) }),
+	Entry("of another type", func(ctx context.Context, on *onRedis, key string) {
+		on.client.Del(ctx, key)
+		on.client.SAdd(ctx, key, "x")
+	}),
+	Entry("another's whose token begins alike", func(ctx context.Context, on *onRedis, key string) {
+		on.client.Append(ctx, key, "0")
+	}),
+}

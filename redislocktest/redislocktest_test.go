@@ -1,0 +1,52 @@
+package redislocktest_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/redislocktest"
+)
+
+func TestTimePasses(t *testing.T) {
+	locks := redislocktest.New(t)
+	lock, err := locks.Obtain(t.Context(), "order:7", time.Minute, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := redislock.New(locks.Redis()).Obtain(t.Context(), "order:7", time.Minute, nil); err != redislock.ErrNotObtained {
+		t.Fatalf("a second holder got %v, want ErrNotObtained", err)
+	}
+	locks.FastForward(time.Minute)
+	if err := lock.Release(t.Context()); !errors.Is(err, redislock.ErrLockNotHeld) {
+		t.Fatalf("after a minute Release returned %v, want ErrLockNotHeld", err)
+	}
+}
+
+func TestFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := redislocktest.New(t)
+		lock, err := locks.Obtain(t.Context(), "order:7", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		waited, err := locks.Obtain(t.Context(), "order:7", 2*time.Hour, &redislock.Options{
+			RetryStrategy: redislock.LinearBackoff(time.Minute),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if passed := time.Since(start); passed < time.Hour || passed > time.Hour+time.Minute {
+			t.Errorf("the wait took %v, want an hour", passed)
+		}
+		if time.Now().Before(lock.Until()) {
+			t.Error("the first lock believes itself valid after it was taken over")
+		}
+		if err := waited.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package redislock_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+)
+
+// list is an array as go-redis returns it.
+type list = []any
+
+// source reads a script as it is embedded.
+func source(name string) string {
+	GinkgoHelper()
+	text, err := os.ReadFile(name + ".lua")
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+var _ = describe("The contract of", func(on *onRedis) {
+	// run runs a script on keys, given as one word each.
+	run := func(ctx context.Context, name, keys string, args ...any) (any, error) {
+		return on.client.Eval(ctx, source(name), strings.Fields(keys), args...).Result()
+	}
+	set := func(ctx context.Context, key, value string) {
+		Expect(on.client.Set(ctx, key, value, time.Minute).Err()).To(Succeed())
+	}
+	// everything is what the database holds, with the least of the ttls in whole minutes, rounded up.
+	everything := func(ctx context.Context) map[string]string {
+		all := map[string]string{}
+		for _, key := range on.keys(ctx) {
+			minutes := (on.client.PTTL(ctx, key).Val() + time.Minute - 1) / time.Minute
+			value, err := on.client.Get(ctx, key).Result()
+			if err != nil {
+				value = on.client.Type(ctx, key).Val()
+			}
+			all[key] = value + " " + strconv.Itoa(int(minutes)) + "m"
+		}
+		return all
+	}
+	const minute, hour = 60_000, 3_600_000
+
+	Describe("obtain.lua", func() {
+		It("{0}: granted, all newly taken", func(ctx SpecContext) {
+			Expect(run(ctx, "obtain", "a b", "t", "m d", minute, "0")).To(Equal(list{int64(0)}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t m d 1m", "b": "t m d 1m"}))
+		})
+
+		It("{0, i, …}: granted, some mine before", func(ctx SpecContext) {
+			set(ctx, "b", "t old")
+			set(ctx, "d", "t")
+			Expect(run(ctx, "obtain", "a b c d", "t", "", hour, "0")).To(Equal(list{int64(0), int64(2), int64(4)}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "b": "t 60m", "c": "t 60m", "d": "t 60m"}))
+		})
+
+		It("a replay is granted and changes nothing", func(ctx SpecContext) {
+			Expect(run(ctx, "obtain", "a b", "t", "m", minute, "0")).To(Equal(list{int64(0)}))
+			Expect(run(ctx, "obtain", "a b", "t", "m", minute, "0")).To(Equal(list{int64(0), int64(1), int64(2)}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t m 1m", "b": "t m 1m"}))
+		})
+
+		It("{fence}: with a fencing token, of which every digit is kept", func(ctx SpecContext) {
+			reply, err := run(ctx, "obtain", "a fence", "t", "", minute, "1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply).To(HaveLen(1))
+			fence := reply.(list)[0].(int64)
+			Expect(fence).To(BeNumerically("~", time.Now().UnixMicro(), time.Hour.Microseconds()))
+			Expect(on.client.Get(ctx, "fence").Val()).To(Equal(strconv.FormatInt(fence, 10)))
+		})
+
+		It("a negative or an early counter is an integer too", func(ctx SpecContext) {
+			on.client.Set(ctx, "fence", "-5", time.Minute)
+			Expect(run(ctx, "obtain", "a fence", "t", "", minute, "1")).To(HaveExactElements(BeNumerically(">", 1e15)))
+			Expect(on.client.PTTL(ctx, "fence").Val()).To(Equal(time.Duration(-1)), "the counter has no expiry")
+		})
+
+		It("0: refused, nothing written", func(ctx SpecContext) {
+			set(ctx, "b", "t0 m")
+			before := everything(ctx)
+			Expect(run(ctx, "obtain", "a b c", "t", "m", hour, "0")).To(Equal(int64(0)))
+			Expect(everything(ctx)).To(Equal(before))
+		})
+
+		It("WRONGTYPE: also when another key would have been refused, nothing written", func(ctx SpecContext) {
+			set(ctx, "b", "other")
+			on.client.SAdd(ctx, "s", "x")
+			before := everything(ctx)
+			_, err := run(ctx, "obtain", "a b s", "t", "", hour, "0")
+			Expect(err).To(MatchError(`WRONGTYPE key "s" holds a set, not a lock`))
+			_, err = run(ctx, "obtain", "a s", "t", "", hour, "1")
+			Expect(err).To(MatchError(`WRONGTYPE fence key "s" does not hold a counter`))
+			Expect(everything(ctx)).To(Equal(before))
+		})
+
+		DescribeTable("ERR: a ttl that is no whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
+			_, err := run(ctx, "obtain", "a", "t", "", ttl, "0")
+			Expect(err).To(MatchError(ContainSubstring("ERR ttl")))
+			Expect(on.keys(ctx)).To(BeEmpty())
+		}, badTTLs)
+	})
+
+	Describe("refresh.lua", func() {
+		It("{}: every key has the new ttl", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t m d")
+			Expect(run(ctx, "refresh", "a b", "t", hour, "")).To(Equal(list{}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "b": "t m d 60m"}))
+		})
+
+		It("{}: and the new metadata", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t m d")
+			Expect(run(ctx, "refresh", "a b", "t", hour, "new")).To(Equal(list{}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t new 60m", "b": "t new 60m"}))
+		})
+
+		It("{i, …}: another's, another type, gone; nothing written", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t0")
+			on.client.SAdd(ctx, "s", "x")
+			before := everything(ctx)
+			Expect(run(ctx, "refresh", "a b s gone", "t", hour, "new")).To(Equal(list{int64(2), int64(3), int64(-4)}))
+			Expect(everything(ctx)).To(Equal(before))
+		})
+
+		DescribeTable("ERR: a ttl that is no whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
+			set(ctx, "a", "t")
+			_, err := run(ctx, "refresh", "a", "t", ttl, "")
+			Expect(err).To(MatchError(ContainSubstring("ERR ttl")))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 1m"}))
+		}, badTTLs)
+	})
+
+	Describe("release.lua", func() {
+		It("{}: every key deleted", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t m")
+			Expect(run(ctx, "release", "a b", "t")).To(Equal(list{}))
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+
+		It("{i, …}: another's, another type, gone; the rest deleted", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			set(ctx, "b", "t m")
+			on.client.SAdd(ctx, "s", "x")
+			Expect(run(ctx, "release", "a b s gone", "t")).To(Equal(list{int64(1), int64(3), int64(-4)}))
+			Expect(on.keys(ctx)).To(ConsistOf("a", "s"))
+		})
+
+		It("a replay finds every key gone", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			Expect(run(ctx, "release", "a", "t")).To(Equal(list{}))
+			Expect(run(ctx, "release", "a", "t")).To(Equal(list{int64(-1)}))
+		})
+	})
+
+	Describe("pttl.lua", func() {
+		It("ms: the least", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			on.client.Set(ctx, "b", "t m", time.Hour)
+			on.client.Set(ctx, "c", "t", 0)
+			Expect(run(ctx, "pttl", "c b a", "t")).To(BeNumerically("~", minute, 1000))
+		})
+
+		It("-1: none has an expiry", func(ctx SpecContext) {
+			on.client.Set(ctx, "a", "t", 0)
+			Expect(run(ctx, "pttl", "a", "t")).To(Equal(int64(-1)))
+		})
+
+		It("0: a key gone, another's, of another type", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t0")
+			on.client.SAdd(ctx, "s", "x")
+			for _, keys := range []string{"a gone", "b a", "a s"} {
+				Expect(run(ctx, "pttl", keys, "t")).To(Equal(int64(0)))
+			}
+		})
+	})
+
+	Describe("inspect.lua", func() {
+		It("{value, ms, …}: held, without expiry, gone, of another type", func(ctx SpecContext) {
+			set(ctx, "a", "t m d")
+			on.client.Set(ctx, "b", "t", 0)
+			on.client.SAdd(ctx, "s", "x")
+			Expect(run(ctx, "inspect", "a b gone s")).To(HaveExactElements(
+				"t m d", BeNumerically("~", minute, 1000), "t", int64(-1), nil, int64(-2), nil, int64(-1)))
+		})
+	})
+})
+
+// badTTLs are entries for tables whose body passes them to a script.
+var badTTLs = []TableEntry{
+	Entry("zero", "0"), Entry("negative", "-5"), Entry("a fraction", "1.5"), Entry("an exponent", "1e3"),
+	Entry("hexadecimal", "0x10"), Entry("no number", "soon"), Entry("empty", ""), Entry("with a leading zero", "010"),
+}
+
+var _ = Describe("Every script", func() {
+	scripts, _ := filepath.Glob("*.lua")
+
+	It("is there", func() {
+		Expect(scripts).To(ContainElements("obtain.lua", "refresh.lua", "release.lua", "pttl.lua"))
+	})
+
+	for _, script := range scripts {
+		It(script+" reads the KEYS and ARGV that its header names, and no others", func() {
+			header, body, found := strings.Cut(source(strings.TrimSuffix(script, ".lua")), "]]")
+			Expect(found).To(BeTrue())
+			Expect(header).To(HavePrefix("--[[\n" + strings.TrimSuffix(script, ".lua") + ": "))
+			for _, section := range []string{"KEYS", "ARGV", "Returns", "Errors"} {
+				Expect(header).To(MatchRegexp("(?m)^" + section))
+			}
+			number := regexp.MustCompile(`ARGV\[(\d+)\]`)
+			named, read := number.FindAllString(header, -1), number.FindAllString(body, -1)
+			slices.Sort(named)
+			slices.Sort(read)
+			Expect(slices.Compact(read)).To(Equal(slices.Compact(named)))
+			Expect(strings.Contains(header, "KEYS[n+1]")).To(Equal(strings.Contains(body, "KEYS[n + 1]")))
+			Expect(body).NotTo(MatchRegexp(`ARGV\[[^\d]`), "an index that this spec cannot see")
+		})
+
+		It(script+" has no shebang, and touches no key that it is not given", func() {
+			text := source(strings.TrimSuffix(script, ".lua"))
+			Expect(text).NotTo(HavePrefix("#!"))
+			Expect(text).NotTo(MatchRegexp(`redis\.p?call\('[A-Z]+', *'`), "a key by name")
+			Expect(text).NotTo(MatchRegexp(`\d{15,} *\.\.`), "a large number in a string loses digits")
+		})
+	}
+})
+
+var _ = describeOn(onServer, "Scripts that Redis breaks off", func(on *onRedis) {
+	DescribeTable("leave no key behind that has no expiry", func(ctx SpecContext, rule string) {
+		server := startServer()
+		admin := connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", rule).Err()).To(Succeed())
+		limited := connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"})
+		Expect(admin.Set(ctx, "mine", "t", time.Minute).Err()).To(Succeed())
+		err := limited.Eval(ctx, source("obtain"), []string{"a", "mine", "b", "fence"}, "t", "m", 3_600_000, "1").Err()
+		Expect(err).To(MatchError(ContainSubstring("run this command")))
+		Expect(admin.Keys(ctx, "*").Val()).To(ConsistOf("mine"))
+	},
+		Entry("without PEXPIRE", "-pexpire"),
+		Entry("without SET", "-set"),
+		Entry("without PTTL", "-pttl"),
+		Entry("without MSETNX", "-msetnx"),
+		Entry("without TIME", "-time"),
+	)
+
+	It("leave no key behind when Redis refuses the ttl", func(ctx SpecContext) {
+		Expect(on.client.Set(ctx, "mine", "t", time.Minute).Err()).To(Succeed())
+		err := on.client.Eval(ctx, source("obtain"), []string{"a", "mine", "b"}, "t", "", "9223372036854775807", "0").Err()
+		Expect(err).To(MatchError(ContainSubstring("invalid expire time")))
+		Expect(on.keys(ctx)).To(ConsistOf("mine"))
+	})
+
+	It("take nothing when there is no memory left, and release what is held all the same", func(ctx SpecContext) {
+		server := startServer("maxmemory-policy noeviction")
+		client := connect(&redis.Options{Addr: server.Addr()})
+		Expect(client.Set(ctx, "held", "t", time.Minute).Err()).To(Succeed())
+		Expect(client.ConfigSet(ctx, "maxmemory", "1").Err()).To(Succeed())
+		err := client.Eval(ctx, source("obtain"), []string{"a", "b"}, "t", "", 60_000, "0").Err()
+		Expect(err).To(MatchError(ContainSubstring("OOM")))
+		Expect(client.Eval(ctx, source("refresh"), []string{"held"}, "t", 60_000, "").Err()).To(Succeed())
+		Expect(client.Eval(ctx, source("release"), []string{"held"}, "t").Val()).To(Equal(list{}))
+		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
+	})
+})

@@ -1,0 +1,206 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gleak"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+// What could not run is said once, at the end, with the reason.
+var _ = ReportAfterSuite("what was left out", func(report Report) {
+	left := map[string]int{}
+	for _, spec := range report.SpecReports {
+		if spec.State == types.SpecStateSkipped && spec.Failure.Message != "" {
+			left[spec.Failure.Message]++
+		}
+	}
+	for reason, specs := range left {
+		fmt.Printf("left out: %d specs: %s\n", specs, reason)
+	}
+})
+
+// onRedis is the Redis that a spec runs on. Its fields are set anew for every spec.
+type onRedis struct {
+	kind   string
+	addr   string
+	client *redis.Client
+	memory *miniredis.Miniredis // nil on a real server
+}
+
+const (
+	inMemory = "miniredis"
+	onServer = "redis-server"
+)
+
+// describe runs the same specs on miniredis, always, and on a real redis-server, where there is one.
+func describe(what string, specs func(on *onRedis)) bool {
+	for _, kind := range []string{inMemory, onServer} {
+		describeOn(kind, what, specs)
+	}
+	return true
+}
+
+// describeOn runs specs on one kind of Redis: those that the other kind cannot run.
+func describeOn(kind, what string, specs func(on *onRedis)) bool {
+	return Describe(what+" on "+kind, Label(kind), func() {
+		on := &onRedis{kind: kind}
+		BeforeEach(on.begin)
+		specs(on)
+	})
+}
+
+func (on *onRedis) begin(ctx SpecContext) {
+	if on.kind == onServer {
+		sharedServer() // outlives the spec
+	}
+	checkLeaks()
+	if on.kind == inMemory {
+		on.memory = miniredis.NewMiniRedis()
+		on.memory.ClockTTL(true)
+		Expect(on.memory.Start()).To(Succeed())
+		DeferCleanup(on.memory.Close)
+		on.addr = on.memory.Addr()
+		on.client = redis.NewClient(&redis.Options{Addr: on.addr})
+	} else {
+		addr, db := sharedServer()
+		on.addr = addr
+		on.client = redis.NewClient(&redis.Options{Addr: addr, DB: db})
+		Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
+	}
+	DeferCleanup(on.client.Close)
+}
+
+// age lets d pass for every key at once, without waiting for it.
+func (on *onRedis) age(ctx context.Context, d time.Duration) {
+	if on.memory != nil {
+		on.memory.FastForward(d)
+		return
+	}
+	const script = `for _, key in ipairs(redis.call('KEYS', '*')) do
+		local left = redis.call('PTTL', key)
+		if left >= 0 then redis.call('PEXPIRE', key, left - ARGV[1]) end
+	end`
+	Expect(on.client.Eval(ctx, script, nil, d.Milliseconds()).Err()).To(MatchError(redis.Nil))
+}
+
+// keys returns the names of all keys there are.
+func (on *onRedis) keys(ctx context.Context) []string {
+	return on.client.Keys(ctx, "*").Val()
+}
+
+// calls returns how many scripts the server was asked to run so far.
+type calls struct {
+	mu sync.Mutex // protects n
+	n  int
+}
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "evalsha") {
+			c.mu.Lock()
+			c.n++
+			c.mu.Unlock()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *calls) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// countCalls counts the scripts that client sends from now on.
+func countCalls(client *redis.Client) *calls {
+	c := &calls{}
+	client.AddHook(c)
+	return c
+}
+
+// checkLeaks fails the spec if a goroutine that it started outlives it, and everything that it cleans up.
+func checkLeaks() {
+	before := gleak.Goroutines()
+	DeferCleanup(func() {
+		Eventually(gleak.Goroutines).WithTimeout(5 * time.Second).ShouldNot(gleak.HaveLeaked(before))
+	})
+}
+
+// sharedServer returns the address and the database of a real server that is empty for the taking: the one that
+// REDISLOCK_TEST_REDIS names, or one that is started for the run.
+var sharedServer = func() func() (string, int) {
+	var server *redistest.Server
+	AfterSuite(func() {
+		if server != nil {
+			Expect(server.Close()).To(Succeed())
+		}
+	})
+	return func() (string, int) {
+		GinkgoHelper()
+		if named := os.Getenv("REDISLOCK_TEST_REDIS"); named != "" {
+			return named, 9
+		}
+		requireServer()
+		if server == nil {
+			var err error
+			server, err = redistest.Start()
+			Expect(err).NotTo(HaveOccurred())
+		}
+		return server.Addr(), 0
+	}
+}()
+
+// requireServer skips the spec where there is no redis-server, or fails it where one is required.
+func requireServer() {
+	GinkgoHelper()
+	if err := redistest.Available(); err != nil {
+		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
+			Fail(err.Error())
+		}
+		Skip(err.Error())
+	}
+}
+
+// startServer returns a real server that only this spec uses, to be broken at will.
+func startServer(config ...string) *redistest.Server {
+	GinkgoHelper()
+	requireServer()
+	server, err := redistest.Start(config...)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(server.Close)
+	return server
+}
+
+// connect returns a client that ends with the spec.
+func connect(opt *redis.Options) *redis.Client {
+	client := redis.NewClient(opt)
+	DeferCleanup(client.Close)
+	return client
+}
+
+// obtain obtains a lock that the spec needs to have.
+func obtain(ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string) *redislock.Lock {
+	GinkgoHelper()
+	lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
+	Expect(err).NotTo(HaveOccurred())
+	return lock
+}
