@@ -117,18 +117,30 @@ func describe(keys []string) string {
 	return fmt.Sprintf("%q and %d more", keys[0], len(keys)-1)
 }
 
-// ended returns why ctx has ended, nil if it has not. A deadline counts from its time on, even if the timer behind
-// ctx is late: go-redis may have seen it first.
+// ended returns why ctx has ended, with its cause where that says more, and nil if it has not ended. A deadline counts
+// from its time on, even if the timer behind ctx is late: go-redis may have seen it first.
 func ended(ctx context.Context) error {
-	err := ctx.Err()
-	if err == nil {
-		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+	if ctx.Err() == nil {
+		if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(timerLag): // a ctx of the caller's own that has a deadline and does not keep it
 			return context.DeadlineExceeded
 		}
-		return nil
 	}
-	if cause := context.Cause(ctx); cause != err { //nolint:errorlint // the same error need not be named twice
-		return errors.Join(err, cause)
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err { //nolint:errorlint // the same error need not be named twice
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// timerLag is how late the timer of a ctx may be.
+const timerLag = 10 * time.Millisecond
+
+// notObtained is the end of an obtain by its ctx.
+func notObtained(why error) error {
+	return fmt.Errorf("%w: %w", ErrNotObtained, why)
 }

@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	_ "embed" // for the scripts
-	"errors"
 	"slices"
 	"time"
 )
@@ -50,7 +49,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		o.forget(o.token, keys, time.Now())
 	}
 	if cut {
-		return nil, errors.Join(ErrNotObtained, ended(ctx))
+		return nil, notObtained(ended(ctx))
 	}
 	return nil, err
 }
@@ -84,7 +83,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if err := ended(ctx); err != nil {
-		return false, errors.Join(ErrNotObtained, err)
+		return false, notObtained(err)
 	}
 	c := &call{
 		script: obtainScript,
@@ -96,12 +95,12 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	if !o.client.node.do(ctx, c) {
 		o.abandon(c)
-		return false, errors.Join(ErrNotObtained, ended(ctx))
+		return false, notObtained(ended(ctx))
 	}
 	o.doubtful = o.doubtful || c.doubtful
 	if c.err != nil {
 		if err := ended(ctx); err != nil {
-			return false, errors.Join(ErrNotObtained, err)
+			return false, notObtained(err)
 		}
 		return false, failed("obtain", o.keys, explain(o.scripted, c.err))
 	}
@@ -166,7 +165,7 @@ func (o *obtaining) decline(ctx context.Context, c *call, taken []string) (again
 	back := &call{script: releaseScript, keys: taken, token: o.token, ctx: context.WithoutCancel(ctx), giveUp: c.sent.Add(o.ttl)}
 	if !o.client.node.do(ctx, back) {
 		o.client.persist(back)
-		return false, errors.Join(ErrNotObtained, ended(ctx))
+		return false, notObtained(ended(ctx))
 	}
 	if back.err != nil {
 		return false, failed("obtain", o.keys, back.err)

@@ -3,7 +3,7 @@ package redislock
 import (
 	"context"
 	_ "embed" // for the script
-	"errors"
+	"fmt"
 	"time"
 )
 
@@ -43,7 +43,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	}
 	cut, err := retry(ctx, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx) })
 	if cut {
-		err = failed("refresh", l.keys, errors.Join(ended(ctx), err))
+		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
 	}
 	if r.abandoned == nil {
 		r.end()

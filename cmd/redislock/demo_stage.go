@@ -37,7 +37,7 @@ type demo struct {
 	held []*redislock.Lock // all that were obtained
 }
 
-// run plays the scenes, on the Redis at url or on one in memory, and tidies up.
+// run plays the story, on the Redis at url or on one in memory, and tidies up.
 func (d *demo) run(ctx context.Context, url string) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
@@ -59,21 +59,14 @@ func (d *demo) run(ctx context.Context, url string) (err error) {
 	}
 	d.locks = redislock.New(d.redis)
 	d.title("redislock demo", "Two workers share three resources of a shop, "+where+".")
-	for _, scene := range d.scenes() {
-		if err = scene(ctx); err != nil {
-			break
-		}
-		if err = pause(ctx, beat); err != nil {
-			break
-		}
-	}
+	err = d.play(ctx)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	cancel() // ends the waiting, too
 	switch left := d.tidyUp(context.WithoutCancel(ctx)); {
 	case err != nil && left != nil:
-		return fmt.Errorf("%w; tidying up, it %w", err, left)
+		return fmt.Errorf("%w; tidying up: %w", err, left)
 	case left != nil:
 		return left
 	case err != nil:
@@ -81,6 +74,22 @@ func (d *demo) run(ctx context.Context, url string) (err error) {
 	}
 	d.printf("\nEvery lock is released, and the counter deleted: no key is left behind.\n")
 	return d.err
+}
+
+// play plays the scenes, with a pause after each.
+func (d *demo) play(ctx context.Context) error {
+	for _, scene := range d.scenes() {
+		if err := scene(ctx); err != nil {
+			return err
+		}
+		if d.err != nil {
+			return d.err
+		}
+		if err := pause(ctx, beat); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refuseToDisturb returns an error if a key of the story exists.

@@ -45,9 +45,13 @@ type usageError string
 func (e usageError) Error() string { return string(e) }
 
 func main() {
-	// SIGPIPE is among them so that `redislock demo | head` cleans up too.
+	// Each of these would otherwise end the program before it has tidied up; SIGPIPE is what `redislock demo | head` gets.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+
+	// Not so a second SIGPIPE, which comes from the next line that is printed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
 	logging.Disable() // go-redis writes to stderr what its errors say as well
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -45,8 +45,8 @@ func DelayRequest(d time.Duration) Action { return Action{kind: delayRequest, de
 func CutAfterReplyBytes(n int) Action { return Action{kind: cutAfterReplyBytes, bytes: n} }
 
 // CutAfterRequestBytes forwards the first n bytes of the request, as encoded,
-// and then closes both sides of the connection. Earlier requests are still
-// executed. If n is the size of the request or more, so is this one.
+// and closes both sides of the connection. Earlier requests are still executed.
+// If n is the size of the request or more, so is this one, without a reply.
 func CutAfterRequestBytes(n int) Action { return Action{kind: cutAfterRequestBytes, bytes: n} }
 
 // BlackHole leaves the connection open and forwards nothing on it any more in

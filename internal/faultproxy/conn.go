@@ -179,8 +179,8 @@ func (c *conn) writeRequests(flow context.Context) {
 		case cutAfterRequestBytes:
 			n := min(e.action.bytes, len(e.raw))
 			c.proxy.setForwarded(e.request, n == len(e.raw))
+			c.client.Close() // first, or a reply to a whole request might get through
 			_, _ = c.server.Write(e.raw[:n])
-			c.client.Close()
 			_ = c.server.CloseWrite() // half, as above
 			return
 		case delayRequest:
@@ -229,9 +229,9 @@ func (c *conn) writeReplies(flow context.Context) {
 		if ok && e.action.kind == swallowReply {
 			return
 		}
-		var reply reply
+		var r reply
 		if ok {
-			reply, ok = c.await(flow, e)
+			r, ok = c.await(flow, e)
 		}
 		if !ok {
 			if flow.Err() == nil { // the server is gone: pass that on
@@ -242,16 +242,16 @@ func (c *conn) writeReplies(flow context.Context) {
 
 		switch e.action.kind {
 		case cutAfterReplyBytes:
-			n := min(e.action.bytes, len(reply.raw))
-			_, _ = c.client.Write(reply.raw[:n])
+			n := min(e.action.bytes, len(r.raw))
+			_, _ = c.client.Write(r.raw[:n])
 			c.cut()
 			return
 		case delayReply:
-			if !sleepUntil(flow, reply.arrived.Add(e.action.delay)) {
+			if !sleepUntil(flow, r.arrived.Add(e.action.delay)) {
 				return
 			}
 		}
-		if _, err := c.client.Write(reply.raw); err != nil {
+		if _, err := c.client.Write(r.raw); err != nil {
 			return
 		}
 	}

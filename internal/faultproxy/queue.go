@@ -30,8 +30,8 @@ func (q *queue[T]) push(item T) {
 }
 
 // pop returns the oldest item, and waits for one if there is none. It returns
-// false as soon as ctx is done, whatever is left, and when the queue is empty
-// and closed is closed, after which nobody may push. A queue has one popper.
+// false as soon as ctx is done, whatever is left, and also once closed is closed
+// and the queue empty; what is pushed after that stays. A queue has one popper.
 func (q *queue[T]) pop(ctx context.Context, closed <-chan struct{}) (item T, ok bool) {
 	for ctx.Err() == nil {
 		if item, ok := q.tryPop(); ok {

@@ -50,7 +50,8 @@ func TestServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 	for _, end := range []string{"exit", "panic", "killed", "killed while the server is paused"} {
 		t.Run(end, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), helperEnv+"="+end)
+			// The helper cannot remove its directory; ours takes it along.
+			cmd.Env = append(os.Environ(), helperEnv+"="+end, "TMPDIR="+t.TempDir())
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

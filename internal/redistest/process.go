@@ -23,9 +23,13 @@ var unsupported error
 // guardian kills $$, which a subshell inherits from its shell: the pid of
 // redis-server. A line on the pipe releases the guardian without a kill.
 //
+// The guardian ignores SIGHUP, which the kernel sends to a process group that
+// has a stopped member, a paused server, when the last parent outside it ends:
+// just when the guardian is needed.
+//
 // Linux has Pdeathsig for this, but that signal comes when the thread that
 // forked ends, not the process, and other systems do not have it.
-const leashed = `(read -r line <&3 || kill -KILL $$) & exec "$@" 3<&-`
+const leashed = `trap '' HUP; (read -r line <&3 || kill -KILL $$) & exec "$@" 3<&-`
 
 var errNotRunning = errors.New("redistest: the server is not running")
 

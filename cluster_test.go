@@ -1,0 +1,289 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
+	var cluster *redistest.Cluster
+	var client *redis.ClusterClient
+	var locks *redislock.Client
+
+	BeforeAll(func() {
+		requireServer()
+		var err error
+		cluster, err = redistest.StartCluster(3, 0)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() error { return cluster.Close() })
+	})
+
+	BeforeEach(func(ctx SpecContext) {
+		checkLeaks()
+		client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
+		DeferCleanup(func() error { return client.Close() })
+		Expect(client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.FlushAll(ctx).Err()
+		})).To(Succeed())
+		locks = redislock.New(client)
+	})
+
+	all := func(ctx context.Context) []string {
+		var keys []string
+		for _, addr := range cluster.Addrs() {
+			node := redis.NewClient(&redis.Options{Addr: addr})
+			keys = append(keys, node.Keys(ctx, "*").Val()...)
+			_ = node.Close()
+		}
+		return keys
+	}
+
+	It("locks keys of one hash tag, wherever their slot is", func(ctx SpecContext) {
+		for _, tag := range []string{"{order:7}", "{b}", "{c}", "{order:8}"} {
+			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: tag + ":fence"}, tag+":order", tag+":stock")
+			Expect(lock.FenceToken()).To(BeNumerically(">", 0))
+			_, err := locks.ObtainMulti(ctx, []string{tag + ":free", tag + ":stock"}, time.Minute, nil)
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+			Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
+			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(attached.Release(ctx)).To(Succeed())
+		}
+	})
+
+	It("says which keys are in different slots, and how to mend it", func(ctx SpecContext) {
+		for _, opt := range []*redislock.Options{nil, {FenceKey: "{b}:fence"}} {
+			keys := []string{"{a}:1", "{a}:2", "{b}:1"}
+			if opt != nil {
+				keys = keys[:2]
+			}
+			_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+			Expect(err).To(MatchError(redis.ErrCrossSlot))
+			Expect(err).To(MatchError(ContainSubstring(`"{a}:1" is in slot 15495 and "{b}:`)))
+			Expect(err).To(MatchError(ContainSubstring("give all keys of a lock one hash tag, as in {order:7}:stock")))
+			Expect(all(ctx)).To(BeEmpty())
+		}
+	})
+
+	It("inspects keys of any slots, one round trip a slot", func(ctx SpecContext) {
+		var keys []string
+		for i := range 50 {
+			keys = append(keys, fmt.Sprintf("{%d}:a", i), fmt.Sprintf("{%d}:b", i))
+			obtain(ctx, locks, time.Minute, &redislock.Options{Token: fmt.Sprint("t", i)}, keys[2*i])
+		}
+		sent := &calls{}
+		client.AddHook(sent)
+		Expect(locks.Inspect(ctx, keys[0])).To(HaveLen(1))
+		before := sent.count()
+		statuses, err := locks.Inspect(ctx, keys...)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sent.count() - before).To(Equal(50))
+		for i := range 50 {
+			Expect(statuses[2*i].Key).To(Equal(keys[2*i]))
+			Expect(statuses[2*i].Token).To(Equal(fmt.Sprint("t", i)))
+			Expect(statuses[2*i+1]).To(Equal(redislock.Status{Key: keys[2*i+1]}))
+		}
+	})
+
+	It("inspects keys of any slots through a client of the caller's own, too", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "b")
+		statuses, err := redislock.New(&wrapper{Scripter: client}).Inspect(ctx, "a", "b", "c")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[1].Token).To(Equal("t"))
+	})
+
+	It("keeps and moves locks through a slot migration", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "{m}:1", "{m}:2")
+		migration, err := cluster.BeginMigration(redistest.SlotOf("{m}"))
+		Expect(err).NotTo(HaveOccurred())
+
+		By("while the keys are where they were")
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+		_, err = locks.ObtainMulti(ctx, []string{"{m}:2", "{m}:1"}, time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		one := obtain(ctx, locks, time.Minute, nil, "{m}:new")
+		_, err = locks.ObtainMulti(ctx, []string{"{m}:1", "{m}:3"}, time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("TRYAGAIN")), "Redis cannot tell, and so nor can we")
+
+		By("when they have moved")
+		Expect(migration.MoveKeys()).To(Succeed())
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+		_, err = locks.Obtain(ctx, "{m}:1", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+
+		By("when the slot has moved, of which this client learns by MOVED")
+		Expect(migration.Finish()).To(Succeed())
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		_, err = locks.ObtainMulti(ctx, []string{"{m}:3", "{m}:1"}, time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(one.Release(ctx)).To(Succeed())
+		Expect(all(ctx)).To(BeEmpty())
+	})
+
+	It("resends by itself, and go-redis does not", func(ctx SpecContext) {
+		proxies := map[string]*faultproxy.Proxy{}
+		for _, addr := range cluster.Addrs() {
+			proxy, err := faultproxy.New(addr)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(proxy.Close)
+			proxies[addr] = proxy
+		}
+		proxied := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: cluster.Addrs(),
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, proxies[addr].Addr())
+			},
+		})
+		DeferCleanup(proxied.Close)
+		locks := redislock.New(proxied)
+		executed := func() (n int) {
+			for _, proxy := range proxies {
+				n += proxy.Executed(running("release"))
+			}
+			return n
+		}
+		fault := func(times int) {
+			for _, proxy := range proxies {
+				proxy.Add(faultproxy.Rule{Match: running("release"), Times: times, Action: faultproxy.CutAfterReplyBytes(0)})
+			}
+		}
+		Expect(client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return node.ScriptLoad(ctx, source("release")).Err()
+		})).To(Succeed())
+
+		lock := obtain(ctx, locks, time.Minute, nil, "{a}:1", "{a}:2")
+		fault(1)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(executed()).To(Equal(2))
+
+		lock = obtain(ctx, locks, time.Minute, nil, "{a}:1", "{a}:2")
+		fault(0)
+		before := executed()
+		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("EOF")))
+		Expect(executed() - before).To(Equal(1 + client.Options().MaxRedirects))
+	})
+})
+
+var _ = Describe("Behind Sentinel", Label(onServer), func() {
+	It("obtains locks on the new master after a failover, with rising fencing tokens", func(ctx SpecContext) {
+		requireServer()
+		checkLeaks()
+		sentinel, err := redistest.StartSentinel()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(sentinel.Close)
+		client := redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: sentinel.MasterName(), SentinelAddrs: sentinel.Addrs(), DialTimeout: time.Second,
+		})
+		DeferCleanup(client.Close)
+		locks := redislock.New(client)
+
+		kept := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "kept")
+		Expect(client.Wait(ctx, 1, 5*time.Second).Val()).To(BeNumerically("==", 1), "the replica has it")
+		Expect(sentinel.Master().Kill()).To(Succeed())
+
+		Eventually(func() error {
+			_, err := kept.TTL(ctx)
+			return err
+		}).WithTimeout(30 * time.Second).WithPolling(50 * time.Millisecond).Should(Succeed())
+		Expect(kept.TTL(ctx)).To(BeNumerically(">", 0))
+		Eventually(func() error { return kept.Refresh(ctx, time.Minute, nil) }).WithTimeout(10 * time.Second).Should(Succeed())
+		_, err = locks.Obtain(ctx, "kept", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		next := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "next")
+		Expect(next.FenceToken()).To(BeNumerically(">", kept.FenceToken()))
+		Expect(kept.Release(ctx)).To(Succeed())
+	})
+})
+
+var _ = Describe("On a Ring", Label(onServer), func() {
+	var ring *redis.Ring
+	var locks *redislock.Client
+	var servers map[string]*redistest.Server
+	var near, far string // keys on different shards
+
+	BeforeEach(func() {
+		requireServer()
+		checkLeaks()
+		servers = map[string]*redistest.Server{"one": startServer(), "two": startServer()}
+		ring = redis.NewRing(&redis.RingOptions{
+			Addrs:              map[string]string{"one": servers["one"].Addr(), "two": servers["two"].Addr()},
+			HeartbeatFrequency: 50 * time.Millisecond,
+		})
+		DeferCleanup(func() error { return ring.Close() })
+		locks = redislock.New(ring)
+		near = "a"
+		home, err := ring.GetShardClientForKey(near)
+		Expect(err).NotTo(HaveOccurred())
+		for i := 0; far == ""; i++ {
+			shard, err := ring.GetShardClientForKey(fmt.Sprint(i))
+			Expect(err).NotTo(HaveOccurred())
+			if shard != home {
+				far = fmt.Sprint(i)
+			}
+		}
+	})
+
+	It("locks keys of one shard", func(ctx SpecContext) {
+		for _, tag := range []string{"{" + near + "}", "{" + far + "}"} {
+			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: tag + ":fence"}, tag+":1", tag+":2")
+			_, err := locks.ObtainMulti(ctx, []string{tag + ":3", tag + ":2"}, time.Minute, nil)
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+			Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
+			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(attached.Release(ctx)).To(Succeed())
+		}
+	})
+
+	It("refuses keys of several shards, before anything is sent", func(ctx SpecContext) {
+		sent := &calls{}
+		ring.AddHook(sent)
+		for _, try := range []func() error{
+			func() error { _, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil); return err },
+			func() error { _, err := locks.ObtainMulti(ctx, []string{far, near}, time.Minute, nil); return err },
+			func() error {
+				_, err := locks.Obtain(ctx, near, time.Minute, &redislock.Options{FenceKey: far})
+				return err
+			},
+			func() error { _, err := locks.Attach(ctx, []string{near, far}, "t"); return err },
+		} {
+			err := try()
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring("are on different shards of the Ring; give all keys of a lock one hash tag")))
+		}
+		Expect(sent.count()).To(BeZero())
+	})
+
+	It("inspects keys of several shards", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "n"}, near)
+		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "f"}, far)
+		statuses, err := locks.Inspect(ctx, far, near)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[0].Token + statuses[1].Token).To(Equal("fn"))
+	})
+
+	It("reports that no shard is left", func(ctx SpecContext) {
+		for _, server := range servers {
+			Expect(server.Kill()).To(Succeed())
+		}
+		Eventually(func() error {
+			_, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil)
+			return err
+		}).WithTimeout(10 * time.Second).Should(MatchError(ContainSubstring("all ring shards are down")))
+	})
+})

@@ -1,0 +1,563 @@
+package redislock_test
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+// running matches the requests that run one of our scripts.
+func running(name string) func(args []string) bool {
+	GinkgoHelper()
+	text := source(name)
+	sum := sha1.Sum([]byte(text))
+	hash := hex.EncodeToString(sum[:])
+	return func(args []string) bool {
+		return len(args) > 1 && (strings.EqualFold(args[0], "evalsha") && args[1] == hash ||
+			strings.EqualFold(args[0], "eval") && args[1] == text)
+	}
+}
+
+// soon is how long a call may take to return after its ctx has ended. It takes a few milliseconds; the rest is for busy
+// machines. The client's own timeouts are longer.
+const soon = time.Second
+
+var _ = describe("Through a faulty network,", func(on *onRedis) {
+	var proxy *faultproxy.Proxy
+	var locks *redislock.Client
+
+	// broken makes the next times runs of a script suffer the fault, and all of them if times is 0.
+	broken := func(script string, times int, action faultproxy.Action) *faultproxy.Fault {
+		GinkgoHelper()
+		return proxy.Add(faultproxy.Rule{Match: running(script), Times: times, Action: action})
+	}
+	executed := func(script string) int { return proxy.Executed(running(script)) }
+	requested := func(script string) int { return proxy.Requests(running(script)) }
+	// client returns a locking client through the proxy.
+	client := func(change func(*redis.Options)) *redislock.Client {
+		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
+		change(opt)
+		return redislock.New(connect(opt))
+	}
+	timingOut := func(after time.Duration) *redislock.Client {
+		return client(func(opt *redis.Options) { opt.ReadTimeout = after })
+	}
+	// within returns a ctx that ends after d.
+	within := func(ctx context.Context, d time.Duration) context.Context {
+		limited, cancel := context.WithTimeout(ctx, d)
+		DeferCleanup(cancel)
+		return limited
+	}
+	// truthful checks that a lock does not claim to last longer than its keys do.
+	truthful := func(ctx context.Context, lock *redislock.Lock) {
+		GinkgoHelper()
+		for _, key := range lock.Keys() {
+			now := time.Now()
+			if left := on.client.PTTL(ctx, key).Val(); lock.Until().After(now) {
+				Expect(lock.Until()).To(BeTemporally("<=", now.Add(left+time.Millisecond)))
+			}
+		}
+	}
+
+	BeforeEach(func(ctx SpecContext) {
+		var err error
+		proxy, err = faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		for _, script := range []string{"obtain", "refresh", "release", "pttl", "inspect"} {
+			Expect(on.client.ScriptLoad(ctx, source(script)).Err()).To(Succeed())
+		}
+		locks = client(func(*redis.Options) {})
+	})
+
+	Describe("Obtain", func() {
+		It("is granted although the first reply was swallowed", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.SwallowReply())
+			lock := obtain(ctx, timingOut(50*time.Millisecond), time.Minute, nil, "a", "b")
+			Expect(executed("obtain")).To(Equal(2))
+			truthful(ctx, lock)
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+
+		It("is granted although the connection was cut in the reply", func(ctx SpecContext) {
+			broken("obtain", 2, faultproxy.CutAfterReplyBytes(3))
+			lock := obtain(ctx, locks, time.Minute, nil, "a", "b")
+			Expect(executed("obtain")).To(Equal(3))
+			truthful(ctx, lock)
+		})
+
+		It("is granted although the connection was cut in the request", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.CutAfterRequestBytes(40))
+			obtain(ctx, locks, time.Minute, nil, "a", "b")
+			Expect(executed("obtain")).To(Equal(1))
+		})
+
+		It("waits a moment out in which the server is not ready", func(ctx SpecContext) {
+			broken("obtain", 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+			obtain(ctx, locks, time.Minute, nil, "a")
+			Expect(requested("obtain")).To(Equal(3))
+		})
+
+		It("is never sent twice by go-redis behind our back", func(ctx SpecContext) {
+			broken("obtain", 0, faultproxy.CutAfterReplyBytes(0))
+			never := client(func(opt *redis.Options) { opt.MaxRetries = -1 })
+			_, err := never.ObtainMulti(ctx, []string{"a", "b"}, time.Minute, nil)
+			Expect(err).To(MatchError(ContainSubstring(`redislock: obtain "a" and 1 more: EOF`)))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			Expect(requested("obtain")).To(Equal(1))
+			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty(), "what it took is cleaned up")
+		})
+
+		It("is sent as often as the client's MaxRetries allow, and then cleaned up", func(ctx SpecContext) {
+			broken("obtain", 0, faultproxy.CutAfterReplyBytes(0))
+			_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+			Expect(err).To(MatchError(ContainSubstring("EOF")))
+			Expect(requested("obtain")).To(Equal(1 + 3))
+			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+		})
+
+		It("does not call a lock what was granted too late, and gives it back", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+			_, err := locks.Obtain(ctx, "a", 100*time.Millisecond, nil)
+			Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+			Eventually(func() int { return executed("release") }).Should(BeNumerically(">=", 1))
+			Expect(locks.Close()).To(Succeed())
+		})
+
+		It("tries again after a grant that came too late", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+			lock := obtain(within(ctx, 10*time.Second), locks, 100*time.Millisecond, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+			}, "a")
+			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+			truthful(ctx, lock)
+			Expect(locks.Close()).To(Succeed())
+		})
+
+		It("gives back what a custom token was granted too late, before it tries again", func(ctx SpecContext) {
+			held := obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, "held")
+			broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+			_, err := locks.ObtainMulti(ctx, []string{"held", "new"}, 100*time.Millisecond, &redislock.Options{Token: "me"})
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Expect(on.keys(ctx)).To(ConsistOf("held"))
+			Expect(executed("release")).To(Equal(1))
+			Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+		})
+
+		DescribeTable("returns at once when ctx ends, and leaves nothing behind",
+			func(ctx SpecContext, action faultproxy.Action) {
+				broken("obtain", 1, action)
+				limited := within(ctx, 50*time.Millisecond)
+				start := time.Now()
+				_, err := timingOut(300*time.Millisecond).ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
+				Expect(time.Since(start)).To(BeNumerically("<", 290*time.Millisecond))
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				Expect(requested("release")).To(BeZero(), "nothing overtakes the obtain")
+				Eventually(func() int { return executed("release") }).Should(BeNumerically(">=", 1))
+				Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+			},
+			Entry("the reply is swallowed", faultproxy.SwallowReply()),
+			Entry("the reply is delayed", faultproxy.DelayReply(200*time.Millisecond)),
+			Entry("everything is swallowed", faultproxy.BlackHole()),
+			Entry("the request arrives after the connection was given up", faultproxy.DelayRequest(600*time.Millisecond)),
+		)
+
+		It("is not sent any more when ctx has ended during a slow dial", func(ctx SpecContext) {
+			proxy.DelayDial(200 * time.Millisecond)
+			_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Consistently(func() int { return requested("obtain") + requested("release") }).
+				WithTimeout(400 * time.Millisecond).Should(BeZero())
+		})
+
+		It("is not sent any more when ctx has ended while the pool was full", func(ctx SpecContext) {
+			narrow := connect(&redis.Options{Addr: proxy.Addr(), PoolSize: 1})
+			go narrow.BLPop(ctx, 300*time.Millisecond, "queue")
+			Eventually(func() int { return proxy.Requests(faultproxy.Command("blpop")) }).Should(Equal(1))
+			_, err := redislock.New(narrow).Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Consistently(func() int { return requested("obtain") + requested("release") }).
+				WithTimeout(400 * time.Millisecond).Should(BeZero())
+		})
+
+		It("needs no cleanup when it could not be sent", func(ctx SpecContext) {
+			proxy.RefuseConnections(true)
+			_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+			Expect(err).To(HaveOccurred())
+			proxy.RefuseConnections(false)
+			Consistently(func() int { return requested("release") }).Should(BeZero())
+		})
+	})
+
+	Describe("The cleanup of an abandoned obtain", func() {
+		abandon := func(ctx context.Context, locks *redislock.Client) {
+			GinkgoHelper()
+			broken("obtain", 1, faultproxy.SwallowReply())
+			_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+		}
+		cleaned := func(ctx context.Context) {
+			GinkgoHelper()
+			Expect(on.keys(ctx)).To(ConsistOf("a"))
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+		}
+
+		DescribeTable("gets through", func(ctx SpecContext, action faultproxy.Action) {
+			broken("release", 2, action)
+			abandon(ctx, timingOut(100*time.Millisecond))
+			cleaned(ctx)
+		},
+			Entry("when its reply is swallowed", faultproxy.SwallowReply()),
+			Entry("when its reply is delayed", faultproxy.DelayReply(200*time.Millisecond)),
+			Entry("when its connection is cut", faultproxy.CutAfterReplyBytes(0)),
+			Entry("when its request is cut", faultproxy.CutAfterRequestBytes(20)),
+			Entry("when it meets a black hole", faultproxy.BlackHole()),
+			Entry("when the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+		)
+
+		It("goes through a slow dial", func(ctx SpecContext) {
+			locks := timingOut(200 * time.Millisecond)
+			abandonedFor := 150 * time.Millisecond
+			abandon(ctx, locks)
+			proxy.DelayDial(abandonedFor)
+			cleaned(ctx)
+		})
+
+		It("waits until connections are possible again", func(ctx SpecContext) {
+			abandon(ctx, timingOut(100*time.Millisecond))
+			proxy.RefuseConnections(true)
+			Consistently(func() []string { return on.keys(ctx) }).WithTimeout(500 * time.Millisecond).Should(ConsistOf("a"))
+			proxy.RefuseConnections(false)
+			cleaned(ctx)
+		})
+
+		It("waits for a place in a full pool", func(ctx SpecContext) {
+			narrow := connect(&redis.Options{
+				Addr: proxy.Addr(), PoolSize: 1, ReadTimeout: 100 * time.Millisecond, PoolTimeout: 50 * time.Millisecond,
+			})
+			Expect(narrow.Ping(ctx).Err()).To(Succeed())
+			abandon(ctx, redislock.New(narrow))
+			taken := make(chan error, 1)
+			go func() { taken <- narrow.BLPop(ctx, time.Second, "queue").Err() }()
+			cleaned(ctx)
+			Eventually(taken).WithTimeout(20 * time.Second).Should(Receive())
+		})
+
+		It("ends with the ttl", func(ctx SpecContext) {
+			broken("release", 0, faultproxy.CutAfterRequestBytes(0))
+			broken("obtain", 1, faultproxy.SwallowReply())
+			locks := timingOut(100 * time.Millisecond)
+			_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", 400*time.Millisecond, nil)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Eventually(func() int { return requested("release") }).Should(BeNumerically(">", 1))
+			time.Sleep(2 * time.Second) // the second sweep is past the ttl, too
+			sent := requested("release")
+			Consistently(func() int { return requested("release") }).WithTimeout(time.Second).Should(Equal(sent))
+		})
+
+		It("is waited for by Close, for a while", func(ctx SpecContext) {
+			locks := timingOut(200 * time.Millisecond)
+			abandon(ctx, locks)
+			Expect(on.keys(ctx)).To(ConsistOf("a"))
+			Expect(locks.Close()).To(Succeed())
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+	})
+
+	Describe("Re-entry by a custom token", func() {
+		var held *redislock.Lock
+		me := &redislock.Options{Token: "me"}
+
+		BeforeEach(func(ctx SpecContext) {
+			held = obtain(ctx, locks, time.Minute, me, "held")
+		})
+
+		It("given up in flight releases what a late reply says was newly taken, and nothing else", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+			_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"new", "held"}, time.Minute, me)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Eventually(func() []string { return on.keys(ctx) }).Should(ConsistOf("held"))
+			Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+		})
+
+		It("given up without a reply releases nothing, for it may be an earlier hold's", func(ctx SpecContext) {
+			broken("obtain", 1, faultproxy.SwallowReply())
+			_, err := timingOut(100*time.Millisecond).Obtain(within(ctx, 50*time.Millisecond), "held", time.Minute, me)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Consistently(func() int { return requested("release") }).WithTimeout(1500 * time.Millisecond).Should(BeZero())
+			Expect(held.Release(ctx)).To(Succeed())
+		})
+	})
+
+	Describe("Refresh", func() {
+		var lock *redislock.Lock
+
+		// with obtains the lock through a client of its own.
+		with := func(ctx context.Context, locks *redislock.Client) {
+			GinkgoHelper()
+			lock = obtain(ctx, locks, 10*time.Second, nil, "a", "b")
+		}
+
+		DescribeTable("succeeds in spite of it", func(ctx SpecContext, action faultproxy.Action) {
+			with(ctx, timingOut(100*time.Millisecond))
+			broken("refresh", 2, action)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(requested("refresh")).To(Equal(3))
+			Expect(on.client.PTTL(ctx, "b").Val()).To(BeNumerically("~", time.Minute, time.Second))
+			truthful(ctx, lock)
+		},
+			Entry("the reply is swallowed", faultproxy.SwallowReply()),
+			Entry("the connection is cut", faultproxy.CutAfterReplyBytes(2)),
+			Entry("the request is cut", faultproxy.CutAfterRequestBytes(30)),
+			Entry("a black hole", faultproxy.BlackHole()),
+			Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+		)
+
+		It("does not count a reply that came after the ttl", func(ctx SpecContext) {
+			with(ctx, locks)
+			broken("refresh", 1, faultproxy.DelayReply(150*time.Millisecond))
+			Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).To(Equal(redislock.ErrNotObtained))
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		})
+
+		DescribeTable("returns at once when ctx ends", func(ctx SpecContext, action faultproxy.Action) {
+			with(ctx, timingOut(2*soon))
+			broken("refresh", 1, action)
+			start := time.Now()
+			err := lock.Refresh(within(ctx, 50*time.Millisecond), time.Minute, nil)
+			Expect(time.Since(start)).To(BeNumerically("<", soon))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			truthful(ctx, lock)
+			proxy.CutAll()
+		},
+			Entry("the reply is swallowed", faultproxy.SwallowReply()),
+			Entry("a black hole", faultproxy.BlackHole()),
+		)
+
+		It("fails after one round of resends without a strategy, and goes on with one", func(ctx SpecContext) {
+			with(ctx, client(func(opt *redis.Options) { opt.MaxRetries = -1 }))
+			refused := faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")
+			broken("refresh", 1, refused)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(ContainSubstring(`refresh "a" and 1 more: MASTERDOWN`)))
+			broken("refresh", 5, refused)
+			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+			})).To(Succeed())
+			Expect(requested("refresh")).To(Equal(1 + 6))
+		})
+
+		It("does not go on for longer than the lock is valid", func(ctx SpecContext) {
+			with(ctx, locks)
+			Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed())
+			until := lock.Until()
+			broken("refresh", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+			Expect(lock.Refresh(ctx, time.Hour, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+			})).To(MatchError(ContainSubstring("MASTERDOWN")))
+			Expect(time.Now()).To(BeTemporally("<", until.Add(soon)))
+			Expect(lock.Until()).To(Equal(until))
+		})
+
+		It("restores Until where a shorter one could not be sent", func(ctx SpecContext) {
+			with(ctx, locks)
+			until := lock.Until()
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).NotTo(Succeed())
+			Expect(lock.Until()).To(Equal(until))
+		})
+
+		It("lowers Until for a shorter ttl before it is sent", func(ctx SpecContext) {
+			with(ctx, timingOut(100*time.Millisecond))
+			broken("refresh", 0, faultproxy.SwallowReply())
+			Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
+			truthful(ctx, lock)
+		})
+
+		When("a longer one overtakes a shorter one", func() {
+			It("waits for the shorter one to end", func(ctx SpecContext) {
+				with(ctx, locks)
+				broken("refresh", 1, faultproxy.DelayRequest(200*time.Millisecond))
+				Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+				Expect(requested("refresh")).To(Equal(1))
+				Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+				Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("~", time.Minute, time.Second))
+				Expect(lock.Until()).To(BeTemporally("~", time.Now().Add(59400*time.Millisecond), time.Second))
+				truthful(ctx, lock)
+			})
+
+			It("does not wait past its own ctx", func(ctx SpecContext) {
+				with(ctx, timingOut(2*soon))
+				broken("refresh", 1, faultproxy.BlackHole())
+				Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+				start := time.Now()
+				Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+				Expect(time.Since(start)).To(BeNumerically("<", soon))
+				Expect(requested("refresh")).To(Equal(1))
+				proxy.CutAll()
+			})
+
+			It("promises no more than the shorter one leaves, if that may still arrive", func(ctx SpecContext) {
+				with(ctx, client(func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 100*time.Millisecond, -1 }))
+				broken("refresh", 1, faultproxy.DelayRequest(400*time.Millisecond))
+				Expect(lock.Refresh(ctx, 2*time.Second, nil)).NotTo(Succeed())
+				Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+				Expect(executed("refresh")).To(Equal(1), "the shorter one is on its way")
+				until := lock.Until()
+				Eventually(func() int { return executed("refresh") }).Should(Equal(2))
+				Eventually(func() time.Duration { return on.client.PTTL(ctx, "a").Val() }).Should(BeNumerically("<=", 2*time.Second))
+				Expect(lock.Until()).To(Equal(until))
+				truthful(ctx, lock)
+			})
+		})
+	})
+
+	Describe("Release", func() {
+		var lock *redislock.Lock
+
+		with := func(ctx context.Context, locks *redislock.Client) {
+			GinkgoHelper()
+			lock = obtain(ctx, locks, 10*time.Second, nil, "a", "b")
+		}
+
+		DescribeTable("succeeds in spite of it", func(ctx SpecContext, action faultproxy.Action) {
+			with(ctx, timingOut(100*time.Millisecond))
+			broken("release", 2, action)
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(requested("release")).To(Equal(3))
+			Expect(on.keys(ctx)).To(BeEmpty())
+		},
+			Entry("the reply is swallowed, so that the next try finds the keys gone", faultproxy.SwallowReply()),
+			Entry("the connection is cut in the reply", faultproxy.CutAfterReplyBytes(2)),
+			Entry("the request is cut", faultproxy.CutAfterRequestBytes(30)),
+			Entry("a black hole", faultproxy.BlackHole()),
+			Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+		)
+
+		It("tells the loss if its first try left after Until", func(ctx SpecContext) {
+			short := obtain(ctx, timingOut(100*time.Millisecond), 50*time.Millisecond, nil, "short")
+			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+			on.client.Set(ctx, "short", short.Token(), time.Minute)
+			broken("release", 1, faultproxy.SwallowReply())
+			Expect(short.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+			Expect(requested("release")).To(Equal(2))
+		})
+
+		It("tells the loss that it finds with its first try", func(ctx SpecContext) {
+			with(ctx, locks)
+			on.client.Del(ctx, "a", "b")
+			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		})
+
+		It("returns nil if an earlier call freed the keys without an answer", func(ctx SpecContext) {
+			with(ctx, client(func(opt *redis.Options) { opt.MaxRetries = -1 }))
+			broken("release", 1, faultproxy.CutAfterReplyBytes(0))
+			Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("EOF")))
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
+
+		It("returns when ctx ends, and goes on in the background", func(ctx SpecContext) {
+			with(ctx, timingOut(300*time.Millisecond))
+			broken("release", 6, faultproxy.BlackHole()) // more often than MaxRetries
+			start := time.Now()
+			err := lock.Release(within(ctx, 50*time.Millisecond))
+			Expect(time.Since(start)).To(BeNumerically("<", 290*time.Millisecond))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+			Expect(on.keys(ctx)).To(HaveLen(2))
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+			Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+		})
+
+		It("waits a second for the answer when ctx had ended before", func(ctx SpecContext) {
+			with(ctx, locks)
+			slow := broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			Expect(lock.Release(ended)).To(Succeed())
+			Expect(slow.Count()).To(Equal(1))
+		})
+
+		It("waits no longer than that, nor past Until", func(ctx SpecContext) {
+			with(ctx, locks)
+			short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
+			broken("release", 0, faultproxy.BlackHole())
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			until, start := short.Until(), time.Now()
+			Expect(short.Release(ended)).To(MatchError(context.Canceled))
+			Expect(time.Now()).To(BeTemporally("<", until.Add(500*time.Millisecond)))
+			start = time.Now()
+			Expect(lock.Release(ended)).To(MatchError(context.Canceled))
+			Expect(time.Since(start)).To(BeNumerically("~", 1250*time.Millisecond, 250*time.Millisecond))
+			proxy.CutAll()
+			Expect(proxy.Close()).To(Succeed())
+		})
+	})
+
+	Describe("TTL, Attach and Inspect", func() {
+		It("return at once when ctx ends, and are resent when they can be", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, nil, "a")
+			broken("pttl", 1, faultproxy.CutAfterReplyBytes(0))
+			broken("inspect", 1, faultproxy.CutAfterReplyBytes(0))
+			Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+			Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
+
+			broken("pttl", 1, faultproxy.BlackHole())
+			broken("inspect", 2, faultproxy.BlackHole())
+			start := time.Now()
+			_, err := lock.TTL(within(ctx, 50*time.Millisecond))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).To(MatchError(ContainSubstring(`redislock: pttl "a"`)))
+			_, err = locks.Inspect(within(ctx, 50*time.Millisecond), "a")
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			_, err = locks.Attach(within(ctx, 50*time.Millisecond), []string{"a"}, lock.Token())
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(time.Since(start)).To(BeNumerically("<", soon))
+			proxy.CutAll()
+		})
+	})
+})
+
+var _ = describeOn(onServer, "While the server hangs", func(_ *onRedis) {
+	It("every method returns when its ctx ends", func(ctx SpecContext) {
+		server := startServer()
+		client := connect(&redis.Options{Addr: server.Addr()})
+		locks := redislock.New(client)
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(server.Pause()).To(Succeed())
+		DeferCleanup(server.Resume)
+		for name, method := range map[string]func(context.Context) error{
+			"Obtain":  func(ctx context.Context) error { _, err := locks.Obtain(ctx, "b", time.Minute, nil); return err },
+			"TTL":     func(ctx context.Context) error { _, err := lock.TTL(ctx); return err },
+			"Inspect": func(ctx context.Context) error { _, err := locks.Inspect(ctx, "a"); return err },
+			"Attach":  func(ctx context.Context) error { _, err := locks.Attach(ctx, []string{"a"}, "t"); return err },
+			"Refresh": func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) },
+			"Release": lock.Release,
+		} {
+			limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			err := method(limited)
+			deadline, _ := limited.Deadline()
+			late := time.Since(deadline)
+			cancel()
+			Expect(err).To(MatchError(context.DeadlineExceeded), name)
+			Expect(late).To(BeNumerically("<", soon), name)
+			AddReportEntry(name, late.String())
+		}
+		Expect(server.Resume()).To(Succeed())
+		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+})
