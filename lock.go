@@ -16,7 +16,7 @@ var (
 	pttlSource string
 
 	releaseScript = newScript("release", releaseSource)
-	pttlScript    = newScript("pttl", pttlSource)
+	pttlScript    = newScript("ttl", pttlSource)
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. A nil *Lock is a lock that
@@ -27,22 +27,28 @@ type Lock struct {
 	token  string
 	fence  int64
 
+	// zombie says that a sending of the obtain was never answered, though a later one was. It may still be on its way,
+	// and would take the keys again after a Release.
+	zombie bool
+
 	mu       sync.Mutex // protects what follows
 	metadata string
-	until    time.Time // the end of validity
-	released time.Time // when Release was first called; zero if it was not
-	unsure   bool      // a release that left before until was never answered
+	ttl      time.Duration // of the last Obtain or Refresh; 0 if attached
+	until    time.Time     // the end of validity
+	released time.Time     // when Release was first called; zero if it was not
+	release  *call         // the last release, if that was not answered
 
-	// A refresh that was never answered may still be on its way, and may cut the remaining ttl down to its own at any
-	// time from now on. Later ones therefore promise no more than the least of those ttls.
-	unanswered time.Duration // 0 if there is none
-
-	refreshing chan struct{} // closed when the refresh on the wire has ended; nil if there is none
+	refreshing chan struct{}   // closed when the refresh that is awaited has ended; nil if there is none
+	adrift     []*refreshing   // those that nobody awaits any more, but that may still be executed
+	unanswered time.Duration   // the least ttl of those of which nobody will ever know; 0 if there are none
 }
+
+// exists reports whether l came from a Client. The zero Lock is no more held than a nil one.
+func (l *Lock) exists() bool { return l != nil && l.client != nil }
 
 // Key returns the first key of the lock, "" for a nil lock.
 func (l *Lock) Key() string {
-	if l == nil {
+	if !l.exists() {
 		return ""
 	}
 	return l.keys[0]
@@ -50,7 +56,7 @@ func (l *Lock) Key() string {
 
 // Keys returns a copy of the keys, in the order in which they were given, each once.
 func (l *Lock) Keys() []string {
-	if l == nil {
+	if !l.exists() {
 		return nil
 	}
 	return slices.Clone(l.keys)
@@ -58,7 +64,7 @@ func (l *Lock) Keys() []string {
 
 // Token returns the token that the keys hold, "" for a nil lock. Who knows it can attach to the lock.
 func (l *Lock) Token() string {
-	if l == nil {
+	if !l.exists() {
 		return ""
 	}
 	return l.token
@@ -66,7 +72,7 @@ func (l *Lock) Token() string {
 
 // Metadata returns the metadata that this handle stored last or, when attached, found.
 func (l *Lock) Metadata() string {
-	if l == nil {
+	if !l.exists() {
 		return ""
 	}
 	l.mu.Lock()
@@ -79,7 +85,7 @@ func (l *Lock) Metadata() string {
 // unless the clock of the server was set back meanwhile. A resource that remembers the highest token it has seen, and
 // refuses lower ones, is safe from a holder that outlived its lock.
 func (l *Lock) FenceToken() int64 {
-	if l == nil {
+	if !l.exists() {
 		return 0
 	}
 	return l.fence
@@ -90,19 +96,27 @@ func (l *Lock) FenceToken() int64 {
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //
+// It has passed when either the monotonic clock or the wall clock says so, for the former stands still while a machine
+// is suspended.
+//
 // It lies in the past once the lock was released or a Refresh has found it lost. A Refresh to a shorter ttl brings it
 // forward from the moment that it is sent. What happens through other handles of the same token is not seen. It never
 // blocks. For a nil lock it is the zero time.
 func (l *Lock) Until() time.Time {
-	if l == nil {
+	if !l.exists() {
 		return time.Time{}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.released.IsZero() && l.released.Before(l.until) {
-		return l.released
+	until := l.until
+	if !l.released.IsZero() && l.released.Before(until) {
+		until = l.released
 	}
-	return l.until
+	// Times with a monotonic reading are compared by that alone. Where the wall clock says more, leave only that.
+	if wall := until.Round(0); !time.Now().Round(0).Before(wall) {
+		return wall
+	}
+	return until
 }
 
 // validUntil returns the end of the validity that a request sent at that time gains: the ttl less 1 %, for clocks that
@@ -124,7 +138,7 @@ func passed(t time.Time) bool {
 // error, wrapped, if Redis fails or ctx ends first; [ErrInvalid] for a nil ctx; and ErrLockNotHeld for a nil lock.
 func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	switch {
-	case l == nil:
+	case !l.exists():
 		return 0, ErrLockNotHeld
 	case ctx == nil:
 		return 0, errNilContext
@@ -136,7 +150,7 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	left, ok := reply.(int64)
 	switch {
 	case !ok:
-		return 0, failed("pttl", l.keys, unexpected(reply))
+		return 0, failed("ttl", l.keys, unexpected(reply))
 	case left < 0:
 		return math.MaxInt64, nil
 	}
@@ -156,69 +170,39 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 //   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. It may be called again.
 func (l *Lock) Release(ctx context.Context) error {
 	switch {
-	case l == nil:
+	case !l.exists():
 		return ErrLockNotHeld
 	case ctx == nil:
 		return errNilContext
 	}
-	until := l.markReleased()
-	giveUp := time.Now().Add(releaseWait)
-	if giveUp.Before(until) {
-		giveUp = until
+	before, until := l.beginRelease()
+	c := before
+	if c == nil {
+		c = l.newRelease(ctx, until)
 	}
-	c := &call{script: releaseScript, keys: l.keys, token: l.token, ctx: ctx, giveUp: giveUp}
 	wait := ctx
-	if ctx.Done() != nil {
-		c.ctx = context.WithoutCancel(ctx)
-	}
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, time.Until(until)))
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(c.ctx, patience)
+		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
+	}
+	if before != nil { // it goes on in the background; two at a time would not know which of them did it
+		select {
+		case <-before.done:
+		case <-wait.Done():
+			return failed("release", l.keys, ended(ctx))
+		}
+		if before.err == nil {
+			return l.endRelease(before, until)
+		}
+		c = l.newRelease(ctx, until)
+		c.first, c.doubtful = before.first, before.doubtful
 	}
 	if !l.client.node.do(wait, c) {
 		l.client.persist(c)
-		l.noteUnsure(time.Now(), until)
+		l.setRelease(c)
 		return failed("release", l.keys, ended(ctx))
 	}
-	if c.doubtful {
-		l.noteUnsure(c.first, until)
-	}
-	if c.err != nil {
-		return failed("release", l.keys, explain(l.keys, c.err))
-	}
-	err := loss(l.keys, c.reply, ErrLockNotHeld)
-	if err == ErrLockNotHeld && l.isUnsure() { //nolint:errorlint // the bare sentinel: all are lost
-		return nil // an earlier sending of ours did it
-	}
-	return err
-}
-
-const (
-	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
-	releaseLeast = 20 * time.Millisecond // the same if Until has passed too: long enough to hear what became of the lock
-)
-
-// markReleased returns the end of validity, as it was before.
-func (l *Lock) markReleased() (until time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.released.IsZero() {
-		l.released = time.Now()
-	}
-	return l.until
-}
-
-// noteUnsure remembers that a release which left at that time may have freed the keys, if it left while they were ours.
-func (l *Lock) noteUnsure(left, until time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unsure = l.unsure || left.Before(until)
-}
-
-func (l *Lock) isUnsure() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unsure
+	return l.endRelease(c, until)
 }

@@ -41,12 +41,17 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 			defer cancel()
 		}
 	}
+	if o.custom {
+		if err := c.supersede(ctx, o.token, keys); err != nil {
+			return nil, err
+		}
+	}
 	cut, err := retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
 	if err == nil {
 		return o.lock, nil
 	}
 	if o.doubtful && !o.custom {
-		o.forget(o.token, keys, time.Now())
+		c.sweep(ctx, o.token, keys, ttl, 0)
 	}
 	if cut {
 		return nil, notObtained(ended(ctx))
@@ -113,11 +118,11 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	until := validUntil(c.sent, o.ttl)
 	if passed(until) {
-		return o.decline(ctx, c, taken)
+		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, token: o.token, fence: fence,
-		metadata: o.metadata, until: until,
+		metadata: o.metadata, until: until, ttl: o.ttl, zombie: o.doubtful && !o.custom,
 	}
 	return false, nil
 }
@@ -151,18 +156,20 @@ func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, 
 // decline gives back a grant whose reply came too late to be relied on. That counts as a refusal.
 //
 // With a random token, the next try takes another one: what is left of this one can then be released at leisure, and no
-// release can hit a later grant. A token of the caller's own stays, so the release must have been answered before the
-// next try; if it was not, there is none.
-func (o *obtaining) decline(ctx context.Context, c *call, taken []string) (again bool, err error) {
+// release can hit a later grant. All keys are, for the grant may have been for a resend whose first sending took them. A
+// token of the caller's own stays, so the release must have been answered before the next try; if it was not, there is
+// none.
+func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if !o.custom {
-		o.forget(o.token, taken, c.sent)
+		o.client.sweep(ctx, o.token, o.keys, o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
 	if len(taken) == 0 {
 		return true, ErrNotObtained
 	}
-	back := &call{script: releaseScript, keys: taken, token: o.token, ctx: context.WithoutCancel(ctx), giveUp: c.sent.Add(o.ttl)}
+	back := newRelease(ctx, o.token, taken)
+	back.giveUp = time.Now().Add(o.ttl)
 	if !o.client.node.do(ctx, back) {
 		o.client.persist(back)
 		return false, notObtained(ended(ctx))
@@ -177,56 +184,18 @@ func (o *obtaining) decline(ctx context.Context, c *call, taken []string) (again
 // sent before the call has ended, lest the release overtake what it undoes.
 func (o *obtaining) abandon(c *call) {
 	doubtful := o.doubtful
-	o.doubtful = false // the job below answers for it, if there is room for one; if not, the ttl does
-	o.client.inBackground(func() {
+	o.doubtful = false // the job below answers for it; where there is no room for one, the ttl does
+	x := &cleanup{release: newRelease(c.ctx, o.token, o.keys), keys: o.keys}
+	o.client.inBackground(x, func() {
 		<-c.done
 		_, taken, granted, err := o.read(c.reply)
+		granted = granted && c.err == nil && err == nil
 		switch {
-		case o.custom && c.err == nil && err == nil && granted && len(taken) > 0:
-			o.client.release(c.ctx, o.token, taken, c.sent.Add(o.ttl))
-		case !o.custom && (doubtful || c.doubtful || c.err == nil && granted):
-			o.client.sweep(c.ctx, o.token, o.keys, c.sent.Add(o.ttl))
+		case o.custom && granted && len(taken) > 0:
+			x.release.keys = taken
+			o.client.sendCleanup(x, o.ttl)
+		case !o.custom && (granted || doubtful || c.doubtful):
+			o.client.sweepNow(x, o.ttl)
 		}
 	})
-}
-
-// forget releases, in the background, keys that the token may hold and that nobody wants.
-func (o *obtaining) forget(token string, keys []string, sent time.Time) {
-	client, giveUp := o.client, sent.Add(o.ttl)
-	client.inBackground(func() { client.sweep(context.Background(), token, keys, giveUp) })
-}
-
-// sweepAgain is the time after which a sweep that found nothing looks once more: a request may have been on its way
-// although its connection was given up.
-const sweepAgain = time.Second
-
-// sweep releases the keys, and once more a little later unless that deleted something.
-func (c *Client) sweep(ctx context.Context, token string, keys []string, giveUp time.Time) {
-	if c.release(ctx, token, keys, giveUp) > 0 {
-		return
-	}
-	timer := time.NewTimer(sweepAgain)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.closed: // now or never
-	}
-	c.release(ctx, token, keys, giveUp)
-}
-
-// release deletes those of keys that the token holds, trying until giveUp, and returns how many that were.
-func (c *Client) release(ctx context.Context, token string, keys []string, giveUp time.Time) (deleted int) {
-	back := &call{script: releaseScript, keys: keys, token: token, ctx: context.WithoutCancel(ctx), giveUp: giveUp}
-	back.persistent.Store(true)
-	c.node.send(back)
-	lost, _ := back.reply.([]any)
-	if back.err != nil {
-		return 0
-	}
-	return len(keys) - len(lost)
-}
-
-// persist lets a release go on in the background until its time is up.
-func (c *Client) persist(release *call) {
-	release.persistent.Store(c.inBackground(func() { <-release.done }))
 }

@@ -57,10 +57,9 @@ type Client struct {
 	node   *node
 	closed chan struct{} // closed by Close
 
-	mu         sync.Mutex    // protects what follows
-	isClosed   bool          //
-	background int           // background jobs that are running
-	idle       chan struct{} // closed when background has come down to 0; nil before the first job
+	mu       sync.Mutex // protects what follows
+	isClosed bool
+	cleanups map[*cleanup]struct{} // those under way
 }
 
 // New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
@@ -128,57 +127,6 @@ func Obtain(ctx context.Context, client RedisClient, key string, ttl time.Durati
 // ObtainMulti is a short-cut for New(client).ObtainMulti(…).
 func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
 	return New(client).ObtainMulti(ctx, keys, ttl, opt)
-}
-
-// Close ends every wait for a lock with [ErrClosed] and makes Obtain, ObtainMulti, Attach and Inspect return it from
-// now on. Locks that are held stay held, and their TTL, Refresh and Release go on working. Close waits up to a second
-// for the releases that are still under way in the background, so call it before closing the Redis client. It always
-// returns nil, and may be called again.
-func (c *Client) Close() error {
-	if c == nil || c.closed == nil {
-		return nil
-	}
-	c.mu.Lock()
-	if !c.isClosed {
-		c.isClosed = true
-		close(c.closed)
-	}
-	idle := c.idle
-	c.mu.Unlock()
-	if idle != nil {
-		select {
-		case <-idle:
-		case <-time.After(closeGrace):
-		}
-	}
-	return nil
-}
-
-const (
-	closeGrace    = time.Second
-	maxBackground = 1000 // background jobs of one Client; each costs a goroutine or two
-)
-
-// inBackground runs job in a goroutine of its own, unless too many run already, and reports whether it does.
-// The goroutine ends with the job, and every job is bounded by the ttl of the lock it is for.
-func (c *Client) inBackground(job func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.background >= maxBackground {
-		return false
-	}
-	if c.background++; c.background == 1 {
-		c.idle = make(chan struct{})
-	}
-	go func() {
-		job()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.background--; c.background == 0 {
-			close(c.idle)
-		}
-	}()
-	return true
 }
 
 // usable returns an error if nothing can be sent: a client that New could not use, a nil ctx, or keys that cannot be

@@ -69,10 +69,13 @@ func ExponentialBackoff(least, most time.Duration) RetryStrategy {
 func (b *exponentialBackoff) NextBackoff() time.Duration {
 	doublings := min(b.count.Add(1), 25) // 2^26 ms are 18.6 hours: enough
 	wait := time.Millisecond << (doublings + 1)
-	if b.most != 0 {
-		wait = min(wait, b.most)
+	switch {
+	case wait < b.least:
+		return b.least
+	case b.most != 0 && wait > b.most:
+		return b.most
 	}
-	return max(wait, b.least)
+	return wait
 }
 
 func (b *exponentialBackoff) restart() RetryStrategy {

@@ -88,6 +88,8 @@ type call struct {
 	giveUp time.Time
 	// persistent lets resending go on until giveUp, past the node's count. It may be set at any time.
 	persistent atomic.Bool
+	// dropped says that nobody wants the call any more, like the end of ctx. It may be set at any time.
+	dropped atomic.Bool
 
 	// The rest is written by the goroutine that sends the call. Others may read it once done is closed, or where there
 	// is no done, once do has returned.
@@ -106,12 +108,17 @@ func (c *call) leave() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
+	if c.dropped.Load() {
+		return errDropped
+	}
 	c.left, c.sent = true, time.Now()
 	if c.first.IsZero() {
 		c.first = c.sent
 	}
 	return nil
 }
+
+var errDropped = errors.New("redislock: superseded")
 
 // MarshalBinary makes the call an argument of its own command, in the place of the token: go-redis asks for it while it
 // writes the command.
@@ -152,14 +159,14 @@ func (n *node) do(ctx context.Context, c *call) bool {
 // one place where anything is resent; every script bears it.
 func (n *node) send(c *call) {
 	for resends := 0; ; resends++ {
-		c.left, c.sent = false, time.Now()
+		c.sent = time.Now()
 		c.reply, c.err = n.once(c)
 		if c.err == nil {
 			return
 		}
 		answered := isRedisError(c.err)
 		c.doubtful = c.doubtful || c.left && !answered
-		if n.process == nil || answered && !isPassing(c.err) || errors.Is(c.err, redis.ErrClosed) {
+		if n.process == nil || answered && !isPassing(c.err) || errors.Is(c.err, redis.ErrClosed) || c.dropped.Load() {
 			return
 		}
 		if n.cluster != nil && !answered {
@@ -179,10 +186,10 @@ func (n *node) send(c *call) {
 	}
 }
 
-// resendWait returns how long to wait before the resend with this number: 8 ms, doubled up to 512 ms, as go-redis does
-// by default, less up to a half at random.
+// resendWait returns how long to wait before the resend with this number: 8 ms, doubled up to 4 s, less up to a half at
+// random. go-redis begins alike.
 func resendWait(resends int) time.Duration {
-	most := 8 * time.Millisecond << min(resends, 6)
+	most := 8 * time.Millisecond << min(resends, 9)
 	return most - rand.N(most/2)
 }
 
@@ -196,6 +203,7 @@ func (n *node) once(c *call) (any, error) {
 }
 
 func (n *node) command(c *call, how [2]any) (any, error) {
+	c.left = false
 	if n.process == nil {
 		if err := c.leave(); err != nil {
 			return nil, err
