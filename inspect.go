@@ -21,21 +21,20 @@ var (
 // Status is what one key held when [Client.Inspect] looked.
 type Status struct {
 	Key      string
-	Token    string        // the holder; "" if the key is free
+	Token    string        // the holder; "" if the key is free, or holds what no lock can have written
 	Metadata string        // what the holder left
-	TTL      time.Duration // what remains; -1 for a key without expiry, 0 if the key is free
+	TTL      time.Duration // what remains; -1 for a key without expiry, 0 only if the key is free
 }
 
 // Inspect returns who holds each of keys, in their order. It takes no part in the locking and changes nothing; what it
 // tells may have changed by the time it is read. It needs one round trip for all keys of a slot, or on a Ring of a
 // shard, and slots are asked side by side.
 //
-// A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Such a key
-// may have an empty Token and yet a TTL other than 0: it is not free.
+// A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Where that
+// leaves the Token empty, and for a key that is not a string, the TTL tells that the key is not free: it is not 0.
 //
 // It blocks until Redis answers or ctx ends, and returns [ErrInvalid] without keys or for a key that cannot be a lock,
-// [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and what Redis reported, wrapped; a key that
-// is not a string is an error that names it.
+// [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and what Redis reported, wrapped.
 func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
@@ -54,9 +53,6 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	}
 	statuses := make([]Status, len(keys))
 	for i, h := range held {
-		if h.otherType {
-			return nil, invalid("key %q is not a string, and so not a lock", keys[i])
-		}
 		statuses[i] = Status{Key: keys[i], Token: h.token, Metadata: h.metadata, TTL: h.ttl}
 	}
 	return statuses, nil
@@ -117,7 +113,6 @@ type held struct {
 	token, metadata string
 	ttl             time.Duration // -1 without expiry
 	gone            bool          // there is no such key
-	otherType       bool          // it is not a string
 }
 
 // lookers bounds how many groups of keys are asked for side by side.
@@ -178,12 +173,10 @@ func readHeld(keys []string, reply any) ([]held, error) {
 	for i := range all {
 		h := &all[i]
 		left, _ := values[2*i+1].(int64)
-		value, isString := values[2*i].(string)
+		value, _ := values[2*i].(string) // nil for a key of another type
 		switch {
 		case left == -2:
 			h.gone = true
-		case !isString:
-			h.otherType = true
 		case left == -1:
 			h.ttl = -1
 		default:

@@ -2,22 +2,17 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the scripts
+	_ "embed" // for the script
 	"math"
 	"slices"
 	"sync"
 	"time"
 )
 
-var (
-	//go:embed release.lua
-	releaseSource string
-	//go:embed pttl.lua
-	pttlSource string
+//go:embed pttl.lua
+var pttlSource string
 
-	releaseScript = newScript("release", releaseSource)
-	pttlScript    = newScript("ttl", pttlSource)
-)
+var pttlScript = newScript("ttl", pttlSource)
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. A nil *Lock is a lock that
 // is not held: its methods say so.
@@ -27,20 +22,19 @@ type Lock struct {
 	token  string
 	fence  int64
 
+	obtained time.Duration // the ttl of the obtain; 0 if attached
 	// zombie says that a sending of the obtain was never answered, though a later one was. It may still be on its way,
 	// and would take the keys again after a Release.
 	zombie bool
 
 	mu       sync.Mutex // protects what follows
 	metadata string
-	ttl      time.Duration // of the last Obtain or Refresh; 0 if attached
-	until    time.Time     // the end of validity
-	released time.Time     // when Release was first called; zero if it was not
-	release  *call         // the last release, if that was not answered
+	until    time.Time // the end of validity
+	released time.Time // when Release was first called; zero if it was not
+	release  *call     // the last release, if that was not answered
 
-	refreshing chan struct{}   // closed when the refresh that is awaited has ended; nil if there is none
-	adrift     []*refreshing   // those that nobody awaits any more, but that may still be executed
-	unanswered time.Duration   // the least ttl of those of which nobody will ever know; 0 if there are none
+	refreshes  []*refreshing // those under way
+	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may yet be executed; 0: none
 }
 
 // exists reports whether l came from a Client. The zero Lock is no more held than a nil one.
@@ -155,54 +149,4 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 		return math.MaxInt64, nil
 	}
 	return time.Duration(left) * time.Millisecond, nil
-}
-
-// Release frees every key of the lock that its token still holds, also when others are lost. From its call on the lock
-// counts as given up: [Lock.Until] has passed, and Refresh refuses.
-//
-// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
-// the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
-// goes on in the background until the ttl is over. It returns:
-//   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
-//   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
-//   - a [*LostError] if some were not; the others are free now;
-//   - [ErrInvalid] for a nil ctx;
-//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. It may be called again.
-func (l *Lock) Release(ctx context.Context) error {
-	switch {
-	case !l.exists():
-		return ErrLockNotHeld
-	case ctx == nil:
-		return errNilContext
-	}
-	before, until := l.beginRelease()
-	c := before
-	if c == nil {
-		c = l.newRelease(ctx, until)
-	}
-	wait := ctx
-	if ctx.Err() != nil {
-		patience := max(releaseLeast, min(releaseWait, time.Until(until)))
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
-	}
-	if before != nil { // it goes on in the background; two at a time would not know which of them did it
-		select {
-		case <-before.done:
-		case <-wait.Done():
-			return failed("release", l.keys, ended(ctx))
-		}
-		if before.err == nil {
-			return l.endRelease(before, until)
-		}
-		c = l.newRelease(ctx, until)
-		c.first, c.doubtful = before.first, before.doubtful
-	}
-	if !l.client.node.do(wait, c) {
-		l.client.persist(c)
-		l.setRelease(c)
-		return failed("release", l.keys, ended(ctx))
-	}
-	return l.endRelease(c, until)
 }

@@ -226,8 +226,7 @@ var _ = describe("A lock", func(on *onRedis) {
 		Expect(err).To(MatchError(redislock.ErrInvalid))
 	})
 
-	It("is not held if it is nil, and says so without a panic", func(ctx SpecContext) {
-		var none *redislock.Lock
+	DescribeTable("is not held if it is nil or zero, and says so without a panic", func(ctx SpecContext, none *redislock.Lock) {
 		Expect(none.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 		Expect(none.Refresh(ctx, time.Minute, nil)).To(Equal(redislock.ErrNotObtained))
 		_, err := none.TTL(ctx)
@@ -238,7 +237,10 @@ var _ = describe("A lock", func(on *onRedis) {
 		Expect(none.Keys()).To(BeEmpty())
 		Expect(none.Token()).To(BeEmpty())
 		Expect(none.Metadata()).To(BeEmpty())
-	})
+	},
+		Entry("nil", nil),
+		Entry("zero", &redislock.Lock{}),
+	)
 })
 
 // waysToLose are entries for tables whose body loses one key of a lock.

@@ -122,7 +122,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, token: o.token, fence: fence,
-		metadata: o.metadata, until: until, ttl: o.ttl, zombie: o.doubtful && !o.custom,
+		metadata: o.metadata, until: until, obtained: o.ttl, zombie: o.doubtful && !o.custom,
 	}
 	return false, nil
 }

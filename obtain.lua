@@ -36,6 +36,9 @@ local fence = 0
 if fenced then
 	local counter = redis.pcall('GET', KEYS[n + 1])
 	if type(counter) == 'table' then
+		if not string.find(counter.err, '^WRONGTYPE') then
+			return counter
+		end
 		return redis.error_reply('WRONGTYPE fence key "' .. KEYS[n + 1] .. '" does not hold a counter')
 	end
 	counter = counter or '0'
@@ -128,7 +131,9 @@ local written, failure = pcall(function()
 end)
 if not written then
 	for i = 1, takes do
-		redis.call('DEL', taken[i])
+		if type(redis.pcall('DEL', taken[i])) == 'table' then
+			redis.pcall('SET', taken[i], value, 'PX', 1)
+		end
 	end
 	return type(failure) == 'table' and failure or redis.error_reply(failure)
 end

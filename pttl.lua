@@ -23,7 +23,7 @@ for first = 1, #KEYS, CHUNK do
 		end
 		local left = redis.call('PTTL', KEYS[first + i - 1])
 		if left >= 0 and (least < 0 or left < least) then
-			least = left
+			least = math.max(left, 1) -- 0 would mean lost
 		end
 	end
 end

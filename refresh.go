@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // for the script
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,17 +17,19 @@ var refreshScript = newScript("refresh", refreshSource)
 // [Options.Metadata] it also replaces the metadata. Of the other options only RetryStrategy counts: errors of Redis are
 // repeated as it says, while the lock is still valid; a loss is final.
 //
-// Refresh blocks until Redis answers or ctx ends. One lock has one refresh on the wire at a time; another one waits for
-// its turn. It is sent at least once, even past [Lock.Until], for the keys may be there yet. It returns:
+// Refresh blocks until Redis answers or ctx ends. Calls on one lock take turns, also with one that was given up if that
+// was for a shorter ttl and is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys
+// may be there yet. It returns:
 //   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
 //     lock;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
 //   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. Then it is not known
-//     whether the ttl has changed, and Until counts on the worse.
+//     whether the ttl has changed, or when it will, and Until counts on the worse: unless the answer comes after all,
+//     this handle promises no more than that ttl from then on, even after a Refresh for longer.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
-	case l == nil:
+	case !l.exists():
 		return ErrNotObtained
 	case ctx == nil:
 		return errNilContext
@@ -45,23 +48,25 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if cut {
 		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
 	}
-	if r.abandoned == nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !r.adrift {
 		r.end()
 	}
 	return err
 }
 
-// refreshing is one Refresh with all its tries. It belongs to one goroutine at a time: that of the caller, and after an
-// abandoned call the one that waits for its end.
+// refreshing is one Refresh with all its tries. Its fields from adrift on are protected by Lock.mu.
 type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
 
-	before    time.Time // the lock's validity as it was
-	lowered   time.Time // what begin made of it
-	left      bool      // something was sent
-	abandoned *call     // goes on although the caller has left
+	adrift  bool          // its call goes on although its caller has left
+	ended   chan struct{} // closed when nothing of it is under way any more
+	before  time.Time     // the lock's validity as it was
+	lowered time.Time     // what begin made of it
+	left    bool          // something was sent
 }
 
 // begin waits for the lock's turn to refresh, and brings the validity forward to what a shorter ttl leaves of it: the
@@ -73,13 +78,13 @@ func (r *refreshing) begin(ctx context.Context) error {
 			return failed("refresh", l.keys, err)
 		}
 		l.mu.Lock()
-		turn := l.refreshing
-		if turn == nil {
+		ahead := r.ahead()
+		if ahead == nil {
 			break
 		}
 		l.mu.Unlock()
 		select {
-		case <-turn:
+		case <-ahead.ended:
 		case <-ctx.Done():
 		}
 	}
@@ -87,7 +92,8 @@ func (r *refreshing) begin(ctx context.Context) error {
 	if !l.released.IsZero() {
 		return ErrNotObtained
 	}
-	l.refreshing = make(chan struct{})
+	r.ended = make(chan struct{})
+	l.refreshes = append(l.refreshes, r)
 	r.before, r.lowered = l.until, l.until
 	if shorter := validUntil(time.Now(), r.ttl); shorter.Before(l.until) {
 		r.lowered = shorter
@@ -96,16 +102,26 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// end gives the turn to the next refresh. Where nothing was sent, the validity is what it was.
+// ahead returns a refresh that this one has to wait for, nil if there is none: one that is awaited, or one adrift that
+// would cut the ttl if it came in later. Any other adrift does no harm, and to wait for it would let a single lost reply
+// keep a lock from being refreshed for as long as the Redis client waits for that. l.mu is held.
+func (r *refreshing) ahead() *refreshing {
+	for _, other := range r.lock.refreshes {
+		if !other.adrift || other.ttl < r.ttl {
+			return other
+		}
+	}
+	return nil
+}
+
+// end lets the next refresh have its turn. Where nothing was sent, the validity is what it was. l.mu is held.
 func (r *refreshing) end() {
 	l := r.lock
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !r.left && l.until.Equal(r.lowered) {
 		l.until = r.before
 	}
-	close(l.refreshing)
-	l.refreshing = nil
+	l.refreshes = slices.DeleteFunc(l.refreshes, func(other *refreshing) bool { return other == r })
+	close(r.ended)
 }
 
 // try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
@@ -120,12 +136,7 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 		giveUp: l.Until(),
 	}
 	if !l.client.node.do(ctx, c) {
-		r.abandoned = c
-		go func() { // ends with the call
-			<-c.done
-			_, _ = r.settle(c)
-			r.end()
-		}()
+		r.drift(c)
 		return false, failed("refresh", l.keys, ended(ctx))
 	}
 	again, err = r.settle(c)
@@ -135,15 +146,35 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 	return again, err
 }
 
+// drift leaves a call to itself.
+func (r *refreshing) drift(c *call) {
+	l := r.lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.adrift = true
+	go func() { // ends with the call
+		<-c.done
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		r.note(c)
+		r.end()
+	}()
+}
+
+// note takes down what is known of a call that has ended, whether it succeeded or not. l.mu is held.
+func (r *refreshing) note(c *call) {
+	r.left = r.left || !c.first.IsZero()
+	if l := r.lock; c.doubtful && (l.unanswered == 0 || r.ttl < l.unanswered) {
+		l.unanswered = r.ttl
+	}
+}
+
 // settle draws the conclusions from a call that has ended.
 func (r *refreshing) settle(c *call) (again bool, err error) {
 	l := r.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.left = r.left || !c.first.IsZero()
-	if c.doubtful && (l.unanswered == 0 || r.ttl < l.unanswered) {
-		l.unanswered = r.ttl
-	}
+	r.note(c)
 	if c.err != nil {
 		return true, failed("refresh", l.keys, explain(l.keys, c.err))
 	}
@@ -161,7 +192,7 @@ func (r *refreshing) settle(c *call) (again bool, err error) {
 	if r.metadata != "" {
 		l.metadata = r.metadata
 	}
-	if passed(l.until) {
+	if passed(validUntil(c.sent, r.ttl)) {
 		return false, ErrNotObtained
 	}
 	return false, nil

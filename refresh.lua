@@ -24,7 +24,7 @@ for first = 1, #KEYS, CHUNK do
 	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
 	for i = 1, #values do
 		local index, stored = first + i - 1, values[i]
-		if not stored and redis.call('EXISTS', KEYS[index]) == 0 then
+		if not stored and redis.pcall('EXISTS', KEYS[index]) == 0 then
 			lost[#lost + 1] = -index
 		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
 			lost[#lost + 1] = index

@@ -21,7 +21,7 @@ for first = 1, #KEYS, CHUNK do
 		local index, stored = first + i - 1, values[i]
 		if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then
 			mine[#mine + 1] = KEYS[index]
-		elseif not stored and redis.call('EXISTS', KEYS[index]) == 0 then
+		elseif not stored and redis.pcall('EXISTS', KEYS[index]) == 0 then
 			lost[#lost + 1] = -index
 		else
 			lost[#lost + 1] = index

@@ -30,6 +30,8 @@ var _ = Describe("Retry strategies", func() {
 		Entry("exponentially", redislock.ExponentialBackoff(0, 0), 4*ms, 8*ms, 16*ms, 32*ms),
 		Entry("exponentially within bounds", redislock.ExponentialBackoff(10*ms, 100*ms),
 			10*ms, 10*ms, 16*ms, 32*ms, 64*ms, 100*ms, 100*ms),
+		Entry("exponentially within bounds that cross", redislock.ExponentialBackoff(100*ms, 50*ms),
+			100*ms, 100*ms, 100*ms, 100*ms, 100*ms, 50*ms, 50*ms),
 		Entry("up to a limit", redislock.LimitRetry(redislock.LinearBackoff(time.Second), 2), time.Second, time.Second, time.Duration(0), time.Duration(0)),
 		Entry("not at all for a limit of 0", redislock.LimitRetry(redislock.LinearBackoff(time.Second), 0), time.Duration(0)),
 		Entry("not at all for a negative limit", redislock.LimitRetry(redislock.LinearBackoff(time.Second), -1), time.Duration(0)),

@@ -254,6 +254,25 @@ var _ = describeOn(onServer, "Scripts that Redis breaks off", func(on *onRedis) 
 		Entry("without TIME", "-time"),
 	)
 
+	It("leave no key behind without PEXPIRE and DEL", func(ctx SpecContext) {
+		server := startServer()
+		admin := connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "-pexpire", "-del").Err()).To(Succeed())
+		limited := connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"})
+		Expect(limited.Eval(ctx, source("obtain"), []string{"a", "b"}, "t", "m", 60_000, "0").Err()).NotTo(Succeed())
+		Eventually(func() []string { return admin.Keys(ctx, "*").Val() }).Should(BeEmpty())
+	})
+
+	It("release what they can without EXISTS", func(ctx SpecContext) {
+		server := startServer()
+		admin := connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "~*", "+@all", "-exists").Err()).To(Succeed())
+		limited := connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"})
+		Expect(admin.Set(ctx, "mine", "t", time.Minute).Err()).To(Succeed())
+		Expect(limited.Eval(ctx, source("release"), []string{"gone", "mine"}, "t").Val()).To(Equal(list{int64(1)}))
+		Expect(admin.Keys(ctx, "*").Val()).To(BeEmpty())
+	})
+
 	It("leave no key behind when Redis refuses the ttl", func(ctx SpecContext) {
 		Expect(on.client.Set(ctx, "mine", "t", time.Minute).Err()).To(Succeed())
 		err := on.client.Eval(ctx, source("obtain"), []string{"a", "mine", "b"}, "t", "", "9223372036854775807", "0").Err()

@@ -142,6 +142,15 @@ func (n *node) do(ctx context.Context, c *call) bool {
 		defer close(c.done)
 		n.send(c)
 	}()
+	return c.await(ctx)
+}
+
+// await waits for the end of a call that do has been given, but not past the end of ctx. It reports whether the call has
+// ended.
+func (c *call) await(ctx context.Context) bool {
+	if c.done == nil {
+		return true
+	}
 	select {
 	case <-c.done:
 		return true

@@ -1,0 +1,108 @@
+package redislock
+
+import (
+	"context"
+	_ "embed" // for the script
+	"time"
+)
+
+//go:embed release.lua
+var releaseSource string
+
+var releaseScript = newScript("release", releaseSource)
+
+const (
+	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
+	releaseLeast = 20 * time.Millisecond // the same if Until has passed too: enough to hear what became of the lock
+)
+
+// Release frees every key of the lock that its token still holds, also when others are lost. From its call on the lock
+// counts as given up: [Lock.Until] has passed, and Refresh refuses.
+//
+// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
+// the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
+// goes on in the background until the ttl is over. It returns:
+//   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
+//   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
+//   - a [*LostError] if some were not; the others are free now;
+//   - [ErrInvalid] for a nil ctx;
+//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. It may be called again.
+func (l *Lock) Release(ctx context.Context) error {
+	switch {
+	case !l.exists():
+		return ErrLockNotHeld
+	case ctx == nil:
+		return errNilContext
+	}
+	until, c := l.beginRelease()
+	wait := ctx
+	if ctx.Err() != nil {
+		patience := max(releaseLeast, min(releaseWait, time.Until(until)))
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+	}
+	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
+	// freed the keys.
+	if c == nil || c.await(wait) && c.err != nil {
+		c = l.newRelease(ctx, until, c)
+		if !l.client.node.do(wait, c) {
+			l.client.persist(c)
+		}
+	}
+	if !c.await(wait) {
+		l.noteRelease(c)
+		return failed("release", l.keys, ended(ctx))
+	}
+	return l.endRelease(c, until)
+}
+
+// beginRelease gives the lock up. It returns the end of its validity as it was before, and the last release if that
+// was not answered.
+func (l *Lock) beginRelease() (until time.Time, unanswered *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released.IsZero() {
+		l.released = time.Now()
+	}
+	return l.until, l.release
+}
+
+// newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
+// is in doubt from an earlier one that failed.
+func (l *Lock) newRelease(ctx context.Context, until time.Time, earlier *call) *call {
+	c := &call{script: releaseScript, keys: l.keys, token: l.token, ctx: ctx, giveUp: time.Now().Add(releaseWait)}
+	if ctx.Done() != nil {
+		c.ctx = context.WithoutCancel(ctx)
+	}
+	if c.giveUp.Before(until) {
+		c.giveUp = until
+	}
+	if earlier != nil {
+		c.first, c.doubtful = earlier.first, earlier.doubtful
+	}
+	return c
+}
+
+func (l *Lock) noteRelease(unanswered *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release = unanswered
+}
+
+// endRelease draws the conclusions from a release that has ended.
+func (l *Lock) endRelease(c *call, until time.Time) error {
+	if c.err != nil {
+		l.noteRelease(c)
+		return failed("release", l.keys, explain(l.keys, c.err))
+	}
+	l.noteRelease(nil)
+	if l.zombie {
+		l.client.sweep(c.ctx, l.token, l.keys, l.obtained, sweepAgain)
+	}
+	err := loss(l.keys, c.reply, ErrLockNotHeld)
+	if err == ErrLockNotHeld && c.doubtful && c.first.Before(until) {
+		return nil // it was an earlier sending of ours that freed them
+	}
+	return err
+}
