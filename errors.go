@@ -131,7 +131,7 @@ func ended(ctx context.Context) error {
 		}
 	}
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err { //nolint:errorlint // the same error need not be named twice
+	if cause == err {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)

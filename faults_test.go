@@ -129,7 +129,7 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 		It("does not call a lock what was granted too late, and gives it back", func(ctx SpecContext) {
 			broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
 			_, err := locks.Obtain(ctx, "a", 100*time.Millisecond, nil)
-			Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Eventually(func() int { return executed("release") }).Should(BeNumerically(">=", 1))
 			Expect(locks.Close()).To(Succeed())
 		})
@@ -591,10 +591,10 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			broken("release", 0, faultproxy.BlackHole())
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			until, start := short.Until(), time.Now()
+			until := short.Until()
 			Expect(short.Release(ended)).To(MatchError(context.Canceled))
 			Expect(time.Now()).To(BeTemporally("<", until.Add(500*time.Millisecond)))
-			start = time.Now()
+			start := time.Now()
 			Expect(lock.Release(ended)).To(MatchError(context.Canceled))
 			Expect(time.Since(start)).To(BeNumerically("~", 1250*time.Millisecond, 250*time.Millisecond))
 			proxy.CutAll()

@@ -174,10 +174,10 @@ func readHeld(keys []string, reply any) ([]held, error) {
 		h := &all[i]
 		left, _ := values[2*i+1].(int64)
 		value, _ := values[2*i].(string) // nil for a key of another type
-		switch {
-		case left == -2:
+		switch left {
+		case -2:
 			h.gone = true
-		case left == -1:
+		case -1:
 			h.ttl = -1
 		default:
 			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing

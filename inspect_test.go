@@ -120,7 +120,7 @@ var _ = describe("Attach", func(on *onRedis) {
 	It("tells the bare ErrLockNotHeld if the token holds none of the keys", func(ctx SpecContext) {
 		for _, token := range []string{"x", lock.Token()[:21], lock.Token() + "0"} {
 			_, err := locks.Attach(ctx, []string{"a", "b"}, token)
-			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 		}
 	})
 
@@ -129,7 +129,7 @@ var _ = describe("Attach", func(on *onRedis) {
 		_, err := locks.Attach(ctx, []string{"a", "free", "b", "list"}, lock.Token())
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
-		Expect(err.(*redislock.LostError).Keys).To(Equal([]string{"free", "list"})) //nolint:errorlint // it is that type
+		Expect(lostKeys(err)).To(Equal([]string{"free", "list"}))
 	})
 
 	DescribeTable("refuses unusable arguments", func(ctx SpecContext, keys []string, token string) {

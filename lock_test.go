@@ -111,7 +111,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			on.age(ctx, time.Minute)
 			sent := countCalls(on.client)
 			err := lock.Refresh(ctx, time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
-			Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Expect(on.keys(ctx)).To(BeEmpty(), "a refresh creates no key")
 			Expect(sent.count()).To(Equal(1))
 		})
@@ -121,10 +121,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			err := lock.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "new"})
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
-			var lost *redislock.LostError
-			Expect(err).To(BeAssignableToTypeOf(lost))
-			lost = err.(*redislock.LostError) //nolint:errorlint // the line above
-			Expect(lost.Keys).To(Equal([]string{"b"}))
+			Expect(lostKeys(err)).To(Equal([]string{"b"}))
 			for _, key := range []string{"a", "c"} {
 				Expect(on.client.Get(ctx, key).Val()).To(Equal(lock.Token()))
 				Expect(on.client.PTTL(ctx, key).Val()).To(BeNumerically("<=", time.Minute))
@@ -171,14 +168,14 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(lock.Release(ctx)).To(Succeed())
 			Expect(on.keys(ctx)).To(BeEmpty())
 			err := lock.Release(ctx)
-			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 		})
 
 		It("tells the bare ErrLockNotHeld if every key is lost, and leaves the next holder alone", func(ctx SpecContext) {
 			on.age(ctx, time.Minute)
 			next := obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
 			err := lock.Release(ctx)
-			Expect(err == redislock.ErrLockNotHeld).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 			Expect(next.TTL(ctx)).To(BeNumerically(">", 0))
 		})
 
@@ -188,7 +185,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			err := lock.Release(ctx)
 			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
-			Expect(err.(*redislock.LostError).Keys).To(Equal([]string{"b"})) //nolint:errorlint // it is that type
+			Expect(lostKeys(err)).To(Equal([]string{"b"}))
 			Expect(on.client.Exists(ctx, "a", "c").Val()).To(BeZero())
 			Expect(on.client.Type(ctx, "b").Val()).To(Equal(before))
 		}, waysToLose)

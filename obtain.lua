@@ -50,19 +50,11 @@ if fenced then
 	fence = math.max(number + 1, now[1] * 1000000 + now[2])
 end
 
--- existing counts the keys that exist, of whatever type.
-local function existing(keys)
-	local count = 0
-	for first = 1, #keys, CHUNK do
-		count = count + redis.call('EXISTS', unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
-	end
-	return count
-end
-
--- set gives the first count of keys the value, if all of them are free, and reports whether it did.
-local function set(keys, count)
-	if count > CHUNK and existing(keys) > 0 then
-		return false -- one MSETNX is all or none, several are not
+-- set gives the keys the value, if all of them are free, and reports whether it did. Several MSETNX are all or none only
+-- where it is known beforehand that every key is free.
+local function set(keys, count, known)
+	if count > CHUNK and not known then
+		return false
 	end
 	for first = 1, count, CHUNK do
 		local args = {}
@@ -77,9 +69,8 @@ local function set(keys, count)
 	return true
 end
 
-local granted, taken, held = { fence }, KEYS, {}
-local takes = n -- how many of taken
-if not set(KEYS, n) then
+local granted, taken, takes, held = { fence }, KEYS, n, nil -- takes: how many of taken
+if not set(KEYS, n, false) then
 	local refused = false
 	taken = {}
 	for first = 1, n, CHUNK do
@@ -90,6 +81,7 @@ if not set(KEYS, n) then
 				taken[#taken + 1] = key
 			elseif stored == token or string.sub(stored, 1, #token + 1) == token .. ' ' then
 				granted[#granted + 1] = first + i - 1
+				held = held or {}
 				held[key] = stored
 			else
 				refused = true
@@ -97,44 +89,55 @@ if not set(KEYS, n) then
 		end
 	end
 	takes = #taken
-	if takes > 0 and existing(taken) > 0 then -- MGET shows a key of another type as free
-		for i = 1, takes do
-			local kind = redis.call('TYPE', taken[i]).ok
-			if kind ~= 'none' then
-				return redis.error_reply('WRONGTYPE key "' .. taken[i] .. '" holds a ' .. kind .. ', not a lock')
+	for first = 1, takes, CHUNK do -- MGET shows a key of another type as free
+		local last = math.min(first + CHUNK - 1, takes)
+		if redis.call('EXISTS', unpack(taken, first, last)) > 0 then
+			for i = first, last do
+				local kind = redis.call('TYPE', taken[i]).ok
+				if kind ~= 'none' then
+					return redis.error_reply('WRONGTYPE key "' .. taken[i] .. '" holds a ' .. kind .. ', not a lock')
+				end
 			end
 		end
 	end
 	if refused then
 		return 0
 	end
-	set(taken, takes)
+	set(taken, takes, true)
 end
 
--- From here on keys exist that have no expiry yet. A refused command (an ACL without PEXPIRE, say)
--- must not leave them so.
-local written, failure = pcall(function()
+-- From here on there are keys without an expiry. A command that Redis refuses (to an ACL without PEXPIRE, say) must not
+-- leave them so.
+local failure
+for i = 1, takes do
+	local done = redis.pcall('PEXPIRE', taken[i], ttl)
+	if done ~= 1 then
+		failure = failure or done
+	end
+end
+for key, stored in pairs(held or {}) do
+	local left, done = redis.pcall('PTTL', key), nil
+	if type(left) == 'table' then
+		done = left
+	elseif left >= 0 and left < tonumber(ttl) then
+		done = redis.pcall('SET', key, value, 'PX', ttl)
+	elseif stored ~= value then
+		done = redis.pcall('SET', key, value, 'KEEPTTL')
+	end
+	if done and done.err then
+		failure = failure or done
+	end
+end
+if fenced and not failure then
+	local done = redis.pcall('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
+	failure = done.err and done
+end
+if failure then
 	for i = 1, takes do
-		redis.call('PEXPIRE', taken[i], ttl)
-	end
-	for key, stored in pairs(held) do
-		local left = redis.call('PTTL', key)
-		if left >= 0 and left < tonumber(ttl) then
-			redis.call('SET', key, value, 'PX', ttl)
-		elseif stored ~= value then
-			redis.call('SET', key, value, 'KEEPTTL')
-		end
-	end
-	if fenced then
-		redis.call('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
-	end
-end)
-if not written then
-	for i = 1, takes do
-		if type(redis.pcall('DEL', taken[i])) == 'table' then
+		if redis.pcall('DEL', taken[i]) ~= 1 then
 			redis.pcall('SET', taken[i], value, 'PX', 1)
 		end
 	end
-	return type(failure) == 'table' and failure or redis.error_reply(failure)
+	return failure
 end
 return granted

@@ -75,7 +75,7 @@ func matches(err error, keys, lost []string, whole error) string {
 	var partial *redislock.LostError
 	switch {
 	case len(lost) == 0 && err == nil:
-	case len(lost) == len(keys) && err == whole: //nolint:errorlint // callers compare so
+	case len(lost) == len(keys) && err == whole:
 	case len(lost) > 0 && len(lost) < len(keys) && errors.As(err, &partial) && slices.Equal(partial.Keys, lost) && errors.Is(err, whole):
 	default:
 		return fmt.Sprintf("lost %q of %q: got error %v", lost, keys, err)
@@ -123,7 +123,7 @@ func runHistory(ctx context.Context, on *onRedis, random *rand.Rand, steps int) 
 		case what < 4 || lock == nil:
 			step = fmt.Sprintf("obtain %q %q %q %d", keys, token, note, ttl)
 			got, err := locks.ObtainMulti(ctx, keys, time.Duration(ttl)*time.Second, &redislock.Options{Token: token, Metadata: note})
-			if m.obtain(keys, token, note, ttl) != (err == nil) || err != nil && err != redislock.ErrNotObtained { //nolint:errorlint // callers compare so
+			if m.obtain(keys, token, note, ttl) != (err == nil) || err != nil && err != redislock.ErrNotObtained {
 				problem = fmt.Sprintf("got error %v", err)
 			}
 			if err == nil {

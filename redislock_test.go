@@ -3,8 +3,12 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,8 +22,25 @@ import (
 )
 
 func TestRedislock(t *testing.T) {
+	if flag.Lookup("test.count").Value.String() != "1" {
+		runAlone(t)
+		return
+	}
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "redislock")
+}
+
+// runAlone runs the suite in a process of its own, so that go test -count=20 works: ginkgo runs a suite once a process.
+func runAlone(t *testing.T) {
+	args := []string{"-test.run=^TestRedislock$", "-test.count=1"}
+	for _, arg := range os.Args[1:] {
+		if strings.HasPrefix(arg, "-test.timeout=") || strings.HasPrefix(arg, "-test.v=") || strings.HasPrefix(arg, "-ginkgo.") {
+			args = append(args, arg)
+		}
+	}
+	if output, err := exec.CommandContext(t.Context(), os.Args[0], args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
 }
 
 var _ = describe("Obtain", func(on *onRedis) {
@@ -87,7 +108,7 @@ var _ = describe("Obtain", func(on *onRedis) {
 
 		It("refuses with the bare ErrNotObtained and takes none", func(ctx SpecContext) {
 			_, err := locks.ObtainMulti(ctx, []string{"a", "b", "c"}, time.Minute, &redislock.Options{FenceKey: "f"})
-			Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Expect(on.keys(ctx)).To(ConsistOf("c"))
 		})
 
@@ -210,7 +231,7 @@ var _ = describe("Obtain", func(on *onRedis) {
 				_, err := locks.ObtainMulti(ctx, []string{"shared", strconv.Itoa(i)}, time.Minute, nil)
 				if err == nil {
 					granted.Add(1)
-				} else if err != redislock.ErrNotObtained { //nolint:errorlint // callers compare so
+				} else if err != redislock.ErrNotObtained {
 					Fail(err.Error())
 				}
 			})
@@ -400,7 +421,7 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{
 			RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(time.Millisecond), 4),
 		})
-		Expect(err == redislock.ErrNotObtained).To(BeTrue()) //nolint:errorlint // callers compare so
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 		Expect(sent.count()).To(Equal(5))
 	})
 

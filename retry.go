@@ -142,7 +142,6 @@ func (j jitter) restart() RetryStrategy {
 func retry(
 	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
 ) (cut bool, err error) {
-	var timer *time.Timer
 	for {
 		again, err := try()
 		if !again || s == nil {
@@ -152,17 +151,14 @@ func retry(
 		if wait < 1 || !until.IsZero() && time.Now().Add(wait).After(until) {
 			return false, err
 		}
-		if timer == nil {
-			timer = time.NewTimer(wait)
-			defer timer.Stop()
-		} else {
-			timer.Reset(wait)
-		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return true, err
 		case <-closed:
+			timer.Stop()
 			return false, ErrClosed
 		}
 	}

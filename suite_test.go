@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -203,4 +204,12 @@ func obtain(ctx context.Context, locks *redislock.Client, ttl time.Duration, opt
 	lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
 	Expect(err).NotTo(HaveOccurred())
 	return lock
+}
+
+// lostKeys returns the keys of a LostError.
+func lostKeys(err error) []string {
+	GinkgoHelper()
+	var lost *redislock.LostError
+	Expect(errors.As(err, &lost)).To(BeTrue(), "%v is a *LostError", err)
+	return lost.Keys
 }

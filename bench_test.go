@@ -1,0 +1,186 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+// benchClient returns a client of a redis-server of its own, or of an in-memory one where there is no redis-server.
+func benchClient(b *testing.B) *redis.Client {
+	b.Helper()
+	var addr string
+	if redistest.Available() == nil {
+		server, err := redistest.Start()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = server.Close() })
+		addr = server.Addr()
+	} else {
+		b.Log("on miniredis: the figures say little")
+		addr = miniredis.RunT(b).Addr()
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64})
+	b.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func benchKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "bench:" + strconv.Itoa(i)
+	}
+	return keys
+}
+
+// The floor under ObtainMulti and Release: the least that scripts can do.
+var (
+	bareObtain = redis.NewScript(`
+		local args = {}
+		for i = 1, #KEYS do args[2 * i - 1] = KEYS[i]; args[2 * i] = ARGV[1] end
+		if redis.call('MSETNX', unpack(args)) == 0 then return 0 end
+		for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+		return 1`)
+	bareRelease = redis.NewScript(`
+		local values = redis.call('MGET', unpack(KEYS))
+		for i = 1, #values do if values[i] ~= ARGV[1] then return 0 end end
+		return redis.call('DEL', unpack(KEYS))`)
+)
+
+// BenchmarkObtainRelease takes a lock and releases it. ctx=cancel does so with a ctx that can end, as most programs do;
+// bare runs two bare scripts in place of the library's.
+func BenchmarkObtainRelease(b *testing.B) {
+	client := benchClient(b)
+	locks := redislock.New(client)
+	ctx := context.Background()
+	pair := func(b *testing.B, ctx context.Context, keys []string, opt *redislock.Options) {
+		lock, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		if err := lock.Release(ctx); err != nil {
+			b.Error(err)
+		}
+	}
+	for _, n := range []int{1, 8, 64, 512, 4096} {
+		keys := benchKeys(n)
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				pair(b, ctx, keys, nil)
+			}
+		})
+		if n > 512 {
+			continue // a bare script has its limit at 3,999
+		}
+		b.Run(fmt.Sprintf("keys=%d/bare", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := bareObtain.Run(ctx, client, keys, "q83vEjRWeJCrze8SNFZ4kA", 60_000).Err(); err != nil {
+					b.Fatal(err)
+				}
+				if err := bareRelease.Run(ctx, client, keys, "q83vEjRWeJCrze8SNFZ4kA").Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("keys=1/ctx=cancel", func(b *testing.B) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		b.ReportAllocs()
+		for b.Loop() {
+			pair(b, ctx, []string{"bench"}, nil)
+		}
+	})
+	b.Run("keys=1/fence", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			pair(b, ctx, []string{"bench"}, &redislock.Options{FenceKey: "bench:fence"})
+		}
+	})
+	for _, goroutines := range []int{16, 256} {
+		b.Run(fmt.Sprintf("keys=1/goroutines=%d", goroutines), func(b *testing.B) {
+			b.ReportAllocs()
+			share := make(chan struct{})
+			var wait sync.WaitGroup
+			for i := range goroutines {
+				wait.Go(func() {
+					key := []string{"bench:" + strconv.Itoa(i)}
+					for range share {
+						pair(b, ctx, key, nil)
+					}
+				})
+			}
+			for b.Loop() {
+				share <- struct{}{}
+			}
+			close(share)
+			wait.Wait()
+		})
+	}
+}
+
+// BenchmarkRefused asks for keys of which the last is another's.
+func BenchmarkRefused(b *testing.B) {
+	locks := redislock.New(benchClient(b))
+	ctx := context.Background()
+	for _, n := range []int{1, 8, 512} {
+		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
+			keys := benchKeys(n)
+			held, err := locks.Obtain(ctx, keys[n-1], time.Hour, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := locks.ObtainMulti(ctx, keys, time.Minute, nil); err != redislock.ErrNotObtained {
+					b.Fatal(err)
+				}
+			}
+			if err := held.Release(ctx); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkLock does to a held lock what its holder does.
+func BenchmarkLock(b *testing.B) {
+	locks := redislock.New(benchClient(b))
+	ctx := context.Background()
+	for _, n := range []int{1, 8, 512} {
+		lock, err := locks.ObtainMulti(ctx, benchKeys(n), time.Hour, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for name, method := range map[string]func() error{
+			"Refresh": func() error { return lock.Refresh(ctx, time.Hour, nil) },
+			"TTL":     func() error { _, err := lock.TTL(ctx); return err },
+			"Inspect": func() error { _, err := locks.Inspect(ctx, lock.Keys()...); return err },
+		} {
+			b.Run(fmt.Sprintf("%s/keys=%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := method(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		if err := lock.Release(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+// errorTable returns the table under "Errors" in the README: its columns, and for each row the methods and its cells.
+func errorTable() (causes []string, rows map[string][]string) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		panic(err) // while the tree of specs is made: nothing else can report it
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Errors\n")
+	rows = map[string][]string{}
+	for line := range strings.Lines(section) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") {
+			if causes != nil && line == "" {
+				break
+			}
+			continue
+		}
+		var cells []string
+		for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
+			cells = append(cells, strings.TrimSpace(cell))
+		}
+		if causes == nil {
+			causes = cells[1:]
+			continue
+		}
+		for method := range strings.SplitSeq(cells[0], ",") {
+			rows[strings.Trim(method, "` ")] = cells[1:]
+		}
+	}
+	return causes, rows
+}
+
+var _ = describe("The table of errors in the README:", func(on *onRedis) {
+	var proxy *faultproxy.Proxy
+	var locks *redislock.Client
+	var lock *redislock.Lock
+	keys := []string{"a", "b"}
+
+	BeforeEach(func(ctx SpecContext) {
+		var err error
+		proxy, err = faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
+		lock = obtain(ctx, locks, time.Minute, nil, keys...)
+	})
+
+	methods := map[string]func(ctx context.Context) (any, error){
+		"Obtain":      func(ctx context.Context) (any, error) { return locks.Obtain(ctx, "a", time.Minute, nil) },
+		"ObtainMulti": func(ctx context.Context) (any, error) { return locks.ObtainMulti(ctx, keys, time.Minute, nil) },
+		"Refresh":     func(ctx context.Context) (any, error) { return nil, lock.Refresh(ctx, time.Minute, nil) },
+		"Release":     func(ctx context.Context) (any, error) { return nil, lock.Release(ctx) },
+		"TTL":         func(ctx context.Context) (any, error) { return lock.TTL(ctx) },
+		"Attach":      func(ctx context.Context) (any, error) { return locks.Attach(ctx, keys, lock.Token()) },
+		"Inspect":     func(ctx context.Context) (any, error) { return locks.Inspect(ctx, keys...) },
+	}
+	// Each cause returns the ctx to call the method with.
+	causes := map[string]func(ctx context.Context, method string) context.Context{
+		"all keys taken or lost": func(ctx context.Context, method string) context.Context {
+			if !strings.HasPrefix(method, "Obtain") {
+				on.client.Del(ctx, keys...)
+			}
+			return ctx
+		},
+		"some keys lost": func(ctx context.Context, _ string) context.Context {
+			on.client.Del(ctx, "b")
+			return ctx
+		},
+		"ctx ended": func(ctx context.Context, _ string) context.Context {
+			proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.BlackHole()})
+			limited, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			DeferCleanup(cancel)
+			DeferCleanup(proxy.Close)
+			return limited
+		},
+		"bad arguments": func(context.Context, string) context.Context { return nil },
+		"Redis or network": func(ctx context.Context, _ string) context.Context {
+			proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.RefuseReply("ERR broken")})
+			return ctx
+		},
+	}
+	// Each cell says what the method returns.
+	cells := map[string]func(method string, result any, err error){
+		"`ErrNotObtained`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained)) },
+		"`ErrLockNotHeld`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld)) },
+		"`ErrInvalid`":     func(_ string, _ any, err error) { Expect(err).To(MatchError(redislock.ErrInvalid)) },
+		"`*LostError`": func(method string, _ any, err error) {
+			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+			if method == "Refresh" {
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+			} else {
+				Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			}
+		},
+		"matches `ErrNotObtained` and `ctx.Err()`": func(_ string, _ any, err error) {
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+		},
+		"wraps `ctx.Err()`": func(method string, _ any, err error) {
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).To(MatchError(HavePrefix(`redislock: ` + strings.ToLower(method) + ` "a" and 1 more: `)))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+		},
+		"wraps `ctx.Err()`; it goes on": func(_ string, _ any, err error) {
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+			sent := proxy.Requests(running("release"))
+			Eventually(func() int { return proxy.Requests(running("release")) }).Should(BeNumerically(">", sent))
+		},
+		"wrapped": func(method string, _ any, err error) {
+			Expect(err).To(MatchError(HavePrefix("redislock: " + strings.ToLower(strings.TrimSuffix(method, "Multi")) + ` "a"`)))
+			Expect(err).To(MatchError(HaveSuffix(": ERR broken")))
+			var answer redis.Error
+			Expect(errors.As(err, &answer)).To(BeTrue())
+		},
+		"0": func(_ string, result any, err error) {
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result).To(BeZero())
+		},
+		"shows it": func(_ string, result any, err error) {
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result).To(ContainElement(HaveField("Token", "")))
+		},
+	}
+
+	columns, rows := errorTable()
+	It("has a row for each method and a column for each cause", func() {
+		Expect(columns).To(HaveLen(len(causes)))
+		Expect(rows).To(HaveLen(len(methods)))
+	})
+	for _, method := range slices.Sorted(maps.Keys(rows)) {
+		for i, cell := range rows[method] {
+			if cell == "–" {
+				continue
+			}
+			It(method+" when "+columns[i]+": "+cell, func(ctx SpecContext) {
+				Expect(causes).To(HaveKey(columns[i]))
+				Expect(cells).To(HaveKey(cell))
+				result, err := methods[method](causes[columns[i]](ctx, method))
+				cells[cell](method, result, err)
+			})
+		}
+	}
+})

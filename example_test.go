@@ -1,0 +1,241 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// setUp stands for what a program has anyway: a context, and a client of its Redis. Here that is one in memory.
+func setUp() (context.Context, *redis.Client) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.ClockTTL(true)
+	return context.Background(), redis.NewClient(&redis.Options{Addr: server.Addr()})
+}
+
+func Example() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42", "account:3"}, 10*time.Second, nil)
+	if err == redislock.ErrNotObtained {
+		fmt.Println("one of them is taken, so none is ours")
+		return
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	fmt.Println("all three are ours")
+	// Output: all three are ours
+}
+
+func ExampleClient_ObtainMulti() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	first, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = locks.ObtainMulti(ctx, []string{"stock:42", "account:3"}, time.Minute, nil)
+	fmt.Println(err)
+	fmt.Println("account:3 is locked:", client.Exists(ctx, "account:3").Val() == 1)
+
+	if err := first.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_, err = locks.ObtainMulti(ctx, []string{"stock:42", "account:3"}, time.Minute, nil)
+	fmt.Println(err)
+	// Output:
+	// redislock: not obtained
+	// account:3 is locked: false
+	// <nil>
+}
+
+func ExampleOptions_retryStrategy() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	held, err := locks.Obtain(ctx, "order:7", 50*time.Millisecond, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Wait longer from try to try, spread by a fifth, for up to two seconds.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	lock, err := locks.Obtain(ctx, "order:7", 10*time.Second, &redislock.Options{
+		RetryStrategy: redislock.Jitter(redislock.ExponentialBackoff(5*time.Millisecond, 100*time.Millisecond), 0.2),
+	})
+
+	fmt.Println(err, lock.Key(), time.Now().After(held.Until()))
+	// Output: <nil> order:7 true
+}
+
+func ExampleLimitRetry() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	if _, err := locks.Obtain(ctx, "order:7", time.Minute, nil); err != nil {
+		log.Fatal(err)
+	}
+
+	// One value serves any number of calls: each starts it afresh.
+	patient := &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(5*time.Millisecond), 3)}
+	for range 2 {
+		_, err := locks.Obtain(ctx, "order:7", time.Minute, patient)
+		fmt.Println(err)
+	}
+	// Output:
+	// redislock: not obtained
+	// redislock: not obtained
+}
+
+func ExampleLock_Refresh() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	lock, err := locks.Obtain(ctx, "report", 10*time.Second, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	for _, step := range []string{"collect", "compute", "store"} {
+		err := lock.Refresh(ctx, 10*time.Second, &redislock.Options{Metadata: "step: " + step})
+		if err != nil {
+			fmt.Println("stop, the lock is lost:", err)
+			return
+		}
+		fmt.Println(lock.Metadata())
+	}
+	left, err := lock.TTL(ctx)
+	fmt.Println(left > 9*time.Second, err)
+	// Output:
+	// step: collect
+	// step: compute
+	// step: store
+	// true <nil>
+}
+
+func ExampleLock_Until() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	lock, err := locks.Obtain(ctx, "order:7", 50*time.Millisecond, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	time.Sleep(60 * time.Millisecond) // the guarded work takes longer than thought
+
+	if !time.Now().Before(lock.Until()) {
+		fmt.Println("too late: somebody else may hold the lock by now")
+		return
+	}
+	fmt.Println("write the result")
+	// Output: too late: somebody else may hold the lock by now
+}
+
+func ExampleLock_FenceToken() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	fenced := &redislock.Options{FenceKey: "order:7:fence"}
+
+	slow, err := locks.Obtain(ctx, "order:7", 20*time.Millisecond, fenced)
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.Sleep(30 * time.Millisecond) // hangs for longer than its ttl
+	next, err := locks.Obtain(ctx, "order:7", time.Minute, fenced)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	var highest int64 // what the guarded storage remembers
+	for _, writer := range []*redislock.Lock{next, slow} {
+		if writer.FenceToken() < highest {
+			fmt.Println("refused: a later holder has written already")
+			continue
+		}
+		highest = writer.FenceToken()
+		fmt.Println("written")
+	}
+	// Output:
+	// written
+	// refused: a later holder has written already
+}
+
+func ExampleClient_Inspect() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	_, err := locks.Obtain(ctx, "order:7", time.Minute, &redislock.Options{
+		Token:    "worker-1",
+		Metadata: `{"host":"api-3","pid":4121}`, // or redislock.ProcessMetadata()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	statuses, err := locks.Inspect(ctx, "order:7", "stock:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, s := range statuses {
+		if s.Token == "" {
+			fmt.Println(s.Key, "is free")
+			continue
+		}
+		fmt.Println(s.Key, "is held by", s.Token, "for", s.TTL.Round(time.Minute), "more:", s.Metadata)
+	}
+	// Output:
+	// order:7 is held by worker-1 for 1m0s more: {"host":"api-3","pid":4121}
+	// stock:42 is free
+}
+
+func ExampleClient_Attach() {
+	ctx, client := setUp()
+	lock, err := redislock.New(client).Obtain(ctx, "order:7", time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, token := lock.Keys(), lock.Token() // handed to another process
+
+	attached, err := redislock.New(client).Attach(ctx, keys, token)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(attached.Release(ctx))
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// <nil>
+	// redislock: lock not held
+}
+
+func ExampleLostError() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.Del(ctx, "stock:42") // somebody tidied up
+
+	err = lock.Release(ctx) // frees order:7 all the same
+
+	var lost *redislock.LostError
+	if errors.As(err, &lost) {
+		fmt.Println("lost:", lost.Keys)
+	}
+	fmt.Println(errors.Is(err, redislock.ErrLockNotHeld), client.Exists(ctx, "order:7").Val())
+	// Output:
+	// lost: [stock:42]
+	// true 0
+}

@@ -1,0 +1,43 @@
+package redislock_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("The README", func() {
+	readme := func(path string) string {
+		GinkgoHelper()
+		text, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		return string(text)
+	}
+
+	It("shows code that an example runs", func() {
+		examples := readme("example_test.go")
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme("README.md"), -1)
+		Expect(len(blocks)).To(BeNumerically(">", 5))
+		for _, block := range blocks {
+			code := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block[1], "\t$1")
+			Expect(examples).To(ContainSubstring(code))
+		}
+	})
+
+	It("has a first example of 15 lines at most, and 200 lines in all", func() {
+		text := readme("README.md")
+		first := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(text)[1]
+		Expect(strings.Count(first, "\n")).To(BeNumerically("<=", 15))
+		Expect(strings.Count(text, "\n")).To(BeNumerically("<", 200))
+	})
+
+	It("points only to files that are there", func() {
+		for _, link := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(readme("README.md"), -1) {
+			_, err := os.Stat(link[1])
+			Expect(err).NotTo(HaveOccurred())
+		}
+	})
+})
