@@ -59,9 +59,12 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
 }
 
-// loss turns the reply of refresh and release, the indices of the keys that were not mine, into an error: nil if there
-// are none, whole if there are no others, else a *LostError.
+// loss turns the reply of refresh and release, 0 or the indices of the keys that were not mine, into an error: nil for
+// none, whole if there are no others, else a *LostError.
 func loss(keys []string, reply any, whole error) error {
+	if reply == int64(0) {
+		return nil
+	}
 	lost, ok := reply.([]any)
 	if !ok {
 		return unexpected(reply)

@@ -230,8 +230,7 @@ func ExampleLostError() {
 
 	err = lock.Release(ctx) // frees order:7 all the same
 
-	var lost *redislock.LostError
-	if errors.As(err, &lost) {
+	if lost, ok := errors.AsType[*redislock.LostError](err); ok {
 		fmt.Println("lost:", lost.Keys)
 	}
 	fmt.Println(errors.Is(err, redislock.ErrLockNotHeld), client.Exists(ctx, "order:7").Val())

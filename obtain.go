@@ -129,8 +129,11 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 
 // read takes the reply of the script apart: the fencing token and the newly taken keys of a grant.
 func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, err error) {
-	if refused, ok := reply.(int64); ok && refused == 0 {
+	switch reply {
+	case int64(0):
 		return 0, nil, false, nil
+	case int64(1):
+		return 0, o.keys, true, nil
 	}
 	grant, _ := reply.([]any)
 	if len(grant) == 0 {

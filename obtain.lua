@@ -12,7 +12,8 @@ A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine. A key that was mine gets the new
 metadata and at least the ttl: its expiry is never brought forward.
 
-Returns     {fence, i, …}  granted; KEYS[i] … were mine before, every other is
+Returns     1              granted, all newly taken, no fencing token
+            {fence, i, …}  granted; KEYS[i] … were mine before, every other is
                            newly taken; fence is 0 where ARGV[4] is "0"
             0              a key is another's; nothing was written
 Errors      WRONGTYPE      a lock key or the fence key is not a string
@@ -50,29 +51,28 @@ if fenced then
 	fence = math.max(number + 1, now[1] * 1000000 + now[2])
 end
 
--- set gives the keys the value, if all of them are free, and reports whether it did. Several MSETNX are all or none only
--- where it is known beforehand that every key is free.
-local function set(keys, count, known)
-	if count > CHUNK and not known then
-		return false
-	end
-	for first = 1, count, CHUNK do
-		local args = {}
-		for i = first, math.min(first + CHUNK - 1, count) do
-			args[#args + 1] = keys[i]
-			args[#args + 1] = value
-		end
-		if redis.call('MSETNX', unpack(args)) == 0 then
-			return false
-		end
-	end
-	return true
-end
+local granted, taken, takes = 1, KEYS, n -- what to return; the newly taken keys, and how many they are
+local failure -- of a command that Redis refuses halfway, to an ACL without PEXPIRE, say
+local free = false
 
-local granted, taken, takes, held = { fence }, KEYS, n, nil -- takes: how many of taken
-if not set(KEYS, n, false) then
-	local refused = false
-	taken = {}
+-- The usual case: every key is free. Several MSETNX would not be all or none, so a larger set goes the long way.
+if n <= CHUNK then
+	local args = {}
+	for i = 1, n do
+		args[2 * i - 1], args[2 * i] = KEYS[i], value
+	end
+	free = redis.call('MSETNX', unpack(args)) == 1
+end
+if free then
+	for i = 1, n do
+		local done = redis.pcall('PEXPIRE', KEYS[i], ttl)
+		if done ~= 1 then
+			failure = failure or done
+		end
+	end
+else
+	local refused, held = false, {}
+	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
 		local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 		for i = 1, #values do
@@ -81,7 +81,6 @@ if not set(KEYS, n, false) then
 				taken[#taken + 1] = key
 			elseif stored == token or string.sub(stored, 1, #token + 1) == token .. ' ' then
 				granted[#granted + 1] = first + i - 1
-				held = held or {}
 				held[key] = stored
 			else
 				refused = true
@@ -103,38 +102,31 @@ if not set(KEYS, n, false) then
 	if refused then
 		return 0
 	end
-	set(taken, takes, true)
+	for i = 1, takes do
+		local done = redis.pcall('SET', taken[i], value, 'PX', ttl)
+		failure = failure or done.err and done
+	end
+	for key, stored in pairs(held) do
+		local left, done = redis.pcall('PTTL', key), nil
+		if type(left) == 'table' then
+			done = left
+		elseif left >= 0 and left < tonumber(ttl) then
+			done = redis.pcall('SET', key, value, 'PX', ttl)
+		elseif stored ~= value then
+			done = redis.pcall('SET', key, value, 'KEEPTTL')
+		end
+		failure = failure or done and done.err and done
+	end
 end
 
--- From here on there are keys without an expiry. A command that Redis refuses (to an ACL without PEXPIRE, say) must not
--- leave them so.
-local failure
-for i = 1, takes do
-	local done = redis.pcall('PEXPIRE', taken[i], ttl)
-	if done ~= 1 then
-		failure = failure or done
-	end
-end
-for key, stored in pairs(held or {}) do
-	local left, done = redis.pcall('PTTL', key), nil
-	if type(left) == 'table' then
-		done = left
-	elseif left >= 0 and left < tonumber(ttl) then
-		done = redis.pcall('SET', key, value, 'PX', ttl)
-	elseif stored ~= value then
-		done = redis.pcall('SET', key, value, 'KEEPTTL')
-	end
-	if done and done.err then
-		failure = failure or done
-	end
-end
 if fenced and not failure then
 	local done = redis.pcall('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
 	failure = done.err and done
+	granted = free and { fence } or granted
 end
-if failure then
+if failure then -- what was taken may have no expiry yet
 	for i = 1, takes do
-		if redis.pcall('DEL', taken[i]) ~= 1 then
+		if type(redis.pcall('DEL', taken[i])) == 'table' then
 			redis.pcall('SET', taken[i], value, 'PX', 1)
 		end
 	end

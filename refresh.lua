@@ -6,7 +6,7 @@ ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
 
-Returns     {}      every key is mine and has the new ttl
+Returns     0       every key is mine and has the new ttl
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
                     i KEYS[-i] is gone
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
@@ -19,19 +19,21 @@ if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
 end
 
-local lost = {}
+local lost -- what to return, if not 0
 for first = 1, #KEYS, CHUNK do
 	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
 	for i = 1, #values do
 		local index, stored = first + i - 1, values[i]
 		if not stored and redis.pcall('EXISTS', KEYS[index]) == 0 then
+			lost = lost or {}
 			lost[#lost + 1] = -index
 		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
+			lost = lost or {}
 			lost[#lost + 1] = index
 		end
 	end
 end
-if #lost > 0 then
+if lost then
 	return lost
 end
 
@@ -42,4 +44,4 @@ for i = 1, #KEYS do
 		redis.call('SET', KEYS[i], token .. ' ' .. metadata, 'PX', ttl)
 	end
 end
-return lost
+return 0

@@ -34,10 +34,11 @@ func (l *Lock) Release(ctx context.Context) error {
 	case ctx == nil:
 		return errNilContext
 	}
-	until, c := l.beginRelease()
+	now := time.Now()
+	until, c := l.beginRelease(now)
 	wait := ctx
 	if ctx.Err() != nil {
-		patience := max(releaseLeast, min(releaseWait, time.Until(until)))
+		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
@@ -45,7 +46,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
 	// freed the keys.
 	if c == nil || c.await(wait) && c.err != nil {
-		c = l.newRelease(ctx, until, c)
+		c = l.newRelease(ctx, now, until, c)
 		if !l.client.node.do(wait, c) {
 			l.client.persist(c)
 		}
@@ -59,19 +60,19 @@ func (l *Lock) Release(ctx context.Context) error {
 
 // beginRelease gives the lock up. It returns the end of its validity as it was before, and the last release if that
 // was not answered.
-func (l *Lock) beginRelease() (until time.Time, unanswered *call) {
+func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.released.IsZero() {
-		l.released = time.Now()
+		l.released = now
 	}
 	return l.until, l.release
 }
 
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
 // is in doubt from an earlier one that failed.
-func (l *Lock) newRelease(ctx context.Context, until time.Time, earlier *call) *call {
-	c := &call{script: releaseScript, keys: l.keys, token: l.token, ctx: ctx, giveUp: time.Now().Add(releaseWait)}
+func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *call) *call {
+	c := &call{script: releaseScript, keys: l.keys, token: l.token, ctx: ctx, giveUp: now.Add(releaseWait)}
 	if ctx.Done() != nil {
 		c.ctx = context.WithoutCancel(ctx)
 	}

@@ -96,7 +96,7 @@ type call struct {
 	reply    any
 	err      error
 	first    time.Time // when it first left; zero while it has not
-	sent     time.Time // when it last left, or was about to
+	sent     time.Time // when it last left
 	left     bool      // the present sending has reached a connection
 	doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
 	done     chan struct{}
@@ -168,7 +168,6 @@ func (c *call) await(ctx context.Context) bool {
 // one place where anything is resent; every script bears it.
 func (n *node) send(c *call) {
 	for resends := 0; ; resends++ {
-		c.sent = time.Now()
 		c.reply, c.err = n.once(c)
 		if c.err == nil {
 			return
