@@ -6,11 +6,11 @@
 //
 // # Guarantees
 //
-// Two holders of one key never both believe that they hold it before their [Lock.Until], as long as Redis itself keeps
-// what it acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity is counted
-// from before the request was sent. A set of keys is taken, refreshed and judged as a whole, by one Lua script. A call
-// never outlasts its ctx, whatever the network does, and a call that was given up leaves no key behind: what it took
-// after all is released in the background.
+// Two tokens are never both valid for one key, each before its [Lock.Until], as long as Redis itself keeps what it
+// acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity is counted from before
+// the request was sent. A set of keys is taken, refreshed and judged as a whole, by one Lua script. A call returns when
+// its ctx ends, whatever the network does, and what an obtain that was given up has taken after all is released in the
+// background, and lapses with its ttl at the latest.
 //
 // # Limits
 //
@@ -80,8 +80,9 @@ type Options struct {
 	Metadata string
 
 	// Token identifies the holder. The default "" stands for 16 random bytes, in 22 base64url characters. A call with
-	// the token of an existing lock obtains that lock's keys again, so choose one that nobody else can have. It holds no
-	// white space and no control characters.
+	// the token of an existing lock obtains that lock's keys again and shares it, so choose one that nobody else can
+	// have; and after an obtain or a release with it was given up, let a ttl pass before it is used through another
+	// Client. It holds no white space and no control characters.
 	Token string
 
 	// FenceKey names a counter on the same Redis. A successful obtain then mints a fencing token from it, a number

@@ -212,10 +212,12 @@ func (n *node) once(c *call) (any, error) {
 
 func (n *node) command(c *call, how [2]any) (any, error) {
 	c.left = false
-	if n.process == nil {
+	if n.process == nil || c.token == "" { // nothing will tell when it leaves, so take it that it does now
 		if err := c.leave(); err != nil {
 			return nil, err
 		}
+	}
+	if n.process == nil {
 		args := c.args
 		if c.token != "" {
 			args = append([]any{c.token}, args...)
