@@ -60,6 +60,7 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(proxy.Close)
 		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
+		DeferCleanup(locks.Close)
 		lock = obtain(ctx, locks, time.Minute, nil, keys...)
 	})
 

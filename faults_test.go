@@ -46,7 +46,9 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 	client := func(change func(*redis.Options)) *redislock.Client {
 		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
 		change(opt)
-		return redislock.New(connect(opt))
+		locks := redislock.New(connect(opt))
+		DeferCleanup(locks.Close) // so that cleanups under way need not wait
+		return locks
 	}
 	timingOut := func(after time.Duration) *redislock.Client {
 		return client(func(opt *redis.Options) { opt.ReadTimeout = after })
