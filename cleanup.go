@@ -78,7 +78,7 @@ func (c *Client) sweep(ctx context.Context, token string, keys []string, ttl, de
 
 // sweepNow is sweep in the goroutine of the cleanup.
 func (c *Client) sweepNow(x *cleanup, ttl time.Duration) {
-	if c.sendCleanup(x, ttl) == 0 {
+	if c.sendCleanup(x, ttl) == 0 && !x.release.dropped.Load() {
 		c.pause(sweepAgain)
 		c.sendCleanup(x, ttl)
 	}

@@ -2,7 +2,7 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the scripts
+	_ "embed" // for the script
 	"slices"
 	"time"
 )

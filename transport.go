@@ -222,7 +222,7 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 		if c.token != "" {
 			args = append([]any{c.token}, args...)
 		}
-		if how == c.script.eval {
+		if how[0] == c.script.eval[0] {
 			return n.scripter.Eval(c.ctx, how[1].(string), c.keys, args...).Result()
 		}
 		return n.scripter.EvalSha(c.ctx, how[1].(string), c.keys, args...).Result()
