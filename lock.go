@@ -127,9 +127,11 @@ func passed(t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// TTL asks Redis for the least time left to any key of the lock. It is 0 if any of the keys is not the lock's any more,
-// and the largest Duration if none of them has an expiry. TTL blocks until Redis answers or ctx ends, and returns an
-// error, wrapped, if Redis fails or ctx ends first; [ErrInvalid] for a nil ctx; and ErrLockNotHeld for a nil lock.
+// TTL asks Redis for the least time left to any key of the lock, in whole milliseconds, rounded down. It is 0 if any of
+// the keys is not the lock's any more, and the largest Duration if none of them has an expiry.
+//
+// TTL blocks until Redis answers or ctx ends, and returns an error, wrapped, if Redis fails or ctx ends first;
+// [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
 func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	switch {
 	case !l.exists():

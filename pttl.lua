@@ -6,7 +6,7 @@ ARGV[1]     token
 
 Returns     ms      every key is mine; the least of their remaining ttls
             -1      every key is mine, and none has an expiry
-            0       a key is gone or another's
+            0       a key is gone or another's, or has less than a millisecond left
 Errors      none of its own
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -23,7 +23,7 @@ for first = 1, #KEYS, CHUNK do
 		end
 		local left = redis.call('PTTL', KEYS[first + i - 1])
 		if left >= 0 and (least < 0 or left < least) then
-			least = math.max(left, 1) -- 0 would mean lost
+			least = left
 		end
 	end
 end
