@@ -141,8 +141,9 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 	return nil
 }
 
-// Close ends every wait for a lock with [ErrClosed] and makes Obtain, ObtainMulti, Attach and Inspect return it from
-// now on. Locks that are held stay held, and their TTL, Refresh and Release go on working. Close waits up to a second
+// Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed], and makes Obtain,
+// ObtainMulti, Do, Attach and Inspect return it from now on. Locks that are held stay held, without being renewed, and
+// their TTL, Refresh and Release go on working. Close waits up to a second
 // for the releases that are still under way in the background, so call it before closing the Redis client. It always
 // returns nil, and may be called again.
 func (c *Client) Close() error {
@@ -159,6 +160,7 @@ func (c *Client) Close() error {
 		underWay = append(underWay, x.done)
 	}
 	c.mu.Unlock()
+	c.keeper.close()
 	enough := time.NewTimer(closeGrace)
 	defer enough.Stop()
 	for _, done := range underWay {

@@ -27,14 +27,23 @@ type Lock struct {
 	// and would take the keys again after a Release.
 	zombie bool
 
+	waiting *waiting // in the queue of renewals; nil if it is not there; protected by keeper.mu
+
 	mu       sync.Mutex // protects what follows
 	metadata string
-	until    time.Time // the end of validity
-	released time.Time // when Release was first called; zero if it was not
-	release  *call     // the last release, if that was not answered
+	ttl      time.Duration // of the last Obtain or Refresh; 0 if attached
+	until    time.Time     // the end of validity
+	ended    error         // why the lock is held no longer; nil if it is, as far as is known
+	released time.Time     // when Release was first called; zero if it was not
+	release  *call         // the last release, if that was not answered
 
 	refreshes  []*refreshing // those under way
+	sequence   int           // how many there were
 	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may yet be executed; 0: none
+
+	kept     []*kept   // the contexts for which the lock is kept alive
+	renewAt  time.Time // when it is to be renewed
+	renewErr error     // how the last renewal failed, if it did
 }
 
 // exists reports whether l came from a Client. The zero Lock is no more held than a nil one.

@@ -121,9 +121,10 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, token: o.token, fence: fence,
-		metadata: o.metadata, until: until, obtained: o.ttl, zombie: o.doubtful && !o.custom,
+		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata,
+		ttl: o.ttl, obtained: o.ttl, zombie: o.doubtful && !o.custom,
 	}
+	o.lock.setUntil(c.sent, until)
 	return false, nil
 }
 

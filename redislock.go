@@ -55,6 +55,7 @@ type RedisClient interface {
 // goroutine. The Redis client below it stays the caller's to close, after the Client.
 type Client struct {
 	node   *node
+	keeper *keeper
 	closed chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects what follows
@@ -65,7 +66,8 @@ type Client struct {
 // New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
 // queue scripts instead of running them, makes every later call return [ErrInvalid].
 func New(client RedisClient) *Client {
-	return &Client{node: newNode(client), closed: make(chan struct{})}
+	n := newNode(client)
+	return &Client{node: n, keeper: newKeeper(n), closed: make(chan struct{})}
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try with a random token and no

@@ -49,10 +49,15 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if !r.adrift {
 		r.end()
 	}
+	lost, renewAt := l.ended, l.renewAt
+	l.mu.Unlock()
+	if lost != nil {
+		l.endKept(lost)
+	}
+	l.client.keeper.look(l, renewAt)
 	return err
 }
 
@@ -94,6 +99,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	}
 	r.ended = make(chan struct{})
 	l.refreshes = append(l.refreshes, r)
+	l.sequence++
 	r.before, r.lowered = l.until, l.until
 	if shorter := validUntil(time.Now(), r.ttl); shorter.Before(l.until) {
 		r.lowered = shorter
@@ -131,7 +137,7 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 		script: refreshScript,
 		keys:   l.keys,
 		token:  l.token,
-		args:   []any{r.ttl.Milliseconds(), r.metadata},
+		args:   []any{r.ttl.Milliseconds(), r.metadata, "0"},
 		ctx:    ctx,
 		giveUp: l.Until(),
 	}
@@ -179,16 +185,15 @@ func (r *refreshing) settle(c *call) (again bool, err error) {
 		return true, failed("refresh", l.keys, explain(l.keys, c.err))
 	}
 	if err := loss(l.keys, c.reply, ErrNotObtained); err != nil {
-		if now := time.Now(); now.Before(l.until) {
-			l.until = now
-		}
+		l.lose(lossCause(l.keys, c.reply))
 		return false, err
 	}
 	certain := r.ttl
 	if l.unanswered > 0 {
 		certain = min(certain, l.unanswered)
 	}
-	l.until = validUntil(c.sent, certain)
+	l.ttl, l.ended = r.ttl, nil
+	l.setUntil(c.sent, validUntil(c.sent, certain))
 	if r.metadata != "" {
 		l.metadata = r.metadata
 	}

@@ -5,15 +5,17 @@ KEYS[1..n]  lock keys
 ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
+ARGV[4]     "1" for a renewal, which never brings an expiry forward: a key that
+            lasts longer than the ttl, or for good, is left alone; else "0"
 
-Returns     0       every key is mine and has the new ttl
+Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
                     i KEYS[-i] is gone
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
-local token, ttl, metadata = ARGV[1], ARGV[2], ARGV[3]
+local token, ttl, metadata, renewal = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
 if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
@@ -38,7 +40,10 @@ if lost then
 end
 
 for i = 1, #KEYS do
-	if metadata == '' then
+	local left = renewal and redis.call('PTTL', KEYS[i]) or 0
+	if left < 0 or left >= tonumber(ttl) then
+		-- longer than the renewal: it stays
+	elseif metadata == '' then
 		redis.call('PEXPIRE', KEYS[i], ttl)
 	else
 		redis.call('SET', KEYS[i], token .. ' ' .. metadata, 'PX', ttl)

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // for the script
 	"time"
@@ -36,6 +37,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	now := time.Now()
 	until, c := l.beginRelease(now)
+	l.endKept(errReleased)
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -65,6 +67,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 	defer l.mu.Unlock()
 	if l.released.IsZero() {
 		l.released = now
+		l.ended = cmp.Or(l.ended, errReleased)
 	}
 	return l.until, l.release
 }

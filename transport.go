@@ -40,6 +40,7 @@ type node struct {
 	// all that may be called, and which does its own resending.
 	process func(context.Context, redis.Cmder) error
 	resends int // at most so many for one call
+	single  *redis.Client
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 }
@@ -50,7 +51,7 @@ func newNode(client RedisClient) *node {
 	switch client := client.(type) {
 	case *redis.Client:
 		if none = client == nil; !none {
-			n.process, n.resends = client.Process, client.Options().MaxRetries
+			n.process, n.resends, n.single = client.Process, client.Options().MaxRetries, client
 		}
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
@@ -227,6 +228,73 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 		}
 		return n.scripter.EvalSha(c.ctx, how[1].(string), c.keys, args...).Result()
 	}
+	cmd := newCommand(c, how)
+	_ = n.process(c.ctx, cmd) // sets the error of cmd
+	return cmd.Result()
+}
+
+// server returns the server that has the key, so that what goes there can go together; nil for a type of the caller's
+// own, behind which nobody can look.
+func (n *node) server(key string) (*redis.Client, error) {
+	switch {
+	case n.cluster != nil:
+		return n.cluster.MasterForKey(context.Background(), key)
+	case n.ring != nil:
+		return n.ring.GetShardClientForKey(key)
+	}
+	return n.single, nil
+}
+
+// sendTogether sends calls that are all for one server, in one pipeline. Each call has its own reply or error. Nothing
+// is resent but what the server does not know the script of, or tells to go elsewhere.
+func (n *node) sendTogether(server *redis.Client, calls []*call) {
+	if server == nil {
+		for _, c := range calls {
+			c.reply, c.err = n.once(c)
+		}
+		return
+	}
+	n.pipeline(server, calls, func(s *script) [2]any { return s.evalsha })
+	var unknown []*call
+	for _, c := range calls {
+		switch {
+		case c.err == nil:
+		case redis.HasErrorPrefix(c.err, "NOSCRIPT"):
+			unknown = append(unknown, c)
+		case redis.HasErrorPrefix(c.err, "MOVED"), redis.HasErrorPrefix(c.err, "ASK"):
+			c.reply, c.err = n.once(c)
+		}
+	}
+	if len(unknown) > 0 {
+		n.pipeline(server, unknown, func(s *script) [2]any { return s.eval })
+	}
+}
+
+// pipeline sends calls in one pipeline, each once.
+func (n *node) pipeline(server *redis.Client, calls []*call, how func(*script) [2]any) {
+	ctx := context.Background()
+	pipe := server.Pipeline()
+	commands := make([]command, len(calls))
+	for i, c := range calls {
+		commands[i] = newCommand(c, how(c.script))
+		_ = pipe.Process(ctx, commands[i]) // only queues
+	}
+	_, err := pipe.Exec(ctx)
+	for i, c := range calls {
+		c.reply, c.err = commands[i].Result()
+		if c.err == nil && c.reply == nil {
+			c.err = err // it was not sent at all
+		}
+	}
+	if err != nil && !isRedisError(err) && n.cluster != nil {
+		n.cluster.ReloadState(ctx) // a master may have moved
+	}
+}
+
+// command is a command that go-redis itself never resends.
+type command struct{ *redis.Cmd }
+
+func newCommand(c *call, how [2]any) command {
 	args := make([]any, 0, 4+len(c.keys)+len(c.args))
 	args = append(args, how[0], how[1], len(c.keys))
 	for _, key := range c.keys {
@@ -237,12 +305,8 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 	}
 	cmd := command{redis.NewCmd(c.ctx, append(args, c.args...)...)}
 	cmd.SetFirstKeyPos(3)
-	_ = n.process(c.ctx, cmd) // sets the error of cmd
-	return cmd.Result()
+	return cmd
 }
-
-// command is a command that go-redis itself never resends.
-type command struct{ *redis.Cmd }
 
 // NoRetry is honoured by go-redis from v9.19 on.
 func (command) NoRetry() bool { return true }

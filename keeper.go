@@ -1,0 +1,286 @@
+package redislock
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// keeper is the one scheduler of a Client that renews its kept locks. Its goroutine starts with the first of them and
+// ends after the last. Renewals that are due leave together, in a pipeline for each server.
+type keeper struct {
+	node *node
+
+	mu      sync.Mutex // protects what follows
+	queue   queue
+	running bool
+	closed  bool
+	flights map[*redis.Client]int // pipelines under way to each server
+
+	wake chan struct{} // has room for one; tells the goroutine that the queue has changed at its head
+}
+
+// waiting is a lock in the queue of the scheduler, which looks at it at next.
+type waiting struct {
+	lock  *Lock
+	next  time.Time
+	index int
+}
+
+const (
+	// maxBatch bounds the renewals of one pipeline: 1,000 keep a server busy for some 3 ms.
+	maxBatch = 1000
+
+	// maxFlights bounds the pipelines that are under way to one server, so that one which hangs costs that much and no
+	// more: a hanging one goes on until the Redis client gives it up.
+	maxFlights = 8
+)
+
+func newKeeper(n *node) *keeper {
+	return &keeper{node: n, flights: map[*redis.Client]int{}, wake: make(chan struct{}, 1)}
+}
+
+// add puts a lock into the queue, unless it is there. It reports false after close.
+func (k *keeper) add(l *Lock) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return false
+	}
+	if l.waiting == nil {
+		l.waiting = &waiting{lock: l, next: time.Now()}
+		heap.Push(&k.queue, l.waiting)
+		k.nudge()
+	}
+	if !k.running {
+		k.running = true
+		go k.run()
+	}
+	return true
+}
+
+// remove takes a lock out of the queue, unless it has come to be kept again.
+func (k *keeper) remove(l *Lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.waiting != nil && !l.isKept() {
+		heap.Remove(&k.queue, l.waiting.index)
+		l.waiting = nil
+		k.nudge()
+	}
+}
+
+// look makes the scheduler look at a lock no later than at that time.
+func (k *keeper) look(l *Lock, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := l.waiting; w != nil && at.Before(w.next) {
+		w.next = at
+		heap.Fix(&k.queue, w.index)
+		k.nudge()
+	}
+}
+
+// put sets the time at which the scheduler looks at a lock again.
+func (k *keeper) put(l *Lock, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if w := l.waiting; w != nil {
+		w.next = at
+		heap.Fix(&k.queue, w.index)
+		k.nudge()
+	}
+}
+
+// nudge wakes the goroutine. k.mu is held.
+func (k *keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close ends every kept context.
+func (k *keeper) close() {
+	k.mu.Lock()
+	k.closed = true
+	locks := make([]*Lock, len(k.queue))
+	for i, w := range k.queue {
+		locks[i] = w.lock
+	}
+	k.mu.Unlock()
+	for _, l := range locks {
+		l.endKept(ErrClosed)
+	}
+}
+
+// run is the goroutine. It ends when the queue is empty.
+func (k *keeper) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		}
+		due, over, next := k.takeDue()
+		for _, l := range over {
+			if !l.lapse() {
+				k.add(l) // a Refresh has saved it since
+			}
+		}
+		k.launch(due)
+		if len(over) == 0 && next.IsZero() && k.stopped() {
+			return
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// stopped ends the running if the queue is empty still.
+func (k *keeper) stopped() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running = len(k.queue) > 0
+	return !k.running
+}
+
+// takeDue looks at the locks whose time has come. It returns their renewals, those that are kept or valid no longer, and
+// the time of the next look: the zero time if there is nothing to look at.
+func (k *keeper) takeDue() (due []*renewal, over []*Lock, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	horizon := now
+	var looked []*waiting
+	for len(k.queue) > 0 && !k.queue[0].next.After(horizon) {
+		w := heap.Pop(&k.queue).(*waiting)
+		r, again := w.lock.renewal(now)
+		if again.IsZero() {
+			w.lock.waiting = nil
+			over = append(over, w.lock)
+			continue
+		}
+		if r != nil {
+			due = append(due, r)
+			// What is due soon comes along, so that it shares the round trip. The lock says how soon that may be.
+			horizon = later(horizon, now.Add(r.early))
+		}
+		w.next = again
+		looked = append(looked, w) // and not at once into the queue again, lest it be looked at twice
+	}
+	for _, w := range looked {
+		heap.Push(&k.queue, w)
+	}
+	if len(k.queue) > 0 {
+		next = k.queue[0].next
+	}
+	return due, over, next
+}
+
+// launch sends renewals, those of the locks that lapse first before the others, and those for one server together. It
+// does not wait for them.
+func (k *keeper) launch(due []*renewal) {
+	slices.SortFunc(due, func(a, b *renewal) int { return a.until.Compare(b.until) })
+	servers := map[*redis.Client][]*renewal{}
+	for _, r := range due {
+		server, err := k.node.server(r.lock.keys[0])
+		if err != nil {
+			r.call.err = err
+			k.land([]*renewal{r})
+			continue
+		}
+		servers[server] = append(servers[server], r)
+	}
+	for server, all := range servers {
+		for batch := range slices.Chunk(all, maxBatch) {
+			if !k.takeOff(server) {
+				break // their locks are looked at again soon
+			}
+			go func() { // ends when the Redis client has an answer or gives up
+				calls := make([]*call, len(batch))
+				for i, r := range batch {
+					calls[i] = r.call
+				}
+				k.node.sendTogether(server, calls)
+				k.touchDown(server)
+				k.land(batch)
+			}()
+		}
+	}
+}
+
+// land draws the conclusions from renewals that have ended.
+func (k *keeper) land(batch []*renewal) {
+	for _, r := range batch {
+		if again := r.lock.renewed(r); !again.IsZero() {
+			k.put(r.lock, again)
+		}
+	}
+}
+
+// takeOff reports whether one more pipeline may go to a server, and counts it.
+func (k *keeper) takeOff(server *redis.Client) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.flights[server] >= maxFlights {
+		return false
+	}
+	k.flights[server]++
+	return true
+}
+
+func (k *keeper) touchDown(server *redis.Client) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.flights[server]--; k.flights[server] == 0 {
+		delete(k.flights, server)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// jittered returns d, more or less by up to a half at random.
+func jittered(d time.Duration) time.Duration {
+	return d/2 + rand.N(d)
+}
+
+// queue is a heap of locks by the time of the next look.
+type queue []*waiting
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *queue) Push(w any) {
+	waiting := w.(*waiting)
+	waiting.index = len(*q)
+	*q = append(*q, waiting)
+}
+
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	w := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return w
+}
