@@ -181,6 +181,7 @@ type renewal struct {
 	call     *call
 	until    time.Time     // of the lock, when the renewal was made
 	early    time.Duration // by how much it may be sent before its time
+	patience time.Duration // after which another one follows, if this one is not answered
 	certain  time.Duration // what a success makes certain
 	sequence int           // of the lock, when the renewal was made
 }
@@ -225,19 +226,20 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 	for _, other := range l.refreshes { // may be executed after this renewal
 		certain = min(certain, other.ttl)
 	}
+	// Another try follows each that is not answered soon, and several fit into what is left, however little that is.
+	patience := max(left/4, leastPatience)
 	r := &renewal{
-		lock: l, until: l.until, early: early, certain: certain, sequence: l.sequence,
+		lock: l, until: l.until, early: early, patience: patience, certain: certain, sequence: l.sequence,
 		call: &call{
 			script: refreshScript, keys: l.keys, token: l.token, args: []any{l.ttl.Milliseconds(), "", "1"},
 			ctx: context.Background(),
 		},
 	}
-	// Long enough for an answer, short enough for several more tries.
-	return r, earlier(l.until, now.Add(max(left/8, leastPatience)))
+	return r, earlier(l.until, now.Add(patience))
 }
 
 // leastPatience is how long the scheduler waits for the answer to a renewal at least, before it sends another.
-const leastPatience = 20 * time.Millisecond
+const leastPatience = 50 * time.Millisecond
 
 // renewed draws the conclusions from a renewal that has ended. It returns when to look at the lock again; the zero time
 // if there is nothing left to renew.
@@ -250,9 +252,9 @@ func (l *Lock) renewed(r *renewal) time.Time {
 	}
 	if r.call.err != nil {
 		l.renewErr = r.call.err
-		wait := jittered(max(l.until.Sub(now)/16, leastPatience/2))
+		again := earlier(l.until, now.Add(jittered(max(l.until.Sub(now)/16, leastPatience/4))))
 		l.mu.Unlock()
-		return now.Add(wait)
+		return again
 	}
 	if cause := lossCause(l.keys, r.call.reply); cause != nil {
 		l.lose(cause)

@@ -19,7 +19,7 @@ type keeper struct {
 	queue   queue
 	running bool
 	closed  bool
-	flights map[*redis.Client]int // pipelines under way to each server
+	flights map[*redis.Client]*flights
 
 	wake chan struct{} // has room for one; tells the goroutine that the queue has changed at its head
 }
@@ -32,16 +32,26 @@ type waiting struct {
 }
 
 const (
-	// maxBatch bounds the renewals of one pipeline: 1,000 keep a server busy for some 3 ms.
-	maxBatch = 1000
+	// maxBatch bounds the renewals of one pipeline. So many take a server some 30 ms, with other clients' turns between.
+	maxBatch = 10_000
 
-	// maxFlights bounds the pipelines that are under way to one server, so that one which hangs costs that much and no
-	// more: a hanging one goes on until the Redis client gives it up.
-	maxFlights = 8
+	// Up to so many pipelines may be under way to one server at any time. More of them mean that it hangs: then one
+	// follows the other at an interval, or sooner where a lock has less time, each with all that is due. So a server
+	// that comes back is found soon, and one that does not costs few connections. A hanging pipeline goes on until the
+	// Redis client gives it up.
+	freeFlights    = 4
+	flightInterval = 250 * time.Millisecond
+	maxFlights     = 16
 )
 
+// flights are the pipelines under way to one server.
+type flights struct {
+	count int
+	last  time.Time // when the last one was launched
+}
+
 func newKeeper(n *node) *keeper {
-	return &keeper{node: n, flights: map[*redis.Client]int{}, wake: make(chan struct{}, 1)}
+	return &keeper{node: n, flights: map[*redis.Client]*flights{}, wake: make(chan struct{}, 1)}
 }
 
 // add puts a lock into the queue, unless it is there. It reports false after close.
@@ -198,7 +208,7 @@ func (k *keeper) launch(due []*renewal) {
 	}
 	for server, all := range servers {
 		for batch := range slices.Chunk(all, maxBatch) {
-			if !k.takeOff(server) {
+			if !k.takeOff(server, batch[0].patience) {
 				break // their locks are looked at again soon
 			}
 			go func() { // ends when the Redis client has an answer or gives up
@@ -206,7 +216,7 @@ func (k *keeper) launch(due []*renewal) {
 				for i, r := range batch {
 					calls[i] = r.call
 				}
-				k.node.sendTogether(server, calls)
+				k.node.sendTogether(server, calls, batch[0].patience)
 				k.touchDown(server)
 				k.land(batch)
 			}()
@@ -223,21 +233,30 @@ func (k *keeper) land(batch []*renewal) {
 	}
 }
 
-// takeOff reports whether one more pipeline may go to a server, and counts it.
-func (k *keeper) takeOff(server *redis.Client) bool {
+// takeOff reports whether one more pipeline may go to a server now, and counts it.
+func (k *keeper) takeOff(server *redis.Client, patience time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.flights[server] >= maxFlights {
+	f := k.flights[server]
+	if f == nil {
+		f = &flights{}
+		k.flights[server] = f
+	}
+	now := time.Now()
+	if f.count >= freeFlights && (f.count >= maxFlights || now.Sub(f.last) < min(flightInterval, patience)) {
 		return false
 	}
-	k.flights[server]++
+	f.count++
+	f.last = now
 	return true
 }
 
 func (k *keeper) touchDown(server *redis.Client) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.flights[server]--; k.flights[server] == 0 {
+	if f := k.flights[server]; f.count > 1 {
+		f.count--
+	} else {
 		delete(k.flights, server)
 	}
 }

@@ -245,16 +245,19 @@ func (n *node) server(key string) (*redis.Client, error) {
 	return n.single, nil
 }
 
-// sendTogether sends calls that are all for one server, in one pipeline. Each call has its own reply or error. Nothing
-// is resent but what the server does not know the script of, or tells to go elsewhere.
-func (n *node) sendTogether(server *redis.Client, calls []*call) {
+// sendTogether sends calls that are all for one server, in one pipeline. It waits for a connection for up to patience,
+// and then for the replies as long as the client does. Each call has its own reply or error. Nothing is resent but what
+// the server does not know the script of, or tells to go elsewhere.
+func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.Duration) {
 	if server == nil {
 		for _, c := range calls {
 			c.reply, c.err = n.once(c)
 		}
 		return
 	}
-	n.pipeline(server, calls, func(s *script) [2]any { return s.evalsha })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n.pipeline(ctx, server, calls, func(s *script) [2]any { return s.evalsha })
 	var unknown []*call
 	for _, c := range calls {
 		switch {
@@ -266,13 +269,12 @@ func (n *node) sendTogether(server *redis.Client, calls []*call) {
 		}
 	}
 	if len(unknown) > 0 {
-		n.pipeline(server, unknown, func(s *script) [2]any { return s.eval })
+		n.pipeline(ctx, server, unknown, func(s *script) [2]any { return s.eval })
 	}
 }
 
 // pipeline sends calls in one pipeline, each once.
-func (n *node) pipeline(server *redis.Client, calls []*call, how func(*script) [2]any) {
-	ctx := context.Background()
+func (n *node) pipeline(ctx context.Context, server *redis.Client, calls []*call, how func(*script) [2]any) {
 	pipe := server.Pipeline()
 	commands := make([]command, len(calls))
 	for i, c := range calls {

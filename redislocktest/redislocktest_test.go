@@ -26,6 +26,13 @@ func TestTimePasses(t *testing.T) {
 }
 
 func TestFakeTime(t *testing.T) {
+	for range 3 { // nothing may be carried from one bubble into the next
+		fakeTime(t)
+	}
+}
+
+func fakeTime(t *testing.T) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		locks := redislocktest.New(t)
 		lock, err := locks.Obtain(t.Context(), "order:7", time.Hour, nil)

@@ -1,0 +1,174 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describe("Do", func(on *onRedis) {
+	var locks *redislock.Client
+	keys := []string{"a", "b"}
+	errWork := errors.New("the work failed")
+
+	BeforeEach(func() {
+		locks = redislock.New(on.client)
+	})
+
+	It("runs fn under the lock, and releases it", func(ctx SpecContext) {
+		err := locks.Do(ctx, keys, time.Minute, &redislock.Options{Metadata: "m"}, func(kept context.Context) error {
+			Expect(kept.Err()).NotTo(HaveOccurred())
+			Expect(on.keys(kept)).To(ConsistOf("a", "b"))
+			Expect(on.client.Get(kept, "a").Val()).To(HaveSuffix(" m"))
+			return nil
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("keeps the lock for longer than its ttl", func(ctx SpecContext) {
+		err := redislock.Do(ctx, on.client, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
+			Consistently(kept.Err).WithTimeout(700 * time.Millisecond).Should(Succeed())
+			return nil
+		})
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("returns the error of fn as it is", func(ctx SpecContext) {
+		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return errWork })
+		Expect(err).To(BeIdenticalTo(errWork))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("does not call fn without the lock", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "b")
+		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
+			Fail("fn was called")
+			return nil
+		})
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+	})
+
+	It("refuses unusable arguments", func(ctx SpecContext) {
+		Expect(locks.Do(ctx, keys, time.Minute, nil, nil)).To(MatchError(redislock.ErrInvalid))
+		nothing := func(context.Context) error { return nil }
+		Expect(locks.Do(ctx, nil, time.Minute, nil, nothing)).To(MatchError(redislock.ErrInvalid))
+		Expect(locks.Do(nil, keys, time.Minute, nil, nothing)).To(MatchError(redislock.ErrInvalid)) //nolint:staticcheck // on purpose
+		Expect(locks.Close()).To(Succeed())
+		Expect(locks.Do(ctx, keys, time.Minute, nil, nothing)).To(Equal(redislock.ErrClosed))
+	})
+
+	DescribeTable("tells a loss, whatever fn returns", func(ctx SpecContext, result error) {
+		err := locks.Do(ctx, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
+			on.client.Del(ctx, "b")
+			Eventually(kept.Done()).Should(BeClosed())
+			return result
+		})
+		Expect(lostKeys(err)).To(Equal([]string{"b"}))
+		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+		if result != nil {
+			Expect(err).To(MatchError(result))
+		}
+		Expect(on.keys(ctx)).To(BeEmpty(), "what was left is released")
+	},
+		Entry("nil", nil),
+		Entry("an error", errors.New("the work failed")),
+	)
+
+	It("tells a loss that only the release finds", func(ctx SpecContext) {
+		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
+			on.client.Del(ctx, "a", "b")
+			return errWork
+		})
+		Expect(err).To(MatchError(errWork))
+		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("tells that the lease ran out, with the error of Redis", func(ctx SpecContext) {
+		proxy, err := faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")})
+		err = proxied.Do(ctx, keys, 300*time.Millisecond, nil, func(kept context.Context) error {
+			<-kept.Done()
+			return fmt.Errorf("stopped: %w", kept.Err())
+		})
+		Expect(err).To(MatchError(ContainSubstring("stopped: context canceled")))
+		Expect(err).To(MatchError(ContainSubstring(`ran out unrenewed: MASTERDOWN`)))
+		Expect(redis.IsMasterDownError(err)).To(BeTrue())
+	})
+
+	It("does not take the end of its own ctx for a loss", func(ctx SpecContext) {
+		limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		err := locks.Do(limited, keys, time.Minute, nil, func(kept context.Context) error {
+			<-kept.Done()
+			return kept.Err()
+		})
+		Expect(err).To(BeIdenticalTo(context.DeadlineExceeded))
+		Expect(on.keys(ctx)).To(BeEmpty(), "released, though ctx has ended")
+	})
+
+	It("ends the ctx of fn when the Client is closed", func(ctx SpecContext) {
+		err := locks.Do(ctx, keys, time.Minute, nil, func(kept context.Context) error {
+			Expect(locks.Close()).To(Succeed())
+			return context.Cause(kept)
+		})
+		Expect(err).To(BeIdenticalTo(redislock.ErrClosed))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("returns the error of a release that failed after fn succeeded", func(ctx SpecContext) {
+		proxy, err := faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
+		proxy.Add(faultproxy.Rule{Match: running("release"), Action: faultproxy.RefuseReply("ERR broken")})
+		err = proxied.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return nil })
+		Expect(err).To(MatchError(`redislock: release "a" and 1 more: ERR broken`))
+		err = proxied.Do(ctx, []string{"c"}, time.Minute, nil, func(context.Context) error { return errWork })
+		Expect(err).To(BeIdenticalTo(errWork))
+	})
+
+	It("releases when fn panics, and lets the panic go on", func(ctx SpecContext) {
+		Expect(func() {
+			_ = locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error { panic("at the disco") })
+		}).To(PanicWith("at the disco"))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("releases when fn ends its goroutine", func(ctx SpecContext) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
+				runtime.Goexit()
+				return nil
+			})
+		}()
+		Eventually(ended).Should(BeClosed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("inside another is refused the keys of that, unless it has its token", func(ctx SpecContext) {
+		me := &redislock.Options{Token: "me"}
+		err := locks.Do(ctx, keys, time.Minute, me, func(kept context.Context) error {
+			nothing := func(context.Context) error { return nil }
+			Expect(locks.Do(kept, []string{"b", "c"}, time.Minute, nil, nothing)).To(Equal(redislock.ErrNotObtained))
+			Expect(locks.Do(kept, []string{"c"}, time.Minute, nil, nothing)).To(Succeed())
+			Expect(locks.Do(kept, []string{"b", "c"}, time.Minute, me, nothing)).To(Succeed())
+			return nil
+		})
+		Expect(lostKeys(err)).To(Equal([]string{"b"}), "which the inner one has released")
+	})
+})

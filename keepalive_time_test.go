@@ -1,0 +1,186 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// silence is a network on which replies are lost while it is on.
+type silence struct {
+	on     atomic.Bool
+	server *miniredis.Miniredis
+}
+
+func (s *silence) dial(context.Context, string, string) (net.Conn, error) {
+	conn, err := s.server.Dial()
+	return &silentConn{Conn: conn, silence: s}, err
+}
+
+type silentConn struct {
+	net.Conn
+	silence *silence
+	lost    bool // a reply was lost, and so the connection is out of step
+}
+
+func (c *silentConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		c.lost = c.lost || err == nil && c.silence.on.Load()
+		if !c.lost || err != nil {
+			return n, err
+		}
+	}
+}
+
+// onFakeTime runs test in a bubble of its own, on an in-memory Redis behind a network that can fall silent.
+func onFakeTime(t *testing.T, test func(t *testing.T, locks *redislock.Client, client *redis.Client, network *silence)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		network := &silence{server: miniredis.NewMiniRedis()}
+		network.server.ClockTTL(true)
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0", Dialer: network.dial, PoolSize: 100})
+		locks := redislock.New(client)
+		defer func() {
+			_ = locks.Close()
+			_ = client.Close()
+			network.server.Close()
+		}()
+		test(t, locks, client, network)
+	})
+}
+
+// In each run, replies are lost for a random time from a random moment on. If they come again before the validity is
+// over, the lock must be kept, and if they do not, its context must end before its key does.
+func TestKeepAliveThroughSilence(t *testing.T) {
+	runs := 1000
+	if testing.Short() {
+		runs = 50
+	}
+	kept, lost := 0, 0
+	for run := range runs {
+		random := rand.New(rand.NewPCG(uint64(run), 42))
+		ttl := time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
+		calm := time.Duration(random.Int64N(int64(3 * ttl)))
+		share := 1.3 * random.Float64() // of the validity that is left when the silence begins
+		onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, network *silence) {
+			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := lock.KeepAlive(t.Context())
+			defer stop()
+			time.Sleep(calm)
+			network.on.Store(true)
+			until := lock.Until()
+			left := time.Until(until)
+			time.Sleep(time.Duration(share * float64(left)))
+			network.on.Store(false)
+			name := fmt.Sprintf("run %d: ttl %v, silent at %v for %.2f of %v", run, ttl, calm, share, left)
+			switch {
+			case share < 0.95: // what is left is enough for one more try
+				time.Sleep(2 * ttl)
+				if err := ctx.Err(); err != nil {
+					t.Errorf("%s: lost: %v", name, context.Cause(ctx))
+				}
+				kept++
+			case share > 1:
+				if ctx.Err() == nil {
+					t.Errorf("%s: still believes itself valid %v after Until", name, time.Since(until))
+				}
+				lost++
+			}
+			if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
+				t.Errorf("%s: ended with %v", name, err)
+			}
+		})
+	}
+	t.Logf("kept %d, lost %d of %d", kept, lost, runs)
+}
+
+// When no reply comes any more, the context ends exactly at Until, and before the key does.
+func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
+	runs := 1000
+	if testing.Short() {
+		runs = 50
+	}
+	for run := range runs {
+		random := rand.New(rand.NewPCG(uint64(run), 43))
+		ttl := 10*time.Millisecond + time.Duration(random.Int64N(int64(30*time.Second)))
+		calm := time.Duration(random.Int64N(int64(3 * ttl)))
+		onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, network *silence) {
+			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := lock.KeepAlive(t.Context())
+			defer stop()
+			time.Sleep(calm)
+			network.on.Store(true)
+			<-ctx.Done()
+			if late := time.Since(lock.Until()); late != 0 {
+				t.Errorf("run %d: ttl %v: ended %v after Until", run, ttl, late)
+			}
+			if left := network.server.TTL("k"); left <= 0 {
+				t.Errorf("run %d: ttl %v: the key was gone before the context", run, ttl)
+			}
+		})
+	}
+}
+
+func TestKeepAliveSchedule(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *silence) {
+		lock, err := locks.Obtain(t.Context(), "k", 30*time.Second, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trips := &pipelines{}
+		client.AddHook(trips)
+		ctx, stop := lock.KeepAlive(t.Context())
+		time.Sleep(time.Hour)
+		if ctx.Err() != nil {
+			t.Fatal(context.Cause(ctx))
+		}
+		sent, _ := trips.counts()
+		if sent < 350 || sent > 430 { // every 9.9 s, or up to a twentieth of the ttl sooner
+			t.Errorf("%d renewals in an hour at a ttl of 30 s, want some 364", sent)
+		}
+		stop()
+		time.Sleep(time.Hour)
+		if again, _ := trips.counts(); again != sent {
+			t.Errorf("%d renewals after the stop", again-sent)
+		}
+	})
+}
+
+// A very long ttl must not overflow anything on the way.
+func TestKeepAliveForAges(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *silence) {
+		lock, err := locks.Obtain(t.Context(), "k", 200*365*24*time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := lock.KeepAlive(t.Context())
+		defer stop()
+		time.Sleep(24 * time.Hour)
+		if ctx.Err() != nil {
+			t.Fatal(context.Cause(ctx))
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
