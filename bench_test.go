@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -130,6 +131,64 @@ func BenchmarkObtainRelease(b *testing.B) {
 			wait.Wait()
 		})
 	}
+}
+
+// BenchmarkKeepAlive keeps 10,000 locks with a ttl of 2 s alive, for 6 s an iteration: -benchtime 10x is a minute. It
+// reports what that takes, and fails if a lock is lost.
+func BenchmarkKeepAlive(b *testing.B) {
+	const locked = 10_000
+	client := benchClient(b)
+	locks := redislock.New(client)
+	ctx := context.Background()
+	goroutines := runtime.NumGoroutine()
+	held := make([]*redislock.Lock, locked)
+	kept := make([]context.Context, locked)
+	for i := range held {
+		var err error
+		if held[i], err = locks.Obtain(ctx, "bench:"+strconv.Itoa(i), time.Minute, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	before := heap()
+	for i, lock := range held {
+		kept[i], _ = lock.KeepAlive(ctx) // ended by Close
+	}
+	perLock := float64(heap()-before) / locked
+	for _, lock := range held {
+		if err := lock.Refresh(ctx, 2*time.Second, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	trips := &pipelines{}
+	client.AddHook(trips)
+	most := 0
+	for b.Loop() {
+		for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+			most = max(most, runtime.NumGoroutine())
+		}
+	}
+	for _, k := range kept {
+		if k.Err() != nil {
+			b.Fatal(context.Cause(k))
+		}
+	}
+	sent, renewals := trips.counts()
+	b.ReportMetric(perLock, "B/lock")
+	b.ReportMetric(float64(most-goroutines), "goroutines")
+	b.ReportMetric(float64(renewals)/float64(sent), "renewals/trip")
+	b.ReportMetric(0, "ns/op")
+	if err := locks.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// heap returns the bytes in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
 
 // BenchmarkRefused asks for keys of which the last is another's.

@@ -126,6 +126,70 @@ func ExampleLock_Refresh() {
 	// true <nil>
 }
 
+func ExampleClient_Do() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+
+	err := locks.Do(ctx, []string{"order:7", "stock:42"}, 200*time.Millisecond, nil, func(ctx context.Context) error {
+		for _, step := range []string{"reserve", "charge", "ship"} {
+			time.Sleep(100 * time.Millisecond) // in all, longer than the ttl
+			if ctx.Err() != nil {
+				return ctx.Err() // the lock is lost: stop
+			}
+			fmt.Println(step)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// reserve
+	// charge
+	// ship
+	// <nil>
+}
+
+func ExampleLock_KeepAlive() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	lock, err := locks.Obtain(ctx, "report", 200*time.Millisecond, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	held, stop := lock.KeepAlive(ctx)
+	defer stop()
+
+	time.Sleep(300 * time.Millisecond)
+	fmt.Println("still held:", held.Err() == nil)
+	client.Del(ctx, "report") // somebody tidied up
+	<-held.Done()
+	fmt.Println(context.Cause(held))
+	// Output:
+	// still held: true
+	// redislock: lock not held: "report" is gone
+}
+
+// The deadline of the context caps the whole hold, however well the renewals go.
+func ExampleLock_KeepAlive_cap() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	lock, err := locks.Obtain(ctx, "report", 200*time.Millisecond, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	capped, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	held, stop := lock.KeepAlive(capped)
+	defer stop()
+
+	<-held.Done()
+	fmt.Println(context.Cause(held))
+	// Output: context deadline exceeded
+}
+
 func ExampleLock_Until() {
 	ctx, client := setUp()
 	locks := redislock.New(client)

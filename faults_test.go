@@ -636,22 +636,25 @@ var _ = describeOn(onServer, "While the server hangs", func(_ *onRedis) {
 		lock := obtain(ctx, locks, time.Minute, nil, "a")
 		Expect(server.Pause()).To(Succeed())
 		DeferCleanup(server.Resume)
-		for name, method := range map[string]func(context.Context) error{
-			"Obtain":  func(ctx context.Context) error { _, err := locks.Obtain(ctx, "b", time.Minute, nil); return err },
-			"TTL":     func(ctx context.Context) error { _, err := lock.TTL(ctx); return err },
-			"Inspect": func(ctx context.Context) error { _, err := locks.Inspect(ctx, "a"); return err },
-			"Attach":  func(ctx context.Context) error { _, err := locks.Attach(ctx, []string{"a"}, "t"); return err },
-			"Refresh": func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) },
-			"Release": lock.Release,
+		for _, method := range []struct {
+			name string
+			call func(context.Context) error
+		}{
+			{"Obtain", func(ctx context.Context) error { _, err := locks.Obtain(ctx, "b", time.Minute, nil); return err }},
+			{"TTL", func(ctx context.Context) error { _, err := lock.TTL(ctx); return err }},
+			{"Inspect", func(ctx context.Context) error { _, err := locks.Inspect(ctx, "a"); return err }},
+			{"Attach", func(ctx context.Context) error { _, err := locks.Attach(ctx, []string{"a"}, "t"); return err }},
+			{"Refresh", func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) }},
+			{"Release", lock.Release}, // the last, for it gives the lock up
 		} {
 			limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			err := method(limited)
+			err := method.call(limited)
 			deadline, _ := limited.Deadline()
 			late := time.Since(deadline)
 			cancel()
-			Expect(err).To(MatchError(context.DeadlineExceeded), name)
-			Expect(late).To(BeNumerically("<", soon), name)
-			AddReportEntry(name, late.String())
+			Expect(err).To(MatchError(context.DeadlineExceeded), method.name)
+			Expect(late).To(BeNumerically("<", soon), method.name)
+			AddReportEntry(method.name, late.String())
 		}
 		Expect(server.Resume()).To(Succeed())
 		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).WithTimeout(5 * time.Second).Should(BeEmpty())

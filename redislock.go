@@ -24,6 +24,11 @@
 // A refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has no
 // deadline. Without a strategy there is one try.
 //
+// # Keeping a lock
+//
+// [Client.Do] runs a function under a lock that is renewed meanwhile, and [Lock.KeepAlive] renews one for as long as it is
+// wanted. Their contexts end no later than Until when the lock is lost, and tell why.
+//
 // # Errors
 //
 // Plain decisions are plain sentinels, made to be compared: [ErrNotObtained] and [ErrLockNotHeld]. A lock of which some
