@@ -7,8 +7,9 @@ import (
 )
 
 // Do runs fn under the lock on keys: it obtains the lock as [Client.ObtainMulti] does, keeps it alive while fn runs, and
-// releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is lost, before anybody else can have it,
-// and with ctx. A deadline on ctx is thus the cap on waiting and working together.
+// releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, no later than the lease,
+// and with ctx. A deadline on ctx is thus the cap on waiting and working together. Once ctx has ended, nothing is renewed
+// any more, so an fn that goes on for longer than the ttl loses the lock.
 //
 // Do blocks until fn has returned and the lock is released; when the ctx of fn ends, Do waits for fn. It returns:
 //   - the error of ObtainMulti, if there was no lock; fn was not called then;
@@ -20,6 +21,8 @@ import (
 // A panic in fn, and a runtime.Goexit, releases the lock and goes on. Do inside the fn of another Do on overlapping keys
 // waits for its own caller, unless both have the same [Options.Token]; then the inner one releases the keys that both
 // have. After Close, Do returns [ErrClosed], and the ctx of an fn that is running ends with it as its cause.
+//
+// The package-level Do makes a Client, and so a scheduler, for each call: with many locks at a time, use one Client.
 func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) (err error) {
@@ -31,10 +34,14 @@ func (c *Client) Do(
 		return err
 	}
 	kept, stop := lock.KeepAlive(ctx)
+	if context.Cause(kept) == ErrClosed {
+		_ = lock.Release(ctx) // Close came in between; the keys lapse if this fails
+		return ErrClosed
+	}
 	returned := false
 	defer func() {
-		loss := lost(kept)
 		stop()
+		loss := lost(ctx, kept)
 		released := lock.Release(ctx)
 		if !returned {
 			return // a panic: there is nobody to return an error to
@@ -43,10 +50,10 @@ func (c *Client) Do(
 			loss = released
 		}
 		switch {
-		case loss != nil && err != nil:
-			err = errors.Join(err, loss)
-		case loss != nil:
+		case loss != nil && err == nil:
 			err = loss
+		case loss != nil && !errors.Is(err, loss):
+			err = errors.Join(err, loss)
 		case err == nil:
 			err = released
 		}
@@ -63,19 +70,12 @@ func Do(
 	return New(client).Do(ctx, keys, ttl, opt, fn)
 }
 
-// lost returns why a kept context has ended, if that was because the lock is valid no longer.
-func lost(ctx context.Context) error {
-	k, ok := ctx.(*kept)
-	if !ok { // it had ended from the beginning
-		return context.Cause(ctx)
-	}
-	if k.Err() == nil {
+// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended with
+// is not that, even if it is the loss of another lock, around this one.
+func lost(parent, kept context.Context) error {
+	cause := context.Cause(kept)
+	if cause == context.Cause(parent) || !errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil
 	}
-	k.lock.mu.Lock()
-	defer k.lock.mu.Unlock()
-	if k.lock.ended != nil || passed(k.lock.until) {
-		return k.lock.endedOrLapsed()
-	}
-	return nil
+	return cause
 }

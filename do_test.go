@@ -104,7 +104,7 @@ var _ = describe("Do", func(on *onRedis) {
 			return fmt.Errorf("stopped: %w", kept.Err())
 		})
 		Expect(err).To(MatchError(ContainSubstring("stopped: context canceled")))
-		Expect(err).To(MatchError(ContainSubstring(`ran out unrenewed: MASTERDOWN`)))
+		Expect(err).To(MatchError(ContainSubstring(`ran out unrenewed: "a" and 1 more: MASTERDOWN`)))
 		Expect(redis.IsMasterDownError(err)).To(BeTrue())
 	})
 

@@ -17,6 +17,10 @@ var (
 	// was released before, or was taken over.
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
+	// ErrLapsed is why the context of a kept lock has ended whose lease ran out unrenewed: whether the keys are still held
+	// is not known.
+	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
+
 	// ErrInvalid is wrapped, with words that say what to mend, by every call whose arguments cannot be used. Such a
 	// call sends nothing.
 	ErrInvalid = errors.New("redislock: invalid argument")

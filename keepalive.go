@@ -1,9 +1,7 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -14,8 +12,8 @@ import (
 //
 // [context.Cause] of the returned context tells why it has ended:
 //   - an error that matches [ErrLockNotHeld] if the keys are gone or another's; a [*LostError] if only some are;
-//   - an error that says that the lease ran out unrenewed, and wraps the last error of Redis, or
-//     [context.DeadlineExceeded] if there was none, as after a pause of the process;
+//   - an error that matches [ErrLapsed] if the lease ran out unrenewed; it wraps the last error of Redis, if there was one
+//     and not just a pause of the process;
 //   - the cause of ctx if that has ended, [context.Canceled] after the returned function, an error that wraps
 //     context.Canceled after Release, and [ErrClosed] after Close.
 //
@@ -23,17 +21,18 @@ import (
 // its Err, Done or Cause checks the clocks. Contexts derived from it may lag, so check the context itself, or Until,
 // right before a critical step.
 //
-// KeepAlive does not block and costs no goroutine and no timer of its own: one scheduler renews all locks of a Client, in
-// common pipelines, when a third of their validity has passed. A renewal that fails is tried again for as long as the
-// lock is valid. A renewal never shortens a ttl and never creates a key, so one that is on the wire when the lock is
-// released or the function called does no harm, and nobody waits for it. An explicit Refresh goes on working beside.
+// KeepAlive does not block and costs no goroutine and no timer of its own, if ctx is one of package context: one scheduler
+// renews all locks of a Client, in common pipelines, when a third of their validity has passed. A renewal that fails is
+// tried again for as long as the lock is valid. A renewal never shortens a ttl and never creates a key, so one that is on
+// the wire when the lock is released or the function called does no harm, and nobody waits for it. An explicit Refresh
+// goes on working beside.
 //
 // KeepAlive may be called again: the lock is renewed while any of the contexts lives, and each ends by itself. Always
 // call the returned function; it may be called several times and from several goroutines. It does not release the lock.
 //
 // For a nil lock or one that was released or lost, the returned context has ended already, with ErrLockNotHeld; with
-// [ErrInvalid] if ctx is nil, or if the lock comes from Attach and has not been refreshed, since its ttl is not known
-// then; and with ErrClosed after Close.
+// ErrLapsed past Until; with [ErrInvalid] if ctx is nil, or if the lock comes from Attach and has not been refreshed,
+// since its ttl is not known then; and with ErrClosed after Close.
 func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx == nil {
 		return stillborn(context.Background(), errNilContext)
@@ -54,7 +53,10 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 	}
 	// Whatever ends the context ends the keeping. The function runs in a goroutine of its own, and only then.
 	context.AfterFunc(inner, func() { l.unkeep(k) })
-	return k, func() { end(nil) }
+	return k, func() {
+		k.look() // a lapse is not to be hidden by the stop that follows it
+		end(nil)
+	}
 }
 
 // stillborn returns a context that has ended already.
@@ -95,7 +97,7 @@ func (k *kept) Value(key any) any {
 // look ends the context if the lock is valid no longer: the scheduler may not have had its turn yet.
 func (k *kept) look() {
 	if k.Context.Err() == nil && passed(k.lock.Until()) {
-		k.end(k.lock.whyEnded())
+		k.lock.lapse()
 	}
 }
 
@@ -104,10 +106,10 @@ func (l *Lock) keep(k *kept) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.ended != nil && !errors.Is(l.ended, ErrLockNotHeld):
-		return fmt.Errorf("%w: %w", ErrLockNotHeld, l.ended)
-	case l.ended != nil:
-		return l.ended
+	case !l.released.IsZero():
+		return fmt.Errorf("%w: %w", ErrLockNotHeld, errReleased)
+	case l.ended != nil || passed(l.until):
+		return l.whyEnded()
 	case l.ttl == 0:
 		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
 	}
@@ -137,6 +139,11 @@ func (l *Lock) endKept(cause error) {
 	ending := l.kept
 	l.kept = nil
 	l.mu.Unlock()
+	l.endAll(ending, cause)
+}
+
+// endAll ends contexts that were taken away from the lock.
+func (l *Lock) endAll(ending []*kept, cause error) {
 	for _, k := range ending {
 		k.end(cause)
 	}
@@ -145,20 +152,29 @@ func (l *Lock) endKept(cause error) {
 	}
 }
 
-// whyEnded returns why a lock is valid no longer.
-func (l *Lock) whyEnded() error {
+// lapse ends every context of a lock that is valid no longer. It reports false if there are some that live on.
+func (l *Lock) lapse() bool {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.endedOrLapsed()
+	if l.ended == nil && !passed(l.until) {
+		defer l.mu.Unlock()
+		return len(l.kept) == 0
+	}
+	ending, cause := l.kept, l.whyEnded()
+	l.kept = nil
+	l.mu.Unlock()
+	l.endAll(ending, cause)
+	return true
 }
 
-// endedOrLapsed is whyEnded with l.mu held.
-func (l *Lock) endedOrLapsed() error {
-	if l.ended != nil {
+// whyEnded returns why a lock is valid no longer. l.mu is held.
+func (l *Lock) whyEnded() error {
+	switch {
+	case l.ended != nil:
 		return l.ended
+	case l.renewErr != nil:
+		return fmt.Errorf("%w: %s: %w", ErrLapsed, describe(l.keys), l.renewErr)
 	}
-	return fmt.Errorf("redislock: the lease on %s ran out unrenewed: %w",
-		describe(l.keys), cmp.Or(l.renewErr, context.DeadlineExceeded))
+	return fmt.Errorf("%w: %s", ErrLapsed, describe(l.keys))
 }
 
 // lossCause says what a reply of refresh that reports a loss means to those who relied on the lock.
@@ -193,19 +209,6 @@ func (l *Lock) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// lapse ends every context of a lock that is valid no longer, and reports false for one that is valid, and kept.
-func (l *Lock) lapse() bool {
-	l.mu.Lock()
-	if len(l.kept) > 0 && l.ended == nil && !passed(l.until) {
-		l.mu.Unlock()
-		return false
-	}
-	cause := l.endedOrLapsed()
-	l.mu.Unlock()
-	l.endKept(cause)
-	return true
-}
-
 // renewal returns the renewal that is due at that time, with the time to look at the lock again if nothing comes of it. If
 // none is due, it is nil, and the time is when one will be; the zero time if the lock is kept or valid no longer.
 func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
@@ -214,9 +217,11 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 	if len(l.kept) == 0 || l.ended != nil || passed(l.until) {
 		return nil, time.Time{}
 	}
-	early := l.ttl / 20
-	if now.Add(early).Before(l.renewAt) {
-		return nil, l.renewAt
+	switch {
+	case now.Before(l.retryAt):
+		return nil, earlier(l.until, l.retryAt)
+	case now.Add(l.early).Before(l.renewAt):
+		return nil, earlier(l.until, l.renewAt)
 	}
 	left := l.until.Sub(now)
 	certain := l.ttl
@@ -229,52 +234,57 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 	// Another try follows each that is not answered soon, and several fit into what is left, however little that is.
 	patience := max(left/4, leastPatience)
 	r := &renewal{
-		lock: l, until: l.until, early: early, patience: patience, certain: certain, sequence: l.sequence,
+		lock: l, until: l.until, early: l.early, patience: patience, certain: certain, sequence: l.sequence,
 		call: &call{
 			script: refreshScript, keys: l.keys, token: l.token, args: []any{l.ttl.Milliseconds(), "", "1"},
 			ctx: context.Background(),
 		},
 	}
-	return r, earlier(l.until, now.Add(patience))
+	l.retryAt = now.Add(patience)
+	return r, earlier(l.until, l.retryAt)
 }
 
 // leastPatience is how long the scheduler waits for the answer to a renewal at least, before it sends another.
 const leastPatience = 50 * time.Millisecond
 
-// renewed draws the conclusions from a renewal that has ended. It returns when to look at the lock again; the zero time
-// if there is nothing left to renew.
-func (l *Lock) renewed(r *renewal) time.Time {
+// renewed draws the conclusions from a renewal that has ended. It returns when to look at the lock next, if that is not
+// the zero time, and whether to look no sooner.
+func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
 	l.mu.Lock()
-	now := time.Now()
+	defer l.mu.Unlock()
 	if len(l.kept) == 0 || l.ended != nil {
-		l.mu.Unlock()
-		return time.Time{}
+		return time.Time{}, false
 	}
-	if r.call.err != nil {
-		l.renewErr = r.call.err
-		again := earlier(l.until, now.Add(jittered(max(l.until.Sub(now)/16, leastPatience/4))))
-		l.mu.Unlock()
-		return again
+	err := r.call.err
+	if _, loss := r.call.reply.([]any); err == nil && !loss && r.call.reply != int64(0) {
+		err = unexpected(r.call.reply)
+	}
+	if err != nil {
+		if !r.until.Equal(l.until) {
+			return time.Time{}, false // another renewal, or a Refresh, has done better since
+		}
+		now := time.Now()
+		l.renewErr = err
+		l.retryAt = now.Add(jittered(max(l.until.Sub(now)/16, leastPatience/4)))
+		return earlier(l.until, l.retryAt), false
 	}
 	if cause := lossCause(l.keys, r.call.reply); cause != nil {
 		l.lose(cause)
-		l.mu.Unlock()
-		l.endKept(cause)
-		return time.Time{}
+		return time.Now(), false // to be ended
 	}
-	defer l.mu.Unlock()
 	if r.sequence == l.sequence { // else a Refresh has come between, and it is not known which was executed first
 		if until := validUntil(r.call.sent, r.certain); until.After(l.until) {
 			l.setUntil(r.call.sent, until)
 		}
 	}
-	return l.renewAt
+	return earlier(l.until, l.renewAt), true
 }
 
 // setUntil sets the validity that a request sent at that time has gained. l.mu is held.
 func (l *Lock) setUntil(sent, until time.Time) {
-	l.until, l.renewAt = until, sent.Add(until.Sub(sent)/3)
-	l.renewErr = nil
+	validity := until.Sub(sent)
+	l.until, l.renewAt, l.early = until, sent.Add(validity/3), validity/20
+	l.retryAt, l.renewErr = time.Time{}, nil
 }
 
 // lose notes that the lock is held no longer. l.mu is held.

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -191,7 +192,7 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 		Entry("past Until", func(context.Context) *redislock.Lock {
 			Eventually(func() bool { return time.Now().After(lock.Until()) }).Should(BeTrue())
 			return lock
-		}, context.DeadlineExceeded),
+		}, redislock.ErrLapsed),
 	)
 
 	It("refuses a nil ctx", func() {
@@ -253,6 +254,7 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 			proxy, err = faultproxy.New(on.addr)
 			Expect(err).NotTo(HaveOccurred())
 			DeferCleanup(proxy.Close)
+			Expect(on.client.ScriptLoad(context.Background(), source("refresh")).Err()).To(Succeed())
 			proxied = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 2 * time.Second, DialTimeout: time.Second}))
 			DeferCleanup(proxied.Close)
 		})
@@ -281,7 +283,8 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 			until := lock.Until()
 			cause := ends(kept)
 			Expect(time.Now()).To(BeTemporally("~", until, 100*time.Millisecond))
-			Expect(cause).To(MatchError(ContainSubstring(`the lease on "f" ran out unrenewed: MASTERDOWN`)))
+			Expect(cause).To(MatchError(ContainSubstring(`the lease ran out unrenewed: "f": MASTERDOWN`)))
+			Expect(cause).To(MatchError(redislock.ErrLapsed))
 			Expect(cause).NotTo(MatchError(redislock.ErrLockNotHeld))
 		})
 
@@ -296,6 +299,82 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 			Expect(time.Since(start)).To(BeNumerically("<", 300*time.Millisecond))
 			Consistently(func() []string { return on.keys(ctx) }).WithTimeout(700 * time.Millisecond).
 				ShouldNot(ContainElement("f"))
+		})
+
+		It("keeps a lock whose shorter Refresh was never answered", func(ctx SpecContext) {
+			lock := obtain(ctx, proxied, time.Hour, nil, "f")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.SwallowReply()})
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			Expect(lock.Refresh(limited, 500*time.Millisecond, nil)).To(MatchError(context.DeadlineExceeded))
+			Expect(on.client.PTTL(ctx, "f").Val()).To(BeNumerically("<=", 500*time.Millisecond))
+			Consistently(kept.Err).WithTimeout(1500 * time.Millisecond).Should(Succeed())
+			Expect(on.client.PTTL(ctx, "f").Val()).To(BeNumerically(">", time.Minute))
+		})
+
+		It("sends a script that is not known, however slow the answers are", func(ctx SpecContext) {
+			lock := obtain(ctx, proxied, 2*time.Second, nil, "f")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayReply(350 * time.Millisecond)})
+			Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+			Consistently(kept.Err).WithTimeout(3 * time.Second).Should(Succeed())
+		})
+
+		It("survives one silence after the other with a client that never times out", func(ctx SpecContext) {
+			patient := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1}))
+			DeferCleanup(patient.Close)
+			DeferCleanup(proxy.CutAll)
+			lock := obtain(ctx, patient, 2*time.Second, nil, "f")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			for range 4 {
+				silence := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.SwallowReply()})
+				Eventually(silence.Count).WithTimeout(2 * time.Second).Should(BeNumerically(">=", 3))
+				silence.Remove()
+				Consistently(kept.Err).WithTimeout(700 * time.Millisecond).Should(Succeed())
+			}
+		})
+
+		It("behind a client of the caller's own lets no hanging call delay others", func(ctx SpecContext) {
+			own := redislock.New(&struct{ redis.Scripter }{connect(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})})
+			DeferCleanup(own.Close)
+			DeferCleanup(proxy.CutAll)
+			proxy.Add(faultproxy.Rule{
+				Match:  func(args []string) bool { return running("refresh")(args) && faultproxy.Arg("bad")(args) },
+				Action: faultproxy.BlackHole(),
+			})
+			bad := obtain(ctx, own, time.Second, nil, "bad")
+			_, stopBad := bad.KeepAlive(ctx)
+			defer stopBad()
+			good := obtain(ctx, own, time.Second, nil, "good")
+			kept, stop := good.KeepAlive(ctx)
+			defer stop()
+			Consistently(kept.Err).WithTimeout(2500 * time.Millisecond).Should(Succeed())
+		})
+
+		It("tries again after a reply that makes no sense", func(ctx SpecContext) {
+			odd := &oddly{Scripter: on.client}
+			odd.left.Store(2)
+			own := redislock.New(odd)
+			DeferCleanup(own.Close)
+			lock := obtain(ctx, own, 500*time.Millisecond, nil, "f")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
+			Expect(odd.left.Load()).To(BeNumerically("<=", 0))
+		})
+
+		It("does not keep a lock whose Release was refused", func(ctx SpecContext) {
+			lock := obtain(ctx, proxied, time.Second, nil, "f")
+			proxy.Add(faultproxy.Rule{Match: running("release"), Action: faultproxy.RefuseReply("ERR broken")})
+			Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("ERR broken")))
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(2 * time.Second).ShouldNot(ContainElement("f"))
 		})
 
 		It("does not let one lock's error delay another's renewal", func(ctx SpecContext) {
@@ -314,6 +393,19 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 		})
 	})
 })
+
+// oddly is a client that gives a refresh of three arguments or more a senseless reply, some times.
+type oddly struct {
+	redis.Scripter
+	left atomic.Int32
+}
+
+func (o *oddly) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if len(args) == 4 && args[3] == "1" && o.left.Add(-1) >= 0 {
+		return redis.NewCmdResult("QUEUED", nil)
+	}
+	return o.Scripter.EvalSha(ctx, sha, keys, args...)
+}
 
 // pipelines counts pipelines and the commands in them.
 type pipelines struct {

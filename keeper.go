@@ -124,7 +124,9 @@ func (k *keeper) close() {
 	}
 	k.mu.Unlock()
 	for _, l := range locks {
-		l.endKept(ErrClosed)
+		if !l.lapse() {
+			l.endKept(ErrClosed)
+		}
 	}
 }
 
@@ -139,8 +141,8 @@ func (k *keeper) run() {
 		}
 		due, over, next := k.takeDue()
 		for _, l := range over {
-			if !l.lapse() {
-				k.add(l) // a Refresh has saved it since
+			if !l.lapse() && !k.add(l) { // a Refresh has saved it since
+				l.endKept(ErrClosed)
 			}
 		}
 		k.launch(due)
@@ -201,7 +203,7 @@ func (k *keeper) launch(due []*renewal) {
 		server, err := k.node.server(r.lock.keys[0])
 		if err != nil {
 			r.call.err = err
-			k.land([]*renewal{r})
+			k.land(r)
 			continue
 		}
 		servers[server] = append(servers[server], r)
@@ -212,24 +214,25 @@ func (k *keeper) launch(due []*renewal) {
 				break // their locks are looked at again soon
 			}
 			go func() { // ends when the Redis client has an answer or gives up
+				defer k.touchDown(server)
 				calls := make([]*call, len(batch))
 				for i, r := range batch {
 					calls[i] = r.call
 				}
-				k.node.sendTogether(server, calls, batch[0].patience)
-				k.touchDown(server)
-				k.land(batch)
+				k.node.sendTogether(server, calls, batch[0].patience, func(i int) { k.land(batch[i]) })
 			}()
 		}
 	}
 }
 
-// land draws the conclusions from renewals that have ended.
-func (k *keeper) land(batch []*renewal) {
-	for _, r := range batch {
-		if again := r.lock.renewed(r); !again.IsZero() {
-			k.put(r.lock, again)
-		}
+// land draws the conclusions from a renewal that has ended.
+func (k *keeper) land(r *renewal) {
+	switch next, settled := r.lock.renewed(r); {
+	case next.IsZero():
+	case settled:
+		k.put(r.lock, next)
+	default:
+		k.look(r.lock, next)
 	}
 }
 

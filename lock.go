@@ -41,9 +41,11 @@ type Lock struct {
 	sequence   int           // how many there were
 	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may yet be executed; 0: none
 
-	kept     []*kept   // the contexts for which the lock is kept alive
-	renewAt  time.Time // when it is to be renewed
-	renewErr error     // how the last renewal failed, if it did
+	kept     []*kept       // the contexts for which the lock is kept alive
+	renewAt  time.Time     // when it is to be renewed
+	early    time.Duration // by how much sooner it may be, to share a round trip
+	retryAt  time.Time     // no renewal before that: one is under way, or has failed just now
+	renewErr error         // how the last renewal failed, if it did
 }
 
 // exists reports whether l came from a Client. The zero Lock is no more held than a nil one.
@@ -95,7 +97,8 @@ func (l *Lock) FenceToken() int64 {
 }
 
 // Until returns the time up to which the lock is certainly held, as far as this handle knows: from before the last
-// successful Obtain or Refresh was sent, its ttl less 1 % and 1 ms. Check it right before a step that the lock guards:
+// successful Obtain, Refresh or renewal was sent, its ttl less 1 % and 1 ms. Check it right before a step that the lock
+// guards:
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //

@@ -564,7 +564,7 @@ var _ = describe("A client of the caller's own", func(on *onRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(own.seen).To(Equal([]string{
 			"evalsha [a b] [t  60000 0]", "eval [a b] [t  60000 0]",
-			"evalsha [a b] [t 60000 ]", "eval [a b] [t 60000 ]",
+			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
 			"evalsha [a b] [t]", "eval [a b] [t]",
 			"evalsha [a] []", "eval [a] []",
 			"evalsha [a b] [t]", "eval [a b] [t]",

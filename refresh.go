@@ -44,6 +44,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
+	l.renewSooner()
 	cut, err := retry(ctx, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx) })
 	if cut {
 		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
@@ -52,13 +53,18 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if !r.adrift {
 		r.end()
 	}
-	lost, renewAt := l.ended, l.renewAt
 	l.mu.Unlock()
-	if lost != nil {
-		l.endKept(lost)
-	}
-	l.client.keeper.look(l, renewAt)
+	l.lapse() // if it was found lost
+	l.renewSooner()
 	return err
+}
+
+// renewSooner tells the scheduler, if the lock is kept, that it may be due sooner than it was.
+func (l *Lock) renewSooner() {
+	l.mu.Lock()
+	due := earlier(l.until, l.renewAt)
+	l.mu.Unlock()
+	l.client.keeper.look(l, due)
 }
 
 // refreshing is one Refresh with all its tries. Its fields from adrift on are protected by Lock.mu.
@@ -101,9 +107,11 @@ func (r *refreshing) begin(ctx context.Context) error {
 	l.refreshes = append(l.refreshes, r)
 	l.sequence++
 	r.before, r.lowered = l.until, l.until
-	if shorter := validUntil(time.Now(), r.ttl); shorter.Before(l.until) {
+	now := time.Now()
+	if shorter := validUntil(now, r.ttl); shorter.Before(l.until) {
+		validity := shorter.Sub(now)
 		r.lowered = shorter
-		l.until = shorter
+		l.until, l.renewAt, l.early = shorter, earlier(l.renewAt, now.Add(validity/3)), validity/20
 	}
 	return nil
 }
@@ -192,7 +200,10 @@ func (r *refreshing) settle(c *call) (again bool, err error) {
 	if l.unanswered > 0 {
 		certain = min(certain, l.unanswered)
 	}
-	l.ttl, l.ended = r.ttl, nil
+	l.ttl = r.ttl
+	if l.released.IsZero() {
+		l.ended = nil
+	}
 	l.setUntil(c.sent, validUntil(c.sent, certain))
 	if r.metadata != "" {
 		l.metadata = r.metadata

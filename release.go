@@ -36,6 +36,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
+	l.lapse() // the contexts of a lock that lapsed before tell so, and not that it was released
 	until, c := l.beginRelease(now)
 	l.endKept(errReleased)
 	wait := ctx
