@@ -98,6 +98,7 @@ func (k *kept) Value(key any) any {
 func (k *kept) look() {
 	if k.Context.Err() == nil && passed(k.lock.Until()) {
 		k.lock.lapse()
+		k.end(k.lock.ending()) // another goroutine may be about to, but this one must not return before
 	}
 }
 
@@ -164,6 +165,12 @@ func (l *Lock) lapse() bool {
 	l.mu.Unlock()
 	l.endAll(ending, cause)
 	return true
+}
+
+func (l *Lock) ending() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.whyEnded()
 }
 
 // whyEnded returns why a lock is valid no longer. l.mu is held.
