@@ -36,9 +36,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	l.lapse() // the contexts of a lock that lapsed before tell so, and not that it was released
 	until, c := l.beginRelease(now)
-	l.endKept(errReleased)
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -61,16 +59,24 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.endRelease(c, until)
 }
 
-// beginRelease gives the lock up. It returns the end of its validity as it was before, and the last release if that
-// was not answered.
+// beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
+// was before, and the last release if that was not answered.
 func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	ending := l.kept
+	l.kept = nil
+	if len(ending) > 0 && passed(l.until) {
+		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
+	}
 	if l.released.IsZero() {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	return l.until, l.release
+	until, unanswered = l.until, l.release
+	cause := l.ended
+	l.mu.Unlock()
+	l.endAll(ending, cause)
+	return until, unanswered
 }
 
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
