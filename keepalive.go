@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -121,12 +122,7 @@ func (l *Lock) keep(k *kept) error {
 // unkeep takes a context that has ended away from the lock, and with the last one the lock from the scheduler.
 func (l *Lock) unkeep(k *kept) {
 	l.mu.Lock()
-	for i, other := range l.kept {
-		if other == k {
-			l.kept = append(l.kept[:i:i], l.kept[i+1:]...)
-			break
-		}
-	}
+	l.kept = slices.DeleteFunc(l.kept, func(other *kept) bool { return other == k })
 	last := len(l.kept) == 0
 	l.mu.Unlock()
 	if last {
@@ -167,6 +163,7 @@ func (l *Lock) lapse() bool {
 	return true
 }
 
+// ending is whyEnded for those who do not hold l.mu.
 func (l *Lock) ending() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
