@@ -16,7 +16,7 @@ type keeper struct {
 	node *node
 
 	mu      sync.Mutex // protects what follows
-	queue   queue
+	queue   schedule
 	running bool
 	closed  bool
 	flights map[*redis.Client]*flights
@@ -24,8 +24,8 @@ type keeper struct {
 	wake chan struct{} // has room for one; tells the goroutine that the queue has changed at its head
 }
 
-// waiting is a lock in the queue of the scheduler, which looks at it at next.
-type waiting struct {
+// scheduled is a lock in the queue of the scheduler, which looks at it at next.
+type scheduled struct {
 	lock  *Lock
 	next  time.Time
 	index int
@@ -61,9 +61,9 @@ func (k *keeper) add(l *Lock) bool {
 	if k.closed {
 		return false
 	}
-	if l.waiting == nil {
-		l.waiting = &waiting{lock: l, next: time.Now()}
-		heap.Push(&k.queue, l.waiting)
+	if l.scheduled == nil {
+		l.scheduled = &scheduled{lock: l, next: time.Now()}
+		heap.Push(&k.queue, l.scheduled)
 		k.nudge()
 	}
 	if !k.running {
@@ -77,9 +77,9 @@ func (k *keeper) add(l *Lock) bool {
 func (k *keeper) remove(l *Lock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l.waiting != nil && !l.isKept() {
-		heap.Remove(&k.queue, l.waiting.index)
-		l.waiting = nil
+	if l.scheduled != nil && !l.isKept() {
+		heap.Remove(&k.queue, l.scheduled.index)
+		l.scheduled = nil
 		k.nudge()
 	}
 }
@@ -88,7 +88,7 @@ func (k *keeper) remove(l *Lock) {
 func (k *keeper) look(l *Lock, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if w := l.waiting; w != nil && at.Before(w.next) {
+	if w := l.scheduled; w != nil && at.Before(w.next) {
 		w.next = at
 		heap.Fix(&k.queue, w.index)
 		k.nudge()
@@ -99,7 +99,7 @@ func (k *keeper) look(l *Lock, at time.Time) {
 func (k *keeper) put(l *Lock, at time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if w := l.waiting; w != nil {
+	if w := l.scheduled; w != nil {
 		w.next = at
 		heap.Fix(&k.queue, w.index)
 		k.nudge()
@@ -168,12 +168,12 @@ func (k *keeper) takeDue() (due []*renewal, over []*Lock, next time.Time) {
 	defer k.mu.Unlock()
 	now := time.Now()
 	horizon := now
-	var looked []*waiting
+	var looked []*scheduled
 	for len(k.queue) > 0 && !k.queue[0].next.After(horizon) {
-		w := heap.Pop(&k.queue).(*waiting)
+		w := heap.Pop(&k.queue).(*scheduled)
 		r, again := w.lock.renewal(now)
 		if again.IsZero() {
-			w.lock.waiting = nil
+			w.lock.scheduled = nil
 			over = append(over, w.lock)
 			continue
 		}
@@ -283,23 +283,23 @@ func jittered(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// queue is a heap of locks by the time of the next look.
-type queue []*waiting
+// schedule is a heap of locks by the time of the next look.
+type schedule []*scheduled
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
-func (q queue) Swap(i, j int) {
+func (q schedule) Len() int           { return len(q) }
+func (q schedule) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+func (q schedule) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
 	q[i].index, q[j].index = i, j
 }
 
-func (q *queue) Push(w any) {
-	waiting := w.(*waiting)
-	waiting.index = len(*q)
-	*q = append(*q, waiting)
+func (q *schedule) Push(w any) {
+	added := w.(*scheduled)
+	added.index = len(*q)
+	*q = append(*q, added)
 }
 
-func (q *queue) Pop() any {
+func (q *schedule) Pop() any {
 	last := len(*q) - 1
 	w := (*q)[last]
 	(*q)[last] = nil

@@ -27,7 +27,7 @@ type Lock struct {
 	// and would take the keys again after a Release.
 	zombie bool
 
-	waiting *waiting // in the queue of renewals; nil if it is not there; protected by keeper.mu
+	scheduled *scheduled // in the queue of renewals; nil if it is not there; protected by keeper.mu
 
 	mu       sync.Mutex // protects what follows
 	metadata string
