@@ -53,9 +53,13 @@ func (c *Client) inBackground(x *cleanup, job func()) bool {
 	return true
 }
 
-// newRelease returns a call, yet to be sent, that releases the keys as long as they are worth it. It outlives ctx.
-func newRelease(ctx context.Context, token string, keys []string) *call {
-	return &call{script: releaseScript, keys: keys, token: token, ctx: context.WithoutCancel(ctx)}
+// newRelease returns a call, yet to be sent, that releases the keys and wakes who is first in their lines. It outlives
+// ctx.
+func newRelease(ctx context.Context, token string, keys, lines []string) *call {
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return &call{script: releaseScript, keys: keys, lines: lines, token: token, args: []any{len(keys)}, ctx: ctx}
 }
 
 // persist lets a release that is on the wire go on until its giveUp.
@@ -64,10 +68,10 @@ func (c *Client) persist(release *call) {
 	release.persistent.Store(c.inBackground(x, func() { <-release.done }))
 }
 
-// sweep releases the keys, of which none may be held by the token any more, for as long as one of them can last: once
-// after the delay, and once more a little later unless that deleted something.
-func (c *Client) sweep(ctx context.Context, token string, keys []string, ttl, delay time.Duration) {
-	x := &cleanup{release: newRelease(ctx, token, keys), keys: keys}
+// sweep sends the release of keys of which none may be held by the token any more, for as long as one of them can last:
+// once after the delay, and once more a little later unless that deleted something.
+func (c *Client) sweep(release *call, ttl, delay time.Duration) {
+	x := &cleanup{release: release, keys: release.keys}
 	c.inBackground(x, func() {
 		if delay > 0 {
 			c.pause(delay)
@@ -155,20 +159,18 @@ func (c *Client) Close() error {
 		c.isClosed = true
 		close(c.closed)
 	}
-	underWay := make([]chan struct{}, 0, len(c.cleanups))
-	for x := range c.cleanups {
-		underWay = append(underWay, x.done)
-	}
 	c.mu.Unlock()
 	c.keeper.close()
-	enough := time.NewTimer(closeGrace)
-	defer enough.Stop()
-	for _, done := range underWay {
-		select {
-		case <-done:
-		case <-enough.C:
-			return nil
-		}
+	c.inbox.close()
+	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
+		time.Sleep(time.Millisecond)
 	}
 	return nil
+}
+
+// busy reports whether there are cleanups under way, or waiters, who end with one.
+func (c *Client) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.cleanups) > 0 || c.inbox.waiting() > 0
 }

@@ -67,7 +67,7 @@ func (c *Client) Do(
 func Do(
 	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {
-	return New(client).Do(ctx, keys, ttl, opt, fn)
+	return newShort(client).Do(ctx, keys, ttl, opt, fn)
 }
 
 // lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended with

@@ -1,9 +1,11 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // for the script
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,9 @@ type Status struct {
 	Token    string        // the holder; "" if the key is free, or holds what no lock can have written
 	Metadata string        // what the holder left
 	TTL      time.Duration // what remains; -1 for a key without expiry, 0 only if the key is free
+
+	Waiters      int       // how many wait for the key in line; see [Options.Queue]
+	WaitingSince time.Time // since when the first of them has been waiting, by the clock of the server; zero without waiters
 }
 
 // Inspect returns who holds each of keys, in their order. It takes no part in the locking and changes nothing; what it
@@ -53,7 +58,9 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	}
 	statuses := make([]Status, len(keys))
 	for i, h := range held {
-		statuses[i] = Status{Key: keys[i], Token: h.token, Metadata: h.metadata, TTL: h.ttl}
+		statuses[i] = Status{
+			Key: keys[i], Token: h.token, Metadata: h.metadata, TTL: h.ttl, Waiters: h.waiters, WaitingSince: h.since,
+		}
 	}
 	return statuses, nil
 }
@@ -79,7 +86,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := c.node.onOneShard("attach", keys); err != nil {
 		return nil, err
 	}
-	request := &call{script: attachScript, keys: keys, ctx: ctx}
+	request := &call{script: attachScript, keys: keys, args: []any{len(keys)}, ctx: ctx}
 	reply, err := c.ask(request)
 	if err != nil {
 		return nil, err
@@ -104,7 +111,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	return &Lock{
-		client: c, keys: keys, token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
+		client: c, keys: keys, lines: linesOf(keys), token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
 	}, nil
 }
 
@@ -113,6 +120,8 @@ type held struct {
 	token, metadata string
 	ttl             time.Duration // -1 without expiry
 	gone            bool          // there is no such key
+	waiters         int
+	since           time.Time // zero without waiters
 }
 
 // lookers bounds how many groups of keys are asked for side by side.
@@ -125,12 +134,17 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, lookers)
 	for g, group := range groups {
+		slices.SortStableFunc(group, func(a, b int) int { // the script wants those first that have a line
+			return cmp.Compare(len(linesOf(keys[b:b+1])), len(linesOf(keys[a:a+1])))
+		})
 		some := make([]string, len(group))
 		for i, at := range group {
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			reply, err := c.ask(&call{script: inspectScript, keys: some, ctx: ctx})
+			reply, err := c.ask(&call{
+				script: inspectScript, keys: some, lines: linesOf(some), args: []any{len(some)}, ctx: ctx,
+			})
 			if err != nil {
 				errs[g] = err
 				return
@@ -166,14 +180,14 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 // readHeld takes the reply of the script apart.
 func readHeld(keys []string, reply any) ([]held, error) {
 	values, _ := reply.([]any)
-	if len(values) != 2*len(keys) {
+	if len(values) != 4*len(keys) {
 		return nil, failed("inspect", keys, unexpected(reply))
 	}
 	all := make([]held, len(keys))
 	for i := range all {
 		h := &all[i]
-		left, _ := values[2*i+1].(int64)
-		value, _ := values[2*i].(string) // nil for a key of another type
+		value, _ := values[4*i].(string) // nil for a key of another type
+		left, _ := values[4*i+1].(int64)
 		switch left {
 		case -2:
 			h.gone = true
@@ -183,6 +197,11 @@ func readHeld(keys []string, reply any) ([]held, error) {
 			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
 		}
 		h.token, h.metadata = splitValue(value)
+		waiters, _ := values[4*i+2].(int64)
+		h.waiters = int(waiters)
+		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
+			h.since = time.UnixMicro(ticket)
+		}
 	}
 	return all, nil
 }

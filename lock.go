@@ -19,6 +19,7 @@ var pttlScript = newScript("ttl", pttlSource)
 type Lock struct {
 	client *Client
 	keys   []string
+	lines  []string // of the keys
 	token  string
 	fence  int64
 

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	_ "embed" // for the script
+	"fmt"
 	"slices"
 	"time"
 )
@@ -17,13 +18,16 @@ type obtaining struct {
 	client   *Client
 	keys     []string
 	scripted []string // keys, and the fence key where there is one
+	lines    []string // of the keys
 	ttl      time.Duration
 	metadata string
 	fenced   any  // "1" or "0", boxed once instead of for each try
 	custom   bool // the token is the caller's own
 
 	token    string
-	doubtful bool // a sending of the present token may have been executed unknown to us
+	waiter   *waiter // nil if it does not wait in line
+	doubtful bool    // a sending of the present token may have been executed unknown to us
+	adrift   *call   // a try that goes on although its caller has left
 	lock     *Lock
 }
 
@@ -34,7 +38,10 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		return nil, err
 	}
 	strategy := opt.strategy()
-	if strategy != nil {
+	if o.waiter != nil {
+		o.waiter.pace, strategy = strategy, o.waiter
+		defer o.waiter.leave()
+	} else if strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, ttl)
@@ -50,10 +57,10 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err == nil {
 		return o.lock, nil
 	}
-	if o.doubtful && !o.custom {
-		c.sweep(ctx, o.token, keys, ttl, 0)
-	}
-	if cut {
+	o.withdraw(ctx)
+	if cut && err != ErrNotObtained {
+		return nil, notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), err))
+	} else if cut {
 		return nil, notObtained(ended(ctx))
 	}
 	return nil, err
@@ -67,6 +74,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if err := checkTTL(o.ttl); err != nil {
 		return err
 	}
+	o.lines = linesOf(o.keys)
 	if opt != nil {
 		if err := checkToken(opt.Token); err != nil {
 			return err
@@ -78,6 +86,12 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 		if opt.FenceKey != "" {
 			o.scripted, o.fenced = append(slices.Clone(o.keys), opt.FenceKey), "1"
 		}
+		if opt.Queue {
+			if err := checkLines(o.keys); err != nil {
+				return err
+			}
+			o.waiter = newWaiter(o.client.inbox)
+		}
 	}
 	if o.token == "" {
 		o.token = randomToken()
@@ -87,19 +101,24 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
+	args := []any{o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced}
+	if o.waiter != nil {
+		args = append(args, o.waiter.begin(ctx)...)
+	}
 	if err := ended(ctx); err != nil {
 		return false, notObtained(err)
 	}
 	c := &call{
 		script: obtainScript,
 		keys:   o.scripted,
+		lines:  o.lines,
 		token:  o.token,
-		args:   []any{o.metadata, o.ttl.Milliseconds(), o.fenced},
+		args:   args,
 		ctx:    ctx,
 		giveUp: time.Now().Add(o.ttl),
 	}
 	if !o.client.node.do(ctx, c) {
-		o.abandon(c)
+		o.adrift = c
 		return false, notObtained(ended(ctx))
 	}
 	o.doubtful = o.doubtful || c.doubtful
@@ -107,13 +126,16 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		if err := ended(ctx); err != nil {
 			return false, notObtained(err)
 		}
-		return false, failed("obtain", o.keys, explain(o.scripted, c.err))
+		return o.waiter.bear(c.err), failed("obtain", o.keys, explain(o.scripted, c.err))
 	}
 	fence, taken, granted, err := o.read(c.reply)
 	switch {
 	case err != nil:
 		return false, failed("obtain", o.keys, err)
 	case !granted:
+		if o.waiter != nil {
+			o.waiter.refuse(c.reply)
+		}
 		return true, ErrNotObtained
 	}
 	until := validUntil(c.sent, o.ttl)
@@ -121,14 +143,14 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata,
+		client: o.client, keys: o.keys, lines: o.lines, token: o.token, fence: fence, metadata: o.metadata,
 		ttl: o.ttl, obtained: o.ttl, zombie: o.doubtful && !o.custom,
 	}
 	o.lock.setUntil(c.sent, until)
 	return false, nil
 }
 
-// read takes the reply of the script apart: the fencing token and the newly taken keys of a grant.
+// read takes the reply of the script apart: the fencing token and the newly taken keys, if it is a grant.
 func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, err error) {
 	switch reply {
 	case int64(0):
@@ -141,7 +163,10 @@ func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, 
 		return 0, nil, false, unexpected(reply)
 	}
 	fence, _ = grant[0].(int64)
-	if len(grant) == 1 {
+	switch {
+	case fence == -1: // a place in line
+		return 0, nil, false, nil
+	case len(grant) == 1:
 		return fence, o.keys, true, nil
 	}
 	held := make(map[int64]bool, len(grant)-1)
@@ -165,14 +190,14 @@ func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, 
 // none.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if !o.custom {
-		o.client.sweep(ctx, o.token, o.keys, o.ttl, 0)
+		o.client.sweep(newRelease(ctx, o.token, o.keys, o.lines), o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
 	if len(taken) == 0 {
 		return true, ErrNotObtained
 	}
-	back := newRelease(ctx, o.token, taken)
+	back := newRelease(ctx, o.token, taken, o.lines)
 	back.giveUp = time.Now().Add(o.ttl)
 	if !o.client.node.do(ctx, back) {
 		o.client.persist(back)
@@ -184,22 +209,41 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	return !back.doubtful, ErrNotObtained
 }
 
-// abandon sees to a call that goes on although its caller has left: what it takes after all is released. Nothing is
-// sent before the call has ended, lest the release overtake what it undoes.
-func (o *obtaining) abandon(c *call) {
-	doubtful := o.doubtful
-	o.doubtful = false // the job below answers for it; where there is no room for one, the ttl does
-	x := &cleanup{release: newRelease(c.ctx, o.token, o.keys), keys: o.keys}
+// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken after
+// all is released, and its place in line given up. Nothing is sent before a try that is adrift has ended, lest this
+// overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the waiter
+// see to it.
+func (o *obtaining) withdraw(ctx context.Context) {
+	if o.adrift == nil && (!o.doubtful || o.custom) && !o.waiter.hasPlace() {
+		return
+	}
+	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.lines), keys: o.keys}
 	o.client.inBackground(x, func() {
-		<-c.done
-		_, taken, granted, err := o.read(c.reply)
-		granted = granted && c.err == nil && err == nil
+		granted, taken := false, []string(nil)
+		if c := o.adrift; c != nil {
+			<-c.done
+			o.doubtful = o.doubtful || c.doubtful
+			if c.err == nil {
+				_, taken, granted, _ = o.read(c.reply)
+			}
+		}
 		switch {
-		case o.custom && granted && len(taken) > 0:
-			x.release.keys = taken
+		case o.custom && len(taken) > 0: // the rest may be an earlier hold's
+			x.release.keys, x.release.args = taken, []any{len(taken)}
 			o.client.sendCleanup(x, o.ttl)
-		case !o.custom && (granted || doubtful || c.doubtful):
+		case !o.custom && (granted || o.doubtful):
+			if o.waiter.hasPlace() {
+				x.release.args = append(x.release.args, o.waiter.id)
+			}
 			o.client.sweepNow(x, o.ttl)
+			return
+		}
+		if o.waiter.hasPlace() && !granted {
+			leave := newRelease(ctx, o.token, nil, o.lines)
+			leave.args = append(leave.args, o.waiter.id)
+			leave.giveUp = time.Now().Add(waiterLife)
+			leave.persistent.Store(true)
+			o.client.node.send(leave)
 		}
 	})
 }

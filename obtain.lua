@@ -1,31 +1,48 @@
 --[[
-obtain: takes every key of one lock, or none.
+obtain: takes every key of one lock, or none. Who is refused may take a place in line.
 
 KEYS[1..n]  lock keys, each once
-KEYS[n+1]   the fence key, where ARGV[4] is "1"
+KEYS[n+1]   the fence key, where ARGV[5] is "1"
+KEYS[…]     the lines of the lock keys; none: nobody's turn is respected
 ARGV[1]     token
 ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
-ARGV[4]     "1" to mint a fencing token, else "0"
+ARGV[4]     n
+ARGV[5]     "1" to mint a fencing token, else "0"
+ARGV[6]     id of a waiter: its inbox, a slash and its number; none: takes no place
+ARGV[7]     its ticket; "0" if it does not know of one
 
 A key is mine if its value is the token, or the token, a space and metadata.
-A key can be taken if it is free or mine. A key that was mine gets the new
-metadata and at least the ttl: its expiry is never brought forward.
+A key can be taken if it is free or mine, and if it is nobody else's turn. A key
+that was mine gets the new metadata and at least the ttl: its expiry is never
+brought forward.
 
-Returns     1              granted, all newly taken, no fencing token
-            {fence, i, …}  granted; KEYS[i] … were mine before, every other is
-                           newly taken; fence is 0 where ARGV[4] is "0"
-            0              a key is another's; nothing was written
-Errors      WRONGTYPE      a lock key or the fence key is not a string
-            ERR            the ttl is not a whole number above 0; the fence
-                           key does not hold an integer below 2^53-1
-                           After any error no newly taken key is left behind.
+A line is a sorted set with two members for a waiter, both in µs: its id, scored
+by its ticket, and "~" and its id, scored by minus the time when it was last heard
+of. It is live if that was 3 s ago at most, and is not more than 1 s ahead. It is
+the turn of the live waiters with lower tickets, for a caller without a ticket of
+all of them; but a caller of whom a key is already need not wait for any.
+
+Returns     1                 granted, all newly taken, no fencing token
+            {fence, i, …}     granted; KEYS[i] … were mine before, every other is
+                              newly taken; fence is 0 where ARGV[5] is "0"
+            0                 refused, and nothing was written
+            {-1, ms, ticket}  refused; the waiter has this place in every line, and
+                              is to try again after so long, or when it is woken
+                              After a grant the waiter is in no line any more.
+Publishes   the number of a waiter to redislock:inbox:‹inbox›, if it has become the
+            first because dead ones were removed, or is the first when the keys are
+            taken for less than 1 s
+Errors      WRONGTYPE         a lock key or the fence key is not a string
+            ERR               the ttl is not a whole number above 0; the fence
+                              key does not hold an integer below 2^53-1
+                              After any error no newly taken key is left behind.
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
-local token, metadata, ttl, fenced = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local token, metadata, ttl, n, fenced = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local value = metadata == '' and token or token .. ' ' .. metadata
-local n = fenced and #KEYS - 1 or #KEYS
+local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 -- PEXPIRE deletes a key at 0 and fails on a fraction, and by then the keys are set.
 if not string.find(ttl, '^[1-9]%d*$') then
@@ -51,12 +68,19 @@ if fenced then
 	fence = math.max(number + 1, now[1] * 1000000 + now[2])
 end
 
+local queued = false -- somebody has a place in one of the lines
+for first = lines, #KEYS, CHUNK do
+	if redis.call('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS))) > 0 then
+		queued = true
+	end
+end
+
 local granted, taken, takes = 1, KEYS, n -- what to return; the newly taken keys, and how many they are
 local failure -- of a command that Redis refuses halfway, to an ACL without PEXPIRE, say
 local free = false
 
 -- The usual case: every key is free. Several MSETNX would not be all or none, so a larger set goes the long way.
-if n <= CHUNK then
+if n <= CHUNK and not queued then
 	local args = {}
 	for i = 1, n do
 		args[2 * i - 1], args[2 * i] = KEYS[i], value
@@ -71,7 +95,7 @@ if free then
 		end
 	end
 else
-	local refused, held = false, {}
+	local blocking, held = {}, {}
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
 		local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
@@ -83,7 +107,7 @@ else
 				granted[#granted + 1] = first + i - 1
 				held[key] = stored
 			else
-				refused = true
+				blocking[#blocking + 1] = key
 			end
 		end
 	end
@@ -95,6 +119,98 @@ else
 				local kind = redis.call('TYPE', taken[i]).ok
 				if kind ~= 'none' then
 					return redis.error_reply('WRONGTYPE key "' .. taken[i] .. '" holds a ' .. kind .. ', not a lock')
+				end
+			end
+		end
+	end
+
+	if not fenced and #granted == 1 then
+		granted = 1
+	end
+
+	local id, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocking > 0
+	if queued or refused and id then
+		local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
+		local now = redis.call('TIME')
+		now = now[1] * 1000000 + now[2]
+
+		local woken = {}
+		local function wake(waiter)
+			if not woken[waiter] then
+				woken[waiter] = true
+				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
+				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number) -- an ACL may forbid it
+			end
+		end
+		-- head returns the first live waiter of a line, its ticket, when it was last heard of, and whether it has
+		-- become the first just now: the dead before it are removed.
+		local function head(line)
+			local moved = false
+			while true do
+				local front = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+				if not front[1] then
+					return nil
+				end
+				local heard = -(redis.call('ZSCORE', line, '~' .. front[1]) or 0)
+				if heard >= now - LIFE and heard <= now + AHEAD then
+					return front[1], tonumber(front[2]), heard, moved
+				end
+				redis.call('ZREM', line, front[1], '~' .. front[1])
+				moved = true
+			end
+		end
+
+		if queued and id and ticket == 0 then -- the reply to an earlier try may have been lost
+			for i = lines, #KEYS do
+				ticket = math.max(ticket, redis.call('ZSCORE', KEYS[i], id) or 0)
+			end
+		end
+		local wait = 1 -- in ms
+		if queued and not next(held) then
+			for i = lines, #KEYS do
+				local waiter, turn, heard, moved = head(KEYS[i])
+				if waiter and waiter ~= id then
+					if ticket == 0 or turn < ticket or turn == ticket and waiter < id then
+						refused = true
+						wait = math.max(wait, math.ceil((heard + LIFE - now) / 1000) + 1)
+					end
+					if moved then
+						wake(waiter)
+					end
+				end
+			end
+		end
+
+		if refused and id and lines <= #KEYS then
+			for i = 1, #blocking do
+				local left = wait < 1000 and redis.call('PTTL', blocking[i]) or 0
+				wait = math.max(wait, left < 0 and 1000 or left + 1)
+			end
+			if ticket == 0 then
+				ticket = now
+				for i = lines, #KEYS do
+					ticket = math.max(ticket, (redis.call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
+				end
+			end
+			local place, heard = string.format('%.0f', ticket), string.format('%.0f', -now) -- '..' writes 1.76e+15
+			local silent = string.format('(%.0f', LIFE - now)
+			for i = lines, #KEYS do
+				for _, mark in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i], silent, '(0')) do
+					redis.call('ZREM', KEYS[i], mark, string.sub(mark, 2))
+				end
+				redis.call('ZADD', KEYS[i], place, id, heard, '~' .. id)
+				redis.call('PEXPIRE', KEYS[i], LIFE / 1000)
+			end
+			return { -1, math.min(wait, 1000), ticket }
+		end
+		if queued and not refused then -- before the keys are written: Redis may refuse a command
+			for i = lines, #KEYS do
+				if id then
+					redis.call('ZREM', KEYS[i], id, '~' .. id)
+				end
+				local waiter = tonumber(ttl) < 1000 and head(KEYS[i])
+				if waiter then
+					wake(waiter)
 				end
 			end
 		end

@@ -61,6 +61,7 @@ type RedisClient interface {
 type Client struct {
 	node   *node
 	keeper *keeper
+	inbox  *inbox
 	closed chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects what follows
@@ -72,7 +73,14 @@ type Client struct {
 // queue scripts instead of running them, makes every later call return [ErrInvalid].
 func New(client RedisClient) *Client {
 	n := newNode(client)
-	return &Client{node: n, keeper: newKeeper(n), closed: make(chan struct{})}
+	return &Client{node: n, keeper: newKeeper(n), inbox: newInbox(n), closed: make(chan struct{})}
+}
+
+// newShort returns a Client for one call, that does not listen any longer than that.
+func newShort(client RedisClient) *Client {
+	c := New(client)
+	c.inbox.linger = 0
+	return c
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try with a random token and no
@@ -96,6 +104,9 @@ type Options struct {
 	// higher than every one before: see [Lock.FenceToken]. The counter has no expiry and belongs to the resource rather
 	// than to the lock. The default "" mints none. On a Cluster it needs the hash tag of the keys.
 	FenceKey string
+
+	// Queue makes a refused obtain wait in line, first come, first served, until it is granted or ctx ends.
+	Queue bool
 }
 
 // Obtain obtains the lock on one key; see [Client.ObtainMulti].
@@ -129,12 +140,12 @@ func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Durati
 
 // Obtain is a short-cut for New(client).Obtain(…).
 func Obtain(ctx context.Context, client RedisClient, key string, ttl time.Duration, opt *Options) (*Lock, error) {
-	return New(client).Obtain(ctx, key, ttl, opt)
+	return newShort(client).Obtain(ctx, key, ttl, opt)
 }
 
 // ObtainMulti is a short-cut for New(client).ObtainMulti(…).
 func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
-	return New(client).ObtainMulti(ctx, keys, ttl, opt)
+	return newShort(client).ObtainMulti(ctx, keys, ttl, opt)
 }
 
 // usable returns an error if nothing can be sent: a client that New could not use, a nil ctx, or keys that cannot be

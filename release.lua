@@ -1,21 +1,27 @@
 --[[
-release: deletes every key of one lock that is still mine, whatever became of the others.
+release: deletes every key of one lock that is still mine, whatever became of the others, takes a waiter out of the
+lines of the keys, and wakes those who are first there now.
 
-KEYS[1..n]  lock keys
+KEYS[1..n]  lock keys; there may be none, for a waiter that only leaves
+KEYS[…]     lines, as obtain.lua describes them; none: nobody is woken
 ARGV[1]     token
+ARGV[2]     n
+ARGV[3]     id of a waiter that leaves the lines; none: nobody does
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
-Errors      none of its own
+Publishes   the number of the first live waiter of each line to redislock:inbox:‹inbox›,
+            once each, if there are lock keys or if the one before it has left or was dead
+Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
-local token = ARGV[1]
+local token, n, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local lost -- what to return, if not 0
-for first = 1, #KEYS, CHUNK do
-	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+for first = 1, n, CHUNK do
+	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	local mine = {}
 	for i = 1, #values do
 		local index, stored = first + i - 1, values[i]
@@ -31,6 +37,48 @@ for first = 1, #KEYS, CHUNK do
 	end
 	if #mine > 0 then
 		redis.call('DEL', unpack(mine))
+	end
+end
+
+local queued = false -- somebody has a place in one of the lines
+for first = n + 1, #KEYS, CHUNK do
+	local found = redis.pcall('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+	queued = queued or found ~= 0
+end
+if not queued then
+	return lost or 0
+end
+
+local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
+local now = redis.pcall('TIME')
+now = (now[1] or 0) * 1000000 + (now[2] or 0)
+
+local woken = {}
+for i = n + 1, #KEYS do
+	local line, moved = KEYS[i], n > 0
+	while true do
+		-- The first of the line. The dead, and who leaves, are removed before the next is looked at.
+		local waiter = redis.pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]
+		if not waiter then
+			break
+		end
+		local heard = redis.pcall('ZSCORE', line, '~' .. waiter)
+		heard = type(heard) == 'string' and -heard or 0
+		if waiter ~= id and heard >= now - LIFE and heard <= now + AHEAD then
+			if moved and not woken[waiter] then
+				woken[waiter] = true
+				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
+				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number)
+			end
+			break
+		end
+		if type(redis.pcall('ZREM', line, waiter, '~' .. waiter)) == 'table' then
+			break
+		end
+		moved = true
+	end
+	if id then
+		redis.pcall('ZREM', line, id, '~' .. id)
 	end
 end
 return lost or 0

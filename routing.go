@@ -84,10 +84,8 @@ func explain(keys []string, err error) error {
 // slot returns the Cluster slot of key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16384, as the Redis
 // Cluster specification lays down.
 func slot(key string) int {
-	if open := strings.IndexByte(key, '{'); open >= 0 {
-		if length := strings.IndexByte(key[open+1:], '}'); length > 0 {
-			key = key[open+1 : open+1+length]
-		}
+	if hashTag, ok := tag(key); ok {
+		key = hashTag
 	}
 	var crc uint16
 	for i := range len(key) {
@@ -101,4 +99,11 @@ func slot(key string) int {
 		}
 	}
 	return int(crc % 16384)
+}
+
+// tag returns the hash tag of key, what stands between its first { and the next }, if there is anything.
+func tag(key string) (string, bool) {
+	_, rest, opened := strings.Cut(key, "{")
+	hashTag, _, closed := strings.Cut(rest, "}")
+	return hashTag, opened && closed && hashTag != ""
 }

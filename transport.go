@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,10 @@ type node struct {
 	single  *redis.Client
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
+
+	// subscribe returns a subscription to nothing yet. It is nil where there is none that hears what scripts publish: a
+	// Ring runs a script where its keys are, and subscribes where the channel is.
+	subscribe func(context.Context) *redis.PubSub
 }
 
 func newNode(client RedisClient) *node {
@@ -51,10 +56,12 @@ func newNode(client RedisClient) *node {
 	case *redis.Client:
 		if none = client == nil; !none {
 			n.process, n.resends, n.single = client.Process, client.Options().MaxRetries, client
+			n.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
 		}
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
 			n.process, n.resends, n.cluster = client.Process, clusterResends(client.Options()), client
+			n.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
 		}
 	case *redis.Ring:
 		if none = client == nil; !none {
@@ -79,8 +86,9 @@ func clusterResends(opt *redis.ClusterOptions) int {
 type call struct {
 	script *script
 	keys   []string
-	token  string // ARGV[1]; "" for a script that takes none
-	args   []any  // the rest of ARGV
+	lines  []string // further keys, without which the script does its main work all the same
+	token  string   // ARGV[1]; "" for a script that takes none
+	args   []any    // the rest of ARGV
 
 	// ctx is done when nobody wants the call any more. A call whose ctx is done is not sent again, nor for a first time.
 	ctx context.Context
@@ -172,6 +180,10 @@ func (n *node) send(c *call) {
 		if c.err == nil {
 			return
 		}
+		if len(c.lines) > 0 && len(c.keys) > 0 && redis.IsTryAgainError(c.err) {
+			c.lines = nil // the slot moves to another node: a script with keys that do not exist is refused by both
+			continue
+		}
 		answered := isRedisError(c.err)
 		c.doubtful = c.doubtful || c.left && !answered
 		if n.process == nil || answered && !isPassing(c.err) || errors.Is(c.err, redis.ErrClosed) || c.dropped.Load() {
@@ -222,10 +234,14 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 		if c.token != "" {
 			args = append([]any{c.token}, args...)
 		}
-		if how[0] == c.script.eval[0] {
-			return n.scripter.Eval(c.ctx, how[1].(string), c.keys, args...).Result()
+		keys := c.keys
+		if len(c.lines) > 0 {
+			keys = slices.Concat(keys, c.lines)
 		}
-		return n.scripter.EvalSha(c.ctx, how[1].(string), c.keys, args...).Result()
+		if how[0] == c.script.eval[0] {
+			return n.scripter.Eval(c.ctx, how[1].(string), keys, args...).Result()
+		}
+		return n.scripter.EvalSha(c.ctx, how[1].(string), keys, args...).Result()
 	}
 	cmd := newCommand(c, how)
 	_ = n.process(c.ctx, cmd) // sets the error of cmd
@@ -318,10 +334,13 @@ func (n *node) pipeline(server *redis.Client, calls []*call, patience time.Durat
 type command struct{ *redis.Cmd }
 
 func newCommand(c *call, how [2]any) command {
-	args := make([]any, 0, 4+len(c.keys)+len(c.args))
-	args = append(args, how[0], how[1], len(c.keys))
+	args := make([]any, 0, 4+len(c.keys)+len(c.lines)+len(c.args))
+	args = append(args, how[0], how[1], len(c.keys)+len(c.lines))
 	for _, key := range c.keys {
 		args = append(args, key)
+	}
+	for _, line := range c.lines {
+		args = append(args, line)
 	}
 	if c.token != "" {
 		args = append(args, c)

@@ -1,0 +1,205 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// inbox is where the scripts wake the waiters of one Client: one Redis channel, with one subscription, for all of them.
+// Its goroutine starts with the first waiter and ends some time after the last.
+type inbox struct {
+	node   *node
+	linger time.Duration // how long the subscription outlives the last waiter
+
+	mu      sync.Mutex // protects what follows
+	name    string     // ends the channel's; random; "" before the first waiter
+	count   int        // waiters so far
+	waiters map[string]*waiter
+	heard   chan struct{}      // closed once the subscription is open, or is known not to; nil while nobody listens
+	open    bool               // messages arrive
+	stop    context.CancelFunc // ends the listening
+	last    *time.Timer        // stops the listening when it fires
+	closed  bool
+}
+
+const (
+	// inboxPrefix begins the names of the channels. The scripts have it too.
+	inboxPrefix = "redislock:inbox:"
+
+	// inboxLinger is how long a Client goes on listening after its last waiter: the next one may come soon.
+	inboxLinger = 10 * time.Second
+
+	// inboxQuiet is how long a subscription may be silent before it is asked whether it lives.
+	inboxQuiet = time.Second
+
+	// inboxRefused is how long to wait before subscribing again where Redis has refused to.
+	inboxRefused = 10 * time.Second
+)
+
+func newInbox(n *node) *inbox {
+	return &inbox{node: n, linger: inboxLinger, waiters: map[string]*waiter{}}
+}
+
+// hears reports whether messages arrive, as far as is known.
+func (b *inbox) hears() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+// waiting returns how many waiters there are.
+func (b *inbox) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiters)
+}
+
+// enter gives the waiter a number, under which it is woken from now on, and begins to listen if nobody does yet. The
+// returned channel is closed when the subscription is open or known not to be.
+func (b *inbox) enter(w *waiter) (heard <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.name == "" {
+		b.name = randomToken()
+	}
+	b.count++
+	w.number = strconv.Itoa(b.count)
+	w.id = b.name + "/" + w.number
+	b.waiters[w.number] = w
+	if b.last != nil {
+		b.last.Stop()
+		b.last = nil
+	}
+	if b.heard == nil && !b.closed {
+		ctx, stop := context.WithCancel(context.Background())
+		b.heard, b.stop = make(chan struct{}), stop
+		if b.node.subscribe == nil {
+			close(b.heard)
+		} else {
+			go b.listen(ctx, inboxPrefix+b.name, b.heard) // ends with ctx
+		}
+	}
+	return b.heard
+}
+
+// leave makes the inbox forget the waiter.
+func (b *inbox) leave(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waiters, w.number)
+	if len(b.waiters) == 0 && b.heard != nil && !b.closed {
+		b.last = time.AfterFunc(b.linger, b.rest)
+	}
+}
+
+// rest ends the listening if nobody waits.
+func (b *inbox) rest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiters) == 0 && b.heard != nil {
+		b.stop()
+		b.heard, b.open = nil, false
+	}
+}
+
+// close ends the listening for good.
+func (b *inbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.last != nil {
+		b.last.Stop()
+	}
+	if b.heard != nil {
+		b.stop()
+		b.heard, b.open = nil, false
+	}
+}
+
+// listen subscribes, and wakes who is named, until ctx ends; whenever the subscription breaks, it makes a new one.
+func (b *inbox) listen(ctx context.Context, channel string, heard chan struct{}) {
+	first := sync.OnceFunc(func() { close(heard) })
+	defer first()
+	for ctx.Err() == nil {
+		err := b.receive(ctx, channel, first)
+		b.setOpen(ctx, false)
+		first()
+		wait := jittered(time.Second)
+		if isRedisError(err) && !isPassing(err) {
+			wait = inboxRefused
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// receive is listen for as long as one subscription lives.
+func (b *inbox) receive(ctx context.Context, channel string, subscribed func()) error {
+	subscription := b.node.subscribe(ctx)
+	defer subscription.Close()
+	// go-redis does not interrupt a read when ctx ends.
+	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
+	if err := subscription.Subscribe(ctx, channel); err != nil {
+		return err
+	}
+	asked := false
+	for {
+		message, err := subscription.ReceiveTimeout(ctx, inboxQuiet)
+		var late net.Error
+		switch {
+		case errors.As(err, &late) && late.Timeout() && !asked:
+			asked = true
+			if err := subscription.Ping(ctx); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		asked = false
+		switch message := message.(type) {
+		case *redis.Subscription: // what was published before it is lost, so whoever waits has to look
+			b.setOpen(ctx, true)
+			subscribed()
+			b.wakeAll()
+		case *redis.Message:
+			b.wake(message.Payload)
+		}
+	}
+}
+
+// setOpen notes whether messages arrive, unless the listening of ctx is over.
+func (b *inbox) setOpen(ctx context.Context, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() == nil {
+		b.open = open
+	}
+}
+
+func (b *inbox) wake(number string) {
+	b.mu.Lock()
+	w := b.waiters[number]
+	b.mu.Unlock()
+	if w != nil {
+		w.wake()
+	}
+}
+
+func (b *inbox) wakeAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.waiters {
+		w.wake()
+	}
+}

@@ -1,0 +1,152 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lineOf returns the name of the line of a key, which is in the slot of the key on a Cluster and begins with the key, as
+// an ACL may demand. There is none for a key that has a brace but no hash tag: no longer name would be in its slot.
+func lineOf(key string) (line string, ok bool) {
+	if !strings.ContainsAny(key, "{}") {
+		return key + "{" + key + "}" + reservedSuffix, true
+	}
+	if _, tagged := tag(key); tagged {
+		return key + reservedSuffix, true
+	}
+	return "", false
+}
+
+// linesOf returns the lines of those keys that have one.
+func linesOf(keys []string) []string {
+	lines := make([]string, 0, len(keys))
+	for _, key := range keys {
+		if line, ok := lineOf(key); ok {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// checkLines returns an error if nobody can wait in line for one of the keys.
+func checkLines(keys []string) error {
+	for _, key := range keys {
+		if _, ok := lineOf(key); !ok {
+			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
+				"name it without braces, or with a tag, as in {order:7}:stock", key)
+		}
+	}
+	return nil
+}
+
+const (
+	// waiterLife is how long after its last try a waiter counts as live. The scripts have it too.
+	waiterLife = 3 * time.Second
+
+	// waiterInterval is the longest time between the tries of a waiter. Each is a sign of life.
+	waiterInterval = time.Second
+)
+
+// waiter is an obtain that has a place in line, or will take one when it is refused. The script says how long it is to
+// wait for its next try, and a message may end the waiting. It is a RetryStrategy, which only ctx ends.
+type waiter struct {
+	inbox *inbox
+	pace  RetryStrategy // how long at most between tries, where no message can come; nil for no less than the script says
+	woken chan struct{} // has room for one
+
+	number, id string // in the inbox, and in the lines; "" before the first place
+
+	// What follows belongs to the goroutine of the obtain.
+
+	tries   int
+	refused bool
+	next    time.Duration // until the next try
+	ticket  int64         // 0: none yet
+}
+
+func newWaiter(b *inbox) *waiter {
+	return &waiter{inbox: b, woken: make(chan struct{}, 1)}
+}
+
+// begin prepares a try, which takes a place in line if it is refused, and returns the arguments for that. But the first
+// one takes none where that would need a subscription first, so that an obtain that is granted at once does not pay for
+// it. It may block, but not past the end of ctx and no longer than until the next try would be due.
+func (w *waiter) begin(ctx context.Context) (args []any) {
+	w.tries++
+	if w.id == "" && (w.tries > 1 || w.inbox.hears() || w.inbox.node.subscribe == nil) {
+		if heard := w.inbox.enter(w); heard != nil {
+			timer := time.NewTimer(waiterInterval)
+			select {
+			case <-heard:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}
+	// What a message is about that came before the try, the try will see.
+	select {
+	case <-w.woken:
+	default:
+	}
+	if w.id == "" {
+		return nil
+	}
+	return []any{w.id, w.ticket}
+}
+
+// hasPlace reports whether the waiter may have a place in line.
+func (w *waiter) hasPlace() bool { return w != nil && w.id != "" }
+
+// refuse takes over what the script replied to a try that it refused.
+func (w *waiter) refuse(reply any) {
+	w.refused = true
+	if place, _ := reply.([]any); len(place) == 3 {
+		wait, _ := place[1].(int64)
+		w.ticket, _ = place[2].(int64)
+		w.next = max(time.Duration(wait)*time.Millisecond, time.Millisecond)
+		return
+	}
+	w.next = waiterInterval // no line can be reached, while a slot of the Cluster moves, say
+	if w.id == "" {
+		w.next = 1 // the place is to be taken
+	}
+}
+
+// bear reports whether the waiter is to go on after this error: one that may pass, which did not come at its first try.
+func (w *waiter) bear(err error) bool {
+	if w == nil || !w.refused || isRedisError(err) && !isPassing(err) || errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	w.next = waiterInterval
+	return true
+}
+
+// NextBackoff returns the time until the next try.
+func (w *waiter) NextBackoff() time.Duration {
+	if w.pace != nil && w.id != "" && !w.inbox.hears() {
+		if pace := w.pace.NextBackoff(); pace > 0 {
+			return min(w.next, pace)
+		}
+	}
+	return w.next
+}
+
+// wake makes the waiter try now, or after the try that it is at.
+func (w *waiter) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// leave gives the number back. The place in line is another matter.
+func (w *waiter) leave() {
+	if w.hasPlace() {
+		w.inbox.leave(w)
+	}
+}
