@@ -63,6 +63,33 @@ func ExampleClient_ObtainMulti() {
 	// <nil>
 }
 
+func ExampleOptions_queue() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	defer locks.Close()
+	held, err := locks.Obtain(ctx, "stock:42", time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { held.Release(ctx) })
+
+	// First come, first served, for two seconds at most.
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	inLine := &redislock.Options{Queue: true}
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, 10*time.Second, inLine)
+	if errors.Is(err, context.DeadlineExceeded) {
+		fmt.Println("two seconds were not enough")
+		return
+	} else if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+
+	fmt.Println(lock.Keys())
+	// Output: [order:7 stock:42]
+}
+
 func ExampleOptions_retryStrategy() {
 	ctx, client := setUp()
 	locks := redislock.New(client)

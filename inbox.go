@@ -147,8 +147,9 @@ func (b *inbox) listen(ctx context.Context, channel string, heard chan struct{})
 func (b *inbox) receive(ctx context.Context, channel string, subscribed func()) error {
 	subscription := b.node.subscribe(ctx)
 	defer subscription.Close()
-	// go-redis does not interrupt a read when ctx ends.
-	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })()
+	// go-redis does not interrupt a read when ctx ends, but when the subscription is closed.
+	unused := context.AfterFunc(ctx, func() { _ = subscription.Close() })
+	defer unused()
 	if err := subscription.Subscribe(ctx, channel); err != nil {
 		return err
 	}

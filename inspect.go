@@ -35,6 +35,9 @@ type Status struct {
 // tells may have changed by the time it is read. It needs one round trip for all keys of a slot, or on a Ring of a
 // shard, and slots are asked side by side.
 //
+// Those who wait in line are counted while they are heard of: see [Options.Queue]. A key that can have no line shows none,
+// and so does every key while its slot of a Cluster moves.
+//
 // A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Where that
 // leaves the Token empty, and for a key that is not a string, the TTL tells that the key is not free: it is not 0.
 //
@@ -111,7 +114,8 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	return &Lock{
-		client: c, keys: keys, lines: linesOf(keys), token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
+		client: c, keys: keys, lines: linesOf(keys), token: token, metadata: held[0].metadata,
+		until: validUntil(request.sent, ttl),
 	}, nil
 }
 

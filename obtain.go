@@ -27,7 +27,7 @@ type obtaining struct {
 	token    string
 	waiter   *waiter // nil if it does not wait in line
 	doubtful bool    // a sending of the present token may have been executed unknown to us
-	adrift   *call   // a try that goes on although its caller has left
+	adrift   []*call // tries that went on although nobody waited for them any longer
 	lock     *Lock
 }
 
@@ -114,12 +114,14 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		lines:  o.lines,
 		token:  o.token,
 		args:   args,
-		ctx:    ctx,
 		giveUp: time.Now().Add(o.ttl),
 	}
-	if !o.client.node.do(ctx, c) {
-		o.adrift = c
-		return false, notObtained(ended(ctx))
+	var cancel context.CancelFunc
+	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
+	defer cancel()
+	if !o.client.node.do(c.ctx, c) {
+		o.adrift = append(o.adrift, c)
+		c = &call{err: errUnanswered}
 	}
 	o.doubtful = o.doubtful || c.doubtful
 	if c.err != nil {
@@ -144,7 +146,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, lines: o.lines, token: o.token, fence: fence, metadata: o.metadata,
-		ttl: o.ttl, obtained: o.ttl, zombie: o.doubtful && !o.custom,
+		ttl: o.ttl, obtained: o.ttl, zombie: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
 	o.lock.setUntil(c.sent, until)
 	return false, nil
@@ -210,28 +212,28 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 }
 
 // withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken after
-// all is released, and its place in line given up. Nothing is sent before a try that is adrift has ended, lest this
-// overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the waiter
-// see to it.
+// all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
+// this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
+// waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
-	if o.adrift == nil && (!o.doubtful || o.custom) && !o.waiter.hasPlace() {
+	if len(o.adrift) == 0 && (!o.doubtful || o.custom) && !o.waiter.hasPlace() {
 		return
 	}
 	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.lines), keys: o.keys}
 	o.client.inBackground(x, func() {
-		granted, taken := false, []string(nil)
-		if c := o.adrift; c != nil {
+		granted, doubtful, taken := false, o.doubtful, []string(nil)
+		for _, c := range o.adrift {
 			<-c.done
-			o.doubtful = o.doubtful || c.doubtful
-			if c.err == nil {
-				_, taken, granted, _ = o.read(c.reply)
+			doubtful = doubtful || c.doubtful
+			if _, newly, yes, err := o.read(c.reply); yes && c.err == nil && err == nil {
+				granted, taken = true, append(taken, newly...)
 			}
 		}
 		switch {
 		case o.custom && len(taken) > 0: // the rest may be an earlier hold's
 			x.release.keys, x.release.args = taken, []any{len(taken)}
 			o.client.sendCleanup(x, o.ttl)
-		case !o.custom && (granted || o.doubtful):
+		case !o.custom && (granted || doubtful):
 			if o.waiter.hasPlace() {
 				x.release.args = append(x.release.args, o.waiter.id)
 			}

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -49,6 +50,9 @@ const (
 
 	// waiterInterval is the longest time between the tries of a waiter. Each is a sign of life.
 	waiterInterval = time.Second
+
+	// maxAdrift bounds the tries of one waiter that are given up without an answer.
+	maxAdrift = 4
 )
 
 // waiter is an obtain that has a place in line, or will take one when it is refused. The script says how long it is to
@@ -116,6 +120,18 @@ func (w *waiter) refuse(reply any) {
 		w.next = 1 // the place is to be taken
 	}
 }
+
+// patience returns the ctx of one try. In line, a try that is not answered is left alone after a while, for the next to
+// go out on another connection; a few times, for each keeps its connection until the Redis client gives it up.
+func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, context.CancelFunc) {
+	if w == nil || !w.refused || adrift >= maxAdrift {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, waiterInterval)
+}
+
+// errUnanswered is how such a try fails.
+var errUnanswered = fmt.Errorf("no answer within %v", waiterInterval)
 
 // bear reports whether the waiter is to go on after this error: one that may pass, which did not come at its first try.
 func (w *waiter) bear(err error) bool {

@@ -21,8 +21,10 @@
 //
 // # Waiting
 //
-// A refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has no
-// deadline. Without a strategy there is one try.
+// With [Options.Queue] a refused obtain waits in line: first come, first served wherever key sets overlap, across
+// processes and machines, until it is granted or ctx ends. Nobody polls: who releases wakes the first of the line.
+// Otherwise a refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has no
+// deadline. Without either there is one try.
 //
 // # Keeping a lock
 //
@@ -87,7 +89,7 @@ func newShort(client RedisClient) *Client {
 // metadata. Options are only read, so that one value can be shared by any number of calls and goroutines.
 type Options struct {
 	// RetryStrategy says how often and how long to try again after a refusal. Each call starts it afresh. Nil means
-	// one try.
+	// one try. Beside Queue it counts only where no message can reach the waiter, and sets the pace there: see Queue.
 	RetryStrategy RetryStrategy
 
 	// Metadata is stored beside the token in every key of the lock, for whoever looks at the key; any bytes will do.
@@ -105,7 +107,21 @@ type Options struct {
 	// than to the lock. The default "" mints none. On a Cluster it needs the hash tag of the keys.
 	FenceKey string
 
-	// Queue makes a refused obtain wait in line, first come, first served, until it is granted or ctx ends.
+	// Queue makes a refused obtain wait in line until it is granted or ctx ends; only ctx limits the wait. Waiters are
+	// served in the order in which they came, wherever their keys overlap, whatever Client, process or machine they
+	// belong to. A key with a waiter is not free: obtains that came later find it taken, and so do those without Queue.
+	// Only who holds one of the keys already, by its token, need not wait for those in line.
+	//
+	// A waiter is woken by a message when it may be its turn, and tries by itself when the ttl of the holder ends. Each
+	// second at least it tries too, as a sign of life: after 3 s without one it is passed over, and loses nothing but
+	// time if it comes back. Lost messages thus cost a second at most. Errors of Redis or the network that may pass do
+	// not end the waiting, once the lock was refused for the first time; others do, and any at the first try.
+	//
+	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, over one connection for all waiters of
+	// a Client, which is closed 10 s after the last of them. A Ring, a client type of the caller's own and a user who is
+	// refused the channel wait in the same line, and try each second, or as often as RetryStrategy says.
+	//
+	// A key with a brace must have a hash tag. The default false does not wait in line.
 	Queue bool
 }
 
@@ -122,18 +138,19 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // can be relied on; a grant that arrives later than that is given back and counts as a refusal.
 //
 // The call blocks until the lock is granted, the strategy stops or ctx ends; with a strategy and no deadline on ctx, it
-// gives up after ttl. It returns within milliseconds of the end of ctx, whatever Redis does, and a request that is under
-// way then has its keys released in the background, unless the token is the caller's own: then only those are that a
-// late reply reports as newly taken.
+// gives up after ttl. With [Options.Queue] it waits in line until ctx ends. It returns within milliseconds of the end of
+// ctx, whatever Redis does, and in the background gives up its place in line and releases what a request that is under
+// way then takes after all; but if the token is the caller's own, only what a late reply reports as newly taken.
 //
 // It returns:
 //   - [ErrNotObtained] if a key is held by another and the strategy allows no further try;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or the
-//     ttl in its place, ended first;
+//     ttl in its place, ended first; in line it wraps the last error of Redis, if the last try failed with one;
 //   - [ErrInvalid], with words, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, but for a short resending of what
-//     a moment's trouble broke. Among them is WRONGTYPE, for a key that holds something other than a string.
+//     a moment's trouble broke, and for what a waiter in line bears. Among them is WRONGTYPE, for a key that holds
+//     something other than a string.
 func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
 	return c.obtain(ctx, unique(keys), ttl, opt)
 }

@@ -1,0 +1,578 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+// waiting is an obtain in line, in a goroutine of its own.
+type waiting struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the obtain has returned; what follows may be read then
+	lock   *redislock.Lock
+	err    error
+	at     time.Time
+}
+
+// wait lets a waiter for keys take its place, and returns when it has.
+func wait(ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string) *waiting {
+	GinkgoHelper()
+	before := waiters(ctx, locks, keys[0])
+	w := &waiting{done: make(chan struct{})}
+	ctx, w.cancel = context.WithCancel(ctx)
+	DeferCleanup(w.cancel)
+	go func() { // ends with the spec at the latest
+		defer close(w.done)
+		w.lock, w.err = locks.ObtainMulti(ctx, keys, ttl, opt)
+		w.at = time.Now()
+	}()
+	Eventually(func() int { return waiters(context.WithoutCancel(ctx), locks, keys[0]) }).
+		WithPolling(time.Millisecond).Should(Equal(before + 1))
+	return w
+}
+
+// waiters returns how many wait for a key.
+func waiters(ctx context.Context, locks *redislock.Client, key string) int {
+	GinkgoHelper()
+	statuses, err := locks.Inspect(ctx, key)
+	Expect(err).NotTo(HaveOccurred())
+	return statuses[0].Waiters
+}
+
+// granted waits for the grant, and returns the lock.
+func (w *waiting) granted() *redislock.Lock {
+	GinkgoHelper()
+	Eventually(w.done).WithTimeout(10 * time.Second).Should(BeClosed())
+	Expect(w.err).NotTo(HaveOccurred())
+	return w.lock
+}
+
+// over waits for the end of an obtain that gets no lock, and returns its error.
+func (w *waiting) over() error {
+	GinkgoHelper()
+	Eventually(w.done).WithTimeout(10 * time.Second).Should(BeClosed())
+	Expect(w.lock).To(BeNil())
+	return w.err
+}
+
+// promptly is less than a waiter would wait without being woken.
+const promptly = 500 * time.Millisecond
+
+var _ = describe("Queue", func(on *onRedis) {
+	var locks *redislock.Client
+	queue := &redislock.Options{Queue: true}
+
+	BeforeEach(func() {
+		locks = redislock.New(on.client)
+		DeferCleanup(locks.Close)
+	})
+	AfterEach(func(ctx SpecContext) {
+		Expect(locks.Close()).To(Succeed())
+		if !CurrentSpecReport().Failed() {
+			for _, key := range on.keys(ctx) {
+				Expect(key).NotTo(HaveSuffix(":redislock:line"), "nobody waits any more")
+			}
+		}
+	})
+
+	It("grants in the order of arrival wherever key sets overlap, across Clients", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b", "c{x}", "d")
+		sets := [][]string{{"a"}, {"b", "a"}, {"c{x}"}, {"a", "c{x}"}, {"d"}, {"b"}, {"d", "a", "b"}, {"c{x}", "d"}, {"a"}}
+		var queued []*waiting
+		for _, keys := range sets {
+			other := redislock.New(on.client)
+			DeferCleanup(other.Close)
+			queued = append(queued, wait(ctx, other, time.Minute, queue, keys...))
+		}
+		Expect(held.Release(ctx)).To(Succeed())
+		for i, w := range queued { // each can be had only when those before it with a key in common have released
+			lock := w.granted()
+			for j, later := range queued[i+1:] {
+				if slices.ContainsFunc(sets[i], func(key string) bool { return slices.Contains(sets[i+1+j], key) }) {
+					Expect(later.done).NotTo(BeClosed(), "%v before %v", sets[i+1+j], sets[i])
+				}
+			}
+			Expect(lock.Release(ctx)).To(Succeed())
+		}
+	})
+
+	It("lets nobody who has not waited overtake, although the key is free", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		first := wait(ctx, locks, time.Minute, queue, "a", "b") // "a" is free all the time
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		second := wait(ctx, locks, time.Minute, queue, "a")
+		Consistently(second.done).WithTimeout(50 * time.Millisecond).ShouldNot(BeClosed())
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(second.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("does not make disjoint sets wait for each other", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		Expect(obtain(ctx, locks, time.Minute, queue, "b", "c").Release(ctx)).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("lets a holder of one key have a further one before those who wait for both", func(ctx SpecContext) {
+		mine := &redislock.Options{Token: "mine", Queue: true}
+		held := obtain(ctx, locks, time.Minute, mine, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a", "b")
+		both := obtain(ctx, locks, time.Minute, mine, "a", "b")
+		Expect(held.Release(ctx)).To(Succeed())
+		Consistently(first.done).WithTimeout(50 * time.Millisecond).ShouldNot(BeClosed())
+		Expect(lostKeys(both.Release(ctx))).To(Equal([]string{"a"}))
+		Expect(first.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("wakes one waiter with one message, and one obtain follows", func(ctx SpecContext) {
+		messages := on.client.PSubscribe(ctx, "redislock:inbox:*")
+		DeferCleanup(messages.Close)
+		Expect(messages.Receive(ctx)).NotTo(BeNil())
+		received := messages.Channel()
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		var queued []*waiting
+		for range 5 {
+			queued = append(queued, wait(ctx, locks, time.Minute, queue, "a", "b"))
+		}
+		sent := countCalls(on.client)
+		Expect(held.Release(ctx)).To(Succeed())
+		lock := queued[0].granted()
+		Expect(sent.count()).To(Equal(2), "the release, and the obtain")
+		Eventually(received).Should(Receive())
+		Consistently(received).WithTimeout(20 * time.Millisecond).ShouldNot(Receive())
+		Expect(lock.Release(ctx)).To(Succeed())
+		for _, w := range queued[1:] {
+			Expect(w.granted().Release(ctx)).To(Succeed())
+		}
+	})
+
+	It("wakes those who are first in different lines, also after a release in part", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+		first, second := wait(ctx, locks, time.Minute, queue, "a"), wait(ctx, locks, time.Minute, queue, "b")
+		Expect(on.client.Del(ctx, "c").Err()).To(Succeed())
+		began := time.Now()
+		Expect(lostKeys(held.Release(ctx))).To(Equal([]string{"c"}))
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(second.granted().Release(ctx)).To(Succeed())
+		Expect(second.at).To(BeTemporally("<", began.Add(promptly)))
+	})
+
+	It("lets go of the place when ctx ends, at once, and wakes the next", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		first := wait(ctx, locks, time.Minute, queue, "a", "b")
+		second := wait(ctx, locks, time.Minute, queue, "a")
+		began := time.Now()
+		first.cancel()
+		Expect(first.over()).To(And(MatchError(redislock.ErrNotObtained), MatchError(context.Canceled)))
+		Expect(second.granted().Release(ctx)).To(Succeed())
+		Expect(second.at).To(BeTemporally("<", began.Add(promptly)))
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("costs the ttl of a crashed holder and no more", func(ctx SpecContext) {
+		began := time.Now()
+		obtain(ctx, locks, 300*time.Millisecond, nil, "a") // never released
+		first := wait(ctx, locks, 400*time.Millisecond, queue, "a")
+		second := wait(ctx, locks, time.Minute, queue, "a")
+		first.granted() // nor this one, whose ttl the second has not seen yet
+		lock := second.granted()
+		GinkgoWriter.Println(first.at.Sub(began), second.at.Sub(first.at))
+		Expect(first.at).To(BeTemporally("~", began.Add(300*time.Millisecond), 50*time.Millisecond))
+		Expect(second.at).To(BeTemporally("~", first.at.Add(400*time.Millisecond), 50*time.Millisecond))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("skips a waiter that has not been heard of, and nothing is left of it", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		line := "a{a}:redislock:line"
+		dead := func(ago time.Duration) {
+			on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1"},
+				redis.Z{Score: -float64(time.Now().Add(-ago).UnixMicro()), Member: "~gone/1"})
+		}
+		dead(2500 * time.Millisecond)
+		began := time.Now()
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("~", began.Add(500*time.Millisecond), 100*time.Millisecond))
+		Expect(on.keys(ctx)).To(ConsistOf("b"))
+
+		dead(-2 * time.Second) // heard of in the future: the clock of the server was set back
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(ConsistOf("b"))
+		on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1"}) // half an entry
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("is limited by ctx only, and not by the ttl", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		first := wait(ctx, locks, 20*time.Millisecond, queue, "a")
+		Consistently(first.done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed())
+		Expect(held.Release(ctx)).To(Succeed())
+		first.granted()
+	})
+
+	It("pays for no subscription when the lock is free", func(ctx SpecContext) {
+		sent := countCalls(on.client)
+		Expect(obtain(ctx, locks, time.Minute, queue, "a", "b").Release(ctx)).To(Succeed())
+		Expect(sent.count()).To(Equal(2))
+		Expect(on.client.PubSubChannels(ctx, "*").Val()).To(BeEmpty())
+	})
+
+	It("has one subscription for all waiters of a Client, and none after Close", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		for range 10 {
+			wait(ctx, locks, time.Minute, queue, "a")
+			wait(ctx, locks, time.Minute, queue, "b")
+		}
+		Expect(on.client.PubSubChannels(ctx, "*").Val()).To(HaveLen(1))
+		Expect(locks.Close()).To(Succeed())
+		Expect(on.keys(ctx)).To(ConsistOf("a", "b"), "Close has waited until all had left")
+		Eventually(func() []string { return on.client.PubSubChannels(ctx, "*").Val() }).Should(BeEmpty())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("ends with ErrClosed when the Client is closed, and lets the next of another Client in", func(ctx SpecContext) {
+		other := redislock.New(on.client)
+		DeferCleanup(other.Close)
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		first := wait(ctx, locks, time.Minute, queue, "a", "b")
+		second := wait(ctx, other, time.Minute, queue, "a")
+		Expect(locks.Close()).To(Succeed())
+		Expect(first.over()).To(Equal(redislock.ErrClosed))
+		Expect(second.granted().Release(ctx)).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("works through the functions of the package, which leave no subscription behind", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		done := make(chan error)
+		go func() {
+			done <- redislock.Do(ctx, on.client, []string{"a", "b"}, time.Minute, queue, func(ctx context.Context) error {
+				return ctx.Err()
+			})
+		}()
+		Eventually(func() int { return waiters(ctx, locks, "b") }).Should(Equal(1))
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(done).Should(Receive(BeNil()))
+		Eventually(func() []string { return on.client.PubSubChannels(ctx, "*").Val() }).Should(BeEmpty())
+	})
+
+	It("waits for an attached lock, and for one that Do keeps", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		attached, err := locks.Attach(ctx, []string{"a"}, held.Token())
+		Expect(err).NotTo(HaveOccurred())
+		began := time.Now()
+		Expect(attached.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(promptly)))
+
+		var second *waiting
+		Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, queue, func(ctx context.Context) error {
+			second = wait(context.WithoutCancel(ctx), locks, time.Minute, queue, "b")
+			return nil
+		})).To(Succeed())
+		Expect(second.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("mints fencing tokens in the order of the line", func(ctx SpecContext) {
+		fenced := &redislock.Options{Queue: true, FenceKey: "fence"}
+		held := obtain(ctx, locks, time.Minute, fenced, "a")
+		first, second := wait(ctx, locks, time.Minute, fenced, "a"), wait(ctx, locks, time.Minute, fenced, "a")
+		Expect(held.Release(ctx)).To(Succeed())
+		lock := first.granted()
+		Expect(lock.FenceToken()).To(BeNumerically(">", held.FenceToken()))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(second.granted().FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		Expect(second.lock.Release(ctx)).To(Succeed())
+	})
+
+	It("shows in Inspect who waits, and since when", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		began := time.Now()
+		wait(ctx, locks, time.Minute, queue, "a")
+		wait(ctx, locks, time.Minute, queue, "b", "a")
+		statuses, err := locks.Inspect(ctx, "b", "{}", "a", "free")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses).To(HaveLen(4))
+		Expect(statuses[0].Waiters).To(Equal(1))
+		Expect(statuses[2].Waiters).To(Equal(2))
+		Expect(statuses[2].WaitingSince).To(BeTemporally("~", began, promptly))
+		Expect(statuses[0].WaitingSince).To(BeTemporally(">", statuses[2].WaitingSince))
+		Expect(statuses[2].Token).To(Equal(held.Token()))
+		Expect(statuses[1]).To(Equal(redislock.Status{Key: "{}"}))
+		Expect(statuses[3]).To(Equal(redislock.Status{Key: "free"}))
+		Expect(locks.Close()).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	DescribeTable("refuses a key that has no room for a line, and sends nothing", func(ctx SpecContext, key string) {
+		sent := countCalls(on.client)
+		_, err := locks.ObtainMulti(ctx, []string{"a", key}, time.Minute, queue)
+		Expect(err).To(And(MatchError(redislock.ErrInvalid), MatchError(ContainSubstring("%q", key))))
+		Expect(sent.count()).To(BeZero())
+		Expect(obtain(ctx, locks, time.Minute, nil, "a", key).Release(ctx)).To(Succeed(), "without Queue it is a key like any other")
+	}, func(key string) string { return key },
+		Entry(nil, "a{b"), Entry(nil, "a}b"), Entry(nil, "{}a"), Entry(nil, "a{}{b}"), Entry(nil, "}a{"))
+
+	It("is not ended by a RetryStrategy, nor made to poll where messages arrive", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		limited := &redislock.Options{
+			Queue: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2),
+		}
+		first := wait(ctx, locks, time.Minute, limited, "a")
+		sent := countCalls(on.client)
+		Consistently(first.done).WithTimeout(300 * time.Millisecond).ShouldNot(BeClosed())
+		Expect(sent.count()).To(BeNumerically("<=", 1))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("goes by tries where nothing can be subscribed to, as often as the RetryStrategy says", func(ctx SpecContext) {
+		plain := redislock.New(struct{ redis.Scripter }{on.client})
+		DeferCleanup(plain.Close)
+		held := obtain(ctx, plain, time.Minute, nil, "a")
+		often := &redislock.Options{Queue: true, RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)}
+		first := wait(ctx, plain, time.Minute, often, "a")
+		second := wait(ctx, plain, time.Minute, queue, "a")
+		began := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(300*time.Millisecond)))
+		Expect(second.granted().Release(ctx)).To(Succeed())
+		Expect(second.at).To(BeTemporally("<", began.Add(1500*time.Millisecond)))
+		Expect(on.client.PubSubChannels(ctx, "*").Val()).To(BeEmpty())
+	})
+
+	It("takes an error before the first refusal for final", func(ctx SpecContext) {
+		Expect(on.client.SAdd(ctx, "s", "x").Err()).To(Succeed())
+		_, err := locks.ObtainMulti(ctx, []string{"a", "s"}, time.Minute, queue)
+		Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+		nowhere := connect(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+		_, err = redislock.Obtain(ctx, nowhere, "a", time.Minute, queue)
+		Expect(err).To(MatchError(ContainSubstring("connection refused")))
+	})
+
+	It("leaves the line on an error that will not pass", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		first := wait(ctx, locks, time.Minute, queue, "a", "b")
+		second := wait(ctx, locks, time.Minute, queue, "a")
+		Expect(on.client.Del(ctx, "b").Err()).To(Succeed())
+		Expect(on.client.SAdd(ctx, "b", "x").Err()).To(Succeed())
+		Expect(first.over()).To(MatchError(ContainSubstring("WRONGTYPE")), "found by its next sign of life")
+		Expect(lostKeys(held.Release(ctx))).To(Equal([]string{"b"}))
+		Expect(second.granted().Release(ctx)).To(Succeed())
+	})
+})
+
+var _ = describeOn(onServer, "Queue under an ACL", func(on *onRedis) {
+	as := func(ctx context.Context, server *redistest.Server, rules ...any) *redislock.Client {
+		admin := connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)...).Err()).To(Succeed())
+		locks := redislock.New(connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"}))
+		DeferCleanup(locks.Close)
+		return locks
+	}
+
+	It("is covered by a pattern that begins with the key, and says what is missing otherwise", func(ctx SpecContext) {
+		server := startServer()
+		Expect(obtain(ctx, as(ctx, server, "resetkeys", "~a*"), time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		_, err := as(ctx, server, "resetkeys", "~a").Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(And(ContainSubstring("NOPERM"), ContainSubstring(`"a{a}:redislock:line"`))))
+	})
+})
+
+var _ = describe("Queue through a faulty network", func(on *onRedis) {
+	var proxy *faultproxy.Proxy
+	var locks, healthy *redislock.Client
+	queue := &redislock.Options{Queue: true}
+
+	BeforeEach(func() {
+		var err error
+		proxy, err = faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second, DB: on.client.Options().DB}))
+		DeferCleanup(locks.Close)
+		healthy = redislock.New(on.client)
+		DeferCleanup(healthy.Close)
+	})
+	broken := func(match func([]string) bool, times int, action faultproxy.Action) *faultproxy.Fault {
+		return proxy.Add(faultproxy.Rule{Match: match, Times: times, Action: action})
+	}
+
+	It("loses a message, and is granted within a second all the same", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		proxy.CutAll() // the message comes while the subscription is made anew
+		began := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
+	})
+
+	It("makes a broken subscription anew, and is woken through it", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		proxy.CutAll()
+		Eventually(func() []string { return on.client.PubSubChannels(ctx, "*").Val() }).Should(BeEmpty())
+		Eventually(func() []string { return on.client.PubSubChannels(ctx, "*").Val() }).
+			WithTimeout(3 * time.Second).WithPolling(time.Millisecond).Should(HaveLen(1))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("goes by tries while a subscription is not answered", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		broken(faultproxy.Command("subscribe"), 0, faultproxy.BlackHole())
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		began := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
+	})
+
+	It("goes by tries where the channel is forbidden", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		refused := broken(faultproxy.Command("subscribe"), 0, faultproxy.RefuseReply("NOPERM no channel for you"))
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		began := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
+		Expect(refused.Count()).To(Equal(1), "it does not ask again at once")
+	})
+
+	It("does not wait for a lost reply longer than until the next try", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		lost := broken(running("obtain"), 1, faultproxy.SwallowReply())
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(lost.Hit()).Should(BeClosed())
+		began := time.Now()
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		Expect(first.at).To(BeTemporally("<", began.Add(2500*time.Millisecond)))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("goes on through errors that may pass, each second, and tells the last when ctx ends", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		errs := broken(running("obtain"), 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+		Eventually(errs.Count).WithTimeout(5 * time.Second).Should(Equal(2))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+
+		held = obtain(ctx, healthy, time.Minute, nil, "a")
+		second := wait(ctx, locks, time.Minute, queue, "a")
+		proxy.RefuseConnections(true)
+		proxy.CutAll()
+		Consistently(second.done).WithTimeout(2 * time.Second).ShouldNot(BeClosed())
+		second.cancel()
+		err := second.over()
+		Expect(err).To(And(MatchError(redislock.ErrNotObtained), MatchError(context.Canceled)))
+		Expect(err).To(MatchError(ContainSubstring("the last try: redislock: obtain")))
+		Expect(strings.Count(err.Error(), "\n")).To(BeZero())
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(4*time.Second).Should(BeEmpty(), "its place lapses")
+	})
+
+	It("gives back what a try takes whose ctx ends on the way, and its place", func(ctx SpecContext) {
+		held := obtain(ctx, healthy, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, queue, "a")
+		second := wait(ctx, healthy, time.Minute, queue, "a")
+		delayed := broken(running("obtain"), 1, faultproxy.DelayReply(300*time.Millisecond))
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(delayed.Hit()).Should(BeClosed())
+		first.cancel()
+		Expect(first.over()).To(MatchError(context.Canceled))
+		Expect(second.granted().Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+})
+
+var _ = describe("Many in line", func(on *onRedis) {
+	It("are each granted in turn, whatever sets they want, whoever leaves", func(ctx SpecContext) {
+		clients := make([]*redislock.Client, 4)
+		for i := range clients {
+			clients[i] = redislock.New(connect(&redis.Options{Addr: on.addr, DB: on.client.Options().DB}))
+			DeferCleanup(clients[i].Close)
+		}
+		var mu sync.Mutex // protects what follows
+		holders := map[string]int{}
+		var problems []string
+		granted := 0
+		var workers sync.WaitGroup
+		for worker := range 40 {
+			workers.Go(func() {
+				for turn := range 5 {
+					keys := slices.Clone(modelKeys)
+					for i := range keys { // a shuffle that a failure can be run again with
+						j := (worker*7 + turn*3 + i*i) % len(keys)
+						keys[i], keys[j] = keys[j], keys[i]
+					}
+					keys = keys[:1+(worker+turn)%3]
+					ctx, cancel := context.WithCancel(ctx)
+					if worker%4 == 3 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(worker)*time.Millisecond)
+					}
+					lock, err := clients[worker%4].ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Queue: true})
+					if err != nil {
+						if worker%4 != 3 || !errors.Is(err, context.DeadlineExceeded) {
+							mu.Lock()
+							problems = append(problems, err.Error())
+							mu.Unlock()
+						}
+						cancel()
+						continue
+					}
+					mu.Lock()
+					granted++
+					for _, key := range keys {
+						if other, taken := holders[key]; taken {
+							problems = append(problems, fmt.Sprintf("%q is held by workers %d and %d", key, other, worker))
+						}
+						holders[key] = worker
+					}
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					for _, key := range keys {
+						delete(holders, key)
+					}
+					mu.Unlock()
+					if err := lock.Release(context.WithoutCancel(ctx)); err != nil {
+						mu.Lock()
+						problems = append(problems, err.Error())
+						mu.Unlock()
+					}
+					cancel()
+				}
+			})
+		}
+		workers.Wait()
+		Expect(problems).To(BeEmpty())
+		Expect(granted).To(BeNumerically(">=", 150), "of 200, of which 150 do not give up")
+		for _, locks := range clients {
+			Expect(locks.Close()).To(Succeed())
+		}
+		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+	})
+})
