@@ -148,8 +148,8 @@ func (b *inbox) receive(ctx context.Context, channel string, subscribed func()) 
 	subscription := b.node.subscribe(ctx)
 	defer subscription.Close()
 	// go-redis does not interrupt a read when ctx ends, but when the subscription is closed.
-	unused := context.AfterFunc(ctx, func() { _ = subscription.Close() })
-	defer unused()
+	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
+	defer forget()
 	if err := subscription.Subscribe(ctx, channel); err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func commandsRun(b *testing.B, client *redis.Client) int {
 		return 0 // miniredis
 	}
 	total := 0
-	for _, line := range strings.SplitSeq(stats, "\r\n") {
+	for line := range strings.SplitSeq(stats, "\r\n") {
 		for _, name := range []string{"evalsha", "eval", "publish", "subscribe", "ping"} {
 			if rest, found := strings.CutPrefix(line, "cmdstat_"+name+":calls="); found {
 				calls, _, _ := strings.Cut(rest, ",")
@@ -222,7 +222,7 @@ func BenchmarkWaiting(b *testing.B) {
 // serverCPU returns the time that the server has run on a processor; 0 on miniredis.
 func serverCPU(client *redis.Client) time.Duration {
 	var total time.Duration
-	for _, line := range strings.SplitSeq(client.Info(context.Background(), "cpu").Val(), "\r\n") {
+	for line := range strings.SplitSeq(client.Info(context.Background(), "cpu").Val(), "\r\n") {
 		name, value, _ := strings.Cut(line, ":")
 		if name == "used_cpu_sys" || name == "used_cpu_user" {
 			seconds, _ := strconv.ParseFloat(value, 64)
