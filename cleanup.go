@@ -55,11 +55,11 @@ func (c *Client) inBackground(x *cleanup, job func()) bool {
 
 // newRelease returns a call, yet to be sent, that releases the keys and wakes who is first in their lines. It outlives
 // ctx.
-func newRelease(ctx context.Context, token string, keys, lines []string) *call {
+func newRelease(ctx context.Context, token string, keys []string, boxed []any) *call {
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return &call{script: releaseScript, keys: keys, lines: lines, token: token, args: []any{len(keys)}, ctx: ctx}
+	return &call{script: releaseScript, keys: keys, boxed: boxed, token: token, args: []any{len(keys)}, ctx: ctx}
 }
 
 // persist lets a release that is on the wire go on until its giveUp.

@@ -89,7 +89,8 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := c.node.onOneShard("attach", keys); err != nil {
 		return nil, err
 	}
-	request := &call{script: attachScript, keys: keys, args: []any{len(keys)}, ctx: ctx}
+	boxed := box(keys)
+	request := &call{script: attachScript, keys: keys, boxed: boxed[:len(keys)], args: []any{len(keys)}, ctx: ctx}
 	reply, err := c.ask(request)
 	if err != nil {
 		return nil, err
@@ -114,8 +115,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	return &Lock{
-		client: c, keys: keys, lines: linesOf(keys), token: token, metadata: held[0].metadata,
-		until: validUntil(request.sent, ttl),
+		client: c, keys: keys, boxed: boxed, token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
 	}, nil
 }
 
@@ -139,7 +139,7 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	slots := make(chan struct{}, lookers)
 	for g, group := range groups {
 		slices.SortStableFunc(group, func(a, b int) int { // the script wants those first that have a line
-			return cmp.Compare(len(linesOf(keys[b:b+1])), len(linesOf(keys[a:a+1])))
+			return cmp.Compare(len(box(keys[b:b+1])), len(box(keys[a:a+1])))
 		})
 		some := make([]string, len(group))
 		for i, at := range group {
@@ -147,7 +147,7 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 		}
 		lookAt := func() {
 			reply, err := c.ask(&call{
-				script: inspectScript, keys: some, lines: linesOf(some), args: []any{len(some)}, ctx: ctx,
+				script: inspectScript, keys: some, boxed: box(some), args: []any{len(some)}, ctx: ctx,
 			})
 			if err != nil {
 				errs[g] = err

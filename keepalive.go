@@ -240,8 +240,8 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 	r := &renewal{
 		lock: l, until: l.until, early: l.early, patience: patience, certain: certain, sequence: l.sequence,
 		call: &call{
-			script: refreshScript, keys: l.keys, token: l.token, args: []any{l.ttl.Milliseconds(), "", "1"},
-			ctx: context.Background(),
+			script: refreshScript, keys: l.keys, boxed: l.boxed[:len(l.keys)], token: l.token,
+			args: []any{l.ttl.Milliseconds(), "", "1"}, ctx: context.Background(),
 		},
 	}
 	l.retryAt = now.Add(patience)

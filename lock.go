@@ -19,7 +19,7 @@ var pttlScript = newScript("ttl", pttlSource)
 type Lock struct {
 	client *Client
 	keys   []string
-	lines  []string // of the keys
+	boxed  []any // the keys and their lines; see box
 	token  string
 	fence  int64
 
@@ -152,7 +152,9 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, errNilContext
 	}
-	reply, err := l.client.ask(&call{script: pttlScript, keys: l.keys, token: l.token, ctx: ctx})
+	reply, err := l.client.ask(&call{
+		script: pttlScript, keys: l.keys, boxed: l.boxed[:len(l.keys)], token: l.token, ctx: ctx,
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -17,8 +17,8 @@ var obtainScript = newScript("obtain", obtainSource)
 type obtaining struct {
 	client   *Client
 	keys     []string
-	scripted []string // keys, and the fence key where there is one
-	lines    []string // of the keys
+	boxed    []any // the keys and their lines; see box
+	fenceKey string
 	ttl      time.Duration
 	metadata string
 	fenced   any  // "1" or "0", boxed once instead of for each try
@@ -33,7 +33,7 @@ type obtaining struct {
 
 // obtain is ObtainMulti for keys that are the library's own slice.
 func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
-	o := &obtaining{client: c, keys: keys, scripted: keys, ttl: ttl, fenced: "0"}
+	o := &obtaining{client: c, keys: keys, ttl: ttl, fenced: "0"}
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if err := checkTTL(o.ttl); err != nil {
 		return err
 	}
-	o.lines = linesOf(o.keys)
+	o.boxed = box(o.keys)
 	if opt != nil {
 		if err := checkToken(opt.Token); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 		}
 		o.metadata, o.token, o.custom = opt.Metadata, opt.Token, opt.Token != ""
 		if opt.FenceKey != "" {
-			o.scripted, o.fenced = append(slices.Clone(o.keys), opt.FenceKey), "1"
+			o.fenceKey, o.fenced = opt.FenceKey, "1"
 		}
 		if opt.Queue {
 			if err := checkLines(o.keys); err != nil {
@@ -96,7 +96,15 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if o.token == "" {
 		o.token = randomToken()
 	}
-	return o.client.node.onOneShard("obtain", o.scripted)
+	return o.client.node.onOneShard("obtain", o.scripted())
+}
+
+// scripted returns all keys that have to be in one place.
+func (o *obtaining) scripted() []string {
+	if o.fenceKey == "" {
+		return o.keys
+	}
+	return append(slices.Clone(o.keys), o.fenceKey)
 }
 
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
@@ -110,8 +118,9 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	c := &call{
 		script: obtainScript,
-		keys:   o.scripted,
-		lines:  o.lines,
+		keys:   o.keys,
+		boxed:  o.boxed,
+		fence:  o.fenceKey,
 		token:  o.token,
 		args:   args,
 		giveUp: time.Now().Add(o.ttl),
@@ -128,7 +137,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		if err := ended(ctx); err != nil {
 			return false, notObtained(err)
 		}
-		return o.waiter.bear(c.err), failed("obtain", o.keys, explain(o.scripted, c.err))
+		return o.waiter.bear(c.err), failed("obtain", o.keys, explain(o.scripted(), c.err))
 	}
 	fence, taken, granted, err := o.read(c.reply)
 	switch {
@@ -145,7 +154,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, lines: o.lines, token: o.token, fence: fence, metadata: o.metadata,
+		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, metadata: o.metadata,
 		ttl: o.ttl, obtained: o.ttl, zombie: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
 	o.lock.setUntil(c.sent, until)
@@ -192,14 +201,14 @@ func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, 
 // none.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if !o.custom {
-		o.client.sweep(newRelease(ctx, o.token, o.keys, o.lines), o.ttl, 0)
+		o.client.sweep(newRelease(ctx, o.token, o.keys, o.boxed), o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
 	if len(taken) == 0 {
 		return true, ErrNotObtained
 	}
-	back := newRelease(ctx, o.token, taken, o.lines)
+	back := newRelease(ctx, o.token, taken, box(taken))
 	back.giveUp = time.Now().Add(o.ttl)
 	if !o.client.node.do(ctx, back) {
 		o.client.persist(back)
@@ -219,7 +228,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	if len(o.adrift) == 0 && (!o.doubtful || o.custom) && !o.waiter.hasPlace() {
 		return
 	}
-	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.lines), keys: o.keys}
+	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.boxed), keys: o.keys}
 	o.client.inBackground(x, func() {
 		granted, doubtful, taken := false, o.doubtful, []string(nil)
 		for _, c := range o.adrift {
@@ -231,7 +240,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 		}
 		switch {
 		case o.custom && len(taken) > 0: // the rest may be an earlier hold's
-			x.release.keys, x.release.args = taken, []any{len(taken)}
+			x.release.keys, x.release.boxed, x.release.args = taken, box(taken), []any{len(taken)}
 			o.client.sendCleanup(x, o.ttl)
 		case !o.custom && (granted || doubtful):
 			if o.waiter.hasPlace() {
@@ -241,7 +250,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			return
 		}
 		if o.waiter.hasPlace() && !granted {
-			leave := newRelease(ctx, o.token, nil, o.lines)
+			leave := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
 			leave.args = append(leave.args, o.waiter.id)
 			leave.giveUp = time.Now().Add(waiterLife)
 			leave.persistent.Store(true)

@@ -10,33 +10,53 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lineOf returns the name of the line of a key, which is in the slot of the key on a Cluster and begins with the key, as
-// an ACL may demand. There is none for a key that has a brace but no hash tag: no longer name would be in its slot.
-func lineOf(key string) (line string, ok bool) {
-	if !strings.ContainsAny(key, "{}") {
-		return key + "{" + key + "}" + reservedSuffix, true
+// writeLine writes the name of the line of a key, which is in the slot of the key on a Cluster and begins with the key, as
+// an ACL may demand. It writes nothing for a key that has a brace but no hash tag: no longer name would be in its slot.
+func writeLine(name *strings.Builder, key string) {
+	_, tagged := tag(key)
+	if !tagged && (strings.IndexByte(key, '{') >= 0 || strings.IndexByte(key, '}') >= 0) {
+		return
 	}
-	if _, tagged := tag(key); tagged {
-		return key + reservedSuffix, true
+	name.WriteString(key)
+	if !tagged {
+		name.WriteByte('{')
+		name.WriteString(key)
+		name.WriteByte('}')
 	}
-	return "", false
+	name.WriteString(reservedSuffix)
 }
 
-// linesOf returns the lines of those keys that have one.
-func linesOf(keys []string) []string {
-	lines := make([]string, 0, len(keys))
+// lineOf returns the name of the line of a key, "" if it can have none.
+func lineOf(key string) string {
+	var name strings.Builder
+	writeLine(&name, key)
+	return name.String()
+}
+
+// box returns the keys, and after them the lines of those that have one, as the arguments of a command. They are made
+// once for all calls of a lock, and the names of the lines in one piece.
+func box(keys []string) []any {
+	boxed := make([]any, len(keys), 2*len(keys))
+	size := 0
+	for i, key := range keys {
+		boxed[i] = key
+		size += 2*len(key) + len("{}") + len(reservedSuffix)
+	}
+	var names strings.Builder
+	names.Grow(size)
 	for _, key := range keys {
-		if line, ok := lineOf(key); ok {
-			lines = append(lines, line)
+		start := names.Len()
+		if writeLine(&names, key); names.Len() > start {
+			boxed = append(boxed, names.String()[start:])
 		}
 	}
-	return lines
+	return boxed
 }
 
 // checkLines returns an error if nobody can wait in line for one of the keys.
 func checkLines(keys []string) error {
 	for _, key := range keys {
-		if _, ok := lineOf(key); !ok {
+		if lineOf(key) == "" {
 			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
 				"name it without braces, or with a tag, as in {order:7}:stock", key)
 		}

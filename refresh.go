@@ -144,6 +144,7 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 	c := &call{
 		script: refreshScript,
 		keys:   l.keys,
+		boxed:  l.boxed[:len(l.keys)],
 		token:  l.token,
 		args:   []any{r.ttl.Milliseconds(), r.metadata, "0"},
 		ctx:    ctx,

@@ -82,7 +82,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
 // is in doubt from an earlier one that failed.
 func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *call) *call {
-	c := newRelease(ctx, l.token, l.keys, l.lines)
+	c := newRelease(ctx, l.token, l.keys, l.boxed)
 	c.giveUp = now.Add(releaseWait)
 	if c.giveUp.Before(until) {
 		c.giveUp = until
@@ -107,7 +107,7 @@ func (l *Lock) endRelease(c *call, until time.Time) error {
 	}
 	l.noteRelease(nil)
 	if l.zombie {
-		l.client.sweep(newRelease(c.ctx, l.token, l.keys, l.lines), l.obtained, sweepAgain)
+		l.client.sweep(newRelease(c.ctx, l.token, l.keys, l.boxed), l.obtained, sweepAgain)
 	}
 	err := loss(l.keys, c.reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.doubtful && c.first.Before(until) {

@@ -69,7 +69,7 @@ func (n *node) onOneShard(operation string, keys []string) error {
 
 // explain adds to an answer of the server what it means and how to mend it, where the server's words do not say.
 func explain(keys []string, err error) error {
-	if line, ok := lineOf(keys[0]); ok && redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "key") {
+	if line := lineOf(keys[0]); line != "" && redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "key") {
 		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
 	}
 	if !redis.HasErrorPrefix(err, "CROSSSLOT") {

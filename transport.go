@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,9 +85,10 @@ func clusterResends(opt *redis.ClusterOptions) int {
 type call struct {
 	script *script
 	keys   []string
-	lines  []string // further keys, without which the script does its main work all the same
-	token  string   // ARGV[1]; "" for a script that takes none
-	args   []any    // the rest of ARGV
+	boxed  []any  // the keys, and their lines if the script takes them: it does its main work without them, too
+	fence  string // a key between the two; "" for none
+	token  string // ARGV[1]; "" for a script that takes none
+	args   []any  // the rest of ARGV
 
 	// ctx is done when nobody wants the call any more. A call whose ctx is done is not sent again, nor for a first time.
 	ctx context.Context
@@ -180,8 +180,8 @@ func (n *node) send(c *call) {
 		if c.err == nil {
 			return
 		}
-		if len(c.lines) > 0 && len(c.keys) > 0 && redis.IsTryAgainError(c.err) {
-			c.lines = nil // the slot moves to another node: a script with keys that do not exist is refused by both
+		if len(c.boxed) > len(c.keys) && len(c.keys) > 0 && redis.IsTryAgainError(c.err) {
+			c.boxed = c.boxed[:len(c.keys)] // the slot moves to another node: a script with keys that do not exist is refused by both
 			continue
 		}
 		answered := isRedisError(c.err)
@@ -234,9 +234,9 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 		if c.token != "" {
 			args = append([]any{c.token}, args...)
 		}
-		keys := c.keys
-		if len(c.lines) > 0 {
-			keys = slices.Concat(keys, c.lines)
+		var keys []string
+		for _, key := range c.appendKeys(nil) {
+			keys = append(keys, key.(string))
 		}
 		if how[0] == c.script.eval[0] {
 			return n.scripter.Eval(c.ctx, how[1].(string), keys, args...).Result()
@@ -333,15 +333,20 @@ func (n *node) pipeline(server *redis.Client, calls []*call, patience time.Durat
 // command is a command that go-redis itself never resends.
 type command struct{ *redis.Cmd }
 
+// appendKeys appends all that stands in KEYS.
+func (c *call) appendKeys(args []any) []any {
+	args = append(args, c.boxed[:len(c.keys)]...)
+	if c.fence != "" {
+		args = append(args, c.fence)
+	}
+	return append(args, c.boxed[len(c.keys):]...)
+}
+
 func newCommand(c *call, how [2]any) command {
-	args := make([]any, 0, 4+len(c.keys)+len(c.lines)+len(c.args))
-	args = append(args, how[0], how[1], len(c.keys)+len(c.lines))
-	for _, key := range c.keys {
-		args = append(args, key)
-	}
-	for _, line := range c.lines {
-		args = append(args, line)
-	}
+	const others = 5 // how, the number of keys, the fence key and the token
+	args := make([]any, 3, others+len(c.boxed)+len(c.args))
+	args = c.appendKeys(args)
+	args[0], args[1], args[2] = how[0], how[1], len(args)-3
 	if c.token != "" {
 		args = append(args, c)
 	}
