@@ -16,8 +16,8 @@ type cleanup struct {
 }
 
 const (
-	// maxCleanups bounds the cleanups of one Client; each costs a goroutine or two. What finds no room is left to the
-	// ttl of its keys.
+	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two. What finds no room
+	// is left to the ttl of its keys. A waiter that leaves its lines has just freed a goroutine, and is done within 3 s.
 	maxCleanups = 1000
 
 	// sweepAgain is the time after which a sweep that found nothing looks once more: a request may have been on its way
@@ -33,7 +33,7 @@ const (
 func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.cleanups) >= maxCleanups {
+	if len(c.cleanups) >= maxCleanups && len(x.release.keys) > 0 {
 		return false
 	}
 	if c.cleanups == nil {

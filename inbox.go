@@ -12,7 +12,7 @@ import (
 )
 
 // inbox is where the scripts wake the waiters of one Client: one Redis channel, with one subscription, for all of them.
-// Its goroutine starts with the first waiter and ends some time after the last.
+// Its goroutine starts with the first waiter that is refused and ends some time after the last has gone.
 type inbox struct {
 	node   *node
 	linger time.Duration // how long the subscription outlives the last waiter
@@ -21,10 +21,9 @@ type inbox struct {
 	name    string     // ends the channel's; random; "" before the first waiter
 	count   int        // waiters so far
 	waiters map[string]*waiter
-	heard   chan struct{}      // closed once the subscription is open, or is known not to; nil while nobody listens
+	stop    context.CancelFunc // ends the listening; nil while nobody listens
 	open    bool               // messages arrive
-	stop    context.CancelFunc // ends the listening
-	last    *time.Timer        // stops the listening when it fires
+	last    *time.Timer        // ends the listening when it fires; nil while somebody waits
 	closed  bool
 }
 
@@ -60,9 +59,8 @@ func (b *inbox) waiting() int {
 	return len(b.waiters)
 }
 
-// enter gives the waiter a number, under which it is woken from now on, and begins to listen if nobody does yet. The
-// returned channel is closed when the subscription is open or known not to be.
-func (b *inbox) enter(w *waiter) (heard <-chan struct{}) {
+// enter gives the waiter a number, under which it is woken from now on.
+func (b *inbox) enter(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.name == "" {
@@ -76,16 +74,6 @@ func (b *inbox) enter(w *waiter) (heard <-chan struct{}) {
 		b.last.Stop()
 		b.last = nil
 	}
-	if b.heard == nil && !b.closed {
-		ctx, stop := context.WithCancel(context.Background())
-		b.heard, b.stop = make(chan struct{}), stop
-		if b.node.subscribe == nil {
-			close(b.heard)
-		} else {
-			go b.listen(ctx, inboxPrefix+b.name, b.heard) // ends with ctx
-		}
-	}
-	return b.heard
 }
 
 // leave makes the inbox forget the waiter.
@@ -93,8 +81,19 @@ func (b *inbox) leave(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiters, w.number)
-	if len(b.waiters) == 0 && b.heard != nil && !b.closed {
+	if len(b.waiters) == 0 && b.stop != nil {
 		b.last = time.AfterFunc(b.linger, b.rest)
+	}
+}
+
+// listen begins to listen, unless that was begun before. It does not block.
+func (b *inbox) listen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop == nil && !b.closed && b.node.subscribe != nil {
+		var ctx context.Context
+		ctx, b.stop = context.WithCancel(context.Background())
+		go b.run(ctx, inboxPrefix+b.name) // ends with ctx
 	}
 }
 
@@ -102,9 +101,8 @@ func (b *inbox) leave(w *waiter) {
 func (b *inbox) rest() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiters) == 0 && b.heard != nil {
-		b.stop()
-		b.heard, b.open = nil, false
+	if len(b.waiters) == 0 {
+		b.halt()
 	}
 }
 
@@ -113,23 +111,26 @@ func (b *inbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.halt()
+}
+
+// halt ends the listening. b.mu is held.
+func (b *inbox) halt() {
 	if b.last != nil {
 		b.last.Stop()
+		b.last = nil
 	}
-	if b.heard != nil {
+	if b.stop != nil {
 		b.stop()
-		b.heard, b.open = nil, false
+		b.stop, b.open = nil, false
 	}
 }
 
-// listen subscribes, and wakes who is named, until ctx ends; whenever the subscription breaks, it makes a new one.
-func (b *inbox) listen(ctx context.Context, channel string, heard chan struct{}) {
-	first := sync.OnceFunc(func() { close(heard) })
-	defer first()
+// run subscribes, and wakes who is named, until ctx ends; whenever the subscription breaks, it makes a new one.
+func (b *inbox) run(ctx context.Context, channel string) {
 	for ctx.Err() == nil {
-		err := b.receive(ctx, channel, first)
+		err := b.receive(ctx, channel)
 		b.setOpen(ctx, false)
-		first()
 		wait := jittered(time.Second)
 		if isRedisError(err) && !isPassing(err) {
 			wait = inboxRefused
@@ -143,8 +144,8 @@ func (b *inbox) listen(ctx context.Context, channel string, heard chan struct{})
 	}
 }
 
-// receive is listen for as long as one subscription lives.
-func (b *inbox) receive(ctx context.Context, channel string, subscribed func()) error {
+// receive is run for as long as one subscription lives.
+func (b *inbox) receive(ctx context.Context, channel string) error {
 	subscription := b.node.subscribe(ctx)
 	defer subscription.Close()
 	// go-redis does not interrupt a read when ctx ends, but when the subscription is closed.
@@ -169,9 +170,8 @@ func (b *inbox) receive(ctx context.Context, channel string, subscribed func()) 
 		}
 		asked = false
 		switch message := message.(type) {
-		case *redis.Subscription: // what was published before it is lost, so whoever waits has to look
+		case *redis.Subscription: // what was published before is lost, so whoever waits has to look
 			b.setOpen(ctx, true)
-			subscribed()
 			b.wakeAll()
 		case *redis.Message:
 			b.wake(message.Payload)

@@ -109,12 +109,12 @@ func (o *obtaining) scripted() []string {
 
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
-	args := []any{o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced}
-	if o.waiter != nil {
-		args = append(args, o.waiter.begin(ctx)...)
-	}
 	if err := ended(ctx); err != nil {
 		return false, notObtained(err)
+	}
+	args := []any{o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced}
+	if o.waiter != nil {
+		args = append(args, o.waiter.begin()...)
 	}
 	c := &call{
 		script: obtainScript,
@@ -149,8 +149,14 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		}
 		return true, ErrNotObtained
 	}
+	if o.waiter != nil && len(c.boxed) == len(o.keys) {
+		o.leave(ctx) // the lines could not be reached, so the script has not taken it out of them
+	}
 	until := validUntil(c.sent, o.ttl)
 	if passed(until) {
+		if o.waiter != nil {
+			o.waiter.next = time.Millisecond
+		}
 		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
@@ -225,7 +231,10 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 // this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
 // waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
-	if len(o.adrift) == 0 && (!o.doubtful || o.custom) && !o.waiter.hasPlace() {
+	if len(o.adrift) == 0 && (!o.doubtful || o.custom) {
+		if o.waiter.hasPlace() {
+			o.leave(ctx)
+		}
 		return
 	}
 	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.boxed), keys: o.keys}
@@ -250,11 +259,22 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			return
 		}
 		if o.waiter.hasPlace() && !granted {
-			leave := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
-			leave.args = append(leave.args, o.waiter.id)
-			leave.giveUp = time.Now().Add(waiterLife)
-			leave.persistent.Store(true)
-			o.client.node.send(leave)
+			o.client.node.send(o.newLeave(ctx))
 		}
 	})
+}
+
+// leave gives up the waiter's place in line, in the background.
+func (o *obtaining) leave(ctx context.Context) {
+	x := &cleanup{release: o.newLeave(ctx)}
+	o.client.inBackground(x, func() { o.client.node.send(x.release) })
+}
+
+// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.
+func (o *obtaining) newLeave(ctx context.Context) *call {
+	c := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
+	c.args = append(c.args, o.waiter.id)
+	c.giveUp = time.Now().Add(waiterLife)
+	c.persistent.Store(true)
+	return c
 }

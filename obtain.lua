@@ -30,10 +30,11 @@ Returns     1                 granted, all newly taken, no fencing token
             {-1, ms, ticket}  refused; the waiter has this place in every line, and
                               is to try again after so long, or when it is woken
                               After a grant the waiter is in no line any more.
-Publishes   the number of a waiter to redislock:inbox:‹inbox›, if it has become the
-            first because dead ones were removed, or is the first when the keys are
-            taken for less than 1 s
-Errors      WRONGTYPE         a lock key or the fence key is not a string
+Publishes   the number of a waiter to redislock:inbox:‹inbox›, once, if it is the first
+            live one of a line and dead ones were removed there, or the keys are taken
+            for less than 1 s
+Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
+                              not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
                               key does not hold an integer below 2^53-1
                               After any error no newly taken key is left behind.
@@ -131,6 +132,7 @@ else
 	local id, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocking > 0
 	if queued or refused and id then
 		local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
+		local LONGEST = 1000 -- between two tries, in ms
 		local now = redis.call('TIME')
 		now = now[1] * 1000000 + now[2]
 
@@ -142,50 +144,51 @@ else
 				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number) -- an ACL may forbid it
 			end
 		end
-		-- head returns the first live waiter of a line, its ticket, when it was last heard of, and whether it has
-		-- become the first just now: the dead before it are removed.
-		local function head(line)
+		-- live returns the first live waiter of a line from that position on, its ticket, when it was last heard of,
+		-- and whether dead ones were removed before it.
+		local function live(line, position)
 			local moved = false
 			while true do
-				local front = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-				if not front[1] then
+				local found = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
+				if not found[1] then
 					return nil
 				end
-				local heard = -(redis.call('ZSCORE', line, '~' .. front[1]) or 0)
+				local heard = -(redis.call('ZSCORE', line, '~' .. found[1]) or 0)
 				if heard >= now - LIFE and heard <= now + AHEAD then
-					return front[1], tonumber(front[2]), heard, moved
+					return found[1], tonumber(found[2]), heard, moved
 				end
-				redis.call('ZREM', line, front[1], '~' .. front[1])
+				redis.call('ZREM', line, found[1], '~' .. found[1])
 				moved = true
 			end
 		end
 
+		local wait = 1 -- in ms: until all that blocks has lapsed, but no longer than LONGEST
+		for i = 1, id and #blocking or 0 do
+			local left = wait < LONGEST and redis.call('PTTL', blocking[i]) or 0
+			wait = math.max(wait, left < 0 and LONGEST or left + 1)
+		end
 		if queued and id and ticket == 0 then -- the reply to an earlier try may have been lost
 			for i = lines, #KEYS do
 				ticket = math.max(ticket, redis.call('ZSCORE', KEYS[i], id) or 0)
 			end
 		end
-		local wait = 1 -- in ms
-		if queued and not next(held) then
-			for i = lines, #KEYS do
-				local waiter, turn, heard, moved = head(KEYS[i])
-				if waiter and waiter ~= id then
-					if ticket == 0 or turn < ticket or turn == ticket and waiter < id then
-						refused = true
-						wait = math.max(wait, math.ceil((heard + LIFE - now) / 1000) + 1)
-					end
-					if moved then
-						wake(waiter)
-					end
+		for i = lines, next(held) and 0 or #KEYS do
+			local position = 0
+			while not refused or id and wait < LONGEST do
+				local waiter, turn, heard, moved = live(KEYS[i], position)
+				if moved and position == 0 and waiter ~= id then
+					wake(waiter)
 				end
+				if not waiter or waiter == id or ticket > 0 and (turn > ticket or turn == ticket and waiter > id) then
+					break
+				end
+				refused = true
+				wait = math.max(wait, math.ceil((heard + LIFE - now) / 1000) + 1)
+				position = position + 1
 			end
 		end
 
 		if refused and id and lines <= #KEYS then
-			for i = 1, #blocking do
-				local left = wait < 1000 and redis.call('PTTL', blocking[i]) or 0
-				wait = math.max(wait, left < 0 and 1000 or left + 1)
-			end
 			if ticket == 0 then
 				ticket = now
 				for i = lines, #KEYS do
@@ -193,22 +196,28 @@ else
 				end
 			end
 			local place, heard = string.format('%.0f', ticket), string.format('%.0f', -now) -- '..' writes 1.76e+15
-			local silent = string.format('(%.0f', LIFE - now)
 			for i = lines, #KEYS do
-				for _, mark in ipairs(redis.call('ZRANGEBYSCORE', KEYS[i], silent, '(0')) do
-					redis.call('ZREM', KEYS[i], mark, string.sub(mark, 2))
-				end
 				redis.call('ZADD', KEYS[i], place, id, heard, '~' .. id)
 				redis.call('PEXPIRE', KEYS[i], LIFE / 1000)
 			end
-			return { -1, math.min(wait, 1000), ticket }
+			-- The dead further back are removed too, from one of the lines at a time.
+			local line = KEYS[lines + now % (#KEYS - lines + 1)]
+			local dead = redis.call('ZRANGEBYSCORE', line, string.format('(%.0f', LIFE - now), '(0')
+			for i = 1, #dead do
+				redis.call('ZREM', line, dead[i], string.sub(dead[i], 2))
+			end
+			local first = dead[1] and live(line, 0)
+			if first and first ~= id then
+				wake(first)
+			end
+			return { -1, math.min(wait, LONGEST), ticket }
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
 				if id then
 					redis.call('ZREM', KEYS[i], id, '~' .. id)
 				end
-				local waiter = tonumber(ttl) < 1000 and head(KEYS[i])
+				local waiter = tonumber(ttl) < LONGEST and live(KEYS[i], 0)
 				if waiter then
 					wake(waiter)
 				end

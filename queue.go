@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -75,18 +76,17 @@ const (
 	maxAdrift = 4
 )
 
-// waiter is an obtain that has a place in line, or will take one when it is refused. The script says how long it is to
-// wait for its next try, and a message may end the waiting. It is a RetryStrategy, which only ctx ends.
+// waiter is an obtain that waits in line as soon as it is refused. The script says how long it is to wait for its next
+// try, and a message may end the waiting. It is a RetryStrategy, which only ctx ends.
 type waiter struct {
 	inbox *inbox
 	pace  RetryStrategy // how long at most between tries, where no message can come; nil for no less than the script says
 	woken chan struct{} // has room for one
 
-	number, id string // in the inbox, and in the lines; "" before the first place
+	number, id string // in the inbox, and in the lines; "" before the first try
 
 	// What follows belongs to the goroutine of the obtain.
 
-	tries   int
 	refused bool
 	next    time.Duration // until the next try
 	ticket  int64         // 0: none yet
@@ -96,29 +96,15 @@ func newWaiter(b *inbox) *waiter {
 	return &waiter{inbox: b, woken: make(chan struct{}, 1)}
 }
 
-// begin prepares a try, which takes a place in line if it is refused, and returns the arguments for that. But the first
-// one takes none where that would need a subscription first, so that an obtain that is granted at once does not pay for
-// it. It may block, but not past the end of ctx and no longer than until the next try would be due.
-func (w *waiter) begin(ctx context.Context) (args []any) {
-	w.tries++
-	if w.id == "" && (w.tries > 1 || w.inbox.hears() || w.inbox.node.subscribe == nil) {
-		if heard := w.inbox.enter(w); heard != nil {
-			timer := time.NewTimer(waiterInterval)
-			select {
-			case <-heard:
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-			timer.Stop()
-		}
+// begin prepares a try, and returns the arguments with which it takes a place in line if it is refused.
+func (w *waiter) begin() []any {
+	if w.id == "" {
+		w.inbox.enter(w)
 	}
 	// What a message is about that came before the try, the try will see.
 	select {
 	case <-w.woken:
 	default:
-	}
-	if w.id == "" {
-		return nil
 	}
 	return []any{w.id, w.ticket}
 }
@@ -126,18 +112,19 @@ func (w *waiter) begin(ctx context.Context) (args []any) {
 // hasPlace reports whether the waiter may have a place in line.
 func (w *waiter) hasPlace() bool { return w != nil && w.id != "" }
 
-// refuse takes over what the script replied to a try that it refused.
+// refuse takes over what the script replied to a try that it refused. From the first refusal on the waiter can be woken;
+// a message that came before the subscription is made up for by the try that follows that.
 func (w *waiter) refuse(reply any) {
 	w.refused = true
+	w.inbox.listen()
+	w.next = waiterInterval // while a slot of a Cluster moves, the lines cannot be reached
 	if place, _ := reply.([]any); len(place) == 3 {
 		wait, _ := place[1].(int64)
 		w.ticket, _ = place[2].(int64)
 		w.next = max(time.Duration(wait)*time.Millisecond, time.Millisecond)
-		return
 	}
-	w.next = waiterInterval // no line can be reached, while a slot of the Cluster moves, say
-	if w.id == "" {
-		w.next = 1 // the place is to be taken
+	if w.next >= waiterInterval { // waiters that were refused together are not to come back together
+		w.next -= rand.N(waiterInterval / 4)
 	}
 }
 
@@ -159,12 +146,15 @@ func (w *waiter) bear(err error) bool {
 		return false
 	}
 	w.next = waiterInterval
+	if err == errUnanswered {
+		w.next = time.Millisecond
+	}
 	return true
 }
 
 // NextBackoff returns the time until the next try.
 func (w *waiter) NextBackoff() time.Duration {
-	if w.pace != nil && w.id != "" && !w.inbox.hears() {
+	if w.pace != nil && !w.inbox.hears() {
 		if pace := w.pace.NextBackoff(); pace > 0 {
 			return min(w.next, pace)
 		}

@@ -51,7 +51,10 @@ end
 
 local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
 local now = redis.pcall('TIME')
-now = (now[1] or 0) * 1000000 + (now[2] or 0)
+if now.err then
+	return lost or 0
+end
+now = now[1] * 1000000 + now[2]
 
 local woken = {}
 for i = n + 1, #KEYS do

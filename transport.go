@@ -55,7 +55,12 @@ func newNode(client RedisClient) *node {
 	case *redis.Client:
 		if none = client == nil; !none {
 			n.process, n.resends, n.single = client.Process, client.Options().MaxRetries, client
-			n.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
+			// While it connects, a subscription can neither be interrupted nor closed.
+			listener := client
+			if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
+				listener = client.WithTimeout(longTimeout)
+			}
+			n.subscribe = func(ctx context.Context) *redis.PubSub { return listener.Subscribe(ctx) }
 		}
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
