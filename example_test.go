@@ -71,7 +71,7 @@ func ExampleOptions_queue() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	time.AfterFunc(50*time.Millisecond, func() { held.Release(ctx) })
+	time.AfterFunc(50*time.Millisecond, func() { held.Release(context.Background()) })
 
 	// First come, first served, for two seconds at most.
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)

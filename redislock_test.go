@@ -554,6 +554,7 @@ func (w *wrapper) Eval(ctx context.Context, script string, keys []string, args .
 var _ = describe("A client of the caller's own", func(on *onRedis) {
 	It("sees every call through EvalSha and Eval", func(ctx SpecContext) {
 		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+		const lines = "a{a}:redislock:line b{b}:redislock:line"
 		own := &wrapper{Scripter: on.client}
 		sent := countCalls(on.client)
 		locks := redislock.New(own)
@@ -563,11 +564,11 @@ var _ = describe("A client of the caller's own", func(on *onRedis) {
 		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(own.seen).To(Equal([]string{
-			"evalsha [a b] [t  60000 0]", "eval [a b] [t  60000 0]",
+			"evalsha [a b " + lines + "] [t  60000 2 0]", "eval [a b " + lines + "] [t  60000 2 0]",
 			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
 			"evalsha [a b] [t]", "eval [a b] [t]",
-			"evalsha [a] []", "eval [a] []",
-			"evalsha [a b] [t]", "eval [a b] [t]",
+			"evalsha [a a{a}:redislock:line] [1]", "eval [a a{a}:redislock:line] [1]",
+			"evalsha [a b " + lines + "] [t 2]", "eval [a b " + lines + "] [t 2]",
 		}))
 		Expect(sent.count()).To(Equal(5))
 	})

@@ -12,7 +12,8 @@ Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
 Publishes   the number of the first live waiter of each line to redislock:inbox:‹inbox›,
-            once each, if there are lock keys or if the one before it has left or was dead
+            once each, if there are lock keys or if the one before it has left or was dead;
+            and of the next one too if that one has not been heard of for 2 s
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -50,6 +51,7 @@ if not queued then
 end
 
 local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
+local SILENT = 2000000 -- a waiter not heard of for so long, in µs, is likely dead
 local now = redis.pcall('TIME')
 if now.err then
 	return lost or 0
@@ -58,27 +60,30 @@ now = now[1] * 1000000 + now[2]
 
 local woken = {}
 for i = n + 1, #KEYS do
-	local line, moved = KEYS[i], n > 0
+	local line, moved, position = KEYS[i], n > 0, 0
 	while true do
-		-- The first of the line. The dead, and who leaves, are removed before the next is looked at.
-		local waiter = redis.pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', 0, 1)[1]
+		local waiter = redis.pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', position, 1)[1]
 		if not waiter then
 			break
 		end
 		local heard = redis.pcall('ZSCORE', line, '~' .. waiter)
 		heard = type(heard) == 'string' and -heard or 0
-		if waiter ~= id and heard >= now - LIFE and heard <= now + AHEAD then
+		if waiter == id or heard < now - LIFE or heard > now + AHEAD then
+			if type(redis.pcall('ZREM', line, waiter, '~' .. waiter)) == 'table' then
+				break
+			end
+			moved = true
+		else
 			if moved and not woken[waiter] then
 				woken[waiter] = true
 				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
 				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number)
 			end
-			break
+			if not moved or heard >= now - SILENT then
+				break
+			end
+			position = position + 1 -- the next one tries too, and learns when this one will be dead for certain
 		end
-		if type(redis.pcall('ZREM', line, waiter, '~' .. waiter)) == 'table' then
-			break
-		end
-		moved = true
 	end
 	if id then
 		redis.pcall('ZREM', line, id, '~' .. id)

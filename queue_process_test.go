@@ -1,0 +1,318 @@
+//go:build unix
+
+package redislock_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// staleAfter is how long after its last sign of life a waiter still counts as live.
+const staleAfter = 3 * time.Second
+
+var inLine = &redislock.Options{Queue: true, FenceKey: "{q}:fence"}
+
+var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
+	var client, journal *redis.Client
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		requireServer()
+		checkLeaks()
+		server := startServer()
+		client = connect(&redis.Options{Addr: server.Addr()})
+		journal = connect(&redis.Options{Addr: server.Addr(), DB: journalDB})
+		locks = redislock.New(client)
+	})
+
+	// notes returns what the processes have written down so far.
+	notes := func(ctx context.Context) (all []note) {
+		GinkgoHelper()
+		for _, line := range journal.LRange(ctx, journalKey, 0, -1).Val() {
+			var n note
+			Expect(json.Unmarshal([]byte(line), &n)).To(Succeed())
+			all = append(all, n)
+		}
+		return all
+	}
+	// granted returns the grants in their order, once n have left again. No key had two holders at a time, and its fencing
+	// tokens have risen.
+	granted := func(ctx context.Context, n int) (grants []note) {
+		GinkgoHelper()
+		Eventually(func() int { return len(notes(ctx)) }).WithTimeout(15 * time.Second).Should(Equal(2 * n))
+		holder, fence := map[string]string{}, map[string]int64{}
+		for _, note := range notes(ctx) {
+			for _, key := range note.Keys {
+				if note.Leaves {
+					Expect(holder[key]).To(Equal(note.Name))
+					delete(holder, key)
+					continue
+				}
+				Expect(holder).NotTo(HaveKey(key), "%s got %s", note.Name, key)
+				Expect(note.Fence).To(BeNumerically(">", fence[key]))
+				holder[key], fence[key] = note.Name, note.Fence
+			}
+			if !note.Leaves {
+				grants = append(grants, note)
+			}
+		}
+		return grants
+	}
+	namesOf := func(grants []note) (names []string) {
+		for _, grant := range grants {
+			names = append(names, grant.Name)
+		}
+		return names
+	}
+
+	It("a killed one delays those behind it until it was silent for 3 s, and nobody else", func(ctx SpecContext) {
+		processes := map[string]*queueProcess{}
+		for _, name := range []string{"killed", "one", "two"} {
+			processes[name] = startQueueProcess(client)
+		}
+		type lineUp struct {
+			key    string
+			names  []string
+			after  time.Duration // of silence the holder releases; 0: at once
+			held   *redislock.Lock
+			dead   string // id of the killed one
+			silent time.Time
+			free   time.Time
+		}
+		var lineUps []*lineUp
+		for _, after := range []time.Duration{0, staleAfter - 200*time.Millisecond, staleAfter + 200*time.Millisecond} {
+			for _, names := range [][]string{{"killed", "one", "two"}, {"one", "killed", "two"}, {"one", "two", "killed"}} {
+				l := &lineUp{key: fmt.Sprint(names, after), names: names, after: after}
+				l.held = obtain(ctx, locks, time.Minute, nil, l.key)
+				lineUps = append(lineUps, l)
+			}
+		}
+		join := func(l *lineUp, names []string) {
+			for _, name := range names {
+				id := joins(ctx, client, l.key, func() { processes[name].wait(stint{Name: name, Keys: []string{l.key}}) })
+				if name == "killed" {
+					l.dead = id
+				}
+			}
+		}
+		for _, l := range lineUps {
+			join(l, l.names[:slices.Index(l.names, "killed")+1])
+		}
+		time.Sleep(pace / 2) // or those behind would always try just after those ahead
+		for _, l := range lineUps {
+			join(l, l.names[slices.Index(l.names, "killed")+1:])
+		}
+		processes["killed"].kill()
+		for _, l := range lineUps {
+			heard := time.UnixMicro(int64(-client.ZScore(ctx, lineKey(l.key), "~"+l.dead).Val()))
+			l.silent = heard.Add(staleAfter)
+		}
+		for _, l := range lineUps {
+			time.Sleep(time.Until(l.silent.Add(l.after - staleAfter)))
+			l.free = time.Now()
+			Expect(l.held.Release(ctx)).To(Succeed())
+		}
+
+		grants := granted(ctx, 2*len(lineUps))
+		late := map[string]time.Duration{}
+		for _, l := range lineUps {
+			var order []string
+			for _, grant := range grants {
+				if grant.Keys[0] != l.key {
+					continue
+				}
+				order = append(order, grant.Name)
+				if slices.Index(l.names, "killed") < slices.Index(l.names, grant.Name) && l.free.Before(l.silent) {
+					l.free = l.silent
+				}
+				late[l.key] = max(late[l.key], grant.At.Sub(l.free))
+				l.free = grant.At // it leaves as soon as it has written that down
+			}
+			Expect(order).To(Equal([]string{"one", "two"}), l.key)
+		}
+		for key, by := range late {
+			Expect(by).To(BeNumerically("<", noise), "%s: %v", key, late)
+		}
+		AddReportEntry("late at most", fmt.Sprint(late))
+		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).
+			WithTimeout(staleAfter+noise).Should(ConsistOf(inLine.FenceKey), "nothing needs sweeping")
+	})
+
+	It("the first is granted when the ttl of a killed holder ends", func(ctx SpecContext) {
+		holder, first, second := startQueueProcess(client), startQueueProcess(client), startQueueProcess(client)
+		ttls := map[string]time.Duration{"short": 300 * time.Millisecond, "long": 2500 * time.Millisecond}
+		for key, ttl := range ttls {
+			holder.wait(stint{Name: "holder of " + key, Keys: []string{key}, TTL: ttl, Stays: true})
+			Eventually(func() int64 { return client.Exists(ctx, key).Val() }).WithTimeout(5 * time.Second).Should(BeNumerically("==", 1))
+			joins(ctx, client, key, func() { first.wait(stint{Name: "first", Keys: []string{key}}) })
+			joins(ctx, client, key, func() { second.wait(stint{Name: "second", Keys: []string{key}}) })
+		}
+		Eventually(func() []note { return notes(ctx) }).Should(HaveLen(2))
+		holder.kill()
+		Expect(journal.FlushDB(ctx).Err()).To(Succeed())
+		free := map[string]time.Time{}
+		for key := range ttls {
+			free[key] = time.Now().Add(client.PTTL(ctx, key).Val())
+		}
+		grants := granted(ctx, 4)
+		Expect(namesOf(grants)).To(Equal([]string{"first", "second", "first", "second"}))
+		late := map[string]time.Duration{}
+		for _, grant := range slices.DeleteFunc(grants, func(grant note) bool { return grant.Name != "first" }) {
+			key := grant.Keys[0]
+			late[key] = grant.At.Sub(free[key])
+			Expect(late[key]).To(BeNumerically(">", -5*time.Millisecond), key)
+			Expect(late[key]).To(BeNumerically("<", noise), key)
+		}
+		AddReportEntry("late", fmt.Sprint(late))
+	})
+
+	It("a stopped one is passed by the others, and gets its turn when it goes on", func(ctx SpecContext) {
+		stopped, one, two := startQueueProcess(client), startQueueProcess(client), startQueueProcess(client)
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		a := []string{"a"}
+		id := joins(ctx, client, "a", func() { stopped.wait(stint{Name: "stopped", Keys: a}) })
+		joins(ctx, client, "a", func() { one.wait(stint{Name: "one", Keys: a}) })
+		joins(ctx, client, "a", func() { two.wait(stint{Name: "two", Keys: a, Stays: true}) })
+		joins(ctx, client, "a", func() { one.wait(stint{Name: "three", Keys: a}) })
+
+		Expect(stopped.Process.Signal(syscall.SIGSTOP)).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(func() []note { return notes(ctx) }).WithTimeout(2 * staleAfter).Should(HaveLen(3)) // two has it
+		Expect(line(ctx, client, "a")).NotTo(ContainElement(id))
+		Expect(stopped.Process.Signal(syscall.SIGCONT)).To(Succeed())
+		Eventually(func() []string { return line(ctx, client, "a") }).WithTimeout(2 * time.Second).Should(HaveLen(2))
+		Expect(line(ctx, client, "a")[0]).To(Equal(id), "it has kept its ticket")
+		Expect(journal.RPush(ctx, "two", "leave").Err()).To(Succeed())
+		Expect(namesOf(granted(ctx, 4))).To(Equal([]string{"one", "two", "stopped", "three"}))
+	})
+
+	It("100 killed at once do not get in the way of 20 others for longer than one", func(ctx SpecContext) {
+		killed, live := startQueueProcess(client), startQueueProcess(client)
+		held := obtain(ctx, locks, time.Minute, nil, "{q}:a", "{q}:b", "{q}:c")
+		var names []string
+		for i, keys := range overlapping(20) {
+			for j, others := range append(overlapping(3), []string{"{q}:a"}, []string{"{q}:a", "{q}:b", "{q}:c"}) {
+				joins(ctx, client, others[0], func() { killed.wait(stint{Name: fmt.Sprint("killed ", i, j), Keys: others}) })
+			}
+			names = append(names, fmt.Sprint("live ", i))
+			joins(ctx, client, keys[0], func() { live.wait(stint{Name: names[i], Keys: keys}) })
+		}
+		killed.kill()
+		free := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		grants := granted(ctx, 20)
+		Expect(namesOf(grants)).To(Equal(names))
+		Expect(grants[19].At.Sub(free)).To(BeNumerically("<", staleAfter+time.Second))
+		AddReportEntry("the first and the last waited", fmt.Sprint(grants[0].At.Sub(free), grants[19].At.Sub(free)))
+	})
+})
+
+const (
+	// queueProcessEnv tells the test binary to be a process that waits in line, and on which server.
+	queueProcessEnv = "REDISLOCK_TEST_QUEUE_PROCESS"
+
+	// journalDB is the database with what the processes write down, apart from the locks.
+	journalDB  = 1
+	journalKey = "journal"
+)
+
+// stint is what a process is told to do: to wait in line for the keys, hold them for a moment, and leave.
+type stint struct {
+	Name  string
+	Keys  []string
+	TTL   time.Duration // 0: 2 s
+	Stays bool          // until it is told to leave
+}
+
+// note is what a process writes down when it has got its keys, and before it leaves them.
+type note struct {
+	stint
+	At     time.Time // of the grant
+	Fence  int64
+	Leaves bool
+}
+
+// queueProcess is a process that waits in line as it is told.
+type queueProcess struct {
+	*exec.Cmd
+	orders *json.Encoder
+}
+
+// startQueueProcess starts a process that ends with the spec, and with us.
+func startQueueProcess(client *redis.Client) *queueProcess {
+	GinkgoHelper()
+	p := &queueProcess{Cmd: exec.Command(os.Args[0], "-test.run=^TestQueueProcess$", "-test.count=1")}
+	p.Env = append(os.Environ(), queueProcessEnv+"="+client.Options().Addr)
+	p.Stderr = os.Stderr
+	input, err := p.StdinPipe()
+	Expect(err).NotTo(HaveOccurred())
+	p.orders = json.NewEncoder(input)
+	Expect(p.Start()).To(Succeed())
+	DeferCleanup(p.kill)
+	return p
+}
+
+func (p *queueProcess) wait(s stint) {
+	GinkgoHelper()
+	Expect(p.orders.Encode(s)).To(Succeed())
+}
+
+func (p *queueProcess) kill() {
+	_ = p.Process.Kill()
+	_ = p.Wait()
+}
+
+// TestQueueProcess is what such a process runs.
+func TestQueueProcess(t *testing.T) {
+	addr := os.Getenv(queueProcessEnv)
+	if addr == "" {
+		t.Skip("the specs of waiting processes run it")
+	}
+	locks := redislock.New(redis.NewClient(&redis.Options{Addr: addr}))
+	journal := redis.NewClient(&redis.Options{Addr: addr, DB: journalDB})
+	for orders := json.NewDecoder(os.Stdin); ; {
+		var s stint
+		if orders.Decode(&s) != nil {
+			return // nobody is there any more
+		}
+		go s.serve(t.Context(), locks, journal) // ends with the process
+	}
+}
+
+// serve does what the stint says, in the process.
+func (s stint) serve(ctx context.Context, locks *redislock.Client, journal *redis.Client) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	write := func(n note) {
+		text, err := json.Marshal(n)
+		must(err)
+		must(journal.RPush(ctx, journalKey, text).Err())
+	}
+	lock, err := locks.ObtainMulti(ctx, s.Keys, cmp.Or(s.TTL, 2*time.Second), inLine)
+	must(err)
+	_, stop := lock.KeepAlive(ctx)
+	defer stop()
+	write(note{stint: s, At: time.Now(), Fence: lock.FenceToken()})
+	if s.Stays {
+		must(journal.BLPop(ctx, 0, s.Name).Err())
+	}
+	write(note{stint: s, Leaves: true})
+	must(lock.Release(ctx))
+}
