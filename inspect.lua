@@ -14,35 +14,36 @@ Errors      none of its own
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
+local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local n = tonumber(ARGV[1])
 
 local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
-local now = redis.call('TIME')
+local now = call('TIME')
 now = now[1] * 1000000 + now[2]
 local earliest, latest = string.format('%.0f', LIFE - now), string.format('%.0f', -now - AHEAD) -- as scores
 
 local held = {}
 for first = 1, n, CHUNK do
-	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
+	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 	for i = 1, #values do
 		local line, waiters, since = KEYS[n + first + i - 1], 0, 0
 		if line then
-			waiters = tonumber(redis.pcall('ZCOUNT', line, latest, earliest)) or 0
+			waiters = tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0
 		end
 		local at = 0 -- in the line; the dead stay until somebody takes part in it
 		while waiters > 0 and since == 0 do
-			local waiter = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, 1)
+			local waiter = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, 1)
 			if not waiter[1] then
 				break
 			end
-			local heard = tonumber(redis.call('ZSCORE', line, '~' .. waiter[1]) or 0)
+			local heard = tonumber(call('ZSCORE', line, '~' .. waiter[1]) or 0)
 			if heard >= tonumber(latest) and heard <= tonumber(earliest) then
 				since = tonumber(waiter[2])
 			end
 			at = at + 1
 		end
 		held[#held + 1] = values[i]
-		held[#held + 1] = redis.call('PTTL', KEYS[first + i - 1])
+		held[#held + 1] = call('PTTL', KEYS[first + i - 1])
 		held[#held + 1] = waiters
 		held[#held + 1] = since
 	end

@@ -41,6 +41,7 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
+local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local token, metadata, ttl, n, fenced = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local value = metadata == '' and token or token .. ' ' .. metadata
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
@@ -53,7 +54,7 @@ end
 -- The fencing token is settled before anything is written, so that a bad counter costs nothing.
 local fence = 0
 if fenced then
-	local counter = redis.pcall('GET', KEYS[n + 1])
+	local counter = pcall('GET', KEYS[n + 1])
 	if type(counter) == 'table' then
 		if not string.find(counter.err, '^WRONGTYPE') then
 			return counter
@@ -65,13 +66,13 @@ if fenced then
 	if not number or number >= 9007199254740991 then
 		return redis.error_reply('ERR fence key "' .. KEYS[n + 1] .. '" does not hold an integer below 2^53-1')
 	end
-	local now = redis.call('TIME')
+	local now = call('TIME')
 	fence = math.max(number + 1, now[1] * 1000000 + now[2])
 end
 
 local queued = false -- somebody has a place in one of the lines
 for first = lines, #KEYS, CHUNK do
-	if redis.call('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS))) > 0 then
+	if call('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS))) > 0 then
 		queued = true
 	end
 end
@@ -86,11 +87,11 @@ if n <= CHUNK and not queued then
 	for i = 1, n do
 		args[2 * i - 1], args[2 * i] = KEYS[i], value
 	end
-	free = redis.call('MSETNX', unpack(args)) == 1
+	free = call('MSETNX', unpack(args)) == 1
 end
 if free then
 	for i = 1, n do
-		local done = redis.pcall('PEXPIRE', KEYS[i], ttl)
+		local done = pcall('PEXPIRE', KEYS[i], ttl)
 		if done ~= 1 then
 			failure = failure or done
 		end
@@ -99,7 +100,7 @@ else
 	local blocking, held = {}, {}
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
-		local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
+		local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
 		for i = 1, #values do
 			local key, stored = KEYS[first + i - 1], values[i]
 			if not stored then
@@ -115,9 +116,9 @@ else
 	takes = #taken
 	for first = 1, takes, CHUNK do -- MGET shows a key of another type as free
 		local last = math.min(first + CHUNK - 1, takes)
-		if redis.call('EXISTS', unpack(taken, first, last)) > 0 then
+		if call('EXISTS', unpack(taken, first, last)) > 0 then
 			for i = first, last do
-				local kind = redis.call('TYPE', taken[i]).ok
+				local kind = call('TYPE', taken[i]).ok
 				if kind ~= 'none' then
 					return redis.error_reply('WRONGTYPE key "' .. taken[i] .. '" holds a ' .. kind .. ', not a lock')
 				end
@@ -133,7 +134,7 @@ else
 	if queued or refused and id then
 		local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
 		local LONGEST = 1000 -- between two tries, in ms
-		local now = redis.call('TIME')
+		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]
 
 		local woken = {}
@@ -141,7 +142,7 @@ else
 			if not woken[waiter] then
 				woken[waiter] = true
 				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
-				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number) -- an ACL may forbid it
+				pcall('PUBLISH', 'redislock:inbox:' .. inbox, number) -- an ACL may forbid it
 			end
 		end
 		-- live returns the first live waiter of a line from that position on, its ticket, when it was last heard of,
@@ -149,27 +150,27 @@ else
 		local function live(line, position)
 			local moved = false
 			while true do
-				local found = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
+				local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
 				if not found[1] then
 					return nil
 				end
-				local heard = -(redis.call('ZSCORE', line, '~' .. found[1]) or 0)
+				local heard = -(call('ZSCORE', line, '~' .. found[1]) or 0)
 				if heard >= now - LIFE and heard <= now + AHEAD then
 					return found[1], tonumber(found[2]), heard, moved
 				end
-				redis.call('ZREM', line, found[1], '~' .. found[1])
+				call('ZREM', line, found[1], '~' .. found[1])
 				moved = true
 			end
 		end
 
 		local wait = 1 -- in ms: until all that blocks has lapsed, but no longer than LONGEST
 		for i = 1, id and #blocking or 0 do
-			local left = wait < LONGEST and redis.call('PTTL', blocking[i]) or 0
+			local left = wait < LONGEST and call('PTTL', blocking[i]) or 0
 			wait = math.max(wait, left < 0 and LONGEST or left + 1)
 		end
 		if queued and id and ticket == 0 then -- the reply to an earlier try may have been lost
 			for i = lines, #KEYS do
-				ticket = math.max(ticket, redis.call('ZSCORE', KEYS[i], id) or 0)
+				ticket = math.max(ticket, call('ZSCORE', KEYS[i], id) or 0)
 			end
 		end
 		for i = lines, next(held) and 0 or #KEYS do
@@ -192,19 +193,19 @@ else
 			if ticket == 0 then
 				ticket = now
 				for i = lines, #KEYS do
-					ticket = math.max(ticket, (redis.call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
+					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
 			local place, heard = string.format('%.0f', ticket), string.format('%.0f', -now) -- '..' writes 1.76e+15
 			for i = lines, #KEYS do
-				redis.call('ZADD', KEYS[i], place, id, heard, '~' .. id)
-				redis.call('PEXPIRE', KEYS[i], LIFE / 1000)
+				call('ZADD', KEYS[i], place, id, heard, '~' .. id)
+				call('PEXPIRE', KEYS[i], LIFE / 1000)
 			end
 			-- The dead further back are removed too, from one of the lines at a time.
 			local line = KEYS[lines + now % (#KEYS - lines + 1)]
-			local dead = redis.call('ZRANGEBYSCORE', line, string.format('(%.0f', LIFE - now), '(0')
+			local dead = call('ZRANGEBYSCORE', line, string.format('(%.0f', LIFE - now), '(0')
 			for i = 1, #dead do
-				redis.call('ZREM', line, dead[i], string.sub(dead[i], 2))
+				call('ZREM', line, dead[i], string.sub(dead[i], 2))
 			end
 			local first = dead[1] and live(line, 0)
 			if first and first ~= id then
@@ -215,7 +216,7 @@ else
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
 				if id then
-					redis.call('ZREM', KEYS[i], id, '~' .. id)
+					call('ZREM', KEYS[i], id, '~' .. id)
 				end
 				local waiter = tonumber(ttl) < LONGEST and live(KEYS[i], 0)
 				if waiter then
@@ -228,31 +229,31 @@ else
 		return 0
 	end
 	for i = 1, takes do
-		local done = redis.pcall('SET', taken[i], value, 'PX', ttl)
+		local done = pcall('SET', taken[i], value, 'PX', ttl)
 		failure = failure or done.err and done
 	end
 	for key, stored in pairs(held) do
-		local left, done = redis.pcall('PTTL', key), nil
+		local left, done = pcall('PTTL', key), nil
 		if type(left) == 'table' then
 			done = left
 		elseif left >= 0 and left < tonumber(ttl) then
-			done = redis.pcall('SET', key, value, 'PX', ttl)
+			done = pcall('SET', key, value, 'PX', ttl)
 		elseif stored ~= value then
-			done = redis.pcall('SET', key, value, 'KEEPTTL')
+			done = pcall('SET', key, value, 'KEEPTTL')
 		end
 		failure = failure or done and done.err and done
 	end
 end
 
 if fenced and not failure then
-	local done = redis.pcall('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
+	local done = pcall('SET', KEYS[n + 1], string.format('%.0f', fence)) -- '..' would write 1.76e+15
 	failure = done.err and done
 	granted = free and { fence } or granted
 end
 if failure then -- what was taken may have no expiry yet
 	for i = 1, takes do
-		if type(redis.pcall('DEL', taken[i])) == 'table' then
-			redis.pcall('SET', taken[i], value, 'PX', 1)
+		if type(pcall('DEL', taken[i])) == 'table' then
+			pcall('SET', taken[i], value, 'PX', 1)
 		end
 	end
 	return failure

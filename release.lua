@@ -18,17 +18,19 @@ Errors      none of its own; what Redis refuses to do about the lines is left un
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
+local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local token, n, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local lost -- what to return, if not 0
 for first = 1, n, CHUNK do
-	local values = redis.call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
-	local mine = {}
+	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
+	local mine, count = {}, 0
 	for i = 1, #values do
 		local index, stored = first + i - 1, values[i]
 		if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then
-			mine[#mine + 1] = KEYS[index]
-		elseif not stored and redis.pcall('EXISTS', KEYS[index]) == 0 then
+			count = count + 1
+			mine[count] = KEYS[index]
+		elseif not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
 			lost[#lost + 1] = -index
 		else
@@ -36,14 +38,14 @@ for first = 1, n, CHUNK do
 			lost[#lost + 1] = index
 		end
 	end
-	if #mine > 0 then
-		redis.call('DEL', unpack(mine))
+	if count > 0 then
+		call('DEL', unpack(mine))
 	end
 end
 
 local queued = false -- somebody has a place in one of the lines
 for first = n + 1, #KEYS, CHUNK do
-	local found = redis.pcall('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+	local found = pcall('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
 	queued = queued or found ~= 0
 end
 if not queued then
@@ -52,7 +54,7 @@ end
 
 local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
 local SILENT = 2000000 -- a waiter not heard of for so long, in µs, is likely dead
-local now = redis.pcall('TIME')
+local now = pcall('TIME')
 if now.err then
 	return lost or 0
 end
@@ -62,14 +64,14 @@ local woken = {}
 for i = n + 1, #KEYS do
 	local line, moved, position = KEYS[i], n > 0, 0
 	while true do
-		local waiter = redis.pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', position, 1)[1]
+		local waiter = pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', position, 1)[1]
 		if not waiter then
 			break
 		end
-		local heard = redis.pcall('ZSCORE', line, '~' .. waiter)
+		local heard = pcall('ZSCORE', line, '~' .. waiter)
 		heard = type(heard) == 'string' and -heard or 0
 		if waiter == id or heard < now - LIFE or heard > now + AHEAD then
-			if type(redis.pcall('ZREM', line, waiter, '~' .. waiter)) == 'table' then
+			if type(pcall('ZREM', line, waiter, '~' .. waiter)) == 'table' then
 				break
 			end
 			moved = true
@@ -77,7 +79,7 @@ for i = n + 1, #KEYS do
 			if moved and not woken[waiter] then
 				woken[waiter] = true
 				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
-				redis.pcall('PUBLISH', 'redislock:inbox:' .. inbox, number)
+				pcall('PUBLISH', 'redislock:inbox:' .. inbox, number)
 			end
 			if not moved or heard >= now - SILENT then
 				break
@@ -86,7 +88,7 @@ for i = n + 1, #KEYS do
 		end
 	end
 	if id then
-		redis.pcall('ZREM', line, id, '~' .. id)
+		pcall('ZREM', line, id, '~' .. id)
 	end
 end
 return lost or 0
