@@ -1,0 +1,117 @@
+package redislock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// A waiter shows signs of life, and no more of them than it needs to.
+func TestQueueSignsOfLife(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *silence) {
+		sent := countCalls(client)
+		held, err := locks.Obtain(t.Context(), "a", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan *redislock.Lock)
+		go func() {
+			lock, _ := locks.Obtain(t.Context(), "a", time.Hour, &redislock.Options{Queue: true})
+			granted <- lock
+		}()
+		synctest.Wait()
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			statuses, err := locks.Inspect(t.Context(), "a")
+			if err != nil || statuses[0].Waiters != 1 {
+				t.Fatalf("%+v, %v: a waiter is always live", statuses, err)
+			}
+		}
+		if tries := sent.count() - 601; tries < 60 || tries > 90 {
+			t.Errorf("%d tries in a minute, want one in 750 ms to 1 s", tries)
+		}
+		released := time.Now()
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lock := <-granted
+		if late := time.Since(released); lock == nil || late > time.Millisecond {
+			t.Errorf("granted %v after %v", lock, late)
+		}
+	})
+}
+
+// The first in line tries to the millisecond when the ttl of a crashed holder ends, whatever that is, and the next ones
+// when his does.
+func TestQueueBehindCrashedHolders(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *silence) {
+		type grant struct {
+			place int
+			at    time.Time
+		}
+		ttls := []time.Duration{5 * time.Second, 10 * time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond}
+		began := time.Now()
+		if _, err := locks.Obtain(t.Context(), "a", ttls[0], nil); err != nil {
+			t.Fatal(err)
+		}
+		grants := make(chan grant)
+		for place, ttl := range ttls[1:] {
+			go func() {
+				if _, err := locks.Obtain(t.Context(), "a", ttl, &redislock.Options{Queue: true}); err != nil {
+					t.Error(err)
+				}
+				grants <- grant{place, time.Now()} // and never released
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		free := began
+		for place := range ttls[1:] {
+			got := <-grants
+			free = free.Add(ttls[place])
+			if late := got.at.Sub(free); got.place != place || late < 0 || late > 50*time.Millisecond {
+				t.Errorf("place %d was granted %v after the ttl, as number %d", got.place, late, place)
+			}
+			free = got.at
+		}
+	})
+}
+
+// The subscription outlives the last waiter by ten seconds, and serves those who come in between.
+func TestQueueSubscription(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *silence) {
+		subscriptions := func() int {
+			synctest.Wait()
+			return len(client.PubSubChannels(t.Context(), "*").Val())
+		}
+		wait := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := locks.Obtain(ctx, "a", time.Hour, &redislock.Options{Queue: true}); err == nil {
+				t.Error("granted")
+			}
+		}
+		if _, err := locks.Obtain(t.Context(), "a", time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		wait()
+		time.Sleep(5 * time.Second)
+		wait()
+		time.Sleep(9900 * time.Millisecond)
+		if n := subscriptions(); n != 1 {
+			t.Errorf("%d subscriptions", n)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if n := subscriptions(); n != 0 {
+			t.Errorf("%d subscriptions", n)
+		}
+		wait()
+		if n := subscriptions(); n != 1 {
+			t.Errorf("%d subscriptions", n)
+		}
+	})
+}
