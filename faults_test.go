@@ -63,9 +63,9 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 	truthful := func(ctx context.Context, lock *redislock.Lock) {
 		GinkgoHelper()
 		for _, key := range lock.Keys() {
-			now := time.Now()
-			if left := on.client.PTTL(ctx, key).Val(); lock.Until().After(now) {
-				Expect(lock.Until()).To(BeTemporally("<=", now.Add(left+time.Millisecond)))
+			if until := lock.Until(); until.After(time.Now()) {
+				left := on.client.PTTL(ctx, key).Val()
+				Expect(until).To(BeTemporally("<=", time.Now().Add(left+time.Millisecond)))
 			}
 		}
 	}
