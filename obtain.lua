@@ -26,7 +26,7 @@ all of them; but a caller of whom a key is already need not wait for any.
 Returns     1                 granted, all newly taken, no fencing token
             {fence, i, …}     granted; KEYS[i] … were mine before, every other is
                               newly taken; fence is 0 where ARGV[5] is "0"
-            0                 refused, and nothing was written
+            0                 refused, and nothing was written but the removal of the dead
             {-1, ms, ticket}  refused; the waiter has this place in every line, and
                               is to try again after so long, or when it is woken
                               After a grant the waiter is in no line any more.

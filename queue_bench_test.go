@@ -20,7 +20,7 @@ import (
 // seconds: in line, and then with each of some polling strategies. It reports what makes a line: how even the share of
 // each contender is (Jain's index: 1 is even), how long the longest waits are in turns (1 is everybody once), what the
 // server ran for each lock, how long a hand-off takes, from the release being sent to the next holder running, in round
-// trips of a script on a server as idle as this, and how many locks are granted for each that the best polling strategy
+// trips of a script that is sent meanwhile, and how many locks are granted for each that the best polling strategy
 // gets. All are medians over the iterations.
 func BenchmarkContended(b *testing.B) {
 	polling := map[string]redislock.RetryStrategy{
@@ -41,9 +41,15 @@ func BenchmarkContended(b *testing.B) {
 			values, polled := map[string][]float64{}, map[string][]float64{}
 			note := func(name string, value float64) { values[name] = append(values[name], value) }
 			for b.Loop() {
-				trip, before := roundTrip(b, client), commandsRun(b, client)
+				before := commandsRun(b, client)
+				ctx, cancel := context.WithCancel(b.Context())
+				tripping := make(chan []time.Duration, 1)
+				go func() { tripping <- roundTrips(ctx, client) }()
 				queued := contend(pools, contenders, &redislock.Options{Queue: true}, 2*time.Second)
-				note("commands/lock", float64(commandsRun(b, client)-before)/float64(queued.locks))
+				cancel()
+				trips := <-tripping
+				trip := trips[len(trips)/2]
+				note("commands/lock", float64(commandsRun(b, client)-before-len(trips))/float64(queued.locks))
 				note("locks/s", float64(queued.locks)/2)
 				note("jain", queued.jain)
 				note("longest-wait/turns", queued.longest)
@@ -138,21 +144,20 @@ func contend(pools []*redislock.Client, contenders int, opt *redislock.Options, 
 	}
 }
 
-// roundTrip returns the median time of the least script that there is, sent once in a millisecond: processors that are
-// kept busy answer up to three times as fast.
-func roundTrip(b *testing.B, client *redis.Client) time.Duration {
+// roundTrips sends the least script there is every few milliseconds until ctx ends, and returns the times in their order
+// of length.
+func roundTrips(ctx context.Context, client *redis.Client) []time.Duration {
 	least := redis.NewScript("return 1")
-	trips := make([]time.Duration, 500)
-	for i := range trips {
-		time.Sleep(time.Millisecond)
+	var trips []time.Duration
+	for ctx.Err() == nil {
 		sent := time.Now()
-		if err := least.Run(context.Background(), client, []string{"contended"}).Err(); err != nil {
-			b.Fatal(err)
+		if least.Run(context.WithoutCancel(ctx), client, []string{"uncontended"}).Err() == nil {
+			trips = append(trips, time.Since(sent))
 		}
-		trips[i] = time.Since(sent)
+		time.Sleep(5 * time.Millisecond)
 	}
 	slices.Sort(trips)
-	return trips[len(trips)/2]
+	return trips
 }
 
 // commandsRun returns how many scripts and messages the server has run so far, and what else clients sent to it.
