@@ -483,7 +483,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 
 		held = obtain(ctx, healthy, time.Minute, nil, "a")
 		second := wait(ctx, locks, time.Minute, queue, "a")
-		Consistently(second.done).WithTimeout(100 * time.Millisecond).ShouldNot(BeClosed(), "its first try has been answered")
+		Consistently(second.done).WithTimeout(100*time.Millisecond).ShouldNot(BeClosed(), "its first try has been answered")
 		proxy.RefuseConnections(true)
 		proxy.CutAll()
 		Consistently(second.done).WithTimeout(2 * time.Second).ShouldNot(BeClosed())
