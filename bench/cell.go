@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+)
+
+// thisLibrary is the name of the contestant that the others are compared with.
+const thisLibrary = "redislock (this)"
+
+// group is a kind of work, with its cells.
+type group struct {
+	name  string // also of its chart
+	title string
+	about string
+	cells []cell
+}
+
+// cell is one piece of work that every contestant does in every round.
+type cell struct {
+	name    string // within its group
+	title   string
+	rounds  int
+	columns []metric // the first is the one that is compared
+	drawn   []metric
+	// contestants[0] is the one that the others are compared with.
+	contestants []contestant
+}
+
+// contestant does the work of a cell in its own way.
+type contestant struct {
+	name  string
+	round func(context.Context) (figures, error)
+}
+
+// measuredGroup is what became of a group.
+type measuredGroup struct {
+	name, title, about string
+	tables             []table
+}
+
+// run runs the cells whose names only matches. It returns an error as soon as a contestant does, or when ctx has ended.
+func (g *group) run(ctx context.Context, only *regexp.Regexp) (measuredGroup, error) {
+	done := measuredGroup{name: g.name, title: g.title, about: g.about}
+	for i := range g.cells {
+		c := &g.cells[i]
+		name := g.name + "/" + c.name
+		if !only.MatchString(name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d contestants, %d rounds\n", name, len(c.contestants), c.rounds)
+		measured, err := c.run(ctx)
+		if err != nil {
+			return measuredGroup{}, fmt.Errorf("%s: %w", name, err)
+		}
+		done.tables = append(done.tables, measured)
+	}
+	return done, nil
+}
+
+// run lets the contestants take turns, in another order each round.
+func (c *cell) run(ctx context.Context) (table, error) {
+	t := table{title: c.title, columns: c.columns, drawn: c.drawn, rows: make([]row, len(c.contestants))}
+	for i := range t.rows {
+		t.rows[i].name = c.contestants[i].name
+	}
+	for range c.rounds {
+		for _, i := range rand.Perm(len(c.contestants)) {
+			if ctx.Err() != nil {
+				return table{}, ctx.Err()
+			}
+			f, err := c.contestants[i].round(ctx)
+			if err != nil {
+				return table{}, fmt.Errorf("%s: %w", c.contestants[i].name, err)
+			}
+			t.rows[i].rounds = append(t.rows[i].rounds, f)
+		}
+	}
+	return t, nil
+}

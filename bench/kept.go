@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// keeper is a contestant of the cell in which many locks are kept alive.
+type keeper struct {
+	// redisKey returns the key that the lock of that name has in Redis.
+	redisKey func(name string) string
+	// keep obtains a lock and keeps it alive. It returns a context that ends when the lock is lost, and what releases it.
+	keep  func(ctx context.Context, name string) (held context.Context, release func() error, err error)
+	close func() error
+}
+
+func (b *bench) keptGroup() *group {
+	c := cell{
+		name: fmt.Sprintf("locks=%d", b.kept), title: whole(float64(b.kept)) + " kept locks", rounds: b.keptRounds,
+		columns: []metric{serverLoad, renewalRate, perRead, perRenewal, heapPerLock, stack, goroutines, lost},
+		drawn:   []metric{serverLoad, heapPerLock},
+	}
+	for _, who := range []struct {
+		name string
+		open func(addr string, ttl time.Duration) (*keeper, error)
+	}{
+		{thisLibrary, openRedislockKeeper},
+		{"rueidislock", openRueidislockKeeper},
+	} {
+		c.contestants = append(c.contestants, contestant{
+			name:  who.name,
+			round: func(ctx context.Context) (figures, error) { return b.keep(ctx, who.open) },
+		})
+	}
+	return &group{
+		name: "kept", title: "Locks that are kept alive",
+		about: fmt.Sprintf("One process keeps locks with a ttl of %v alive for %v. This library renews when a third of the "+
+			"validity has passed, rueidislock after half of it (its default); the others leave renewing to the caller. "+
+			"Renewals/read is how many the server found at a time when it read from a connection, of 16 KiB at most. Lost "+
+			"are locks whose context has ended or whose key is gone. Here less is better.", b.keptTTL, b.keeping),
+		cells: []cell{c},
+	}
+}
+
+// keep keeps locks alive for some time, with a client of its own, and tells what that takes.
+func (b *bench) keep(
+	ctx context.Context, open func(addr string, ttl time.Duration) (*keeper, error),
+) (_ figures, err error) {
+	k, err := open(b.target.addr, b.keptTTL)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	s := newKeptSet(k, b.freshKey(), b.kept)
+	// Connections and scripts are there before the locks are.
+	warmUp := newKeptSet(k, b.freshKey(), keptGoroutines)
+	if err := warmUp.obtain(); err != nil {
+		return nil, err
+	}
+	if err := warmUp.releaseAll(); err != nil {
+		return nil, err
+	}
+	clients, routines := memory(), runtime.NumGoroutine()
+	if err := s.obtain(); err != nil {
+		return nil, err
+	}
+	locks := float64(b.kept)
+	withLocks := memory()
+	f := figures{
+		heapPerLock.head: (withLocks.heap - clients.heap) / locks,
+		stack.head:       (withLocks.stack - clients.stack) / locks,
+		goroutines.head:  float64(runtime.NumGoroutine()-routines) / locks,
+	}
+	before, err := b.target.stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	time.Sleep(b.keeping)
+	after, err := b.target.stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seconds, server := time.Since(began).Seconds(), after.since(before)
+	renewals := server.sent(scripts)
+	f[serverLoad.head] = 100 * server.cpu / seconds
+	f[renewalRate.head] = renewals / seconds
+	f[perRead.head] = renewals / max(server.reads, 1)
+	f[perRenewal.head] = server.cpu * 1e6 / max(renewals, 1)
+	if f[lost.head], err = s.lost(ctx, b.target); err != nil {
+		return nil, err
+	}
+	return f, s.releaseAll()
+}
+
+// usage is the memory that is in use after a collection, in bytes.
+type usage struct{ heap, stack float64 }
+
+func memory() usage {
+	runtime.GC()
+	runtime.GC() // the first one may leave what finalizers and pools held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{heap: float64(m.HeapAlloc), stack: float64(m.StackInuse)}
+}

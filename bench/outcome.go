@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// outcome is what became of the contenders of one process, or of all.
+type outcome struct {
+	Won   []float64 // the locks that each contender got in time
+	Late  float64   // locks granted to those who were still waiting when the time was over
+	Waits []float64 // in ms, of all locks, late ones too
+	Stuck float64   // contenders who did not get the last lock they waited for
+}
+
+// add adds the contenders of another process.
+func (o *outcome) add(other outcome) {
+	o.Won = append(o.Won, other.Won...)
+	o.Late += other.Late
+	o.Waits = append(o.Waits, other.Waits...)
+	o.Stuck += other.Stuck
+}
+
+// figures returns what the contenders came to in so much time, with what the server counted meanwhile.
+func (o *outcome) figures(d time.Duration, server serverStats, sends []string) (figures, error) {
+	locks := 0.0
+	for _, won := range o.Won {
+		locks += won
+	}
+	if locks == 0 {
+		return nil, errors.New("nobody got a lock")
+	}
+	slices.Sort(o.Waits)
+	f := figures{
+		lockRate.head:    locks / d.Seconds(),
+		fairness.head:    jain(o.Won),
+		medianWait.head:  quantile(o.Waits, 0.5),
+		longestWait.head: o.Waits[len(o.Waits)-1],
+		stuck.head:       o.Stuck,
+	}
+	server.perLock(f, sends, locks+o.Late)
+	return f, nil
+}
