@@ -16,6 +16,7 @@ race: ## the same with the race detector
 lint: ## go vet and golangci-lint (the first run builds it: about a minute)
 	$(GO) vet ./...
 	$(LINT) run ./...
+	cd bench && $(GO) vet ./... && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
 
 fmt: ## format every Go file
 	$(LINT) fmt ./...
@@ -25,10 +26,13 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 	@! grep '^FAIL' bench.out
 	$(BENCHSTAT) bench.out
 
+peers: ## this library beside others, four minutes; written to bench/results
+	$(GO) -C bench run .
+
 demo: ## the demonstration of the command line tool
 	$(GO) run ./cmd/redislock demo
 
 ci: ## all that continuous integration checks
 	bash .ci/run
 
-.PHONY: help test race lint fmt bench demo ci
+.PHONY: help test race lint fmt bench peers demo ci
