@@ -72,10 +72,19 @@ func run(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	r := report{circumstances: b.circumstances(ctx), settings: b.settings()}
+	extent := fact{"Extent", "all cells"}
+	if *pattern != "" {
+		extent.value = "only the cells that match " + *pattern
+	}
+	if *short {
+		extent.value += ", shortened by --short: the figures say nothing"
+	}
+	r := report{circumstances: append(b.circumstances(ctx), extent), settings: b.settings()}
 	for _, group := range b.groups() {
 		done, err := group.run(ctx, only)
-		if err != nil {
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		} else if err != nil {
 			return err
 		}
 		if len(done.tables) > 0 {

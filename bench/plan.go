@@ -32,7 +32,7 @@ const mostInTurn = 64
 // mostBare is the most keys that the bare scripts can unpack, rounded down to one of the plan's.
 const mostBare = 512
 
-// fullPlan takes about four minutes.
+// fullPlan takes under five minutes.
 func fullPlan() plan {
 	return plan{
 		rounds: 12, slice: 200 * time.Millisecond, warmUp: 20 * time.Millisecond,
