@@ -59,7 +59,9 @@ func newRelease(ctx context.Context, token string, keys []string, boxed []any) *
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return &call{script: releaseScript, keys: keys, boxed: boxed, token: token, args: []any{len(keys)}, ctx: ctx}
+	c := &call{script: releaseScript, keys: keys, boxed: boxed, token: token, ctx: ctx}
+	c.arguments(len(keys))
+	return c
 }
 
 // persist lets a release that is on the wire go on until its giveUp.
@@ -109,7 +111,7 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	}
 	x.release.giveUp = time.Now().Add(ttl)
 	x.release.persistent.Store(true)
-	c.node.send(x.release)
+	c.node.send(x.release, nil)
 	c.mu.Lock()
 	x.sending = false
 	c.mu.Unlock()

@@ -27,6 +27,7 @@ type obtaining struct {
 	token    string
 	waiter   *waiter // nil if it does not wait in line
 	doubtful bool    // a sending of the present token may have been executed unknown to us
+	first    call    // the first try
 	adrift   []*call // tries that went on although nobody waited for them any longer
 	lock     *Lock
 }
@@ -112,18 +113,15 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if err := ended(ctx); err != nil {
 		return false, notObtained(err)
 	}
-	args := []any{o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced}
-	if o.waiter != nil {
-		args = append(args, o.waiter.begin()...)
+	c := &o.first
+	if c.script != nil {
+		c = new(call) // the first may be adrift
 	}
-	c := &call{
-		script: obtainScript,
-		keys:   o.keys,
-		boxed:  o.boxed,
-		fence:  o.fenceKey,
-		token:  o.token,
-		args:   args,
-		giveUp: time.Now().Add(o.ttl),
+	c.script, c.keys, c.boxed, c.fence, c.token = obtainScript, o.keys, o.boxed, o.fenceKey, o.token
+	c.giveUp = time.Now().Add(o.ttl)
+	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced)
+	if o.waiter != nil {
+		c.args = o.waiter.begin(c.args)
 	}
 	var cancel context.CancelFunc
 	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
@@ -259,7 +257,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			return
 		}
 		if o.waiter.hasPlace() && !granted {
-			o.client.node.send(o.newLeave(ctx))
+			o.client.node.send(o.newLeave(ctx), nil)
 		}
 	})
 }
@@ -267,7 +265,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 // leave gives up the waiter's place in line, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	x := &cleanup{release: o.newLeave(ctx)}
-	o.client.inBackground(x, func() { o.client.node.send(x.release) })
+	o.client.inBackground(x, func() { o.client.node.send(x.release, nil) })
 }
 
 // newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.

@@ -96,8 +96,8 @@ func newWaiter(b *inbox) *waiter {
 	return &waiter{inbox: b, woken: make(chan struct{}, 1)}
 }
 
-// begin prepares a try, and returns the arguments with which it takes a place in line if it is refused.
-func (w *waiter) begin() []any {
+// begin prepares a try, and adds the arguments with which it takes a place in line if it is refused.
+func (w *waiter) begin(args []any) []any {
 	if w.id == "" {
 		w.inbox.enter(w)
 	}
@@ -106,7 +106,7 @@ func (w *waiter) begin() []any {
 	case <-w.woken:
 	default:
 	}
-	return []any{w.id, w.ticket}
+	return append(args, w.id, w.ticket)
 }
 
 // hasPlace reports whether the waiter may have a place in line.

@@ -52,8 +52,10 @@ import (
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server or behind Sentinel), a
-// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own. Of a type of the caller's own only EvalSha and
-// Eval are called, so a wrapper sees every call; resending is then whatever the wrapped client does.
+// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own. Calls that are made at the same time share
+// pipelines, which hooks see as such, without the values of each ctx, and on a Cluster and a Ring only hooks of the nodes'
+// clients. Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every
+// call; resending is then whatever the wrapped client does.
 type RedisClient interface {
 	redis.Scripter
 }

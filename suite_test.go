@@ -122,7 +122,16 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.mu.Lock()
+		for _, cmd := range cmds {
+			if strings.HasPrefix(cmd.Name(), "evalsha") {
+				c.n++
+			}
+		}
+		c.mu.Unlock()
+		return next(ctx, cmds)
+	}
 }
 
 func (c *calls) count() int {

@@ -1,0 +1,8 @@
+package redislock
+
+import "os"
+
+// AlwaysTogether makes the specs run over pipelines, whether there are other calls or not: REDISLOCK_TEST_TOGETHER=1.
+var AlwaysTogether = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
+
+func init() { alwaysTogether = AlwaysTogether }

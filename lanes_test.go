@@ -1,0 +1,213 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describe("Calls made at the same time", func(on *onRedis) {
+	var proxy *faultproxy.Proxy
+	var client *redis.Client
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		var err error
+		proxy, err = faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		client = connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 5 * time.Second, PoolSize: 50})
+		locks = redislock.New(client)
+		DeferCleanup(locks.Close)
+	})
+	// each runs do in that many goroutines, and returns when all have returned.
+	each := func(n int, do func(i int)) {
+		var wait sync.WaitGroup
+		for i := range n {
+			wait.Go(func() { do(i) })
+		}
+		wait.Wait()
+	}
+	key := func(i int) string { return fmt.Sprintf("key-%d", i) }
+	delayed := func(script string, times int) {
+		proxy.Add(faultproxy.Rule{Match: running(script), Times: times, Action: faultproxy.DelayReply(50 * time.Millisecond)})
+	}
+
+	It("share round trips, of all kinds", func(ctx SpecContext) {
+		trips := &pipelines{}
+		client.AddHook(trips)
+		held := make([]*redislock.Lock, 200)
+		delayed("obtain", 2)
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			held[i] = obtain(ctx, locks, time.Minute, nil, key(i))
+		})
+		delayed("pttl", 1)
+		delayed("refresh", 1)
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			Expect(held[i].TTL(ctx)).To(BeNumerically(">", 0))
+			Expect(held[i].Refresh(ctx, time.Hour, nil)).To(Succeed())
+		})
+		delayed("release", 2)
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			Expect(held[i].Release(ctx)).To(Succeed())
+		})
+		sent, calls := trips.counts()
+		Expect(calls).To(BeNumerically(">", 600))
+		Expect(calls / sent).To(BeNumerically(">", 10))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("are mended one by one if the server does not know their scripts", func(ctx SpecContext) {
+		delayed("obtain", 2)
+		each(100, func(i int) {
+			defer GinkgoRecover()
+			if i == 50 {
+				Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+			}
+			lock := obtain(ctx, locks, time.Minute, nil, key(i%90)+key(i))
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("return when their own ctx ends, whatever the others wait for, and leave nothing behind", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "warm")
+		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})
+		each(50, func(i int) {
+			defer GinkgoRecover()
+			limited, cancel := context.WithTimeout(ctx, time.Duration(20+i)*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			lock, err := locks.Obtain(limited, key(i), time.Minute, nil)
+			if err == nil {
+				Expect(lock.Release(ctx)).To(Succeed())
+				return
+			}
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(time.Since(began)).To(BeNumerically("<", soon))
+		})
+		Expect(hole.Count()).To(BeNumerically(">", 0))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(15 * time.Second).Should(ConsistOf("warm"))
+	})
+
+	It("do not wait for those on a connection that hangs", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "held")
+		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})
+		limited, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for i := range 2 {
+			go func() { _, _ = locks.Obtain(limited, key(i), time.Minute, nil) }()
+		}
+		Eventually(hole.Count).Should(Equal(2))
+		began := time.Now()
+		Expect(held.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(time.Since(began)).To(BeNumerically("<", 100*time.Millisecond), "they have a lane of their own")
+		for i := range 5 {
+			obtain(ctx, locks, time.Minute, nil, key(10+i))
+		}
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		cancel()
+	})
+
+	It("go by themselves if they have many keys", func(ctx SpecContext) {
+		trips := &pipelines{}
+		client.AddHook(trips)
+		keys := make([]string, 100)
+		for i := range keys {
+			keys[i] = key(i)
+		}
+		delayed("obtain", 3)
+		each(10, func(int) { _, _ = locks.ObtainMulti(ctx, keys, time.Minute, nil) })
+		_, together := trips.counts()
+		Expect(together).To(BeZero())
+	})
+
+	It("lose, double and leave behind nothing, whatever becomes of the network and their contexts", func(ctx SpecContext) {
+		if on.kind == inMemory {
+			Skip("miniredis takes longer for a thousand scripts than the timeouts of this spec")
+		}
+		actions := []faultproxy.Action{
+			faultproxy.SwallowReply(), faultproxy.DelayReply(30 * time.Millisecond), faultproxy.CutAfterReplyBytes(3),
+			faultproxy.CutAfterRequestBytes(100), faultproxy.DelayRequest(30 * time.Millisecond),
+			faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"), faultproxy.CutAfterReplyBytes(0),
+		}
+		locks = redislock.New(connect(&redis.Options{
+			Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 200 * time.Millisecond, PoolSize: 50,
+		}))
+		DeferCleanup(locks.Close)
+		faulty, stop := context.WithCancel(ctx)
+		var faults sync.WaitGroup
+		faults.Go(func() {
+			for faulty.Err() == nil {
+				proxy.Add(faultproxy.Rule{Times: 1, Action: actions[rand.N(len(actions))]})
+				time.Sleep(time.Duration(20+rand.N(60)) * time.Millisecond)
+			}
+		})
+		const shared = 200 // keys; more goroutines than that contend
+		var holders [shared]atomic.Int32
+		var granted, refused, cut atomic.Int32
+		problems := make(chan string, 10_000)
+		each(1000, func(i int) {
+			for range 3 {
+				mine := rand.N(shared)
+				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.N(300))*time.Millisecond)
+				lock, err := locks.Obtain(ctx, key(mine), 10*time.Second, &redislock.Options{Queue: rand.N(20) == 0})
+				switch {
+				case errors.Is(err, context.DeadlineExceeded):
+					cut.Add(1)
+				case err == redislock.ErrNotObtained:
+					refused.Add(1)
+				case err == nil:
+					granted.Add(1)
+					if n := holders[mine].Add(1); n != 1 && time.Now().Before(lock.Until()) {
+						problems <- fmt.Sprintf("%d hold %s", n, key(mine))
+					}
+					if rand.N(2) == 0 {
+						err := lock.Refresh(ctx, 10*time.Second, nil)
+						if errors.Is(err, redislock.ErrNotObtained) && time.Now().Before(lock.Until()) {
+							problems <- fmt.Sprintf("refresh of %s: %v", key(mine), err)
+						}
+					}
+					holders[mine].Add(-1)
+					until := lock.Until()
+					for range 3 {
+						if err = lock.Release(context.WithoutCancel(ctx)); err == nil {
+							break
+						}
+						if errors.Is(err, redislock.ErrLockNotHeld) {
+							if time.Now().Before(until) {
+								problems <- fmt.Sprintf("release of %s: %v", key(mine), err)
+							}
+							break
+						}
+					}
+				}
+				cancel()
+			}
+		})
+		stop()
+		faults.Wait()
+		close(problems)
+		for problem := range problems {
+			Fail(problem)
+		}
+		GinkgoWriter.Println(granted.Load(), "granted", refused.Load(), "refused", cut.Load(), "cut")
+		Expect(granted.Load()).To(BeNumerically(">", 50))
+		Expect(locks.Close()).To(Succeed())
+	})
+})
