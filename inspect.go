@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // for the script
 	"math"
@@ -139,7 +138,13 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	slots := make(chan struct{}, lookers)
 	for g, group := range groups {
 		slices.SortStableFunc(group, func(a, b int) int { // the script wants those first that have a line
-			return cmp.Compare(len(box(keys[b:b+1])), len(box(keys[a:a+1])))
+			switch has := hasLine(keys[a]); {
+			case has == hasLine(keys[b]):
+				return 0
+			case has:
+				return -1
+			}
+			return 1
 		})
 		some := make([]string, len(group))
 		for i, at := range group {

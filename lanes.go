@@ -19,7 +19,7 @@ type lane struct {
 	server *redis.Client
 
 	mu      sync.Mutex // protects what follows
-	queue   []*call    // empty unless there are maxFlights
+	queue   []*call    // empty unless there are laneFlights
 	flights []*flight  // those under way that count
 	watched bool       // a timer will look at the lane
 }

@@ -21,7 +21,6 @@ type obtaining struct {
 	fenceKey string
 	ttl      time.Duration
 	metadata string
-	fenced   any  // "1" or "0", boxed once instead of for each try
 	custom   bool // the token is the caller's own
 
 	token    string
@@ -34,7 +33,7 @@ type obtaining struct {
 
 // obtain is ObtainMulti for keys that are the library's own slice.
 func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
-	o := &obtaining{client: c, keys: keys, ttl: ttl, fenced: "0"}
+	o := &obtaining{client: c, keys: keys, ttl: ttl}
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
@@ -83,10 +82,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 		if err := checkFenceKey(opt.FenceKey, o.keys); err != nil {
 			return err
 		}
-		o.metadata, o.token, o.custom = opt.Metadata, opt.Token, opt.Token != ""
-		if opt.FenceKey != "" {
-			o.fenceKey, o.fenced = opt.FenceKey, "1"
-		}
+		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
 		if opt.Queue {
 			if err := checkLines(o.keys); err != nil {
 				return err
@@ -119,7 +115,11 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	c.script, c.keys, c.boxed, c.fence, c.token = obtainScript, o.keys, o.boxed, o.fenceKey, o.token
 	c.giveUp = time.Now().Add(o.ttl)
-	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), o.fenced)
+	var fenced any = "0" // a constant costs no allocation
+	if o.fenceKey != "" {
+		fenced = "1"
+	}
+	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), fenced)
 	if o.waiter != nil {
 		c.args = o.waiter.begin(c.args)
 	}

@@ -30,10 +30,7 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 			elsewhere = append(elsewhere, i)
 		}
 	} else {
-		// Such a client has not the caller's hooks, but a pipeline that never ends is worse.
-		if own := server.Options().ReadTimeout; own <= 0 || own > longTimeout {
-			server = server.WithTimeout(max(2*patience, time.Second))
-		}
+		server = impatient(server, max(2*patience, time.Second))
 		n.pipeline(server, calls, patience, func(s *script) [2]any { return s.evalsha })
 	}
 	var again []*call
@@ -66,6 +63,15 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 		}
 	}
 	wait.Wait()
+}
+
+// impatient returns the client, or one with that timeout where its own is too long. That one has not the caller's hooks,
+// but what never ends is worse.
+func impatient(client *redis.Client, timeout time.Duration) *redis.Client {
+	if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
+		return client.WithTimeout(timeout)
+	}
+	return client
 }
 
 // pipeline sends calls in one pipeline, each once, if there is a connection within patience.

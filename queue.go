@@ -11,15 +11,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// writeLine writes the name of the line of a key, which is in the slot of the key on a Cluster and begins with the key, as
-// an ACL may demand. It writes nothing for a key that has a brace but no hash tag: no longer name would be in its slot.
-func writeLine(name *strings.Builder, key string) {
+// hasLine reports whether the key can have a line: not if it has a brace but no hash tag, for then no longer name would be
+// in its slot.
+func hasLine(key string) bool {
+	if strings.IndexByte(key, '{') < 0 {
+		return strings.IndexByte(key, '}') < 0
+	}
 	_, tagged := tag(key)
-	if !tagged && (strings.IndexByte(key, '{') >= 0 || strings.IndexByte(key, '}') >= 0) {
+	return tagged
+}
+
+// writeLine writes the name of the line of a key, if it can have one. It is in the slot of the key on a Cluster and begins
+// with the key, as an ACL may demand.
+func writeLine(name *strings.Builder, key string) {
+	if !hasLine(key) {
 		return
 	}
 	name.WriteString(key)
-	if !tagged {
+	if strings.IndexByte(key, '{') < 0 {
 		name.WriteByte('{')
 		name.WriteString(key)
 		name.WriteByte('}')
@@ -57,7 +66,7 @@ func box(keys []string) []any {
 // checkLines returns an error if nobody can wait in line for one of the keys.
 func checkLines(keys []string) error {
 	for _, key := range keys {
-		if lineOf(key) == "" {
+		if !hasLine(key) {
 			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
 				"name it without braces, or with a tag, as in {order:7}:stock", key)
 		}

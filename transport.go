@@ -57,10 +57,7 @@ func newNode(client RedisClient) *node {
 		if none = client == nil; !none {
 			n.process, n.resends, n.single = client.Process, client.Options().MaxRetries, client
 			// While it connects, a subscription can neither be interrupted nor closed.
-			listener := client
-			if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
-				listener = client.WithTimeout(longTimeout)
-			}
+			listener := impatient(client, longTimeout)
 			n.subscribe = func(ctx context.Context) *redis.PubSub { return listener.Subscribe(ctx) }
 		}
 	case *redis.ClusterClient:
@@ -116,6 +113,11 @@ func (n *node) send(c *call, l *lane) {
 	if l != nil {
 		l.land(&c.flight)
 	}
+	n.resend(c)
+}
+
+// resend sends a call again, by itself, for as long as that is of use.
+func (n *node) resend(c *call) {
 	for resends := 0; n.again(c, resends); resends++ {
 		c.reply, c.err = n.once(c)
 	}
@@ -130,9 +132,7 @@ func (n *node) settle(c *call) {
 	}
 	go func() { // ends with the call
 		defer close(c.done)
-		for resends := 0; n.again(c, resends); resends++ {
-			c.reply, c.err = n.once(c)
-		}
+		n.resend(c)
 	}()
 }
 
