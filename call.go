@@ -17,6 +17,9 @@ type call struct {
 	fence  string // a key between the two; "" for none
 	token  string // ARGV[1]; "" for a script that takes none
 	args   []any  // the rest of ARGV; see arguments
+	simple bool   // it may go in a joint script
+
+	renewal *renewal // what it is for, if it is one
 
 	// These spare allocations: most calls need no more room.
 	room      [7]any

@@ -60,6 +60,7 @@ func newRelease(ctx context.Context, token string, keys []string, boxed []any) *
 		ctx = context.WithoutCancel(ctx)
 	}
 	c := &call{script: releaseScript, keys: keys, boxed: boxed, token: token, ctx: ctx}
+	c.simple = len(keys) == 1 && len(boxed) == 2
 	c.arguments(len(keys))
 	return c
 }

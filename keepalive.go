@@ -244,6 +244,7 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 			args: []any{l.ttl.Milliseconds(), "", "1"}, ctx: context.Background(),
 		},
 	}
+	r.call.renewal = r
 	l.retryAt = now.Add(patience)
 	return r, earlier(l.until, l.retryAt)
 }

@@ -219,7 +219,7 @@ func (k *keeper) launch(due []*renewal) {
 				for i, r := range batch {
 					calls[i] = r.call
 				}
-				k.node.sendTogether(server, calls, batch[0].patience, func(i int) { k.land(batch[i]) })
+				k.node.sendTogether(server, calls, batch[0].patience, func(c *call) { k.land(c.renewal) })
 			}()
 		}
 	}

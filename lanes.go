@@ -123,7 +123,7 @@ func (l *lane) land(f *flight) {
 // fly sends one batch of calls after the other, until none waits.
 func (l *lane) fly(f *flight, batch []*call) {
 	for batch != nil {
-		l.node.sendTogether(l.server, batch, longTimeout, func(i int) { l.node.settle(batch[i]) })
+		l.node.sendTogether(l.server, batch, longTimeout, l.node.settle)
 		batch = l.next(f)
 	}
 }

@@ -120,6 +120,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		fenced = "1"
 	}
 	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), fenced)
+	c.simple = len(o.boxed) == 2 && len(o.keys) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
 	if o.waiter != nil {
 		c.args = o.waiter.begin(c.args)
 	}

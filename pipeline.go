@@ -16,51 +16,61 @@ const (
 	strays = 64
 )
 
-// sendTogether sends calls that are all for one server, in one pipeline, and calls landed with the index of each when
-// that has ended, from several goroutines maybe. It returns when all have. It waits for a connection for up to patience,
-// and then for the replies as long as the client does. Each call has its own reply or error. Nothing is resent but what
-// the server does not know the script of, or tells to go elsewhere.
+// sendTogether sends calls that are all for one server, in one pipeline, and calls landed with each when that has ended,
+// from several goroutines maybe. It returns when all have. It waits for a connection for up to patience, and then for the
+// replies as long as the client does. Each call has its own reply or error. Nothing is resent but what the server does
+// not know the script of, what a joint script has left alone, and what the server tells to go elsewhere.
 //
 // A call for elsewhere goes by itself, since where it goes may hang; and so do all where it is not known which server is
 // behind the client.
-func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.Duration, landed func(int)) {
-	var elsewhere, unknown []int
+func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.Duration, landed func(*call)) {
+	wanted := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		if c.err = c.unwanted(); c.err != nil {
+			landed(c)
+		} else {
+			wanted = append(wanted, c)
+		}
+	}
 	if server == nil {
-		for i := range calls {
-			elsewhere = append(elsewhere, i)
-		}
-	} else {
-		server = impatient(server, max(2*patience, time.Second))
-		n.pipeline(server, calls, patience, func(s *script) [2]any { return s.evalsha })
+		n.sendElsewhere(wanted, landed)
+		return
 	}
-	var again []*call
-	for i, c := range calls {
-		switch {
-		case server == nil:
-		case c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT"):
-			unknown = append(unknown, i)
-			again = append(again, c)
-		case c.err != nil && (redis.HasErrorPrefix(c.err, "MOVED") || redis.HasErrorPrefix(c.err, "ASK")):
-			elsewhere = append(elsewhere, i)
-		default:
-			landed(i)
+	server = impatient(server, max(2*patience, time.Second))
+	var elsewhere []*call
+	for requests := n.requests(wanted); len(requests) > 0; {
+		n.pipeline(server, requests, patience)
+		var again []request
+		for _, r := range requests {
+			switch {
+			case r.err != nil && !r.whole && redis.HasErrorPrefix(r.err, "NOSCRIPT"):
+				r.whole = true
+				again = append(again, r)
+			case r.isJoint():
+				again = append(again, n.takeApart(r, landed)...)
+			case r.err != nil && (redis.HasErrorPrefix(r.err, "MOVED") || redis.HasErrorPrefix(r.err, "ASK")):
+				elsewhere = append(elsewhere, r.calls[0])
+			default:
+				r.calls[0].reply, r.calls[0].err = r.reply, r.err
+				landed(r.calls[0])
+			}
 		}
+		requests = again
 	}
+	n.sendElsewhere(elsewhere, landed)
+}
+
+// sendElsewhere sends each call by itself.
+func (n *node) sendElsewhere(calls []*call, landed func(*call)) {
 	var wait sync.WaitGroup
 	free := make(chan struct{}, strays)
-	for _, i := range elsewhere {
+	for _, c := range calls {
 		free <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-free }()
-			calls[i].reply, calls[i].err = n.once(calls[i])
-			landed(i)
+			c.reply, c.err = n.once(c)
+			landed(c)
 		})
-	}
-	if len(again) > 0 {
-		n.pipeline(server, again, patience, func(s *script) [2]any { return s.eval })
-		for _, i := range unknown {
-			landed(i)
-		}
 	}
 	wait.Wait()
 }
@@ -74,31 +84,52 @@ func impatient(client *redis.Client, timeout time.Duration) *redis.Client {
 	return client
 }
 
-// pipeline sends calls in one pipeline, each once, if there is a connection within patience.
-func (n *node) pipeline(server *redis.Client, calls []*call, patience time.Duration, how func(*script) [2]any) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	pipe := server.Pipeline()
-	commands := make([]command, len(calls))
-	for i, c := range calls {
-		c.left, c.together = false, len(calls) > 1
-		if c.err = c.unwanted(); c.err != nil {
-			continue
-		}
+// request is one command of a pipeline: the script of a call, or a joint one of several.
+type request struct {
+	script *script
+	calls  []*call
+	whole  bool // the script goes with its source, not by its hash
+
+	command command
+	reply   any
+	err     error
+}
+
+func (r *request) isJoint() bool { return r.script != r.calls[0].script }
+
+// queue adds the request to a pipeline.
+func (r *request) queue(ctx context.Context, pipe redis.Pipeliner, together bool) {
+	for _, c := range r.calls {
+		c.left, c.together = false, together
 		if c.token == "" {
 			_ = c.leave() // nothing will tell when it does, so take it that it does now
 		}
-		commands[i] = newCommand(c, how(c.script))
-		_ = pipe.Process(ctx, commands[i]) // only queues
+	}
+	how := r.script.evalsha
+	if r.whole {
+		how = r.script.eval
+	}
+	if r.isJoint() {
+		r.command = newJointCommand(r.calls, how)
+	} else {
+		r.command = newCommand(r.calls[0], how)
+	}
+	_ = pipe.Process(ctx, r.command) // only queues
+}
+
+// pipeline sends requests in one pipeline, each once, if there is a connection within patience.
+func (n *node) pipeline(server *redis.Client, requests []request, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pipe := server.Pipeline()
+	for i := range requests {
+		requests[i].queue(ctx, pipe, len(requests) > 1 || len(requests[i].calls) > 1)
 	}
 	_, err := pipe.Exec(ctx)
-	for i, c := range calls {
-		if c.err != nil {
-			continue
-		}
-		c.reply, c.err = commands[i].Result()
-		if c.err == nil && c.reply == nil {
-			c.err = err // it was not sent at all
+	for i := range requests {
+		r := &requests[i]
+		if r.reply, r.err = r.command.Result(); r.err == nil && r.reply == nil {
+			r.err = err // it was not sent at all
 		}
 	}
 	if err != nil && !isRedisError(err) && n.cluster != nil {

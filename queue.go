@@ -118,6 +118,9 @@ func (w *waiter) begin(args []any) []any {
 	return append(args, w.id, w.ticket)
 }
 
+// isNew reports whether the obtain has not been refused a place yet.
+func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
+
 // hasPlace reports whether the waiter may have a place in line.
 func (w *waiter) hasPlace() bool { return w != nil && w.id != "" }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,6 +18,9 @@ type script struct {
 	operation string
 	eval      [2]any // EVAL and the source, boxed once instead of for each call
 	evalsha   [2]any // EVALSHA and the hash
+
+	joint     *script // for several calls that are simple; nil for none
+	jointArgs int     // how many of ARGV it takes of each, from the first
 }
 
 func newScript(operation, source string) *script {
@@ -42,6 +46,8 @@ type node struct {
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 
+	apart atomic.Bool // scripts with the keys of several locks are refused
+
 	lanes sync.Map // by server, the lanes to it; one entry for each server there ever was
 
 	// subscribe returns a subscription to nothing yet. It is nil where there is none that hears what scripts publish: a
@@ -63,6 +69,7 @@ func newNode(client RedisClient) *node {
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
 			n.process, n.resends, n.cluster = client.Process, clusterResends(client.Options()), client
+			n.apart.Store(true) // of different slots, mostly
 			n.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
 		}
 	case *redis.Ring:

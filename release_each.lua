@@ -1,0 +1,33 @@
+--[[
+release_each: deletes the keys of several locks, each of which has one, as release would. What that needs a longer look
+for it leaves alone.
+
+KEYS[1..n]    lock keys, one of each lock
+KEYS[n+1..2n] their lines, as obtain describes them
+ARGV[i]       token of lock i
+
+Returns     {r, …}  for each lock 0: its key was mine and is deleted; or -1: nothing was
+                    done, release is to be asked
+Errors      none of its own
+]]
+local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
+local n = #KEYS / 2
+local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines
+local values = pcall('MGET', unpack(KEYS, 1, n))
+local replies, mine, seen = {}, {}, {}
+for i = 1, n do
+	local key, token, stored = KEYS[i], ARGV[i], values[i]
+	local reply = -1
+	if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') and not seen[key]
+		and not (queued and pcall('EXISTS', KEYS[n + i]) ~= 0) then
+		mine[#mine + 1], seen[key] = key, true
+		reply = 0
+	end
+	replies[i] = reply
+end
+if mine[1] and type(pcall('DEL', unpack(mine))) == 'table' then -- an ACL may forbid it
+	for i = 1, n do
+		replies[i] = -1
+	end
+end
+return replies
