@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -11,17 +12,18 @@ import (
 // lanes are the ways to one server. What frees and keeps locks does not wait behind what takes them.
 type lanes struct{ obtains, others lane }
 
-// lane is a way to one server on which calls share round trips. A call that finds few flights under way leaves at once
-// and by itself; one that finds more waits, and leaves in one pipeline with all that wait by then, as soon as a flight
-// has landed.
+// lane is a way to one server on which calls share round trips. A call that finds no flight under way leaves at once and
+// by itself. One that finds few leaves together with those who are about to call. One that finds more waits, and leaves
+// in one pipeline with all that wait by then, as soon as a flight has landed.
 type lane struct {
 	node   *node
 	server *redis.Client
 
-	mu      sync.Mutex // protects what follows
-	queue   []*call    // empty unless there are laneFlights
-	flights []*flight  // those under way that count
-	watched bool       // a timer will look at the lane
+	mu        sync.Mutex // protects what follows
+	queue     []*call    // empty unless there are laneFlights
+	flights   []*flight  // those under way that count
+	gathering bool       // the last of them is about to take the queue along
+	watched   bool       // a timer will look at the lane
 }
 
 // flight is a call by itself, or a pipeline of calls.
@@ -68,14 +70,14 @@ var alwaysTogether = false
 func (l *lane) takeOff(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.flights) < laneFlights && !alwaysTogether { // so nothing is in the queue
+	if len(l.flights) < laneFlights && !l.gathering && !alwaysTogether { // so nothing is in the queue
 		c.flight.began = time.Now()
 		l.flights = append(l.flights, &c.flight)
-		return true
+		return len(l.flights) == 1 || !l.gather(c)
 	}
-	c.done = make(chan struct{})
-	l.queue = append(l.queue, c)
+	l.enqueue(c)
 	switch {
+	case l.gathering:
 	case len(l.flights) < laneFlights:
 		l.launch()
 	case !l.watched:
@@ -83,6 +85,33 @@ func (l *lane) takeOff(c *call) bool {
 		time.AfterFunc(slowFlight, l.look)
 	}
 	return false
+}
+
+// gather lets others call, and takes them along in the flight of the call. It reports whether there were any. l.mu is
+// held, but not all the while.
+func (l *lane) gather(c *call) bool {
+	l.gathering = true
+	l.mu.Unlock()
+	runtime.Gosched() // a flight that has landed has woken many at once; they need no time but a turn
+	l.mu.Lock()
+	l.gathering = false
+	if len(l.queue) == 0 {
+		return false
+	}
+	l.enqueue(c)
+	go l.fly(&c.flight, l.takeQueue()) // ends when the queue is empty after a flight
+	return true
+}
+
+func (l *lane) enqueue(c *call) {
+	c.done = make(chan struct{})
+	l.queue = append(l.queue, c)
+}
+
+func (l *lane) takeQueue() []*call {
+	batch := l.queue
+	l.queue = nil
+	return batch
 }
 
 // look lets the queue go if flights hang.
@@ -105,9 +134,7 @@ func (l *lane) look() {
 func (l *lane) launch() {
 	f := &flight{began: time.Now()}
 	l.flights = append(l.flights, f)
-	batch := l.queue
-	l.queue = nil
-	go l.fly(f, batch) // ends when the queue is empty after a flight
+	go l.fly(f, l.takeQueue()) // ends when the queue is empty after a flight
 }
 
 // land ends the flight of a call that left by itself. What waits leaves.
@@ -140,7 +167,5 @@ func (l *lane) next(f *flight) []*call {
 		return nil
 	}
 	f.began = time.Now()
-	batch := l.queue
-	l.queue = nil
-	return batch
+	return l.takeQueue()
 }

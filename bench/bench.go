@@ -51,10 +51,21 @@ func (b *bench) groups() []*group {
 	return []*group{b.serialGroup(), b.parallelGroup(), b.keysGroup(), b.contendedGroup(), b.keptGroup()}
 }
 
+// serialCell returns the cell in which each who locks single keys takes and releases the lock on one, in one goroutine.
+func (b *bench) serialCell(ctx context.Context, name, title string) cell {
+	return b.sliced(ctx, name, title, b.singles(), keySets(1, 1), b.serialRounds, b.serialSlice)
+}
+
 // pairCell returns the cell in which each of lockers takes and releases, in a goroutine for each set, the lock on it.
 func (b *bench) pairCell(ctx context.Context, name, title string, lockers []*locker, sets [][]string) cell {
+	return b.sliced(ctx, name, title, lockers, sets, b.rounds, b.slice)
+}
+
+func (b *bench) sliced(
+	ctx context.Context, name, title string, lockers []*locker, sets [][]string, rounds int, slice time.Duration,
+) cell {
 	c := cell{
-		name: name, title: title, rounds: b.rounds,
+		name: name, title: title, rounds: rounds,
 		columns: []metric{pairRate, median, tail, allocs, allocated, sent, executed, serverCPU},
 		drawn:   []metric{pairRate},
 	}
@@ -62,7 +73,7 @@ func (b *bench) pairCell(ctx context.Context, name, title string, lockers []*loc
 		c.contestants = append(c.contestants, contestant{
 			name: l.name,
 			// The context is part of what is measured, so it is not that of the run.
-			round: func(context.Context) (figures, error) { return b.pairs(ctx, l, sets) },
+			round: func(context.Context) (figures, error) { return b.pairs(ctx, l, sets, slice) },
 		})
 	}
 	return c
@@ -70,14 +81,13 @@ func (b *bench) pairCell(ctx context.Context, name, title string, lockers []*loc
 
 func (b *bench) serialGroup() *group {
 	endless := context.Background()
-	set := keySets(1, 1)
 	return &group{
 		name: "serial", title: "One goroutine, one key",
 		about: "A goroutine obtains the lock on one key and releases it, over and over. With a ctx that can be cancelled " +
 			"this library returns the moment it is, which go-redis by itself does not; that has its price.",
 		cells: []cell{
-			b.pairCell(endless, "ctx=background", "ctx is context.Background()", b.singles(), set),
-			b.pairCell(b.ending, "ctx=cancel", "ctx can be cancelled", b.singles(), set),
+			b.serialCell(endless, "ctx=background", "ctx is context.Background()"),
+			b.serialCell(b.ending, "ctx=cancel", "ctx can be cancelled"),
 		},
 	}
 }

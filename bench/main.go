@@ -59,7 +59,7 @@ func run(args []string) (err error) {
 		p = shortPlan()
 	}
 	if *rounds > 0 {
-		p.rounds, p.contendRounds, p.keptRounds = *rounds, *rounds, *rounds
+		p.rounds, p.serialRounds, p.contendRounds, p.keptRounds = *rounds, *rounds, *rounds, *rounds
 	}
 	if *out == "" && !*short && *pattern == "" {
 		*out = defaultOut

@@ -10,7 +10,7 @@ import (
 )
 
 // pairs lets l take and release locks for a slice of time, after a warm-up, in a goroutine for each set of keys.
-func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string) (figures, error) {
+func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string, slice time.Duration) (figures, error) {
 	if _, err := newBurst(ctx, l, sets).run(b.warmUp); err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string) (figures,
 	}
 	var memory, memoryAfter runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	took, err := burst.run(b.slice)
+	took, err := burst.run(slice)
 	if err != nil {
 		return nil, err
 	}

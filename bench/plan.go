@@ -11,6 +11,11 @@ type plan struct {
 	slice  time.Duration // for which a contestant runs in a round
 	warmUp time.Duration // for which it runs before that, unmeasured
 
+	// The cells of one goroutine have short slices, many of them: they wait for the system to wake who is to go on most
+	// of the time, and how long that takes changes all the while.
+	serialRounds int
+	serialSlice  time.Duration
+
 	goroutines []int
 	keys       []int
 
@@ -36,6 +41,7 @@ const mostBare = 512
 func fullPlan() plan {
 	return plan{
 		rounds: 12, slice: 200 * time.Millisecond, warmUp: 20 * time.Millisecond,
+		serialRounds: 80, serialSlice: 40 * time.Millisecond,
 		goroutines:    []int{16, 256, 1024},
 		keys:          []int{2, 8, 64, 512, 4096},
 		contendRounds: 3, contenders: []int{8, 64}, processes: 4, contending: 2 * time.Second, hold: time.Millisecond,
@@ -47,6 +53,7 @@ func fullPlan() plan {
 func shortPlan() plan {
 	return plan{
 		rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond,
+		serialRounds: 2, serialSlice: 15 * time.Millisecond,
 		goroutines:    []int{16},
 		keys:          []int{2, 4096},
 		contendRounds: 1, contenders: []int{8}, processes: 4, contending: 150 * time.Millisecond, hold: time.Millisecond,
