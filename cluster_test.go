@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -74,6 +76,39 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 			Expect(err).To(MatchError(ContainSubstring("give all keys of a lock one hash tag, as in {order:7}:stock")))
 			Expect(all(ctx)).To(BeEmpty())
 		}
+	})
+
+	It("makes calls that share a round trip share a script only where their keys may be together", func(ctx SpecContext) {
+		single := connect(&redis.Options{Addr: cluster.Addrs()[0]})
+		trips := &pipelines{}
+		single.AddHook(trips)
+		locks := redislock.New(single)
+		DeferCleanup(locks.Close)
+		wave := func() (granted int32) {
+			var count atomic.Int32
+			var wait sync.WaitGroup
+			for i := range 300 {
+				wait.Go(func() {
+					defer GinkgoRecover()
+					lock, err := locks.Obtain(ctx, fmt.Sprint("key-", i), time.Minute, nil)
+					if err != nil {
+						_, moved := redis.IsMovedError(err)
+						Expect(moved).To(BeTrue(), "%v", err)
+						return
+					}
+					count.Add(1)
+					Expect(lock.Release(ctx)).To(Succeed())
+				})
+			}
+			wait.Wait()
+			return count.Load()
+		}
+		Expect(wave()).To(BeNumerically("~", 100, 40), "the keys that this node has")
+		Expect(trips.jointCount()).To(BeNumerically(">", 0))
+		before := trips.jointCount()
+		Expect(wave()).To(BeNumerically("~", 100, 40))
+		Expect(trips.jointCount()).To(Equal(before), "it has learnt that they are refused")
+		Expect(all(ctx)).To(BeEmpty())
 	})
 
 	It("inspects keys of any slots, one round trip a slot at most", func(ctx SpecContext) {

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -408,10 +409,11 @@ func (o *oddly) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	return o.Scripter.EvalSha(ctx, sha, keys, args...)
 }
 
-// pipelines counts pipelines and the commands in them.
+// pipelines counts pipelines and the calls in them.
 type pipelines struct {
 	calls
-	commands int
+	together int
+	joint    int // commands for several calls
 }
 
 func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -419,15 +421,43 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 		if strings.HasPrefix(cmds[0].Name(), "eval") { // and not the greetings of a new connection
 			p.mu.Lock()
 			p.n++
-			p.commands += len(cmds)
+			for _, cmd := range cmds {
+				n, isJoint := callsIn(cmd)
+				p.together += n
+				if isJoint {
+					p.joint++
+				}
+			}
 			p.mu.Unlock()
 		}
 		return next(ctx, cmds)
 	}
 }
 
-func (p *pipelines) counts() (sent, commands int) {
+func (p *pipelines) counts() (sent, together int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.n, p.commands
+	return p.n, p.together
+}
+
+var joint = []func(args []string) bool{running("obtain_each"), running("release_each")}
+
+func (p *pipelines) jointCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.joint
+}
+
+// callsIn returns how many calls a command is for, and whether it is one for several.
+func callsIn(cmd redis.Cmder) (n int, isJoint bool) {
+	words := make([]string, 2)
+	for i := range words {
+		words[i] = fmt.Sprint(cmd.Args()[i])
+	}
+	for _, matches := range joint {
+		if matches(words) {
+			return cmd.Args()[2].(int) / 2, true
+		}
+	}
+	return 1, false
 }

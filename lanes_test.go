@@ -84,6 +84,91 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
 
+	It("each learn what became of them, whatever became of the others", func(ctx SpecContext) {
+		queued := "queued"
+		for i := range 100 {
+			switch i % 10 {
+			case 3:
+				on.client.Set(ctx, key(i), "another-0123456789abcdefgh", time.Minute)
+			case 4:
+				on.client.SAdd(ctx, key(i), "x")
+			}
+		}
+		holder := obtain(ctx, locks, time.Minute, nil, queued)
+		waiting, cancel := context.WithCancel(ctx)
+		var first *redislock.Lock
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			first, _ = locks.Obtain(waiting, queued, time.Minute, &redislock.Options{Queue: true})
+		}()
+		defer func() { cancel(); <-waited }()
+		Eventually(func() int {
+			status, err := locks.Inspect(ctx, queued)
+			Expect(err).NotTo(HaveOccurred())
+			return status[0].Waiters
+		}).Should(Equal(1))
+
+		delayed("obtain", 2)
+		held := make([]*redislock.Lock, 100)
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			opt := &redislock.Options{Metadata: fmt.Sprint(i)}
+			name := key(i)
+			switch i % 10 {
+			case 5:
+				opt.Queue = true
+			case 6:
+				opt.Token = fmt.Sprint("own-", i)
+			case 7:
+				name = queued
+			case 8:
+				opt.FenceKey = "fence"
+			case 9:
+				opt.Metadata = ""
+			}
+			lock, err := locks.Obtain(ctx, name, time.Minute, opt)
+			switch i % 10 {
+			case 3, 7:
+				Expect(err).To(Equal(redislock.ErrNotObtained))
+			case 4:
+				Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+			default:
+				Expect(err).NotTo(HaveOccurred())
+				Expect(lock.FenceToken() > 0).To(Equal(opt.FenceKey != ""))
+				status, err := locks.Inspect(ctx, name)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(status[0]).To(And(HaveField("Token", lock.Token()), HaveField("Metadata", opt.Metadata)))
+				held[i] = lock
+			}
+		})
+		Expect(on.client.Set(ctx, key(0), "another", time.Minute).Err()).To(Succeed())
+		Expect(on.client.Del(ctx, key(1)).Err()).To(Succeed())
+		delayed("release", 2)
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			switch {
+			case held[i] == nil:
+			case i < 2:
+				Expect(held[i].Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+			case i == 2:
+				Expect(held[i].Release(ctx)).To(Succeed())
+				Expect(holder.Release(ctx)).To(Succeed())
+			default:
+				Expect(held[i].Release(ctx)).To(Succeed())
+			}
+		})
+		Eventually(waited).Should(BeClosed())
+		Expect(first.Release(ctx)).To(Succeed(), "it has been woken")
+		var left []string
+		for i := range 100 {
+			if i == 0 || i%10 == 3 || i%10 == 4 {
+				left = append(left, key(i))
+			}
+		}
+		Expect(on.keys(ctx)).To(ConsistOf(append(left, "fence")))
+	})
+
 	It("return when their own ctx ends, whatever the others wait for, and leave nothing behind", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, nil, "warm")
 		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})

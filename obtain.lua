@@ -83,33 +83,43 @@ for first = lines, #KEYS, CHUNK do
 	end
 end
 
-local granted, taken, takes = 1, KEYS, n -- what to return; the newly taken keys, and how many they are
+local granted, taken, takes = 1, KEYS, 0 -- what to return; the newly taken keys, and how many they are
 local failure -- of a command that Redis refuses halfway, to an ACL without PEXPIRE, say
-local free, lasting = false, false -- lasting: the keys already have their expiry
+local free = false -- every key was
 
--- The usual case: every key is free. Several MSETNX would not be all or none, so a larger set goes the long way. Where
+-- The usual case: every key is free. MSETNX is all or none, several are not: a larger set is looked at first. Where
 -- there is MSETEX, from Redis 8.4 and Valkey 9.1 on, it is MSETNX and the expiry in one.
-if n <= CHUNK and not queued then
-	local args = {}
-	for i = 1, n do
-		args[2 * i - 1], args[2 * i] = KEYS[i], value
+if not queued then
+	local lasting = (redis.REDIS_VERSION_NUM or 0) >= 0x80400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x90100
+	free = true
+	for first = 1, n > CHUNK and n or 0, CHUNK do
+		free = free and call('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, n))) == 0
 	end
-	lasting = (redis.REDIS_VERSION_NUM or 0) >= 0x80400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x90100
-	if lasting then
-		args[2 * n + 1], args[2 * n + 2], args[2 * n + 3] = 'NX', 'PX', ttl
-		free = call('MSETEX', n, unpack(args)) == 1
-	else
-		free = call('MSETNX', unpack(args)) == 1
-	end
-end
-if free then
-	for i = 1, lasting and 0 or n do
-		local done = pcall('PEXPIRE', KEYS[i], ttl)
-		if done ~= 1 then
-			failure = failure or done
+	for first = 1, free and n or 0, CHUNK do
+		local last, args, count = math.min(first + CHUNK - 1, n), {}, 0
+		for i = first, last do
+			args[count + 1], args[count + 2] = KEYS[i], value
+			count = count + 2
+		end
+		local done
+		if lasting then
+			args[count + 1], args[count + 2], args[count + 3] = 'NX', 'PX', ttl
+			done = pcall('MSETEX', last - first + 1, unpack(args))
+		else
+			done = pcall('MSETNX', unpack(args))
+		end
+		if done ~= 1 then -- refused, or an error: nothing of this chunk is written
+			free, failure = done ~= 0, done ~= 0 and done
+			break
+		end
+		takes = last
+		for i = first, lasting and 0 or last do
+			done = pcall('PEXPIRE', KEYS[i], ttl)
+			failure = failure or done ~= 1 and done
 		end
 	end
-else
+end
+if not free then
 	local blocking, held = {}, {}
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
