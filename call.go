@@ -18,6 +18,7 @@ type call struct {
 	token  string // ARGV[1]; "" for a script that takes none
 	args   []any  // the rest of ARGV; see arguments
 	simple bool   // it may go in a joint script
+	queues bool   // it is to have a place in line if it is refused
 
 	renewal *renewal // what it is for, if it is one
 

@@ -49,7 +49,7 @@ func (n *node) requests(calls []*call) []request {
 }
 
 // takeApart gives the calls of a joint request their replies, or its error, and returns requests for those that it has
-// left alone.
+// left alone, or refused without the place in line that they want.
 func (n *node) takeApart(r request, landed func(*call)) []request {
 	replies, _ := r.reply.([]any)
 	if r.err == nil && len(replies) != len(r.calls) {
@@ -62,7 +62,7 @@ func (n *node) takeApart(r request, landed func(*call)) []request {
 	var again []request
 	for i, c := range r.calls {
 		switch {
-		case refused || r.err == nil && replies[i] == leftAlone:
+		case refused || r.err == nil && (replies[i] == leftAlone || replies[i] == int64(0) && c.queues):
 			again = append(again, request{script: c.script, calls: r.calls[i : i+1 : i+1]})
 			continue
 		case r.err != nil:

@@ -171,6 +171,37 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		Expect(on.keys(ctx)).To(ConsistOf(append(left, "fence")))
 	})
 
+	It("take their places in line at once", func(ctx SpecContext) {
+		held := make([]*redislock.Lock, 40)
+		for i := range held {
+			held[i] = obtain(ctx, locks, time.Minute, nil, key(i))
+		}
+		delayed("obtain", 2)
+		var wait sync.WaitGroup
+		began := time.Now()
+		for i := range held {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				lock := obtain(ctx, locks, time.Minute, &redislock.Options{Queue: true}, key(i))
+				Expect(lock.Release(ctx)).To(Succeed())
+			})
+		}
+		for i := range held {
+			Eventually(func() int {
+				status, err := locks.Inspect(ctx, key(i))
+				Expect(err).NotTo(HaveOccurred())
+				return status[0].Waiters
+			}).WithPolling(time.Millisecond).Should(Equal(1))
+		}
+		Expect(time.Since(began)).To(BeNumerically("<", 700*time.Millisecond), "and not with their second try")
+		each(len(held), func(i int) {
+			defer GinkgoRecover()
+			Expect(held[i].Release(ctx)).To(Succeed())
+		})
+		wait.Wait()
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
 	It("return when their own ctx ends, whatever the others wait for, and leave nothing behind", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, nil, "warm")
 		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})

@@ -122,7 +122,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), fenced)
 	c.simple = len(o.boxed) == 2 && len(o.keys) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
 	if o.waiter != nil {
-		c.args = o.waiter.begin(c.args)
+		c.args, c.queues = o.waiter.begin(c.args), true
 	}
 	var cancel context.CancelFunc
 	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
