@@ -283,7 +283,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		each(1000, func(i int) {
 			for range 3 {
 				mine := rand.N(shared)
-				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.N(300))*time.Millisecond)
+				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.N(1000))*time.Millisecond)
 				lock, err := locks.Obtain(ctx, key(mine), 10*time.Second, &redislock.Options{Queue: rand.N(20) == 0})
 				switch {
 				case errors.Is(err, context.DeadlineExceeded):

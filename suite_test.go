@@ -126,7 +126,8 @@ func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		c.mu.Lock()
 		for _, cmd := range cmds {
 			if strings.HasPrefix(cmd.Name(), "evalsha") {
-				c.n++
+				n, _ := callsIn(cmd)
+				c.n += n
 			}
 		}
 		c.mu.Unlock()
