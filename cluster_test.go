@@ -213,6 +213,27 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 	})
 })
 
+var _ = Describe("On a Redis Cluster that has never answered", func() {
+	It("an obtain returns when its ctx ends", func(ctx SpecContext) {
+		checkLeaks()
+		silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and nobody reads
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(silent.Close)
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silent.Addr().String()}, ReadTimeout: 3 * time.Second})
+		DeferCleanup(client.Close)
+		locks := redislock.New(client)
+		DeferCleanup(locks.Close)
+		for _, opt := range []*redislock.Options{nil, {Queue: true}} {
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			began := time.Now()
+			_, err = locks.Obtain(limited, "key", time.Minute, opt)
+			cancel()
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(time.Since(began)).To(BeNumerically("<", soon))
+		}
+	})
+})
+
 var _ = Describe("Behind Sentinel", Label(onServer), func() {
 	It("obtains locks on the new master after a failover, with rising fencing tokens", func(ctx SpecContext) {
 		requireServer()

@@ -44,7 +44,7 @@ const (
 
 // lane returns the lane of the call, nil for one that goes by itself.
 func (n *node) lane(c *call) *lane {
-	if n.process == nil || len(c.keys) >= largeCall {
+	if n.process == nil || len(c.keys) >= largeCall || n.cluster != nil && !n.reached.Load() {
 		return nil
 	}
 	server, err := n.server(c.boxed[0].(string))

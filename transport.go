@@ -33,7 +33,7 @@ func newScript(operation, source string) *script {
 }
 
 // node is one Redis that scripts are sent to: a server, a Cluster, a Ring, or what a type of the caller's own hides.
-// But for its lanes it is immutable.
+// But for its lanes, and what it learns about the servers, it is immutable.
 type node struct {
 	scripter RedisClient
 	unusable error // why nothing can be sent, if so
@@ -46,7 +46,8 @@ type node struct {
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 
-	apart atomic.Bool // scripts with the keys of several locks are refused
+	apart   atomic.Bool // scripts with the keys of several locks are refused
+	reached atomic.Bool // something was answered; until then, to ask a Cluster for the server of a key may hang
 
 	lanes sync.Map // by server, the lanes to it; one entry for each server there ever was
 
@@ -213,6 +214,9 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 	}
 	cmd := newCommand(c, how)
 	_ = n.process(c.ctx, cmd) // sets the error of cmd
+	if cmd.Err() == nil && !n.reached.Load() {
+		n.reached.Store(true)
+	}
 	return cmd.Result()
 }
 
