@@ -122,12 +122,16 @@ func (l *lane) look() {
 	if !l.watched {
 		return
 	}
-	time.AfterFunc(slowFlight, l.look)
 	now := time.Now()
-	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool { return now.Sub(f.began) > slowFlight })
+	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool { return now.Sub(f.began) >= slowFlight })
 	if len(l.flights) < laneFlights {
 		l.launch()
 	}
+	next := slowFlight
+	for _, f := range l.flights {
+		next = min(next, f.began.Add(slowFlight).Sub(now))
+	}
+	time.AfterFunc(next, l.look)
 }
 
 // launch sends what is in the queue. l.mu is held.

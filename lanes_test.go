@@ -242,6 +242,29 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		cancel()
 	})
 
+	It("wait no longer for a connection that hangs if others waited before them", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "warm")
+		slow := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.DelayReply(20 * time.Millisecond)})
+		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})
+		limited, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var first, second sync.WaitGroup
+		for i := range 2 {
+			first.Go(func() { _, _ = locks.Obtain(limited, key(i), time.Minute, nil) })
+			Eventually(slow.Count).WithPolling(time.Millisecond).Should(Equal(i + 1))
+		}
+		second.Go(func() { _, _ = locks.Obtain(limited, key(2), time.Minute, nil) }) // waits for one of the first two
+		first.Wait()
+		Eventually(hole.Count).WithPolling(time.Millisecond).Should(Equal(1))
+		second.Go(func() { _, _ = locks.Obtain(limited, key(3), time.Minute, nil) })
+		Eventually(hole.Count).WithPolling(time.Millisecond).Should(Equal(2))
+		began := time.Now()
+		obtain(ctx, locks, time.Minute, nil, key(4))
+		Expect(time.Since(began)).To(BeNumerically("<", 135*time.Millisecond))
+		cancel()
+		second.Wait()
+	})
+
 	It("go by themselves if they have many keys", func(ctx SpecContext) {
 		trips := &pipelines{}
 		client.AddHook(trips)
