@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +10,30 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 )
+
+// defaultURL is where Redis is when neither --redis nor REDIS_URL says so.
+const defaultURL = "redis://127.0.0.1:6379"
+
+// connection is how to reach Redis, as the flags say.
+type connection struct {
+	url string
+
+	where string // the address, without a password; set by connect
+}
+
+func (c *connection) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.url, "redis", "", "`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+")")
+}
 
 // connectLimit is how long connect waits for Redis.
 const connectLimit = 3 * time.Second
 
-// connect returns a client of the Redis at url, once that has answered. Its errors name the address, never the password.
-func connect(ctx context.Context, url string) (*redis.Client, error) {
-	opt, err := redis.ParseURL(url)
+// connect returns a client of the Redis that the flags name, once that has answered. Its errors name the address, never the
+// password.
+func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
+	opt, err := redis.ParseURL(cmp.Or(g.connection.url, g.getenv("REDIS_URL"), defaultURL))
 	if err != nil { // which may quote any part of the URL
 		return nil, usageError("--redis cannot be read; write it like redis://user:password@host:6379/0")
 	}
@@ -33,8 +50,9 @@ func connect(ctx context.Context, url string) (*redis.Client, error) {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("no answer within %v", connectLimit)
 		}
-		return nil, fmt.Errorf("cannot use the Redis at %s: %w", opt.Addr, err)
+		return nil, unavailable("cannot use the Redis at %s: %w", opt.Addr, err)
 	}
+	g.connection.where = opt.Addr
 	return client, nil
 }
 

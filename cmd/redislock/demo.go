@@ -3,24 +3,23 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"io"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
 )
 
-const demoUsage = `redislock demo shows, in six seconds, how two workers share three resources of a shop:
+const demoHelp = `Shows, in six seconds, how two workers share three resources of a shop:
 all or nothing, who holds what, time running out, waiting, and a holder that hangs.
 
-It runs on a Redis in memory, or on a real one. There it uses keys that begin with
+It runs on a Redis in memory, or on the one that --redis names. There it uses keys that begin with
 ` + prefix + ` and leaves none behind. It exits with 1 if anything is not as it should be.
 
-NO_COLOR=1 turns the colours off.
+NO_COLOR=1 turns the colours off.`
 
-Usage: redislock demo [--redis redis://host:port/db]
-
-`
+const demoExample = `  redislock demo
+  redislock demo --redis redis://localhost:6379`
 
 // The cast. The braces in the keys are a hash tag, which keeps the keys together on a Redis Cluster.
 const (
@@ -42,15 +41,18 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
-// runDemo is the subcommand demo.
-func runDemo(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	url := flags.String("redis", "", "`URL` of a Redis to run on, in place of one in memory")
-	if err := parse(flags, args, demoUsage, stdout); err != nil {
-		return err
+func newDemoCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "demo",
+		Short:   "Watch two workers share three resources, in six seconds",
+		Long:    demoHelp,
+		Example: demoExample,
+		Args:    flagsOnly,
+		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			d := &demo{narrator: newNarrator(g.stdout, g.coloured(g.stdout))}
+			return d.run(ctx, g, cmd.Flags().Changed("redis"))
+		}),
 	}
-	d := &demo{narrator: newNarrator(stdout)}
-	return d.run(ctx, *url)
 }
 
 // scenes are the story, in its order. A scene ends with an error at the first thing that is not as it should be.

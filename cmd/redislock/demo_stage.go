@@ -25,7 +25,7 @@ var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for th
 type demo struct {
 	*narrator
 
-	redis *redis.Client
+	redis redis.UniversalClient
 	locks *redislock.Client
 
 	first, second, third *redislock.Lock // the grants of the story
@@ -37,22 +37,22 @@ type demo struct {
 	held []*redislock.Lock // all that were obtained
 }
 
-// run plays the story, on the Redis at url or on one in memory, and tidies up.
-func (d *demo) run(ctx context.Context, url string) (err error) {
+// run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
+func (d *demo) run(ctx context.Context, g *globals, named bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
-	if url == "" {
+	if !named {
 		client, end := inMemory()
 		defer end()
 		d.redis = client
 	} else {
-		d.redis, err = connect(ctx, url)
+		d.redis, err = g.connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + d.redis.Options().Addr
+		where = "on the Redis at " + g.connection.where
 	}
 	if err := d.refuseToDisturb(ctx); err != nil {
 		return err
