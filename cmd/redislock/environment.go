@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -12,6 +13,8 @@ type environment struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(name string) string
+
+	endedBy syscall.Signal // set by finish; 0 if no signal has ended the program
 }
 
 // isTerminal reports whether a stream of the environment is a terminal.

@@ -72,7 +72,7 @@ func unavailable(format string, args ...any) error {
 	return &exitError{exitUnavailable, fmt.Errorf(format, args...)}
 }
 
-// signalled is why a ctx has ended that a signal ended.
+// signalled is why a ctx has ended that a signal ended. A command that returns it has nothing more to say.
 type signalled struct{ number syscall.Signal }
 
 func (s signalled) Error() string { return "ended by a signal: " + s.number.String() }
@@ -83,7 +83,10 @@ func (e *environment) finish(err error) int {
 		return exitOK
 	}
 	var own *exitError
-	if !errors.As(err, &own) || own.err != nil {
+	switch signal, ended := errors.AsType[signalled](err); {
+	case ended:
+		e.endedBy = signal.number
+	case !errors.As(err, &own) || own.err != nil:
 		e.complain(err)
 	}
 	return codeOf(err)

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
 )
@@ -11,7 +12,11 @@ import (
 func main() {
 	logging.Disable() // go-redis writes to stderr what its errors say as well
 	env := &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
-	os.Exit(execute(context.Background(), env, os.Args[1:]))
+	code := execute(context.Background(), env, os.Args[1:])
+	if env.endedBy == syscall.SIGINT {
+		raise(env.endedBy)
+	}
+	os.Exit(code)
 }
 
 // execute runs the command line args, and returns the exit code of the program.

@@ -57,6 +57,7 @@ func newRootCommand(env *environment) *cobra.Command {
 	root.PersistentFlags().SortFlags = false
 	g.connection.addFlags(root.PersistentFlags())
 	root.AddCommand(
+		newRunCommand(g),
 		newDemoCommand(g),
 		newExitCodesTopic(),
 	)
