@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -129,6 +131,8 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return usageError("--wait %v is no time to wait; for none, say --no-wait", f.wait)
 	case f.hasToken && f.token == "":
 		return usageError("--token is empty; without --token a new one is made up")
+	case strings.ContainsFunc(f.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+		return usageError("--token %q holds white space or a control character", f.token)
 	case f.grace < 0:
 		return usageError("--grace %v is less than nothing", f.grace)
 	case f.grace > f.ttl/2:

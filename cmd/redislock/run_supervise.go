@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 )
@@ -169,15 +172,9 @@ func (s *supervisor) finish(end childEnd) error {
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	var err error
-	if h.watched != nil {
-		err = h.watched.failure()
-	}
-	if err == nil && h.kept != nil {
-		_, err = h.kept.TTL(ctx)
-	}
+	err := h.client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return errors.New("no answer from Redis")
 	case err != nil:
 		return err

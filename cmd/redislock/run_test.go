@@ -304,8 +304,15 @@ var _ = Describe("redislock run", func() {
 			},
 			Entry("SIGTERM", syscall.SIGTERM, "TERM"), Entry("SIGHUP", syscall.SIGHUP, "HUP"),
 			Entry("SIGUSR1", syscall.SIGUSR1, "USR1"), Entry("SIGUSR2", syscall.SIGUSR2, "USR2"),
-			Entry("SIGQUIT", syscall.SIGQUIT, "QUIT"),
-		)
+		) // not SIGINT and SIGQUIT, which sh has its background ignore
+
+		It("SIGINT reaches the command", func() {
+			session := begin("-k", "a", "--", "sh", "-c", "echo ready; exec sleep 30")
+			Eventually(session).Should(gbytes.Say("ready"))
+			session.Signal(syscall.SIGINT)
+			Eventually(session).Should(gexec.Exit(130))
+			Expect(free("a")).To(BeTrue())
+		})
 
 		It("that the command survives leave the lock alone", func() {
 			session := begin("-k", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "echo got" TERM; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done`)
@@ -406,7 +413,7 @@ var _ = Describe("redislock run", func() {
 				Expect(term).To(BeTemporally(">", began.Add(1200*time.Millisecond))) // not before it has to
 				Expect(last.Sub(term)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
 				Expect(last).To(BeTemporally("<", lost.Add(2*time.Second)))
-				Expect(stderrOf(session)).To(MatchRegexp(`^redislock: the lock could not be renewed, so the command is ended: .*\n$`))
+				Expect(stderrOf(session)).To(MatchRegexp(`(^|\n)redislock: the lock could not be renewed, so the command is ended: .*\n$`))
 				Expect(stderrOf(session)).To(ContainSubstring(words))
 			},
 			Entry("hangs", func() error { return server.Pause() }, "no answer from Redis"),

@@ -17,9 +17,9 @@ type watch struct {
 	lock *redislock.Lock // attached
 	end  context.CancelCauseFunc
 
-	mu    sync.Mutex // protects what follows
-	until time.Time
-	err   error // of the last look, if that failed
+	mu     sync.Mutex // protects what follows
+	until  time.Time
+	failed bool // the last look
 }
 
 // reenter watches those of keys that the token holds already, and returns the others.
@@ -65,18 +65,18 @@ func (w *watch) validUntil() time.Time {
 	return w.until
 }
 
-// failure returns how the last look has failed, nil if it has not.
-func (w *watch) failure() error {
+// hasFailed reports whether the last look has.
+func (w *watch) hasFailed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.err
+	return w.failed
 }
 
 // run looks each second at least, until ctx ends or the locks are lost.
 func (w *watch) run(ctx context.Context) {
 	for {
 		interval := min(time.Until(w.validUntil())/3, time.Second)
-		if w.failure() != nil {
+		if w.hasFailed() {
 			interval /= 4
 		}
 		if pause(ctx, max(interval, 20*time.Millisecond)) != nil {
@@ -98,7 +98,7 @@ func (w *watch) look(ctx context.Context) error {
 	left, err := w.lock.TTL(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.err = err
+	w.failed = err != nil
 	switch {
 	case err != nil:
 		return err
