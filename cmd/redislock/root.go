@@ -58,6 +58,10 @@ func newRootCommand(env *environment) *cobra.Command {
 	g.connection.addFlags(root.PersistentFlags())
 	root.AddCommand(
 		newRunCommand(g),
+		newInspectCommand(g),
+		newTTLCommand(g),
+		newWaitCommand(g),
+		newReleaseCommand(g),
 		newDemoCommand(g),
 		newExitCodesTopic(),
 	)
