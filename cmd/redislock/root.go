@@ -59,7 +59,9 @@ func newRootCommand(env *environment) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(g),
 		newDemoCommand(g),
+		newLsCommand(g),
 		newExitCodesTopic(),
+		newAddressesTopic(),
 	)
 	return root
 }
