@@ -63,7 +63,9 @@ func newRootCommand(env *environment) *cobra.Command {
 		newWaitCommand(g),
 		newReleaseCommand(g),
 		newDemoCommand(g),
+		newLsCommand(g),
 		newExitCodesTopic(),
+		newAddressesTopic(),
 	)
 	return root
 }
