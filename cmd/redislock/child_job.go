@@ -58,7 +58,7 @@ func (c *child) pass(sig os.Signal) {
 	_ = c.signal(sig.(syscall.Signal))
 }
 
-// stopLag is how long after a stop signal to itself a process may run on.
+// stopLag is how long after a stop a process waits for the SIGCONT that has ended it.
 const stopLag = 100 * time.Millisecond
 
 // suspend is called when the command has been stopped. Who has stopped it by Ctrl-Z wants the shell back, so this process
@@ -74,22 +74,26 @@ func (c *child) suspend(sig syscall.Signal) {
 		c.resume()
 		return
 	}
-	to := 0 // to all of this job, as the terminal does
-	if sig == syscall.SIGTSTP && !c.given {
-		to = syscall.Getpid() // the others have had theirs
-	}
 	c.wanted = c.wanted || c.given || needs
 	if c.given {
 		c.tty.take()
 		c.given = false
 	}
-	if sig != syscall.SIGTTIN {
-		sig = syscall.SIGTSTP
+	if c.tty.isOrphaned() {
+		c.resume()
+		return
 	}
-	signal.Reset(sig) // the supervisor listens again when this process goes on
-	_ = syscall.Kill(to, sig)
-	// The kernel does not stop a job that no shell could continue. Then, and after a stop, the command goes on.
-	c.awake = time.After(stopLag)
+	signal.Ignore(syscall.SIGTSTP) // the supervisor listens again when this process goes on
+	_ = syscall.Kill(0, syscall.SIGTSTP)
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+	c.awake = time.After(stopLag)                       // unless SIGCONT comes before
+}
+
+// isOrphaned reports whether nobody could let this job go on once it has stopped, as the kernel sees it: it is the one of
+// the session leader, whom no shell has started as a job, or the shell is gone.
+func (t *terminal) isOrphaned() bool {
+	session, err := unix.Getsid(0)
+	return err != nil || session == t.own || unix.Getppid() == 1
 }
 
 // resume lets the group go on, in the foreground if it was there before and this process is.

@@ -11,8 +11,7 @@ import (
 // child is a running command. Systems without process groups and signals get what os.Process has: the command can be
 // killed, without grace, and what it has started lives on.
 type child struct {
-	process     *os.Process
-	interrupted bool
+	process *os.Process
 
 	ended   chan childEnd
 	stopped chan syscall.Signal
@@ -47,9 +46,10 @@ func fileOf(stream any) *os.File {
 // pass does nothing: Ctrl-C reaches the command by itself.
 func (c *child) pass(os.Signal) {}
 
-func (c *child) suspend(syscall.Signal) {}
-func (c *child) resume()                {}
-func (c *child) terminate()             { c.kill() }
-func (c *child) kill()                  { _ = c.process.Kill() }
-func (c *child) groupGone() bool        { return true }
-func (c *child) close()                 {}
+func (c *child) suspend(syscall.Signal)     {}
+func (c *child) resume()                    {}
+func (c *child) terminate()                 { c.kill() }
+func (c *child) kill()                      { _ = c.process.Kill() }
+func (c *child) interruptJob(childEnd) bool { return false }
+func (c *child) groupGone() bool            { return true }
+func (c *child) close()                     {}

@@ -21,7 +21,8 @@ type child struct {
 
 	given       bool // the terminal belongs to its group, as far as is known
 	wanted      bool // it is to have the terminal when it goes on
-	interrupted bool // a Ctrl-C, or what looks like one, has reached this process or the command
+	hadIt       bool // the terminal, when it ended
+	interrupted bool // a SIGINT has reached this process
 
 	ended   chan childEnd       // one value
 	stopped chan syscall.Signal // by which the command has been stopped
@@ -149,13 +150,25 @@ func (c *child) kill() {
 	}
 }
 
+// interruptJob does to this process' own job, to a script that runs it for example, what Ctrl-C would have done had the
+// command not had the terminal. It reports whether the command was ended by a Ctrl-C.
+func (c *child) interruptJob(end childEnd) bool {
+	if end.signal != syscall.SIGINT {
+		return false
+	}
+	if c.hadIt {
+		_ = syscall.Kill(0, syscall.SIGINT) // it is caught here
+	}
+	return c.hadIt || c.interrupted
+}
+
 // groupGone reports whether nobody is left in the group.
 func (c *child) groupGone() bool { return c.signal(0) == syscall.ESRCH }
 
 // close takes the terminal back, and calls the guardian off, after the end of the command.
 func (c *child) close() {
-	c.interrupted = c.interrupted || c.given
 	if c.given {
+		c.hadIt = true
 		c.tty.take()
 		c.given = false
 	}

@@ -204,17 +204,14 @@ func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 
 // refused returns the exit and the words for an obtain that has failed.
 func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) error {
-	switch {
-	case errors.Is(err, redislock.ErrInvalid):
-		return usageError("%w", err)
-	case !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld):
-		return unavailable("the Redis at %s cannot lock: %w", g.connection.where, err)
+	if !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld) {
+		return g.refusal(err)
 	}
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	statuses, lookErr := h.locks.Inspect(look, f.keys...)
 	if lookErr != nil {
-		return unavailable("the lock was not had, and the Redis at %s does not answer: %w", g.connection.where, lookErr)
+		return g.refusal(lookErr)
 	}
 	if f.quiet {
 		return exit(f.conflictCode)

@@ -46,7 +46,7 @@ func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*tim
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
 	s.told = make(chan struct{})
-	s.signals.add(jobControl...)
+	s.signals.addJobControl()
 	lost := s.hold.alive.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -60,10 +60,10 @@ func (s *supervisor) supervise() error {
 		case sig := <-s.signals.caught:
 			s.check() // after a stop of this process, before the command may go on
 			s.child.pass(sig)
-			s.signals.add(jobControl...)
+			s.signals.addJobControl()
 		case <-s.child.awake:
 			s.child.resume()
-			s.signals.add(jobControl...)
+			s.signals.addJobControl()
 		case <-lost:
 			lost = nil
 			s.check()
@@ -159,7 +159,7 @@ func (s *supervisor) finish(end childEnd) error {
 	if err != nil {
 		s.complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
 	}
-	if end.signal == syscall.SIGINT && s.child.interrupted {
+	if s.child.interruptJob(end) {
 		return signalled{end.signal}
 	}
 	if end.code != 0 {

@@ -557,7 +557,7 @@ var _ = Describe("redislock run", func() {
 			secured, _ := newServer("requirepass right")
 			session := ranWith("redis://:wrong@"+secured.Addr(), nil, "run", "-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
-			Expect(stderrOf(session)).To(ContainSubstring("WRONGPASS"))
+			Expect(stderrOf(session)).To(ContainSubstring("user or password is wrong"))
 			Expect(stderrOf(session)).NotTo(ContainSubstring("wrong@"))
 		})
 

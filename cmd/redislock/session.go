@@ -65,7 +65,12 @@ func (g *globals) refusal(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	return unavailable("the Redis at %s: %w", g.connection.where, err)
+	if _, answered := errors.AsType[redis.Error](err); !answered {
+		if explained := g.connection.explain(err); explained != err {
+			return explained
+		}
+	}
+	return unavailable("the Redis at %s: %w", g.connection.where, err) // with the operation and the key
 }
 
 // isFree reports whether a key could be had right now. Where there is a line, whoever is first in it comes first.

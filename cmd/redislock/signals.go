@@ -12,22 +12,31 @@ import (
 // nohup, stays so, for the command too.
 type signals struct {
 	caught chan os.Signal
+	jobs   []os.Signal // those of job control that were not ignored at the start
 }
 
 // listen catches the signals that are passed on.
 func listen() *signals {
 	s := &signals{caught: make(chan os.Signal, 64)}
-	s.add(passedOn...)
+	for _, sig := range passedOn {
+		if !signal.Ignored(sig) {
+			signal.Notify(s.caught, sig)
+		}
+	}
+	for _, sig := range jobControl {
+		if !signal.Ignored(sig) {
+			s.jobs = append(s.jobs, sig)
+		}
+	}
 	// A message to a stderr that nobody reads any longer must not end this process before it has released.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
 }
 
-func (s *signals) add(more ...os.Signal) {
-	for _, sig := range more {
-		if !signal.Ignored(sig) {
-			signal.Notify(s.caught, sig)
-		}
+// addJobControl catches the signals of job control as well. Before a command runs, they do what they do by default.
+func (s *signals) addJobControl() {
+	if len(s.jobs) > 0 { // none would stand for all
+		signal.Notify(s.caught, s.jobs...)
 	}
 }
 

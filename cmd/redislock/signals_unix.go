@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // passedOn are the signals that the command gets when this process does. Those of job control are another matter.
@@ -18,4 +19,5 @@ var passedOn = []os.Signal{
 func raise(sig syscall.Signal) {
 	signal.Reset(sig)
 	_ = syscall.Kill(syscall.Getpid(), sig)
+	time.Sleep(time.Second) // it comes to another thread; an init process is not ended by it
 }
