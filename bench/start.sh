@@ -23,7 +23,7 @@ measure() {
 	shift
 	before=$(date +%s%N)
 	after=$("$@" date +%s%N)
-	echo $(((after - before) / 1000)) >>"$dir/$name"
+	echo $(((after - before) / 1000)) >>"$dir/$name.us"
 }
 
 for _ in $(seq "$runs"); do
@@ -32,7 +32,7 @@ for _ in $(seq "$runs"); do
 	measure redislock "$dir/redislock" run -k start --
 done
 for name in bare flock redislock; do
-	sort -n "$dir/$name" | awk -v name="$name" '{ a[NR] = $1 } END {
+	sort -n "$dir/$name.us" | awk -v name="$name" '{ a[NR] = $1 } END {
 		printf "%-10s %6.2f  %6.2f  %6.2f ms\n", name, a[int(NR/4)+1]/1000, a[int(NR/2)+1]/1000, a[int(3*NR/4)+1]/1000
 	}'
 done
