@@ -71,14 +71,16 @@ const releaseLimit = 3 * time.Second
 func (h *hold) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), max(min(releaseLimit, h.left()), releaseLimit/3))
 	defer cancel()
-	var err error
+	var lost, err error
 	if h.watched != nil {
-		err = h.watched.look(ctx)
+		if lost = h.watched.look(ctx); !errors.Is(lost, redislock.ErrLockNotHeld) {
+			lost = nil // that nobody answers loses nothing
+		}
 	}
 	if h.kept != nil {
-		err = errors.Join(err, h.kept.Release(ctx))
+		err = h.kept.Release(ctx)
 	}
-	return err
+	return errors.Join(lost, err)
 }
 
 // close ends what is left of the hold in this process. What has not been released lapses with its ttl.

@@ -413,7 +413,7 @@ var _ = Describe("redislock run", func() {
 				Expect(term).To(BeTemporally(">", began.Add(1200*time.Millisecond))) // not before it has to
 				Expect(last.Sub(term)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
 				Expect(last).To(BeTemporally("<", lost.Add(2*time.Second)))
-				Expect(stderrOf(session)).To(MatchRegexp(`(^|\n)redislock: the lock could not be renewed, so the command is ended: .*\n$`))
+				Expect(stderrOf(session)).To(MatchRegexp(`(?m)^redislock: the lock could not be renewed, so the command is ended: .+$`))
 				Expect(stderrOf(session)).To(ContainSubstring(words))
 			},
 			Entry("hangs", func() error { return server.Pause() }, "no answer from Redis"),

@@ -28,8 +28,13 @@ func TestProgram(t *testing.T) {
 var binary string
 
 var _ = BeforeSuite(func() {
+	flags := []string{"-buildvcs=false"}
+	if raced {
+		flags = append(flags, "-race")
+		GinkgoT().Setenv("GORACE", "atexit_sleep_ms=0") // else each run takes a second longer
+	}
 	var err error
-	binary, err = gexec.Build("github.com/redislock/redislock/cmd/redislock", "-buildvcs=false")
+	binary, err = gexec.Build("github.com/redislock/redislock/cmd/redislock", flags...)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(gexec.CleanupBuildArtifacts)
 })
