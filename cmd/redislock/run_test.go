@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -353,6 +355,23 @@ var _ = Describe("redislock run", func() {
 		})
 	})
 
+	It("SIGKILL of redislock ends the command also without the guardian, on Linux", func() {
+		if runtime.GOOS != "linux" {
+			Skip("only Linux has Pdeathsig")
+		}
+		session := begin("-k", "a", "--ttl", "2s", "--", "sh", "-c", `echo $$ >"$DIR/pid"; sleep 30`)
+		pid := pidIn("pid")
+		var guardian int
+		Eventually(func() (err error) {
+			out, _ := exec.Command("pgrep", "-f", "redislock-guard "+strconv.Itoa(pid)).Output()
+			guardian, err = strconv.Atoi(strings.TrimSpace(string(out)))
+			return err
+		}).Should(Succeed())
+		Expect(syscall.Kill(guardian, syscall.SIGKILL)).To(Succeed())
+		session.Kill()
+		Eventually(func() bool { return alive(pid) }).Should(BeFalse())
+	})
+
 	Describe("a lock that is lost", func() {
 		// A command that says when it gets SIGTERM, and goes on.
 		const stubborn = `trap 'date +%s%N >"$DIR/term"' TERM; echo $$ >"$DIR/pid"; echo ready; while :; do sleep 0.05; date +%s%N >"$DIR/last"; done`
@@ -476,6 +495,12 @@ var _ = Describe("redislock run", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(left).To(BeNumerically("~", 58*time.Second, 2*time.Second))
 			Expect(client.Get(ctx, "a").Val()).To(Equal("the-token outer"))
+		})
+
+		It("goes on for as long as whoever holds it renews it", func() {
+			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "2")...)...)
+			Expect(session).To(gexec.Exit(0))
+			Expect(stderrOf(session)).To(BeEmpty())
 		})
 
 		It("releases only what it has taken itself", func() {

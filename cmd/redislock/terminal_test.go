@@ -219,7 +219,7 @@ var _ = Describe("at a terminal", func() {
 
 	It("Ctrl-Z for longer than the ttl loses the lock, and the command is ended", func() {
 		user := newTypist(url)
-		user.types(`$R run -k a --ttl 500ms -- sh -c 'echo started; sleep 30; echo done'; echo code $?` + "\n")
+		user.types(`$R run -k a --ttl 500ms -- sh -c 'trap "echo woken" CONT; echo started; while :; do sleep 0.05; done'; echo code $?` + "\n")
 		user.sees("started\r\n")
 		user.types(ctrlZ)
 		user.sees("Stopped")
@@ -228,6 +228,7 @@ var _ = Describe("at a terminal", func() {
 		user.types("fg; echo code $?\n")
 		user.sees("the lock is lost, so the command is ended: the lease ran out unrenewed")
 		user.sees("code 76\r\n")
+		Expect(string(user.screen.Contents())).NotTo(ContainSubstring("\nwoken")) // nobody else's lock was touched
 	})
 
 	It("the shell has the terminal again after the command was killed", func() {
