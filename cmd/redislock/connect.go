@@ -160,9 +160,3 @@ func ask(ctx context.Context, client redis.UniversalClient) (mode string, err er
 	}
 	return mode, nil
 }
-
-// once is a command that is not repeated: who waits at a terminal wants to know what is wrong, and now.
-type once struct{ *redis.Cmd }
-
-// NoRetry is what go-redis asks.
-func (once) NoRetry() bool { return true }
