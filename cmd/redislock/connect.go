@@ -20,7 +20,8 @@ type connection struct {
 	url           string
 	ca, cert, key string // names of files
 
-	where string // the address, without a password; set by connect
+	where   string // the address, without a password; set by connect
+	overTLS bool
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {

@@ -19,8 +19,11 @@ import (
 // the exit code for a Redis that cannot be used. An error that comes from elsewhere is returned as it is.
 func (c *connection) explain(err error) error {
 	what := meaning(err)
-	if what == "" {
+	switch {
+	case what == "":
 		return err
+	case c.overTLS && strings.HasPrefix(what, "no answer"):
+		what += " if it does not speak TLS, write redis:// in place of rediss://"
 	}
 	return &exitError{exitUnavailable, &explained{fmt.Sprintf("cannot use the Redis at %s: %s", c.where, what), err}}
 }
@@ -94,6 +97,8 @@ func meaningOfAnswer(err error) string {
 		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
 	case has("cluster support disabled"):
 		return "it is no Cluster; write redis:// in place of redis+cluster://"
+	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
+		return "it is no Sentinel; those have a port of their own, mostly 26379"
 	case has("max number of clients"):
 		return "it has as many clients as it may; raise \"maxclients\" in its configuration"
 	case redis.IsLoadingError(err):
@@ -109,7 +114,7 @@ func meaningOfAnswer(err error) string {
 	case has("OOM"):
 		return "it is out of memory and takes no writes; raise \"maxmemory\" or let it forget something else than locks"
 	}
-	return text
+	return strings.TrimSpace(text)
 }
 
 // meaningOfNetwork is for the way to a server.
@@ -137,6 +142,8 @@ func meaningOfNetwork(err error) string {
 		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", connectLimit)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "it closed the connection; if it speaks TLS, write rediss:// in place of redis://"
+	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
+		return "what answers there is not Redis, or speaks TLS; is the port right?"
 	case errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	case errors.As(err, &network):

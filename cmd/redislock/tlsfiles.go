@@ -15,6 +15,7 @@ func (c *connection) secure(config *tls.Config, serverName string) (*tls.Config,
 		}
 		return nil, nil
 	}
+	c.overTLS = true
 	config = &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: serverName,
 		InsecureSkipVerify: config.InsecureSkipVerify, //nolint:gosec // asked for by name
