@@ -123,8 +123,8 @@ func runDoctor(ctx context.Context, g *globals, opt doctorOptions) error {
 	}
 	defer func() { _ = client.Close() }()
 	d := &doctor{opt: opt, client: client, locks: redislock.New(client)}
-	defer func() { _ = d.locks.Close() }()
 	findings, err := d.examine(ctx)
+	_ = d.locks.Close() // waits for what is under way, so that nothing is left behind
 	if err != nil {
 		return g.connection.explain(err)
 	}

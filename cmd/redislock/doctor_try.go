@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
 )
 
 const (
@@ -22,6 +24,9 @@ const (
 
 	// tryTTL is how long what is left of a lock that was tried would last.
 	tryTTL = 10 * time.Second
+
+	// lineTime is how long the lock is waited for that doctor itself holds.
+	lineTime = 50 * time.Millisecond
 
 	// tryTime is how long one of the tries may take.
 	tryTime = 5 * time.Second
@@ -84,48 +89,79 @@ func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	return c.sayf(isOK, "%s", found)
 }
 
-// tryLock locks, looks, renews and releases, as this user and on that server.
+// tryLock locks, renews, waits, looks and releases, as this user and on that server.
 func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 	c := finding{check: "locking"}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	keys := d.tryKeys(ctx, server)
 	began := time.Now()
-	step := "obtain"
-	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
+	step, err := d.steps(ctx, keys)
 	if err == nil {
-		step = "refresh"
-		err = lock.Refresh(ctx, tryTTL, nil)
-		if err == nil {
-			step = "inspect"
-			_, err = d.locks.Inspect(ctx, keys...)
-		}
-		release := lock.Release(context.WithoutCancel(ctx))
-		if err == nil {
-			step, err = "release", release
-		}
-	}
-	if err == nil {
-		return c.sayf(isOK, "obtained, refreshed, inspected and released two keys in %v",
+		return c.sayf(isOK, "obtained, renewed, waited for, inspected and released two keys in %v",
 			time.Since(began).Round(10*time.Microsecond))
 	}
 	found := c.sayf(isBad, "cannot %s (%s)", step, plainly(err))
+	if step == stepWait || step == stepInspect {
+		found.verdict = isWarning
+	}
+	text := err.Error()
 	switch {
-	case strings.Contains(err.Error(), "NOPERM") && strings.Contains(err.Error(), "key"):
+	case strings.Contains(text, "NOPERM") && strings.Contains(text, "key"):
 		found.verdict = isUnknown
 		return found.because("this user may not use the keys on which it was tried",
 			"name how its keys begin with --key, or let it use "+keys[0])
-	case strings.Contains(err.Error(), "NOPERM"):
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "can't run this command"):
 		return found.because("this user may not run what the scripts of the library do",
-			"grant it +eval +evalsha +@read +@write +@scripting +publish +subscribe +time on its keys")
+			"grant it +@read +@write +@scripting +time +publish +subscribe on its keys")
 	case redis.IsReadOnlyError(err):
 		return found.because("it is a replica", "connect to the master")
-	case strings.Contains(err.Error(), "OOM"):
+	case strings.Contains(text, "OOM"):
 		return found.because("there is no memory left", "raise maxmemory")
 	case errors.Is(err, context.DeadlineExceeded):
 		return found.because("it does not answer", "see whether a script or a command blocks it (SLOWLOG GET)")
 	}
 	return found.because("without that there are no locks", "see the log of the server")
+}
+
+// The steps of a try that a lock can do without.
+const (
+	stepWait    = "wait in line"
+	stepInspect = "inspect"
+)
+
+var errTwice = errors.New("it was granted twice")
+
+// steps goes through the life of a lock, and returns how far it came.
+func (d *doctor) steps(ctx context.Context, keys []string) (step string, err error) {
+	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
+	if err != nil {
+		return "obtain", err
+	}
+	released := false
+	defer func() {
+		if !released {
+			_ = lock.Release(context.WithoutCancel(ctx))
+		}
+	}()
+	if err := lock.Refresh(ctx, tryTTL, nil); err != nil {
+		return "renew", err
+	}
+	short, cancel := context.WithTimeout(ctx, lineTime)
+	defer cancel()
+	second, err := d.locks.ObtainMulti(short, keys, tryTTL, &redislock.Options{Queue: true})
+	if err == nil {
+		return "keep a lock", errors.Join(errTwice, second.Release(context.WithoutCancel(ctx)))
+	}
+	var answer redis.Error
+	if !errors.Is(err, redislock.ErrNotObtained) || errors.As(err, &answer) {
+		return stepWait, err
+	}
+	if _, err := d.locks.Inspect(ctx, keys...); err != nil {
+		return stepInspect, err
+	}
+	released = true
+	return "release", lock.Release(ctx)
 }
 
 // plainly returns what Redis has answered, without what was asked.

@@ -25,7 +25,12 @@ func (c *connection) explain(err error) error {
 	case c.overTLS && strings.HasPrefix(what, "no answer"):
 		what += " if it does not speak TLS, write redis:// in place of rediss://"
 	}
-	return &exitError{exitUnavailable, &explained{fmt.Sprintf("cannot use the Redis at %s: %s", c.where, what), err}}
+	return c.unusable("%w", &explained{what, err})
+}
+
+// unusable returns an error that says where Redis is, and why it cannot be used.
+func (c *connection) unusable(why string, args ...any) error {
+	return unavailable("cannot use the Redis at %s: "+why, append([]any{c.where}, args...)...)
 }
 
 // explained is an error in words of its own, which still matches what it explains.
@@ -64,6 +69,7 @@ func meaningOfTLS(err error) string {
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port; write redis:// in place of rediss://, or the port that does"
 	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
+		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
 		strings.Contains(err.Error(), "tls: unknown certificate authority"):
 		return "it wants a certificate that its own CA vouches for; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
