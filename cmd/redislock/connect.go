@@ -74,8 +74,8 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and says
-// nothing of the library: that takes time, and rights that a user who only locks may not have.
+// dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and
+// says nothing of the library: that takes time, and rights that a user who only locks may not have.
 func (c *connection) dial(a *address) (redis.UniversalClient, error) {
 	switch {
 	case a.sentinel != nil:

@@ -177,7 +177,8 @@ func (d *doctor) examineServer(ctx context.Context, server *redis.Client) []find
 func (g *globals) printFindings(findings []finding, asJSON bool) error {
 	if asJSON {
 		for _, f := range findings {
-			if err := writeJSON(g.stdout, findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}); err != nil {
+			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
+			if err := writeJSON(g.stdout, line); err != nil {
 				return err
 			}
 		}

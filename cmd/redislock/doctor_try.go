@@ -166,8 +166,7 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 
 // plainly returns what Redis has answered, without what was asked.
 func plainly(err error) string {
-	var answer redis.Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
 		return answer.Error()
 	}
 	return strings.TrimPrefix(err.Error(), "redislock: ")

@@ -172,7 +172,7 @@ func innermost(err error) error {
 // innermostOfMany returns the first of the errors that were joined somewhere in err.
 func innermostOfMany(err error) error {
 	for err != nil {
-		if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // this is what errors.As would hide
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
 			return many.Unwrap()[0]
 		}
 		err = errors.Unwrap(err)
