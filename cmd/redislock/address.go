@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/url"
@@ -158,10 +159,7 @@ func parts(rest, port string) (user *url.Userinfo, hosts []string, path string, 
 		if err != nil || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
 			return nil, nil, "", errAddress
 		}
-		if u.Port() != "" {
-			port = u.Port()
-		}
-		hosts = append(hosts, net.JoinHostPort(u.Hostname(), port))
+		hosts = append(hosts, net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)))
 	}
 	path, err = url.PathUnescape(path)
 	return user, hosts, path, err

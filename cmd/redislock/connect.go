@@ -20,7 +20,8 @@ type connection struct {
 	url           string
 	ca, cert, key string // names of files
 
-	where string // the address, without a password; set by connect
+	where   string // the address, without a password; set by connect
+	overTLS bool
 }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) {
@@ -31,13 +32,8 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.key, "tls-key", "", "`FILE` of the certificate's private key")
 }
 
-const (
-	// connectLimit is how long connect waits for Redis.
-	connectLimit = 3 * time.Second
-
-	// clientName is what CLIENT LIST shows.
-	clientName = "redislock"
-)
+// connectLimit is how long connect waits for Redis.
+const connectLimit = 3 * time.Second
 
 // connect returns a client of the Redis that the flags name, once that has answered one question: what it is. A server that
 // belongs to a Cluster gets a client for all of it. Its errors name the address, never the password.
@@ -53,7 +49,7 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 			`the password; "redislock help addresses" has the other forms`, from)
 	}
 	c.where = a.where
-	client, err := c.open(a)
+	client, err := c.dial(a)
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +60,12 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	case err != nil:
 		err = c.explain(err)
 	case mode == "sentinel" && a.single != nil:
-		err = unavailable("%s is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master", c.where)
+		err = c.unusable("it is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master")
 	case mode == "cluster" && a.single != nil && a.single.Network == "unix":
-		err = unavailable("%s belongs to a Cluster; write redis+cluster://HOST:PORT", c.where)
+		err = c.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
 	case mode == "cluster" && a.single != nil:
 		_ = client.Close()
-		return c.open(clusterOf(a))
+		return c.dial(clusterOf(a))
 	}
 	if err != nil {
 		_ = client.Close()
@@ -78,8 +74,9 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// open returns a client for an address. It does no I/O but to read the files of the flags.
-func (c *connection) open(a *address) (redis.UniversalClient, error) {
+// dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and
+// says nothing of the library: that takes time, and rights that a user who only locks may not have.
+func (c *connection) dial(a *address) (redis.UniversalClient, error) {
 	switch {
 	case a.sentinel != nil:
 		opt := a.sentinel
@@ -88,7 +85,6 @@ func (c *connection) open(a *address) (redis.UniversalClient, error) {
 			return nil, err
 		}
 		opt.TLSConfig, opt.Dialer = config, dialer(config)
-		opt.ClientName = cmp.Or(opt.ClientName, clientName)
 		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
 		opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
 		return redis.NewFailoverClient(opt), nil
@@ -99,7 +95,6 @@ func (c *connection) open(a *address) (redis.UniversalClient, error) {
 			return nil, err
 		}
 		opt.TLSConfig, opt.Dialer = config, dialer(config)
-		opt.ClientName = cmp.Or(opt.ClientName, clientName)
 		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
 		opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
 		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -111,7 +106,6 @@ func (c *connection) open(a *address) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	opt.TLSConfig, opt.Dialer = config, dialer(config)
-	opt.ClientName = cmp.Or(opt.ClientName, clientName)
 	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
 	opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
@@ -160,9 +154,3 @@ func ask(ctx context.Context, client redis.UniversalClient) (mode string, err er
 	}
 	return mode, nil
 }
-
-// once is a command that is not repeated: who waits at a terminal wants to know what is wrong, and now.
-type once struct{ *redis.Cmd }
-
-// NoRetry is what go-redis asks.
-func (once) NoRetry() bool { return true }

@@ -27,7 +27,8 @@ const exitCodesHelp = `The exit codes of redislock, all that it ever ends with:
     0   what was asked for is done, or the answer is yes
     1   the answer is no: the lock is taken or was not had in time (run), a key is
         free (inspect, ttl), still taken (wait) or not that token's (release); and
-        whatever else has failed
+        whatever else has failed; warnings (doctor)
+    2   something is bad (doctor)
    64   the command line cannot be used; nothing was done
    69   Redis cannot be reached, or refuses what is asked of it
    76   the lock was lost while the command ran (run), and the command ended

@@ -19,10 +19,18 @@ import (
 // the exit code for a Redis that cannot be used. An error that comes from elsewhere is returned as it is.
 func (c *connection) explain(err error) error {
 	what := meaning(err)
-	if what == "" {
+	switch {
+	case what == "":
 		return err
+	case c.overTLS && strings.HasPrefix(what, "no answer"):
+		what += " if it does not speak TLS, write redis:// in place of rediss://"
 	}
-	return &exitError{exitUnavailable, &explained{fmt.Sprintf("cannot use the Redis at %s: %s", c.where, what), err}}
+	return c.unusable("%w", &explained{what, err})
+}
+
+// unusable returns an error that says where Redis is, and why it cannot be used.
+func (c *connection) unusable(why string, args ...any) error {
+	return unavailable("cannot use the Redis at %s: "+why, append([]any{c.where}, args...)...)
 }
 
 // explained is an error in words of its own, which still matches what it explains.
@@ -61,6 +69,7 @@ func meaningOfTLS(err error) string {
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port; write redis:// in place of rediss://, or the port that does"
 	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
+		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
 		strings.Contains(err.Error(), "tls: unknown certificate authority"):
 		return "it wants a certificate that its own CA vouches for; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
@@ -94,6 +103,8 @@ func meaningOfAnswer(err error) string {
 		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
 	case has("cluster support disabled"):
 		return "it is no Cluster; write redis:// in place of redis+cluster://"
+	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
+		return "it is no Sentinel; those have a port of their own, mostly 26379"
 	case has("max number of clients"):
 		return "it has as many clients as it may; raise \"maxclients\" in its configuration"
 	case redis.IsLoadingError(err):
@@ -109,7 +120,7 @@ func meaningOfAnswer(err error) string {
 	case has("OOM"):
 		return "it is out of memory and takes no writes; raise \"maxmemory\" or let it forget something else than locks"
 	}
-	return text
+	return strings.TrimSpace(text)
 }
 
 // meaningOfNetwork is for the way to a server.
@@ -137,6 +148,8 @@ func meaningOfNetwork(err error) string {
 		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", connectLimit)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "it closed the connection; if it speaks TLS, write rediss:// in place of redis://"
+	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
+		return "what answers there is not Redis, or speaks TLS; is the port right?"
 	case errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	case errors.As(err, &network):
@@ -159,7 +172,7 @@ func innermost(err error) error {
 // innermostOfMany returns the first of the errors that were joined somewhere in err.
 func innermostOfMany(err error) error {
 	for err != nil {
-		if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // this is what errors.As would hide
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
 			return many.Unwrap()[0]
 		}
 		err = errors.Unwrap(err)

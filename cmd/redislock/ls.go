@@ -236,8 +236,11 @@ func lsTable(all []status) *table {
 			ttl.colour = red
 		}
 		waiters := cell{text: fmt.Sprint(s.Waiters)}
-		metadata := showMetadata(s.Metadata)
+		token, metadata := escape(s.Token), showMetadata(s.Metadata)
 		switch {
+		case s.cut && metadata == "":
+			waiters.text = "?"
+			token += "…"
 		case s.cut:
 			waiters.text = "?"
 			metadata += "…"
@@ -245,7 +248,7 @@ func lsTable(all []status) *table {
 			waiters.colour = yellow
 		}
 		t.rows = append(t.rows, []cell{
-			{escape(s.Key), bold}, {text: escape(s.Token)}, ttl, waiters, {metadata, faint},
+			{escape(s.Key), bold}, {text: token}, ttl, waiters, {metadata, faint},
 		})
 	}
 	return t

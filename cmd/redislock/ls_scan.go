@@ -221,8 +221,7 @@ func pipelined(ctx context.Context, server redis.UniversalClient, n int, queue f
 		queue(pipe, i)
 	}
 	_, err := pipe.Exec(ctx)
-	var answer redis.Error
-	if errors.As(err, &answer) {
+	if _, answered := errors.AsType[redis.Error](err); answered {
 		return nil
 	}
 	return err

@@ -121,6 +121,15 @@ var _ = Describe("table", func() {
 			"鍵       4m12s\n"))
 	})
 
+	It("cuts nothing in a file, where a long text pushes the rest of its own line only", func() {
+		t := &table{columns: []column{{name: "KEY", shrink: true}, {name: "TTL", right: true}}}
+		t.add(strings.Repeat("k", 100), "1.0s")
+		t.add("k", "2.0s")
+		var out strings.Builder
+		Expect(t.write(&out, screen{}, false)).To(Succeed())
+		Expect(out.String()).To(Equal(strings.Repeat("k", 100) + "  1.0s\nk" + strings.Repeat(" ", 61) + "2.0s\n"))
+	})
+
 	It("cuts nothing to less than eight columns", func() {
 		Expect(written(screen{columns: 5}, false)).To(Equal("" +
 			"order:7   9.8s  host=ap…\n" +

@@ -64,6 +64,7 @@ func newRootCommand(env *environment) *cobra.Command {
 		newReleaseCommand(g),
 		newDemoCommand(g),
 		newLsCommand(g),
+		newDoctorCommand(g),
 		newExitCodesTopic(),
 		newAddressesTopic(),
 	)

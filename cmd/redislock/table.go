@@ -40,6 +40,9 @@ const (
 	columnGap = 2
 	// leastColumn is how far a column is cut; beyond that the lines of the terminal wrap.
 	leastColumn = 8
+	// mostAligned is the widest that a column is made in a file. A longer text is not cut there, but pushes the rest of its
+	// line to the right: one long name should not blow up all lines.
+	mostAligned = 60
 )
 
 // write prints the table, with its head unless that is not wanted.
@@ -71,6 +74,9 @@ func (t *table) widths(s screen, head bool) []int {
 		for _, cells := range t.rows {
 			widths[i] = max(widths[i], columnsOf(cells[i].text))
 		}
+		if s.columns == 0 {
+			widths[i] = min(widths[i], mostAligned)
+		}
 		total += widths[i]
 	}
 	for s.columns > 0 && total > s.columns {
@@ -96,7 +102,7 @@ func (t *table) line(out *strings.Builder, s screen, widths []int, cells []cell)
 	}
 	for i, c := range cells[:last+1] {
 		text := c.text
-		if t.columns[i].shrink {
+		if t.columns[i].shrink && s.columns > 0 {
 			text = shorten(text, widths[i])
 		}
 		pad := strings.Repeat(" ", max(0, widths[i]-columnsOf(text)))

@@ -15,9 +15,10 @@ func (c *connection) secure(config *tls.Config, serverName string) (*tls.Config,
 		}
 		return nil, nil
 	}
+	c.overTLS = true
 	config = &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: serverName,
-		InsecureSkipVerify: config.InsecureSkipVerify, //nolint:gosec // asked for by name
+		InsecureSkipVerify: config.InsecureSkipVerify, // where that is asked for by name
 	}
 	if c.ca != "" {
 		pem, err := os.ReadFile(c.ca)
