@@ -24,7 +24,9 @@ A lock is a Redis key with a time to live. Several keys are taken all or none.`
 
 const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, wherever it is started
   redislock run -k order:7 -k stock:42 --no-wait -- ./ship
-  redislock inspect order:7                       # who has it?
+  redislock ls 'order:*'                          # which locks are there?
+  redislock inspect order:7                       # who has it, and who waits?
+  redislock doctor                                # can this Redis be trusted with locks?
   redislock demo                                  # see it work, without a Redis`
 
 func newRootCommand(env *environment) *cobra.Command {
