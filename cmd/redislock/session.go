@@ -60,7 +60,7 @@ func (s *session) release(ctx context.Context, keys []string, token string) erro
 // refusal gives an error of the library its exit code.
 func (g *globals) refusal(err error) error {
 	switch {
-	case errors.Is(err, redislock.ErrInvalid):
+	case errors.Is(err, redislock.ErrInvalid), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		return usageError("%w", err)
 	case errors.Is(err, context.Canceled):
 		return err

@@ -244,13 +244,21 @@ var _ = Describe("at a terminal", func() {
 		user.sees("read this\r\n")
 	})
 
-	It("the shell has the terminal again after a command that could not be started", func() {
+	It("a script without job control has the terminal again after the run", func() {
+		user := newTypist(url)
+		user.types(`sh -c '$R run -k a -- true; echo ask; read x; echo "read $x"'` + "\n")
+		user.sees("ask\r\n")
+		user.types("this\n")
+		user.sees("read this\r\n")
+	})
+
+	It("a script has the terminal again after a command that could not be started", func() {
 		user := newTypist(url)
 		bad := GinkgoT().TempDir() + "/bad"
 		Expect(os.WriteFile(bad, []byte("#!/no/such/interpreter\n"), 0o755)).To(Succeed())
-		user.types("$R run -k a -- " + bad + "; echo code $?\n")
+		user.types(`sh -c '$R run -k a -- ` + bad + `; echo code $?; read x; echo "read $x"'` + "\n")
 		user.sees(`code 12[67]\r\n`)
-		user.types("read x; echo \"read $x\"\nthis\n")
+		user.types("this\n")
 		user.sees("read this\r\n")
 		Expect(free()).To(BeTrue())
 	})
