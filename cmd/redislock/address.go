@@ -56,6 +56,20 @@ type address struct {
 	serverName string // which every server is to prove over TLS; "" for the one that is dialled
 }
 
+// protocol returns the version of the protocol that go-redis speaks by these options.
+func (a *address) protocol() int {
+	protocol := 0
+	switch {
+	case a.sentinel != nil:
+		protocol = a.sentinel.Protocol
+	case a.cluster != nil:
+		protocol = a.cluster.Protocol
+	default:
+		protocol = a.single.Protocol
+	}
+	return cmp.Or(protocol, 3)
+}
+
 var errAddress = errors.New("not an address")
 
 // parseAddress reads a URL as addressesHelp has them. Its errors say nothing, for what they could say may be a password.

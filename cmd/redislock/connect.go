@@ -55,7 +55,7 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
-	mode, err := ask(ctx, client)
+	mode, err := ask(ctx, client, a.protocol())
 	switch {
 	case err != nil:
 		err = c.explain(err)
@@ -134,8 +134,10 @@ func dialer(config *tls.Config) func(ctx context.Context, network, addr string) 
 
 // ask returns what a server says that it is: standalone, cluster or sentinel. Of all commands HELLO is the one that no ACL
 // forbids, and it costs as much as a PING.
-func ask(ctx context.Context, client redis.UniversalClient) (mode string, err error) {
-	hello := once{redis.NewCmd(ctx, "hello")}
+//
+// It is told the protocol that go-redis has agreed upon already: before Redis 6.2 it has to be told one.
+func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
+	hello := once{redis.NewCmd(ctx, "hello", protocol)}
 	if err := client.Process(ctx, hello); err != nil {
 		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it is there
 			return "", nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func learn(ctx context.Context, server *redis.Client) facts {
 			f.config[name] = value
 		}
 	}
-	if reply, err := server.Do(ctx, "hello").Result(); err == nil {
+	if reply, err := server.Do(ctx, "hello", cmp.Or(server.Options().Protocol, 3)).Result(); err == nil {
 		fields, _ := reply.(map[any]any)
 		for name, value := range fields {
 			if name, ok := name.(string); ok {
