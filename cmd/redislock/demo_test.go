@@ -80,7 +80,7 @@ func TestDemo(t *testing.T) {
 		leftNothing(t, url)
 
 		got := running(t.Context(), "demo", "--redis", "redis://:secretive@"+server.Addr())
-		failed(t, got, 69, server.Addr()+": WRONGPASS")
+		failed(t, got, 69, server.Addr()+": user or password is wrong")
 	})
 }
 
@@ -211,7 +211,7 @@ func TestUnreachableServer(t *testing.T) {
 	t.Run("gone", func(t *testing.T) { // as a program, so that stderr is all there is
 		cmd, stderr := program(t, "demo", "--redis", "redis://user:secret@"+addr)
 		code := exitCodeOf(t, cmd.Run())
-		failed(t, outcome{code: code, stderr: stderr.String()}, 69, "cannot use the Redis at "+addr+": connect: ")
+		failed(t, outcome{code: code, stderr: stderr.String()}, 69, "cannot use the Redis at "+addr+": the connection is refused")
 	})
 }
 
