@@ -173,7 +173,7 @@ var _ = Describe("at a terminal", func() {
 
 	It("whoever reads the output keeps the terminal until the command needs it", func() {
 		user := newTypist(url)
-		user.types(`$R run -k a -- sh -c 'echo out; sleep 0.2' | sh -c 'cat; read x </dev/tty; echo "read $x"'` + "\n")
+		user.types(`$R run -k a -- sh -c 'echo out; exec sleep 1' | sh -c 'read x; echo "$x"; read x </dev/tty; echo "read $x"'` + "\n")
 		user.sees("out\r\n")
 		user.types("this\n")
 		user.sees("read this\r\n")
