@@ -58,7 +58,7 @@ type address struct {
 
 // protocol returns the version of the protocol that go-redis speaks by these options.
 func (a *address) protocol() int {
-	protocol := 0
+	var protocol int
 	switch {
 	case a.sentinel != nil:
 		protocol = a.sentinel.Protocol

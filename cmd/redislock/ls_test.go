@@ -318,6 +318,7 @@ var _ = Describe("ls on a Cluster", func() {
 			"redis+cluster://" + addrs[0] + "," + addrs[1],
 			"redis+cluster://127.0.0.1:1," + addrs[1], // the first of them is down
 			"redis://" + addrs[2],
+			"redis://" + addrs[2] + "?protocol=2",
 		} {
 			session := ranWith(url, nil, "ls", "--no-header")
 			Expect(session).To(gexec.Exit(0), stderrOf(session))
