@@ -175,7 +175,7 @@ func (d *demo) nextOneIn(ctx context.Context) error {
 
 func (d *demo) keptAlive(ctx context.Context) error {
 	d.scene("Kept alive",
-		"A kept lock is renewed each third of its time, and its ctx ends if it is lost.")
+		"A kept lock is renewed in good time, and its ctx ends if it is lost.")
 
 	held, stop := d.second.KeepAlive(ctx)
 	defer stop()

@@ -84,10 +84,11 @@ func (e *environment) finish(err error) int {
 		return exitOK
 	}
 	var own *exitError
+	isOwn := errors.As(err, &own)
 	switch signal, ended := errors.AsType[signalled](err); {
-	case ended:
+	case ended && !isOwn:
 		e.endedBy = signal.number
-	case !errors.As(err, &own) || own.err != nil:
+	case !isOwn || own.err != nil:
 		e.complain(err)
 	}
 	return codeOf(err)
