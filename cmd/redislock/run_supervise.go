@@ -58,10 +58,11 @@ func (s *supervisor) supervise() error {
 			s.check()
 			s.child.suspend(sig)
 		case sig := <-s.signals.caught:
-			s.check() // after a stop of this process, before the command may go on
+			s.check() // this process may have been stopped; the command goes on only if the locks are there
 			s.child.pass(sig)
 			s.signals.addJobControl()
 		case <-s.child.awake:
+			s.check()
 			s.child.resume()
 			s.signals.addJobControl()
 		case <-lost:
