@@ -83,7 +83,7 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 		proxy, err = faultproxy.New(on.addr)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(proxy.Close)
-		for _, script := range []string{"obtain", "refresh", "release", "pttl", "inspect"} {
+		for _, script := range []string{"obtain", "obtain_each", "refresh", "release", "release_each", "pttl", "inspect"} {
 			Expect(on.client.ScriptLoad(ctx, source(script)).Err()).To(Succeed())
 		}
 		locks = client(func(*redis.Options) {})

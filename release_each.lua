@@ -6,8 +6,8 @@ KEYS[1..n]    lock keys, one of each lock
 KEYS[n+1..2n] their lines, as obtain describes them
 ARGV[i]       token of lock i
 
-Returns     {r, …}  for each lock 0: its key was mine and is deleted; or -1: nothing was
-                    done, release is to be asked
+Returns     {r, …}  for each lock 0: its key was mine and is deleted; {-1}: it was gone;
+                    {1}: it is another's; or -1: nothing was done, release is to be asked
 Errors      none of its own
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
@@ -18,10 +18,15 @@ local replies, mine, seen = {}, {}, {}
 for i = 1, n do
 	local key, token, stored = KEYS[i], ARGV[i], values[i]
 	local reply = -1
-	if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') and not seen[key]
-		and not (queued and pcall('EXISTS', KEYS[n + i]) ~= 0) then
+	if not queued or pcall('EXISTS', KEYS[n + i]) == 0 then
+		if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then
+			reply = seen[key] and { -1 } or 0
+		elseif not values.err then
+			reply = { not stored and pcall('EXISTS', key) == 0 and -1 or 1 }
+		end
+	end
+	if reply == 0 then
 		mine[#mine + 1], seen[key] = key, true
-		reply = 0
 	end
 	replies[i] = reply
 end

@@ -187,14 +187,14 @@ var _ = describe("The contract of", func(on *onRedis) {
 	})
 
 	Describe("release_each.lua", func() {
-		It("0, -1: deleted, left alone", func(ctx SpecContext) {
+		It("0, {-1}, {1}, -1: deleted, gone, another's, left alone", func(ctx SpecContext) {
 			for key, value := range map[string]string{"a": "t", "b": "t m", "taken": "t0", "queued": "t"} {
 				set(ctx, key, value)
 			}
 			on.client.SAdd(ctx, "s", "x")
 			on.client.ZAdd(ctx, "line", redis.Z{Score: 1, Member: "somebody/1"})
 			Expect(run(ctx, "release_each", "a b taken queued s gone a  1 2 3 line 5 6 7", "t", "t", "t", "t", "t", "t", "t")).
-				To(Equal(list{none, none, int64(-1), int64(-1), int64(-1), int64(-1), int64(-1)}))
+				To(Equal(list{none, none, list{int64(1)}, int64(-1), list{int64(1)}, list{int64(-1)}, list{int64(-1)}}))
 			Expect(on.keys(ctx)).To(ConsistOf("taken", "queued", "s", "line"))
 		})
 	})
