@@ -111,7 +111,8 @@ func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 		found.verdict = isUnknown
 		return found.because("this user may not use the keys on which it was tried",
 			"name how its keys begin with --key, or let it use "+keys[0])
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "can't run this command"):
+	case strings.Contains(text, "NOPERM"),
+		strings.Contains(text, "can't run this command"), strings.Contains(text, "has no permissions to run"):
 		return found.because("this user may not run what the scripts of the library do",
 			"grant it +@read +@write +@scripting +time +publish +subscribe on its keys")
 	case redis.IsReadOnlyError(err):
