@@ -29,10 +29,13 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 peers: ## this library beside others, five minutes; written to bench/results
 	$(GO) -C bench run .
 
+start: ## redislock run beside flock(1), from start to command
+	bash bench/start.sh
+
 demo: ## the demonstration of the command line tool
 	$(GO) run ./cmd/redislock demo
 
 ci: ## all that continuous integration checks
 	bash .ci/run
 
-.PHONY: help test race lint fmt bench peers demo ci
+.PHONY: help test race lint fmt bench peers start demo ci

@@ -136,21 +136,13 @@ func ExampleLock_Refresh() {
 	}
 	defer lock.Release(ctx)
 
-	for _, step := range []string{"collect", "compute", "store"} {
-		err := lock.Refresh(ctx, 10*time.Second, &redislock.Options{Metadata: "step: " + step})
-		if err != nil {
-			fmt.Println("stop, the lock is lost:", err)
-			return
-		}
-		fmt.Println(lock.Metadata())
+	if err := lock.Refresh(ctx, 10*time.Second, &redislock.Options{Metadata: "step: compute"}); err != nil {
+		fmt.Println("stop, the lock is lost:", err)
+		return
 	}
 	left, err := lock.TTL(ctx)
-	fmt.Println(left > 9*time.Second, err)
-	// Output:
-	// step: collect
-	// step: compute
-	// step: store
-	// true <nil>
+	fmt.Println(lock.Metadata(), left > 9*time.Second, err)
+	// Output: step: compute true <nil>
 }
 
 func ExampleClient_Do() {
@@ -280,15 +272,11 @@ func ExampleClient_Inspect() {
 		log.Fatal(err)
 	}
 	for _, s := range statuses {
-		if s.Token == "" {
-			fmt.Println(s.Key, "is free")
-			continue
-		}
-		fmt.Println(s.Key, "is held by", s.Token, "for", s.TTL.Round(time.Minute), "more:", s.Metadata)
+		fmt.Printf("%s: held by %q for %v more, %s\n", s.Key, s.Token, s.TTL.Round(time.Minute), s.Metadata)
 	}
 	// Output:
-	// order:7 is held by worker-1 for 1m0s more: {"host":"api-3","pid":4121}
-	// stock:42 is free
+	// order:7: held by "worker-1" for 1m0s more, {"host":"api-3","pid":4121}
+	// stock:42: held by "" for 0s more,
 }
 
 func ExampleClient_Attach() {

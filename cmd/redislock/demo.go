@@ -3,24 +3,25 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"io"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
 )
 
-const demoUsage = `redislock demo shows, in six seconds, how two workers share three resources of a shop:
-all or nothing, who holds what, time running out, waiting, and a holder that hangs.
+const demoHelp = `Shows, in eight seconds, how two workers share three resources of a shop: all or nothing,
+who holds what, time running out, waiting in line, a lock that is kept alive, and a
+holder that hangs.
 
-It runs on a Redis in memory, or on a real one. There it uses keys that begin with
-` + prefix + ` and leaves none behind. It exits with 1 if anything is not as it should be.
+It runs on a Redis in memory, or on the one that --redis names. There it uses keys that
+begin with ` + prefix + ` and leaves none behind. It exits with 1 if anything is
+not as it should be.
 
-NO_COLOR=1 turns the colours off.
+NO_COLOR=1 turns the colours off.`
 
-Usage: redislock demo [--redis redis://host:port/db]
-
-`
+const demoExample = `  redislock demo
+  redislock demo --redis redis://localhost:6379`
 
 // The cast. The braces in the keys are a hash tag, which keeps the keys together on a Redis Cluster.
 const (
@@ -42,21 +43,24 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
-// runDemo is the subcommand demo.
-func runDemo(ctx context.Context, args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	url := flags.String("redis", "", "`URL` of a Redis to run on, in place of one in memory")
-	if err := parse(flags, args, demoUsage, stdout); err != nil {
-		return err
+func newDemoCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:     "demo",
+		Short:   "Watch two workers share three resources, in eight seconds",
+		Long:    demoHelp,
+		Example: demoExample,
+		Args:    flagsOnly,
+		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			d := &demo{narrator: newNarrator(g.stdout, g.coloured(g.stdout))}
+			return d.run(ctx, g, cmd.Flags().Changed("redis"))
+		}),
 	}
-	d := &demo{narrator: newNarrator(stdout)}
-	return d.run(ctx, *url)
 }
 
 // scenes are the story, in its order. A scene ends with an error at the first thing that is not as it should be.
 func (d *demo) scenes() []func(context.Context) error {
 	return []func(context.Context) error{
-		d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.aHolderHangs, d.lastDefence,
+		d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence,
 	}
 }
 
@@ -64,14 +68,14 @@ func (d *demo) allOrNothing(ctx context.Context) error {
 	d.scene("All or nothing",
 		"checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
 
-	lock, err := d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, options(checkout, nil))
+	lock, err := d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, options(checkout, false))
 	if err != nil {
 		return err
 	}
 	d.first = d.keep(lock)
 	d.gets(checkout, "locked order:7 and stock:42 together, for %s", seconds(ttl))
 
-	lock, err = d.locks.ObtainMulti(ctx, []string{stock, account}, ttl, options(restock, nil))
+	lock, err = d.locks.ObtainMulti(ctx, []string{stock, account}, ttl, options(restock, false))
 	d.keep(lock)
 	if !errors.Is(err, redislock.ErrNotObtained) {
 		return unexpected("restock asked for stock:42, which checkout holds; the error is: %v", err)
@@ -112,7 +116,7 @@ func (d *demo) aLease(ctx context.Context) error {
 		"Redis frees the keys when their time is up, unless the holder refreshes them.")
 
 	d.restocking = d.wait(ctx, restock, []string{stock, account}, shortTTL)
-	d.says(restock, "waits from here on, for %s at most", seconds(patience))
+	d.says(restock, "waits in line from here on, for %s at most", seconds(patience))
 
 	before := ttl
 	for range 3 {
@@ -130,6 +134,9 @@ func (d *demo) aLease(ctx context.Context) error {
 		}
 	}
 
+	if err := d.showLine(ctx); err != nil {
+		return err
+	}
 	if err := d.first.Refresh(ctx, ttl, nil); err != nil {
 		return err
 	}
@@ -148,7 +155,7 @@ func (d *demo) aLease(ctx context.Context) error {
 
 func (d *demo) nextOneIn(ctx context.Context) error {
 	d.scene("A release lets the next one in",
-		"restock retries by Jitter(ExponentialBackoff(…)), up to the deadline of ctx.")
+		"Who waits in line is woken by a message; nobody polls, nobody overtakes.")
 
 	if err := d.first.Release(ctx); err != nil {
 		return err
@@ -161,19 +168,43 @@ func (d *demo) nextOneIn(ctx context.Context) error {
 		return granted.err
 	}
 	d.second = granted.lock
-	d.gets(restock, "locked stock:42 and account:3, %d ms later, at try %d",
-		time.Since(released).Milliseconds(), granted.tries)
+	d.gets(restock, "locked stock:42 and account:3, %d ms later", granted.at.Sub(released).Milliseconds())
 	d.printf("\n")
 	return d.showHolders(ctx, d.second)
 }
 
+func (d *demo) keptAlive(ctx context.Context) error {
+	d.scene("Kept alive",
+		"A kept lock is renewed in good time, and its ctx ends if it is lost.")
+
+	held, stop := d.second.KeepAlive(ctx)
+	defer stop()
+	d.says(restock, "took its lock for %s only, and keeps it", seconds(shortTTL))
+	end := d.second.Until()
+	for range 3 {
+		if err := pause(held, 3*beat/4); err != nil {
+			return err
+		}
+		left, err := d.second.TTL(ctx)
+		if err != nil {
+			return err
+		}
+		d.says(restock, "%s  %.2f s left", d.bar(left, shortTTL), left.Seconds())
+	}
+	if time.Now().Before(end) || held.Err() != nil {
+		return unexpected("a kept lock has ended, or nothing is proven yet: %v", context.Cause(held))
+	}
+	d.gets(restock, "has it still, after its %s are over", seconds(shortTTL))
+	return nil
+}
+
 func (d *demo) aHolderHangs(ctx context.Context) error {
 	d.scene("A holder hangs",
-		"restock neither refreshes nor releases: its lock lapses, checkout takes over.")
+		"restock neither keeps nor releases: its lock lapses, checkout takes over.")
 
 	until := d.second.Until()
 	d.says(restock, "hangs; its lock is good until %.2f s", d.at(until))
-	d.says(checkout, "waits for order:7 and stock:42")
+	d.says(checkout, "waits in line for order:7 and stock:42")
 
 	granted := <-d.wait(ctx, checkout, []string{order, stock}, ttl)
 	if granted.err != nil {
@@ -183,7 +214,7 @@ func (d *demo) aHolderHangs(ctx context.Context) error {
 		return unexpected("checkout has stock:42, on which restock may rely until %v", until)
 	}
 	d.third = granted.lock
-	d.gets(checkout, "locked order:7 and stock:42, at try %d", granted.tries)
+	d.gets(checkout, "locked order:7 and stock:42")
 
 	err := d.second.Refresh(ctx, shortTTL, nil)
 	if !errors.Is(err, redislock.ErrNotObtained) {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,17 +18,8 @@ type narrator struct {
 	err      error // the first failure to write
 }
 
-func newNarrator(out io.Writer) *narrator {
-	return &narrator{out: out, coloured: isTerminal(out) && os.Getenv("NO_COLOR") == "", start: time.Now()}
-}
-
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+func newNarrator(out io.Writer, coloured bool) *narrator {
+	return &narrator{out: out, coloured: coloured, start: time.Now()}
 }
 
 // The colours: ANSI codes that read well on dark and on light.

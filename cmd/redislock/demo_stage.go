@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	demoLimit = 8 * time.Second // for the story
-	tidyLimit = time.Second     // for the commands that tidy up; Client.Close may take as long again
+	demoLimit = 12 * time.Second // for the story
+	tidyLimit = time.Second      // for the commands that tidy up; Client.Close may take as long again
 )
 
 var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for the story", demoLimit)
@@ -25,7 +25,7 @@ var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for th
 type demo struct {
 	*narrator
 
-	redis *redis.Client
+	redis redis.UniversalClient
 	locks *redislock.Client
 
 	first, second, third *redislock.Lock // the grants of the story
@@ -37,22 +37,22 @@ type demo struct {
 	held []*redislock.Lock // all that were obtained
 }
 
-// run plays the story, on the Redis at url or on one in memory, and tidies up.
-func (d *demo) run(ctx context.Context, url string) (err error) {
+// run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
+func (d *demo) run(ctx context.Context, g *globals, named bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
-	if url == "" {
+	if !named {
 		client, end := inMemory()
 		defer end()
 		d.redis = client
 	} else {
-		d.redis, err = connect(ctx, url)
+		d.redis, err = g.connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + d.redis.Options().Addr
+		where = "on the Redis at " + g.connection.where
 	}
 	if err := d.refuseToDisturb(ctx); err != nil {
 		return err
@@ -139,46 +139,45 @@ func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 }
 
 // options are those of a worker's lock.
-func options(worker string, strategy redislock.RetryStrategy) *redislock.Options {
+func options(worker string, inLine bool) *redislock.Options {
 	what := map[string]string{checkout: "order 7", restock: "stock 42"}
 	return &redislock.Options{
-		RetryStrategy: strategy,
-		Metadata:      worker + ", " + what[worker],
-		FenceKey:      fence,
+		Queue:    inLine,
+		Metadata: worker + ", " + what[worker],
+		FenceKey: fence,
 	}
 }
 
 // grant is how a wait for a lock has ended.
 type grant struct {
-	lock  *redislock.Lock
-	err   error
-	tries int
+	lock *redislock.Lock
+	err  error
+	at   time.Time
 }
 
-// wait obtains keys in the background, with as many tries as that takes.
+// wait obtains keys in the background, in line.
 func (d *demo) wait(ctx context.Context, worker string, keys []string, ttl time.Duration) <-chan grant {
 	granted := make(chan grant, 1)
 	d.waiting.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		backoff := redislock.ExponentialBackoff(20*time.Millisecond, 150*time.Millisecond)
-		strategy := &counted{RetryStrategy: redislock.Jitter(backoff, 0.2)}
-		lock, err := d.locks.ObtainMulti(ctx, keys, ttl, options(worker, strategy))
-		granted <- grant{d.keep(lock), err, strategy.retries + 1}
+		lock, err := d.locks.ObtainMulti(ctx, keys, ttl, options(worker, true))
+		granted <- grant{d.keep(lock), err, time.Now()}
 	})
 	return granted
 }
 
-// counted counts the retries of a strategy.
-type counted struct {
-	redislock.RetryStrategy
-
-	retries int
-}
-
-func (c *counted) NextBackoff() time.Duration {
-	c.retries++
-	return c.RetryStrategy.NextBackoff()
+// showLine tells who waits for stock:42.
+func (d *demo) showLine(ctx context.Context) error {
+	found, err := d.locks.Inspect(ctx, stock)
+	if err != nil {
+		return err
+	}
+	if found[0].Waiters != 1 {
+		return unexpected("restock waits for stock:42, and %d are in line for it", found[0].Waiters)
+	}
+	d.says(restock, "stands in line for stock:42, alone, since %.2f s", d.at(found[0].WaitingSince))
+	return nil
 }
 
 // showHolders prints who holds each resource: lock those that are its keys, and nobody the others.

@@ -39,35 +39,43 @@ type outcome struct {
 	took           time.Duration
 }
 
+// noVariables is an empty environment.
+func noVariables(string) string { return "" }
+
 func running(ctx context.Context, args ...string) outcome {
 	var stdout, stderr strings.Builder
 	start := time.Now()
-	code := run(ctx, args, &stdout, &stderr)
+	code := execute(ctx, &environment{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: noVariables}, args)
 	return outcome{code, stdout.String(), stderr.String(), time.Since(start)}
 }
 
 func TestUsage(t *testing.T) {
-	const list = "redislock demo "
+	const list = "\n  demo "
 	for _, test := range []struct {
 		args           string
 		code           int
 		stdout, stderr string // what it holds; "" for nothing at all
 	}{
-		{args: "", code: 2, stderr: list},
+		{args: "", code: 64, stderr: list},
 		{args: "help", stdout: list},
 		{args: "-h", stdout: list},
 		{args: "--help", stdout: list},
+		{args: "--version", stdout: "redislock "},
 		{args: "help demo", stdout: "--redis URL"},
 		{args: "demo -h", stdout: "--redis URL"},
-		{args: "demo --help", stdout: "--redis URL"},
-		{args: "dmeo", code: 2, stderr: `no subcommand "dmeo"; run "redislock help"`},
-		{args: "help dmeo", code: 2, stderr: `no subcommand "dmeo"; run "redislock help"`},
-		{args: "demo --frob", code: 2, stderr: `-frob; run "redislock help demo"`},
-		{args: "demo --redis", code: 2, stderr: `needs an argument: -redis; run "redislock help demo"`},
-		{args: "demo redis://:secret@host", code: 2, stderr: `flags only; run "redislock help demo"`},
-		{args: "demo --redis redis://:se%cret@host", code: 2, stderr: "write it like redis://"},
-		{args: "demo --redis redis://user:1/secret@host", code: 2, stderr: "write it like redis://"},
-		{args: "demo --redis host:6379", code: 2, stderr: "write it like redis://"},
+		{args: "demo --help", stdout: "Examples:\n  redislock demo\n"},
+		{args: "help exit-codes", stdout: "  69   Redis cannot be reached"},
+		{args: "completion bash", stdout: "__start_redislock"},
+		{args: "completion fish", stdout: "complete -c redislock"},
+		{args: "dmeo", code: 64, stderr: `no subcommand "dmeo"; did you mean "redislock demo"?`},
+		{args: "frobnicate", code: 64, stderr: `no subcommand "frobnicate"; run "redislock help"`},
+		{args: "--frob", code: 64, stderr: `unknown flag: --frob; run "redislock --help"`},
+		{args: "demo --frob", code: 64, stderr: `unknown flag: --frob; run "redislock demo --help"`},
+		{args: "demo --redis", code: 64, stderr: `needs an argument: --redis; run "redislock demo --help"`},
+		{args: "demo redis://:secret@host", code: 64, stderr: `flags only; run "redislock demo --help"`},
+		{args: "demo --redis redis://:se%cret@host", code: 64, stderr: "write it like redis://"},
+		{args: "demo --redis redis://user:1/secret@host", code: 64, stderr: "write it like redis://"},
+		{args: "demo --redis host:6379", code: 64, stderr: "write it like redis://"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			got := running(t.Context(), strings.Fields(test.args)...)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
+)
+
+// escape makes text safe to print on one line of a terminal, and to tell apart from any other text: control characters,
+// bytes that are not UTF-8 and characters that cannot be seen or turn the direction of others are written as in a Go
+// string, and so is the backslash. Whatever Redis holds goes through here before it is printed.
+func escape(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !visible(r) }) {
+		return text
+	}
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		case r == '\\':
+			out.WriteString(`\\`)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\r':
+			out.WriteString(`\r`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		case visible(r):
+			out.WriteRune(r)
+		case r < utf8.RuneSelf:
+			fmt.Fprintf(&out, `\x%02x`, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&out, `\U%08x`, r)
+		}
+		i += size
+	}
+	return out.String()
+}
+
+// visible reports whether a character can be printed as it is. Of those that Unicode counts as letters or symbols some
+// show as nothing at all.
+func visible(r rune) bool {
+	switch r {
+	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
+		return false
+	}
+	return unicode.IsPrint(r)
+}
+
+// columnsOf returns how many columns of a terminal a text takes that escape has made.
+func columnsOf(text string) int {
+	columns := 0
+	for _, r := range text {
+		columns += columnsOfRune(r)
+	}
+	return columns
+}
+
+func columnsOfRune(r rune) int {
+	if r < utf8.RuneSelf {
+		return 1
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// shorten cuts a text to so many columns, with an ellipsis in the place of what is cut.
+func shorten(text string, columns int) string {
+	if columnsOf(text) <= columns {
+		return text
+	}
+	if columns < 1 {
+		return ""
+	}
+	taken := 0
+	for i, r := range text {
+		taken += columnsOfRune(r)
+		if taken > columns-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}

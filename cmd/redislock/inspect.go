@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+)
+
+const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
+that says it has been held, how long it still is unless it is renewed, how many wait
+in line, and how long the first of them has been waiting.
+
+--json prints an object a line, with the members that ls has, and held_since.
+
+The exit code is 0 if every KEY is held, and 1 if any is not.`
+
+const inspectExample = `  redislock inspect order:7
+  redislock inspect order:7 stock:42 --json | jq .fields.host
+  redislock inspect nightly >/dev/null && echo "still running"`
+
+func newInspectCommand(g *globals) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "inspect KEY...",
+		Short:   "Show who holds a lock, since when, and who waits for it",
+		Long:    inspectHelp,
+		Example: inspectExample,
+		Args:    keysWanted,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			return inspect(cmd.Context(), g, keys, asJSON)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	return cmd
+}
+
+func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error {
+	s, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	statuses, err := s.inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	now, err := s.client.Time(ctx).Result()
+	if err != nil { // which an ACL may forbid
+		now = time.Now()
+	}
+	code := exitOK
+	for i, status := range statuses {
+		if status.TTL == 0 {
+			code = exitNo
+		}
+		switch {
+		case asJSON:
+			err = writeJSON(g.stdout, inspectedJSON(status))
+		default:
+			if i > 0 {
+				fmt.Fprintln(g.stdout)
+			}
+			err = showStatus(g, status, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if code != exitOK {
+		return exit(code)
+	}
+	return nil
+}
+
+// inspectedJSON is what inspect --json prints of a key.
+func inspectedJSON(s redislock.Status) any {
+	inspected := struct {
+		statusJSON
+
+		HeldSince *time.Time `json:"held_since,omitempty"`
+	}{statusJSON: status{Status: s}.json()}
+	if since, ok := heldSince(s); ok {
+		since = since.UTC()
+		inspected.HeldSince = &since
+	}
+	return inspected
+}
+
+// heldSince returns since when a key has been held, if its metadata says so. ProcessMetadata calls it now.
+func heldSince(s redislock.Status) (time.Time, bool) {
+	fields, _ := fieldsOf(s.Metadata)
+	for _, name := range []string{"obtained", "since", "now"} {
+		if since, err := time.Parse(time.RFC3339Nano, valueOf(fields, name)); err == nil {
+			return since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// showStatus prints what is known of a key, under its name; now is the time of the server.
+func showStatus(g *globals, s redislock.Status, now time.Time) error {
+	out := g.screen(g.stdout)
+	fmt.Fprintln(g.stdout, out.paint(bold, escape(s.Key)))
+	t := &table{columns: make([]column, 3)} // the first is the margin
+	say := func(what, text string) { t.add("", what, text) }
+	switch {
+	case s.TTL == 0 && s.Waiters > 0:
+		say("free", "for the first in line")
+	case s.TTL == 0:
+		say("free", "")
+	case s.Token == "":
+		say("taken", "by something that is no lock")
+	default:
+		say("token", escape(s.Token))
+	}
+	if fields, ok := fieldsOf(s.Metadata); ok {
+		for _, f := range fields {
+			say(escape(f.name), escape(f.value))
+		}
+	} else if s.Metadata != "" {
+		say("metadata", escape(s.Metadata))
+	}
+	if since, ok := heldSince(s); ok {
+		say("held", "for "+readable(max(time.Since(since), 0)))
+	}
+	if s.TTL != 0 {
+		say("left", readableTTL(s.TTL))
+	}
+	switch {
+	case s.Waiters > 0:
+		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, readable(max(now.Sub(s.WaitingSince), 0))))
+	case s.TTL != 0:
+		say("in line", "nobody")
+	}
+	return t.write(g.stdout, screen{coloured: out.coloured}, false)
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// writeJSON prints a value as one line of JSON. It is as safe on a terminal as what escape returns: characters that
+// cannot be seen, or turn the direction of others, are written as \u and four digits.
+func writeJSON(w io.Writer, value any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	line := bytes.TrimRight(text.Bytes(), "\n")
+	out := make([]byte, 0, len(line)+1)
+	for len(line) > 0 {
+		r, size := utf8.DecodeRune(line)
+		switch {
+		case visible(r):
+			out = append(out, line[:size]...)
+		case r > 0xffff: // JSON has surrogates only
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		line = line[size:]
+	}
+	_, err := w.Write(append(out, '\n'))
+	return err
+}
+
+// inBase64 returns what JSON cannot hold, bytes that are not UTF-8, in base64; "" for a text that it can.
+func inBase64(text string) string {
+	if utf8.ValidString(text) {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(text))
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+)
+
+const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
+these, \ takes the next as it is), or all: the key, the token of its holder, the time
+that is left, how many wait in line, and what the holder has left as metadata.
+
+The keys are gone through by SCAN, 500 at a time, so that a server with
+millions of them goes on serving meanwhile. A PATTERN without *, ? and [ is looked up
+at once. On a Cluster all masters are asked.
+
+Shown are the strings with a time to live that begin like a token of this library, 22
+letters, digits, - and _. --all shows every string: locks with a token of one's own,
+and values without expiry, which keep a lock from being had as well. Values of more
+than 4 KiB are cut, and who waits for them is not told ("?").
+
+--json prints an object a line: key, token, metadata (a string), fields (the metadata,
+where it is an object), ttl_ms (null without expiry), waiters (null where it is not
+known), waiting_since; where bytes are not UTF-8, key_base64, token_base64 and
+metadata_base64; metadata_cut; and with --watch, at.
+
+The exit code is 0, also if there is no lock; "redislock help exit-codes" has others.`
+
+const lsExample = `  redislock ls                            # all locks
+  redislock ls 'order:*' --sort ttl       # those that end soonest first
+  redislock ls --meta host=api-3          # what does that machine hold?
+  redislock ls --waiting --watch          # where is a line, now and in two seconds
+  redislock ls --json | jq -r .key`
+
+// lsOptions are the flags of ls.
+type lsOptions struct {
+	filter   lsFilter
+	sort     string
+	reverse  bool
+	limit    int
+	json     bool
+	noHeader bool
+	watch    time.Duration
+}
+
+// defaultLimit bounds the memory of ls, whatever is in the database.
+const defaultLimit = 10000
+
+func newLsCommand(g *globals) *cobra.Command {
+	var opt lsOptions
+	cmd := &cobra.Command{
+		Use:     "ls [PATTERN]",
+		Aliases: []string{"list"},
+		Short:   "Show the locks, who holds them and how many wait",
+		Long:    lsHelp,
+		Example: lsExample,
+
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError("ls takes one PATTERN; put it into quotes, or the shell expands it")
+			}
+			return opt.check(cmd, args)
+		},
+		RunE: untilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			return runLs(ctx, g, strings.Join(args, ""), opt)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVarP(&opt.filter.all, "all", "a", false, "show every string, not only what looks like a lock")
+	flags.StringVar(&opt.filter.holder, "holder", "", "show what a `TOKEN` holds, or tokens that begin so")
+	flags.StringArrayVar(&opt.filter.meta, "meta", nil,
+		"show what has a field `NAME=VALUE` in its metadata, or any text; may be repeated")
+	flags.BoolVar(&opt.filter.waiting, "waiting", false, "show only what somebody waits for")
+	flags.StringVar(&opt.sort, "sort", "key", "by `WHAT`: key, ttl (shortest first), waiters (most first), holder, none")
+	flags.BoolVarP(&opt.reverse, "reverse", "r", false, "sort the other way round")
+	flags.IntVar(&opt.limit, "limit", defaultLimit, "show the first `N` only; 0 for all, whatever memory that takes")
+	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line; with --sort none as soon as it is found")
+	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
+	flags.DurationVarP(&opt.watch, "watch", "w", 0, "look again after each `INTERVAL`, until Ctrl-C")
+	flags.Lookup("watch").NoOptDefVal = "2s"
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
+		cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// check returns an error if the flags cannot be used.
+func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
+	if _, known := orders[opt.sort]; !known {
+		return usageError("--sort %q is not known; take one of key, ttl, waiters, holder, none", opt.sort)
+	}
+	if opt.limit < 0 {
+		return usageError("--limit %d is below 0", opt.limit)
+	}
+	if cmd.Flags().Changed("watch") {
+		if opt.watch < 100*time.Millisecond {
+			return usageError("--watch=%v is too short; 100ms is the least", opt.watch)
+		}
+		if len(args) == 1 {
+			if _, err := time.ParseDuration(args[0]); err == nil {
+				return usageError("%q would be a PATTERN; write the interval with =, as in --watch=%[1]s", args[0])
+			}
+		}
+	}
+	return nil
+}
+
+// lister prints locks.
+type lister struct {
+	*globals
+
+	opt     lsOptions
+	pattern string
+	scan    scan
+}
+
+func runLs(ctx context.Context, g *globals, pattern string, opt lsOptions) error {
+	client, err := g.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	l := &lister{globals: g, opt: opt, pattern: pattern, scan: scan{
+		client: client, locks: redislock.New(client), pattern: pattern, filter: opt.filter,
+	}}
+	if opt.watch > 0 {
+		return l.watch(ctx)
+	}
+	return l.once(ctx)
+}
+
+// once prints the locks there are.
+func (l *lister) once(ctx context.Context) error {
+	if l.opt.json && l.opt.sort == "none" {
+		return l.stream(ctx)
+	}
+	all, err := l.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.print(l.stdout, l.screen(l.stdout), all.kept, ""); err != nil {
+		return err
+	}
+	l.tellLeftOut(all.dropped)
+	return nil
+}
+
+// stream prints locks as they are found.
+func (l *lister) stream(ctx context.Context) error {
+	left := l.opt.limit
+	dropped := 0
+	err := l.search(ctx, func(s status) error {
+		if l.opt.limit > 0 && left == 0 {
+			dropped++
+			return nil
+		}
+		left--
+		return writeJSON(l.stdout, s.json())
+	})
+	if err == nil {
+		l.tellLeftOut(dropped)
+	}
+	return err
+}
+
+// look finds the locks, in their order.
+func (l *lister) look(ctx context.Context) (*collection, error) {
+	all := &collection{order: orders[l.opt.sort], limit: l.opt.limit}
+	if order := all.order; l.opt.reverse && order != nil {
+		all.order = func(a, b status) int { return order(b, a) }
+	}
+	err := l.search(ctx, func(s status) error {
+		all.add(s)
+		return nil
+	})
+	all.settle()
+	return all, err
+}
+
+// search runs the scan, and shows how far it is on a terminal.
+func (l *lister) search(ctx context.Context, found func(status) error) error {
+	bar := newProgressBar(l.stderr)
+	l.scan.progress = scanProgress{}
+	l.scan.found, l.scan.report = found, bar.show
+	err := l.scan.run(ctx)
+	bar.clear()
+	if err != nil {
+		return l.connection.explain(err)
+	}
+	return nil
+}
+
+// tellLeftOut says on stderr what is not on stdout.
+func (l *lister) tellLeftOut(dropped int) {
+	if dropped > 0 {
+		l.complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
+	}
+	if n := l.scan.progress.forbidden; n > 0 {
+		l.complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.progress.why))
+	}
+}
+
+// print prints locks as a table, or as JSON with the time at.
+func (l *lister) print(out io.Writer, s screen, all []status, at string) error {
+	if l.opt.json {
+		for _, status := range all {
+			line := status.json()
+			line.At = at
+			if err := writeJSON(out, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return lsTable(all).write(out, s, !l.opt.noHeader)
+}
+
+// lsTable puts locks into a table.
+func lsTable(all []status) *table {
+	t := &table{columns: []column{
+		{name: "KEY", shrink: true}, {name: "HOLDER", shrink: true}, {name: "TTL", right: true},
+		{name: "WAITERS", right: true}, {name: "METADATA", shrink: true},
+	}}
+	for _, s := range all {
+		ttl := cell{text: readableTTL(s.TTL)}
+		if s.TTL < 0 {
+			ttl.colour = red
+		}
+		waiters := cell{text: fmt.Sprint(s.Waiters)}
+		token, metadata := escape(s.Token), showMetadata(s.Metadata)
+		switch {
+		case s.cut && metadata == "":
+			waiters.text = "?"
+			token += "…"
+		case s.cut:
+			waiters.text = "?"
+			metadata += "…"
+		case s.Waiters > 0:
+			waiters.colour = yellow
+		}
+		t.rows = append(t.rows, []cell{
+			{escape(s.Key), bold}, {text: token}, ttl, waiters, {metadata, faint},
+		})
+	}
+	return t
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	homeCursor  = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// watch shows the locks again and again, until ctx ends, which is no failure. On a terminal it has a screen of its own,
+// and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
+// that fails is told, and asked again.
+func (l *lister) watch(ctx context.Context) error {
+	live := isTerminal(l.stdout)
+	if live {
+		fmt.Fprint(l.stdout, enterScreen)
+		defer fmt.Fprint(l.stdout, leaveScreen)
+	}
+	for first := true; ; first = false {
+		all, err := l.look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && first:
+			return err
+		}
+		if live && !l.opt.json {
+			err = l.redraw(all, err)
+		} else {
+			err = l.append(all, err, first)
+		}
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(l.opt.watch)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// redraw fills the terminal anew, without clearing it first, which would flicker.
+func (l *lister) redraw(all *collection, failed error) error {
+	s := l.screen(l.stdout)
+	title := fmt.Sprintf("%s   %d locks   every %v, Ctrl-C ends", time.Now().Format(time.TimeOnly), len(all.kept), l.opt.watch)
+	colour := faint
+	if failed != nil {
+		title, colour = time.Now().Format(time.TimeOnly)+"   "+printable(failed.Error()), red
+	}
+	room := len(all.kept)
+	if s.lines > 0 {
+		room = max(0, min(room, s.lines-4)) // the title, an empty line, the head and what is said below
+	}
+	var out bytes.Buffer
+	if s.columns > 0 {
+		title = shorten(title, s.columns)
+	}
+	out.WriteString(s.paint(colour, title) + "\n\n")
+	if err := l.print(&out, s, all.kept[:room], ""); err != nil {
+		return err
+	}
+	if more := len(all.kept) - room + all.dropped; more > 0 {
+		out.WriteString(s.paint(faint, fmt.Sprintf("… and %d more", more)))
+	}
+	text := strings.ReplaceAll(out.String(), "\n", clearLine+"\n")
+	_, err := fmt.Fprint(l.stdout, homeCursor, text, clearLine, clearBelow)
+	return err
+}
+
+// append prints what there is now below what there was.
+func (l *lister) append(all *collection, failed error, first bool) error {
+	if failed != nil {
+		l.complain(failed)
+		return nil
+	}
+	at := time.Now()
+	if !l.opt.json {
+		if !first {
+			fmt.Fprintln(l.stdout)
+		}
+		fmt.Fprintln(l.stdout, at.Format(time.RFC3339))
+	}
+	return l.print(l.stdout, l.screen(l.stdout), all.kept, at.UTC().Format(time.RFC3339Nano))
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+)
+
+const releaseHelp = `Releases the locks on KEYs, for whoever is next.
+
+With --token, only if that token holds all of them; otherwise nothing is released. It is
+for a holder that cannot do so itself any more, by the REDISLOCK_TOKEN that it had.
+
+With --force, whoever holds them. It says who that is, and asks first at a terminal;
+elsewhere, and where that is not wanted, --yes stands for the answer. A KEY that has
+changed hands since is left alone. Whoever loses a lock so may go on without noticing
+for a third of its ttl: end the holder first where you can. A value that is no lock is
+never removed.
+
+The exit code is 0 if all KEYs have been released, or with --force are free; and 1 if
+they are not that token's, have changed hands, or the answer was no.`
+
+const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJCrze8SNFZ4kA
+  redislock release nightly --force
+  redislock release nightly --force --yes   # in a script`
+
+func newReleaseCommand(g *globals) *cobra.Command {
+	var token string
+	var force, yes bool
+	cmd := &cobra.Command{
+		Use:               "release KEY... (--token T | --force)",
+		Short:             "Release a lock of which the token is known, or that is stuck",
+		Long:              releaseHelp,
+		Example:           releaseExample,
+		Args:              keysWanted,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			hasToken := cmd.Flags().Changed("token")
+			switch {
+			case hasToken && force:
+				return usageError("--token and --force exclude each other")
+			case hasToken && token == "":
+				return usageError("--token is empty; is a variable unset?")
+			case yes && !force:
+				return usageError("--yes is for --force")
+			case force && !yes && !isTerminal(g.stdin):
+				return usageError("--force asks first, and stdin is not a terminal; add --yes if you are sure")
+			case hasToken:
+				return releaseByToken(cmd.Context(), g, keys, token)
+			case force:
+				return releaseByForce(cmd.Context(), g, keys, yes)
+			}
+			return usageError("say whose the locks are with --token T, or release them whoever has them with --force")
+		},
+	}
+	cmd.Flags().StringVar(&token, "token", "", "release what the token `T` holds")
+	cmd.Flags().BoolVar(&force, "force", false, "release them whoever holds them")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func releaseByToken(ctx context.Context, g *globals, keys []string, token string) error {
+	s, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	err = s.release(ctx, keys, token)
+	switch {
+	case errors.Is(err, redislock.ErrLockNotHeld):
+		return s.notThatTokens(ctx, keys, token, err)
+	case err != nil:
+		return s.refusal(err)
+	}
+	return nil
+}
+
+// notThatTokens says who has the first key that a token does not hold.
+func (s *session) notThatTokens(ctx context.Context, keys []string, token string, why error) error {
+	statuses, err := s.inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, status := range statuses {
+		switch {
+		case status.TTL == 0:
+			return fmt.Errorf("not released: %q is free", status.Key)
+		case status.Token != token:
+			return fmt.Errorf("not released: %q is held by %s", status.Key, holderOf(status))
+		}
+	}
+	return why
+}
+
+func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) error {
+	s, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	statuses, err := s.inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var held []redislock.Status
+	for _, status := range statuses {
+		switch {
+		case status.TTL == 0:
+			fmt.Fprintf(g.stdout, "%s is free\n", escape(status.Key))
+		case status.Token == "":
+			return fmt.Errorf("nothing was released: %q holds something that is no lock; look at it with redis-cli", status.Key)
+		default:
+			held = append(held, status)
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	if !yes && !g.agreed(held) {
+		return errors.New("nothing was released")
+	}
+	var failed error
+	for _, status := range held {
+		if err := s.takeAway(ctx, status); err != nil {
+			failed = err
+			g.complain(err)
+			continue
+		}
+		fmt.Fprintf(g.stdout, "released %s, held by %s\n", escape(status.Key), holderOf(status))
+	}
+	if failed != nil {
+		return exit(codeOf(failed))
+	}
+	return nil
+}
+
+// agreed asks at the terminal.
+func (g *globals) agreed(held []redislock.Status) bool {
+	for _, status := range held {
+		fmt.Fprintf(g.stderr, "%s is held by %s\n", escape(status.Key), holderOf(status))
+	}
+	fmt.Fprint(g.stderr, "Take it away? [y/N] ")
+	answer, _ := bufio.NewReader(g.stdin).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true
+	}
+	return false
+}
+
+// takeAway releases a key if it is still held by whom it was.
+func (s *session) takeAway(ctx context.Context, status redislock.Status) error {
+	err := s.release(ctx, []string{status.Key}, status.Token)
+	switch {
+	case errors.Is(err, redislock.ErrLockNotHeld):
+		return fmt.Errorf("not released: %q has changed hands, or was released, meanwhile", status.Key)
+	case err != nil:
+		return s.refusal(err)
+	}
+	return nil
+}

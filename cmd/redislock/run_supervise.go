@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
+// before the locks do. It belongs to one goroutine.
+type supervisor struct {
+	*globals
+
+	flags   *runFlags
+	hold    *hold
+	child   *child
+	signals *signals
+
+	until  time.Time // of the hold, when it was last seen in order
+	over   bool      // the command has been told to end
+	killAt time.Time
+	killed bool
+	told   chan struct{} // closed when the loss has been told
+}
+
+// childEnd is how a command has ended.
+type childEnd struct {
+	code   int            // 128+n for one that a signal ended
+	signal syscall.Signal // 0 if none did
+}
+
+// Wall clocks jump when a machine was suspended, and no timer notices.
+const clockInterval = time.Second
+
+// margin is how long before the end of the locks SIGKILL is sent, so that it has done its work by then.
+func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*time.Millisecond) }
+
+// supervise returns when the command has ended and the locks are released.
+func (s *supervisor) supervise() error {
+	s.until = s.hold.until()
+	s.told = make(chan struct{})
+	s.signals.addJobControl()
+	lost := s.hold.alive.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case end := <-s.child.ended:
+			return s.finish(end)
+		case sig := <-s.child.stopped:
+			s.check()
+			s.child.suspend(sig)
+		case sig := <-s.signals.caught:
+			s.check() // this process may have been stopped; the command goes on only if the locks are there
+			s.child.pass(sig)
+			s.signals.addJobControl()
+		case <-s.child.awake:
+			s.check()
+			s.child.resume()
+			s.signals.addJobControl()
+		case <-lost:
+			lost = nil
+			s.check()
+		case <-timer.C:
+			s.check()
+		}
+		timer.Reset(s.next())
+	}
+}
+
+// next returns when to look at the clocks again.
+func (s *supervisor) next() time.Duration {
+	switch {
+	case s.killed:
+		return clockInterval
+	case s.over:
+		return max(min(remaining(s.killAt), clockInterval), 0)
+	}
+	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
+}
+
+// remaining returns how long it is until t, by whichever clock says less.
+func remaining(t time.Time) time.Duration {
+	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
+}
+
+// check ends the command if that is due: when the locks are lost, or when the grace period has to begin so that it ends
+// before they do.
+func (s *supervisor) check() {
+	now := time.Now()
+	if s.over {
+		if !s.killed && remaining(s.killAt) <= 0 {
+			s.kill()
+		}
+		return
+	}
+	if why := s.hold.lost(); why != nil {
+		last := s.until.Add(-s.margin()) // the loss says nothing about the other locks
+		s.end(why, now.Add(min(s.flags.grace, remaining(last))))
+	} else if left := s.hold.left() - s.margin(); left <= s.flags.grace {
+		s.end(nil, now.Add(left))
+	} else {
+		s.until = s.hold.until()
+	}
+}
+
+// end sends SIGTERM, or SIGKILL if there is no time for it, and then tells why; nil stands for a renewal that is overdue.
+func (s *supervisor) end(why error, killAt time.Time) {
+	s.over, s.killAt = true, killAt
+	if remaining(killAt) <= 0 {
+		s.kill()
+	} else {
+		s.child.terminate()
+	}
+	go func() { // stderr may block
+		defer close(s.told)
+		if why == nil {
+			s.complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
+			return
+		}
+		s.complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
+	}()
+}
+
+func (s *supervisor) kill() {
+	s.killed = true
+	s.child.kill()
+}
+
+// finish releases the locks after the end of the command, and returns the end of the program.
+func (s *supervisor) finish(end childEnd) error {
+	s.child.close()
+	if s.over {
+		for !s.killed && !s.child.groupGone() { // what is left of the group was under the locks as well
+			time.Sleep(min(max(remaining(s.killAt), 0), 10*time.Millisecond))
+			s.check()
+		}
+		_ = s.hold.release()
+		select {
+		case <-s.told:
+		case <-time.After(time.Second):
+		}
+		return exit(s.flags.lostCode)
+	}
+	why := s.hold.lost()
+	err := s.hold.release()
+	if why == nil && errors.Is(err, redislock.ErrLockNotHeld) {
+		why = err
+	}
+	if why != nil {
+		return &exitError{s.flags.lostCode, fmt.Errorf("the lock was lost before the command ended: %w", why)}
+	}
+	if err != nil {
+		s.complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
+	}
+	if s.child.interruptJob(end) {
+		return signalled{end.signal}
+	}
+	if end.code != 0 {
+		return exit(end.code)
+	}
+	return nil
+}
+
+// trouble asks Redis what it is about a renewal that is overdue.
+func (h *hold) trouble() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	err := h.client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return errors.New("no answer from Redis")
+	case err != nil:
+		return err
+	case h.kept == nil:
+		return errors.New("whoever holds it does not renew it")
+	}
+	return errors.New("answers come late")
+}

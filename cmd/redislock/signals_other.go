@@ -1,0 +1,13 @@
+//go:build !unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM}
+
+// raise is for systems whose shells look at signals.
+func raise(syscall.Signal) {}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
+"none" for one without expiry, "free" for one that is not held. For several KEYs the
+name stands before it.
+
+With --ms it is a whole number of milliseconds, -1 without expiry and 0 if free.
+
+The exit code is 0 if every KEY is held, and 1 if any is not.`
+
+const ttlExample = `  redislock ttl order:7
+  redislock ttl --ms order:7 stock:42`
+
+func newTTLCommand(g *globals) *cobra.Command {
+	var ms bool
+	cmd := &cobra.Command{
+		Use:               "ttl KEY...",
+		Short:             "Show how long a lock is still held",
+		Long:              ttlHelp,
+		Example:           ttlExample,
+		Args:              keysWanted,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			return showTTL(cmd.Context(), g, keys, ms)
+		},
+	}
+	cmd.Flags().BoolVar(&ms, "ms", false, "print whole milliseconds")
+	return cmd
+}
+
+func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
+	s, err := g.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	statuses, err := s.inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	t := &table{columns: []column{{}, {right: true}}}
+	if len(keys) == 1 {
+		t.columns = t.columns[1:]
+	}
+	var result error
+	for _, status := range statuses {
+		left := readableTTL(status.TTL)
+		switch {
+		case ms && status.TTL < 0:
+			left = "-1"
+		case ms:
+			left = fmt.Sprint(status.TTL.Milliseconds())
+		case status.TTL == 0:
+			left = "free"
+		}
+		if status.TTL == 0 {
+			result = exit(exitNo)
+		}
+		if len(keys) == 1 {
+			t.add(left)
+		} else {
+			t.add(escape(status.Key), left)
+		}
+	}
+	if err := t.write(g.stdout, screen{}, false); err != nil {
+		return err
+	}
+	return result
+}
