@@ -31,6 +31,6 @@ var replacements = []struct {
 }{
 	{regexp.MustCompile(`"ttl_ms":[0-9]+`), `"ttl_ms":MS`},
 	{regexp.MustCompile(`"waiting_since":"[0-9TZ:.-]+"`), `"waiting_since":"TIME"`},
-	{regexp.MustCompile(`Redis [0-9]+\.[0-9.]+`), "Redis VERSION"},
+	{regexp.MustCompile(`(Redis|Valkey) [0-9]+\.[0-9.]+`), "Redis VERSION"},
 	{regexp.MustCompile(`[0-9.]+(ms|µs)`), "DURATION"},
 }

@@ -374,7 +374,8 @@ var _ = Describe("redislock run", func() {
 
 	Describe("a lock that is lost", func() {
 		// A command that says when it gets SIGTERM, and goes on.
-		const stubborn = `trap 'date +%s%N >"$DIR/term"' TERM; echo $$ >"$DIR/pid"; echo ready; while :; do sleep 0.05; date +%s%N >"$DIR/last"; done`
+		const stubborn = `trap 'date +%s%N >"$DIR/term"' TERM; echo $$ >"$DIR/pid"; echo ready; ` +
+			`while :; do sleep 0.05; date +%s%N >"$DIR/next"; mv "$DIR/next" "$DIR/last"; done` // never half written
 		at := func(name string) time.Time {
 			GinkgoHelper()
 			nanos, err := strconv.ParseInt(written(name), 10, 64)
