@@ -219,7 +219,9 @@ func (k *keeper) launch(due []*renewal) {
 				for i, r := range batch {
 					calls[i] = r.call
 				}
-				k.node.sendTogether(server, calls, batch[0].patience, func(c *call) { k.land(c.renewal) })
+				patience := batch[0].patience
+				quick := impatient(server, max(2*patience, time.Second))
+				k.node.sendTogether(quick, calls, patience, func(c *call) { k.land(c.renewal) })
 			}()
 		}
 	}

@@ -71,6 +71,23 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
 
+	It("are seen by the hooks of a client with a long ReadTimeout too", func(ctx SpecContext) {
+		for _, timeout := range []time.Duration{-1, time.Minute} {
+			trips := &pipelines{}
+			client := connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: timeout})
+			client.AddHook(trips)
+			locks := redislock.New(client)
+			delayed("obtain", 2)
+			each(50, func(i int) {
+				defer GinkgoRecover()
+				lock := obtain(ctx, locks, time.Minute, nil, key(i))
+				Expect(lock.Release(ctx)).To(Succeed())
+			})
+			_, together := trips.counts()
+			Expect(together).To(BeNumerically(">", 0))
+		}
+	})
+
 	It("are mended one by one if the server does not know their scripts", func(ctx SpecContext) {
 		delayed("obtain", 2)
 		each(100, func(i int) {

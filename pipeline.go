@@ -36,7 +36,6 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 		n.sendElsewhere(wanted, landed)
 		return
 	}
-	server = impatient(server, max(2*patience, time.Second))
 	var elsewhere []*call
 	for requests := n.requests(wanted); len(requests) > 0; {
 		n.pipeline(server, requests, patience)
@@ -78,6 +77,9 @@ func (n *node) sendElsewhere(calls []*call, landed func(*call)) {
 // impatient returns the client, or one with that timeout where its own is too long. That one has not the caller's hooks,
 // but what never ends is worse.
 func impatient(client *redis.Client, timeout time.Duration) *redis.Client {
+	if client == nil {
+		return nil
+	}
 	if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
 		return client.WithTimeout(timeout)
 	}
