@@ -208,6 +208,14 @@ $`))
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
 		})
 
+		It("takes a lock away once, also if its key is given twice", func() {
+			hold("", "a")
+			session := redislockRuns("release", "a", "a", "--force", "--yes")
+			Expect(session).To(gexec.Exit(0))
+			Expect(stdoutOf(session)).To(MatchRegexp("^released a, held by .*\n$"))
+			Expect(stderrOf(session)).To(BeEmpty())
+		})
+
 		It("lets the next in line have it", func() {
 			hold("", "a")
 			session := start(commandOf([]string{"REDIS_URL=" + url}, "run", "-k", "a", "--", "echo", "next"))
