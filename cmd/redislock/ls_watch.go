@@ -20,7 +20,7 @@ const (
 // and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
 // that fails is told, and asked again.
 func (l *lister) watch(ctx context.Context) error {
-	live := isTerminal(l.stdout)
+	live := isTerminal(l.stdout) && !l.opt.json
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
 		defer fmt.Fprint(l.stdout, leaveScreen)
@@ -33,7 +33,7 @@ func (l *lister) watch(ctx context.Context) error {
 		case err != nil && first:
 			return err
 		}
-		if live && !l.opt.json {
+		if live {
 			err = l.redraw(all, err)
 		} else {
 			err = l.append(all, err, first)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,6 +151,23 @@ var _ = Describe("at a terminal", func() {
 		user.types("echo code $?\n")
 		user.sees("code 130\r\n")
 		Expect(client.Exists(ctx, "a{a}:redislock:line").Val()).To(BeZero())
+	})
+
+	It("ls --watch restores the screen at its end, and leaves JSON on it", func() {
+		user := newTypist(url)
+		for _, ending := range []string{"INT", "TERM", "HUP"} {
+			user.types("$R ls --watch=100ms & sleep 0.3; kill -" + ending + " $!; wait $!; echo ended\n")
+			user.sees(regexp.QuoteMeta(enterScreen))
+			user.sees(regexp.QuoteMeta(leaveScreen))
+			user.sees("ended\r\n")
+		}
+		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		before := len(user.screen.Contents())
+		user.types("$R ls --watch=100ms --json\n")
+		user.sees(`"key":"a"`)
+		user.types(ctrlC + "echo code $?\n")
+		user.sees("code 0\r\n")
+		Expect(string(user.screen.Contents()[before:])).NotTo(ContainSubstring(enterScreen))
 	})
 
 	It("the command can read what is typed", func() {
