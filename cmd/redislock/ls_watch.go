@@ -21,9 +21,19 @@ const (
 // that fails is told, and asked again.
 func (l *lister) watch(ctx context.Context) error {
 	live := isTerminal(l.stdout) && !l.opt.json
+	resumed := make(chan struct{}, 1)
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
 		defer fmt.Fprint(l.stdout, leaveScreen)
+		defer aroundStops(
+			func() { fmt.Fprint(l.stdout, leaveScreen) },
+			func() {
+				fmt.Fprint(l.stdout, enterScreen)
+				select {
+				case resumed <- struct{}{}:
+				default:
+				}
+			})()
 	}
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
@@ -44,6 +54,8 @@ func (l *lister) watch(ctx context.Context) error {
 		timer := time.NewTimer(l.opt.watch)
 		select {
 		case <-timer.C:
+		case <-resumed:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return nil

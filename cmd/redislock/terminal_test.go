@@ -170,6 +170,25 @@ var _ = Describe("at a terminal", func() {
 		Expect(string(user.screen.Contents()[before:])).NotTo(ContainSubstring(enterScreen))
 	})
 
+	It("ls --watch restores the screen for Ctrl-Z, and takes it again for fg", func() {
+		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		user := newTypist(url)
+		user.types("$R ls --watch=1m\n")
+		user.sees("q83vEjRWeJCrze8SNFZ4kA")
+		user.types(ctrlZ)
+		user.sees(regexp.QuoteMeta(leaveScreen))
+		user.types("echo sto''pped\n")
+		user.sees("stopped\r\n")
+		user.types("fg\n")
+		user.sees(regexp.QuoteMeta(enterScreen))
+		user.sees("q83vEjRWeJCrze8SNFZ4kA") // at once, not after a minute
+		user.types(ctrlZ)
+		user.sees(regexp.QuoteMeta(leaveScreen))
+		user.types("kill %1; fg; echo code $?\n")
+		user.sees(regexp.QuoteMeta(leaveScreen) + `(.|\n)*code 0\r\n`)
+		Expect(string(user.screen.Contents())).NotTo(MatchRegexp(regexp.QuoteMeta(enterScreen) + `[^h]*code 0`))
+	})
+
 	It("the command can read what is typed", func() {
 		user := newTypist(url)
 		user.types(`$R run -k a -- sh -c 'echo ask; read x; echo "got $x"'; echo code $?` + "\n")
