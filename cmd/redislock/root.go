@@ -144,7 +144,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 // endings are the signals that end a program, unless whoever started it has them ignored, as nohup does.
 func endings() []os.Signal {
 	var signals []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
 		if !signal.Ignored(s) {
 			signals = append(signals, s)
 		}

@@ -80,6 +80,8 @@ func (t *typist) sees(expression string) {
 const (
 	ctrlC = "\x03"
 	ctrlZ = "\x1a"
+
+	ctrlBackslash = "\x1c"
 )
 
 var _ = Describe("at a terminal", func() {
@@ -155,7 +157,7 @@ var _ = Describe("at a terminal", func() {
 
 	It("ls --watch restores the screen at its end, and leaves JSON on it", func() {
 		user := newTypist(url)
-		for _, ending := range []string{"INT", "TERM", "HUP"} {
+		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
 			user.types("$R ls --watch=100ms & sleep 0.3; kill -" + ending + " $!; wait $!; echo ended\n")
 			user.sees(regexp.QuoteMeta(enterScreen))
 			user.sees(regexp.QuoteMeta(leaveScreen))
@@ -187,6 +189,16 @@ var _ = Describe("at a terminal", func() {
 		user.types("kill %1; fg; echo code $?\n")
 		user.sees(regexp.QuoteMeta(leaveScreen) + `(.|\n)*code 0\r\n`)
 		Expect(string(user.screen.Contents())).NotTo(MatchRegexp(regexp.QuoteMeta(enterScreen) + `[^h]*code 0`))
+	})
+
+	It("Ctrl-\\ ends what asks Redis, without a word", func() {
+		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
+		user := newTypist(url)
+		user.types("$R wait a\n")
+		time.Sleep(300 * time.Millisecond)
+		user.types(ctrlBackslash + "echo code $?\n")
+		user.sees("code 131\r\n")
+		Expect(string(user.screen.Contents())).NotTo(ContainSubstring("goroutine"))
 	})
 
 	It("the command can read what is typed", func() {
