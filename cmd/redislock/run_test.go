@@ -250,7 +250,7 @@ var _ = Describe("redislock run", func() {
 				Expect(client.Exists(ctx, "a{a}:redislock:line").Val()).To(BeZero())
 			},
 			Entry("SIGTERM", syscall.SIGTERM), Entry("SIGINT", syscall.SIGINT), Entry("SIGHUP", syscall.SIGHUP),
-			Entry("SIGQUIT", syscall.SIGQUIT),
+			Entry("SIGQUIT", syscall.SIGQUIT), Entry("SIGUSR1", syscall.SIGUSR1), Entry("SIGALRM", syscall.SIGALRM),
 		)
 
 		It("waits on while Redis is away, once it is in line", func() {
