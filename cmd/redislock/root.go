@@ -43,6 +43,12 @@ func newRootCommand(env *environment) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("redis") && g.connection.url == "" {
+				return usageError("--redis is empty; is a variable unset?")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(env.stderr)
 			_ = cmd.Help()
