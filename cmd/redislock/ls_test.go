@@ -232,6 +232,7 @@ var _ = Describe("ls", func() {
 		session := ls("--no-header")
 		Expect(keysShown(session)).To(Equal([]string{"order:7"}))
 		Expect(stderrOf(session)).To(HavePrefix("redislock: 1 keys could not be read: NOPERM"))
+		Expect(strings.Count(stderrOf(session), "NOPERM")).To(Equal(1))
 	})
 
 	It("prints one table after the other with --watch where there is no terminal, until a signal", func(ctx SpecContext) {
