@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -196,6 +197,23 @@ var _ = Describe("ls", func() {
 		set(ctx, "b", tokenOf(2), time.Hour)
 		set(ctx, "c", tokenOf(3), time.Minute)
 		Expect(keysShown(ls("--no-header", "--all", "--sort", "ttl"))).To(Equal([]string{"c", "b", "a"}))
+	})
+
+	It("does not blame Redis for an output that cannot be written", func(ctx SpecContext) {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			Skip("there is no /dev/full")
+		}
+		defer full.Close()
+		set(ctx, "a", tokenOf(1), longTTL)
+		for _, order := range []string{"key", "none"} {
+			cmd := commandOf([]string{"REDIS_URL=" + url}, "ls", "--json", "--sort", order)
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = full, &said
+			Expect(cmd.Run()).To(HaveOccurred())
+			Expect(said.String()).To(Equal("redislock: write /dev/stdout: no space left on device\n"))
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(1))
+		}
 	})
 
 	It("says how many it has left out", func(ctx SpecContext) {
