@@ -25,7 +25,7 @@ func (l *lister) watch(ctx context.Context) error {
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
 		defer fmt.Fprint(l.stdout, leaveScreen)
-		defer aroundStops(
+		end := aroundStops(
 			func() { fmt.Fprint(l.stdout, leaveScreen) },
 			func() {
 				fmt.Fprint(l.stdout, enterScreen)
@@ -33,7 +33,8 @@ func (l *lister) watch(ctx context.Context) error {
 				case resumed <- struct{}{}:
 				default:
 				}
-			})()
+			})
+		defer end()
 	}
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
