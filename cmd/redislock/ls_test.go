@@ -216,6 +216,23 @@ var _ = Describe("ls", func() {
 		}
 	})
 
+	It("ends without a word when nobody reads any longer", func(ctx SpecContext) {
+		for i := range 500 {
+			set(ctx, fmt.Sprintf("k:%03d", i), tokenOf(i), longTTL)
+		}
+		for _, flags := range []string{"--watch=100ms", "--json --sort none --watch=100ms", "--json --sort none"} {
+			cmd := commandOf([]string{"REDIS_URL=" + url}, strings.Fields("ls "+flags)...)
+			var said strings.Builder
+			cmd.Stderr = &said
+			stdout, err := cmd.StdoutPipe()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(stdout.Close()).To(Succeed())
+			_ = cmd.Run()
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(141), flags)
+			Expect(said.String()).To(BeEmpty(), flags)
+		}
+	})
+
 	It("says how many it has left out", func(ctx SpecContext) {
 		for i := range 500 {
 			set(ctx, fmt.Sprintf("k:%03d", i), tokenOf(i), longTTL)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -127,6 +129,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 		ctx, end := context.WithCancelCause(cmd.Context())
 		defer end(nil)
 		caught := make(chan os.Signal, 1)
+		dies := !signal.Ignored(syscall.SIGPIPE)
 		signal.Notify(caught, endings()...)
 		// Not so a second SIGPIPE, which comes from the next line that is printed.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -140,6 +143,9 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 		}()
 		err := run(ctx, cmd, args)
+		if _, ours := errors.AsType[*fs.PathError](err); ours && dies && errors.Is(err, syscall.EPIPE) {
+			return signalled{syscall.SIGPIPE} // nobody reads any longer, which needs no words
+		}
 		if err != nil && ctx.Err() != nil {
 			return &exitError{codeOf(context.Cause(ctx)), err}
 		}
