@@ -162,6 +162,11 @@ $`))
 			Expect(stderrOf(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
 		})
 
+		It("looks a last time when --timeout is over", func() {
+			Expect(client.Set(ctx, "a", "the-token", 420*time.Millisecond).Err()).To(Succeed())
+			Expect(redislockRuns("wait", "a", "--timeout", "580ms")).To(gexec.Exit(0)) // between the looks at 310 and 630 ms
+		})
+
 		It("bears a Redis that is away for a while", func() {
 			Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
 			session := start(commandOf([]string{"REDIS_URL=" + url}, "wait", "a"))
@@ -201,6 +206,14 @@ $`))
 			Expect(session).To(gexec.Exit(0))
 			Expect(stdoutOf(session)).To(MatchRegexp("^c is free\nreleased a, held by bob on api-3, pid 4121.*\nreleased b, held by another, for .*\n$"))
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
+		})
+
+		It("takes a lock away once, also if its key is given twice", func() {
+			hold("", "a")
+			session := redislockRuns("release", "a", "a", "--force", "--yes")
+			Expect(session).To(gexec.Exit(0))
+			Expect(stdoutOf(session)).To(MatchRegexp("^released a, held by .*\n$"))
+			Expect(stderrOf(session)).To(BeEmpty())
 		})
 
 		It("lets the next in line have it", func() {

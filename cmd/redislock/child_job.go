@@ -105,3 +105,42 @@ func (c *child) resume() {
 	}
 	_ = c.signal(syscall.SIGCONT)
 }
+
+// aroundStops has Ctrl-Z call before, then stop this process, and call after when it goes on. So it is until end is called,
+// which waits for that.
+func aroundStops(before, after func()) (end func()) {
+	tty := openTerminal()
+	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
+		return func() {}
+	}
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, syscall.SIGTSTP)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-over:
+				return
+			case <-stops:
+			}
+			if tty.isOrphaned() {
+				continue // nobody could let it go on
+			}
+			before()
+			goesOn := make(chan os.Signal, 1)
+			signal.Notify(goesOn, syscall.SIGCONT)
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in suspend
+			select {
+			case <-goesOn:
+			case <-time.After(stopLag):
+			}
+			signal.Stop(goesOn)
+			after()
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}

@@ -53,3 +53,6 @@ func (c *child) kill()                      { _ = c.process.Kill() }
 func (c *child) interruptJob(childEnd) bool { return false }
 func (c *child) groupGone() bool            { return true }
 func (c *child) close()                     {}
+
+// aroundStops does nothing where no Ctrl-Z stops a process.
+func aroundStops(_, _ func()) (end func()) { return func() {} }

@@ -264,6 +264,14 @@ var _ = Describe("connecting", func() {
 		Expect(session).To(gexec.Exit(0), stderrOf(session))
 	})
 
+	It("locks nothing anywhere else if --redis is empty", func() {
+		server, _ := newServer()
+		session := ranWith("redis://"+server.Addr(), nil, "run", "--redis", "", "-k", "a", "--", "echo", "ran")
+		Expect(session).To(gexec.Exit(64))
+		Expect(stderrOf(session)).To(Equal("redislock: --redis is empty; is a variable unset?\n"))
+		Expect(stdoutOf(session)).To(BeEmpty())
+	})
+
 	It("finds the master through Sentinels, of which one is enough", func(ctx SpecContext) {
 		needServer()
 		sentinel, err := redistest.StartSentinel()

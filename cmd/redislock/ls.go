@@ -190,13 +190,18 @@ func (l *lister) look(ctx context.Context) (*collection, error) {
 func (l *lister) search(ctx context.Context, found func(status) error) error {
 	bar := newProgressBar(l.stderr)
 	l.scan.progress = scanProgress{}
-	l.scan.found, l.scan.report = found, bar.show
+	var unshown error
+	l.scan.found = func(s status) error {
+		unshown = found(s)
+		return unshown
+	}
+	l.scan.report = bar.show
 	err := l.scan.run(ctx)
 	bar.clear()
-	if err != nil {
+	if err != nil && unshown == nil { // which is not the fault of Redis
 		return l.connection.explain(err)
 	}
-	return nil
+	return err
 }
 
 // tellLeftOut says on stderr what is not on stdout.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -152,10 +153,10 @@ func (s *scan) read(ctx context.Context, server redis.UniversalClient, keys []st
 	for i, key := range keys {
 		value, err := values[i].Result()
 		ttl, err2 := ttls[i].Result()
-		if err = errors.Join(err, err2); moved(err) { // its slot of a Cluster is on its way to another server
+		if err = cmp.Or(err, err2); moved(err) { // its slot of a Cluster is on its way to another server
 			value, err = s.client.GetRange(ctx, key, 0, last).Result()
 			ttl, err2 = s.client.PTTL(ctx, key).Result()
-			err = errors.Join(err, err2)
+			err = cmp.Or(err, err2)
 		}
 		switch {
 		case err == nil && ttl == -2: // gone

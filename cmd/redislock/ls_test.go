@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -198,6 +199,40 @@ var _ = Describe("ls", func() {
 		Expect(keysShown(ls("--no-header", "--all", "--sort", "ttl"))).To(Equal([]string{"c", "b", "a"}))
 	})
 
+	It("does not blame Redis for an output that cannot be written", func(ctx SpecContext) {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			Skip("there is no /dev/full")
+		}
+		defer full.Close()
+		set(ctx, "a", tokenOf(1), longTTL)
+		for _, order := range []string{"key", "none"} {
+			cmd := commandOf([]string{"REDIS_URL=" + url}, "ls", "--json", "--sort", order)
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = full, &said
+			Expect(cmd.Run()).To(HaveOccurred())
+			Expect(said.String()).To(Equal("redislock: write /dev/stdout: no space left on device\n"))
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(1))
+		}
+	})
+
+	It("ends without a word when nobody reads any longer", func(ctx SpecContext) {
+		for i := range 500 {
+			set(ctx, fmt.Sprintf("k:%03d", i), tokenOf(i), longTTL)
+		}
+		for _, flags := range []string{"--watch=100ms", "--json --sort none --watch=100ms", "--json --sort none"} {
+			cmd := commandOf([]string{"REDIS_URL=" + url}, strings.Fields("ls "+flags)...)
+			var said strings.Builder
+			cmd.Stderr = &said
+			stdout, err := cmd.StdoutPipe()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(stdout.Close()).To(Succeed())
+			_ = cmd.Run()
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(141), flags)
+			Expect(said.String()).To(BeEmpty(), flags)
+		}
+	})
+
 	It("says how many it has left out", func(ctx SpecContext) {
 		for i := range 500 {
 			set(ctx, fmt.Sprintf("k:%03d", i), tokenOf(i), longTTL)
@@ -232,6 +267,7 @@ var _ = Describe("ls", func() {
 		session := ls("--no-header")
 		Expect(keysShown(session)).To(Equal([]string{"order:7"}))
 		Expect(stderrOf(session)).To(HavePrefix("redislock: 1 keys could not be read: NOPERM"))
+		Expect(strings.Count(stderrOf(session), "NOPERM")).To(Equal(1))
 	})
 
 	It("prints one table after the other with --watch where there is no terminal, until a signal", func(ctx SpecContext) {

@@ -20,10 +20,21 @@ const (
 // and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
 // that fails is told, and asked again.
 func (l *lister) watch(ctx context.Context) error {
-	live := isTerminal(l.stdout)
+	live := isTerminal(l.stdout) && !l.opt.json
+	resumed := make(chan struct{}, 1)
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
 		defer fmt.Fprint(l.stdout, leaveScreen)
+		end := aroundStops(
+			func() { fmt.Fprint(l.stdout, leaveScreen) },
+			func() {
+				fmt.Fprint(l.stdout, enterScreen)
+				select {
+				case resumed <- struct{}{}:
+				default:
+				}
+			})
+		defer end()
 	}
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
@@ -33,7 +44,7 @@ func (l *lister) watch(ctx context.Context) error {
 		case err != nil && first:
 			return err
 		}
-		if live && !l.opt.json {
+		if live {
 			err = l.redraw(all, err)
 		} else {
 			err = l.append(all, err, first)
@@ -44,6 +55,8 @@ func (l *lister) watch(ctx context.Context) error {
 		timer := time.NewTimer(l.opt.watch)
 		select {
 		case <-timer.C:
+		case <-resumed:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return nil

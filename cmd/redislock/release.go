@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -104,7 +105,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 		return err
 	}
 	defer s.close()
-	statuses, err := s.inspect(ctx, keys)
+	statuses, err := s.inspect(ctx, withoutRepeats(keys))
 	if err != nil {
 		return err
 	}
@@ -138,6 +139,17 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 		return exit(codeOf(failed))
 	}
 	return nil
+}
+
+// withoutRepeats returns each key once: a lock cannot be taken away twice.
+func withoutRepeats(keys []string) []string {
+	var once []string
+	for _, key := range keys {
+		if !slices.Contains(once, key) {
+			once = append(once, key)
+		}
+	}
+	return once
 }
 
 // agreed asks at the terminal.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -43,6 +45,12 @@ func newRootCommand(env *environment) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("redis") && g.connection.url == "" {
+				return usageError("--redis is empty; is a variable unset?")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(env.stderr)
 			_ = cmd.Help()
@@ -121,6 +129,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 		ctx, end := context.WithCancelCause(cmd.Context())
 		defer end(nil)
 		caught := make(chan os.Signal, 1)
+		dies := !signal.Ignored(syscall.SIGPIPE)
 		signal.Notify(caught, endings()...)
 		// Not so a second SIGPIPE, which comes from the next line that is printed.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -134,6 +143,9 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 		}()
 		err := run(ctx, cmd, args)
+		if _, ours := errors.AsType[*fs.PathError](err); ours && dies && errors.Is(err, syscall.EPIPE) {
+			return signalled{syscall.SIGPIPE} // nobody reads any longer, which needs no words
+		}
 		if err != nil && ctx.Err() != nil {
 			return &exitError{codeOf(context.Cause(ctx)), err}
 		}
@@ -144,7 +156,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 // endings are the signals that end a program, unless whoever started it has them ignored, as nohup does.
 func endings() []os.Signal {
 	var signals []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
 		if !signal.Ignored(s) {
 			signals = append(signals, s)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -214,6 +215,9 @@ func startError(name string, err error) error {
 	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return &exitError{exitNotFound, fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
+	}
+	if errors.Is(err, syscall.E2BIG) { // it was short enough for this program, which had no REDISLOCK_KEYS
+		err = fmt.Errorf("the system allows no environment with so many KEYs in %s; take fewer, or shorter ones", keysVariable)
 	}
 	return &exitError{exitNotRunnable, fmt.Errorf("cannot run %q: %w", name, err)}
 }

@@ -159,6 +159,21 @@ var _ = Describe("redislock run", func() {
 		Expect(stdoutOf(session)).To(Equal("got it\n"))
 	})
 
+	It("says which KEYs are too many for the environment of the command, and releases them", func() {
+		var args []string
+		for i := range 3000 {
+			args = append(args, "-k", strconv.Itoa(i)+strings.Repeat("x", 60))
+		}
+		if runtime.GOOS != "linux" {
+			Skip("other systems bound all of the environment only")
+		}
+		session := run(append(args, "--", "true")...)
+		Expect(session).To(gexec.Exit(126))
+		Expect(stderrOf(session)).To(Equal("redislock: cannot run \"true\": the system allows no environment with so many KEYs " +
+			"in REDISLOCK_KEYS; take fewer, or shorter ones\n"))
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+	})
+
 	DescribeTable("refuses what it cannot do, in one line, before it locks anything",
 		func(code int, words string, args ...string) {
 			session := run(args...)
@@ -250,7 +265,7 @@ var _ = Describe("redislock run", func() {
 				Expect(client.Exists(ctx, "a{a}:redislock:line").Val()).To(BeZero())
 			},
 			Entry("SIGTERM", syscall.SIGTERM), Entry("SIGINT", syscall.SIGINT), Entry("SIGHUP", syscall.SIGHUP),
-			Entry("SIGQUIT", syscall.SIGQUIT),
+			Entry("SIGQUIT", syscall.SIGQUIT), Entry("SIGUSR1", syscall.SIGUSR1), Entry("SIGALRM", syscall.SIGALRM),
 		)
 
 		It("waits on while Redis is away, once it is in line", func() {

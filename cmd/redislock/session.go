@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,11 +23,25 @@ type session struct {
 
 // open connects. Whoever calls it calls close.
 func (g *globals) open(ctx context.Context) (*session, error) {
+	endOnQuit()
 	client, err := g.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &session{globals: g, client: client, locks: redislock.New(client)}, nil
+}
+
+// endOnQuit has Ctrl-\ end this process as other programs are ended by it. Go would print all its goroutines.
+func endOnQuit() {
+	if signal.Ignored(syscall.SIGQUIT) {
+		return
+	}
+	quit := make(chan os.Signal, 1)
+	signal.Notify(quit, syscall.SIGQUIT)
+	go func() {
+		<-quit
+		os.Exit(exitSignal + int(syscall.SIGQUIT))
+	}()
 }
 
 func (s *session) close() {

@@ -40,9 +40,6 @@ func (s *signals) addJobControl() {
 	}
 }
 
-// deadly are the signals that end a redislock which waits.
-var deadly = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-
 // ending returns a ctx that a deadly signal ends, with signalled as its cause. No other signal counts until end is called;
 // after that, all are left to others.
 func (s *signals) ending(ctx context.Context) (_ context.Context, end func()) {

@@ -5,15 +5,18 @@ package main
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
 
-// passedOn are the signals that the command gets when this process does. Those of job control are another matter.
-var passedOn = []os.Signal{
+// deadly are the signals that end a redislock which waits: those that end a program which does not catch them.
+var deadly = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
-	syscall.SIGWINCH,
 }
+
+// passedOn are the signals that the command gets when this process does. Those of job control are another matter.
+var passedOn = append(slices.Clip(deadly), syscall.SIGWINCH)
 
 // raise ends this process by the signal, which tells a shell more than an exit code: after a Ctrl-C it ends its loop.
 func raise(sig syscall.Signal) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,6 +80,8 @@ func (t *typist) sees(expression string) {
 const (
 	ctrlC = "\x03"
 	ctrlZ = "\x1a"
+
+	ctrlBackslash = "\x1c"
 )
 
 var _ = Describe("at a terminal", func() {
@@ -150,6 +153,52 @@ var _ = Describe("at a terminal", func() {
 		user.types("echo code $?\n")
 		user.sees("code 130\r\n")
 		Expect(client.Exists(ctx, "a{a}:redislock:line").Val()).To(BeZero())
+	})
+
+	It("ls --watch restores the screen at its end, and leaves JSON on it", func() {
+		user := newTypist(url)
+		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
+			user.types("$R ls --watch=100ms & sleep 0.3; kill -" + ending + " $!; wait $!; echo ended\n")
+			user.sees(regexp.QuoteMeta(enterScreen))
+			user.sees(regexp.QuoteMeta(leaveScreen))
+			user.sees("ended\r\n")
+		}
+		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		before := len(user.screen.Contents())
+		user.types("$R ls --watch=100ms --json\n")
+		user.sees(`"key":"a"`)
+		user.types(ctrlC + "echo code $?\n")
+		user.sees("code 0\r\n")
+		Expect(string(user.screen.Contents()[before:])).NotTo(ContainSubstring(enterScreen))
+	})
+
+	It("ls --watch restores the screen for Ctrl-Z, and takes it again for fg", func() {
+		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		user := newTypist(url)
+		user.types("$R ls --watch=1m\n")
+		user.sees("q83vEjRWeJCrze8SNFZ4kA")
+		user.types(ctrlZ)
+		user.sees(regexp.QuoteMeta(leaveScreen))
+		user.types("echo sto''pped\n")
+		user.sees("stopped\r\n")
+		user.types("fg\n")
+		user.sees(regexp.QuoteMeta(enterScreen))
+		user.sees("q83vEjRWeJCrze8SNFZ4kA") // at once, not after a minute
+		user.types(ctrlZ)
+		user.sees(regexp.QuoteMeta(leaveScreen))
+		user.types("kill %1; fg; echo code $?\n")
+		user.sees(regexp.QuoteMeta(leaveScreen) + `(.|\n)*code 0\r\n`)
+		Expect(string(user.screen.Contents())).NotTo(MatchRegexp(regexp.QuoteMeta(enterScreen) + `[^h]*code 0`))
+	})
+
+	It("Ctrl-\\ ends what asks Redis, without a word", func() {
+		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
+		user := newTypist(url)
+		user.types("$R wait a\n")
+		time.Sleep(300 * time.Millisecond)
+		user.types(ctrlBackslash + "echo code $?\n")
+		user.sees("code 131\r\n")
+		Expect(string(user.screen.Contents())).NotTo(ContainSubstring("goroutine"))
 	})
 
 	It("the command can read what is typed", func() {

@@ -63,7 +63,7 @@ func wait(ctx context.Context, g *globals, keys []string, timeout time.Duration,
 		over = time.After(timeout)
 	}
 	gap, answered, last := firstWait, time.Time{}, redislock.Status{}
-	for {
+	for late := false; ; {
 		statuses, err := s.inspect(ctx, keys)
 		if err != nil && (codeOf(err) != exitUnavailable || time.Since(answered) > bearable) {
 			return err
@@ -76,16 +76,18 @@ func wait(ctx context.Context, g *globals, keys []string, timeout time.Duration,
 			}
 			last = statuses[busy]
 		}
+		switch {
+		case late && err != nil:
+			return err
+		case late && quiet:
+			return exit(exitNo)
+		case late:
+			return errors.New(stillTaken(last, timeout))
+		}
 		select {
 		case <-time.After(gap):
 		case <-over:
-			switch {
-			case err != nil:
-				return err
-			case quiet:
-				return exit(exitNo)
-			}
-			return errors.New(stillTaken(last, timeout))
+			late = true // what was seen last may be a second old
 		}
 		gap = min(gap*2, longestGap)
 	}
