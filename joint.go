@@ -1,13 +1,17 @@
 package redislock
 
 import (
+	"context"
 	_ "embed" // for the scripts
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // A joint script does for several calls of one kind what is simple in them, and says which it has left alone. It costs
-// the server and the client about half of what as many scripts of one call each do.
+// the server and the client about half of what as many scripts of one call each do. Its keys are those of several locks,
+// so it is sent to nobody but a server that says that it is one by itself: a node of a Cluster would refuse it, and a
+// proxy might send it to the server of its first key, where nobody would look for the others.
 
 var (
 	//go:embed obtain_each.lua
@@ -27,12 +31,37 @@ const maxJoint = 200
 // leftAlone is the reply of a joint script for a call that it has done nothing for.
 const leftAlone = int64(-1)
 
-// requests returns what to send for the calls.
-func (n *node) requests(calls []*call) []request {
+// greeting returns the command by which a server says what it is; nil where that is known, or makes no difference.
+func (n *node) greeting(server *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
+	_, known := n.alone.Load(server)
+	simple := func(r request) bool { return r.calls[0].simple }
+	if known || n.cluster != nil || alwaysTogether || !slices.ContainsFunc(requests, simple) {
+		return nil
+	}
+	return redis.NewMapStringInterfaceCmd(context.Background(), "hello")
+}
+
+// meet notes what a server has answered to greeting.
+func (n *node) meet(server *redis.Client, greeting *redis.MapStringInterfaceCmd) {
+	mode, err := greeting.Val()["mode"], greeting.Err()
+	if err == nil || isRedisError(err) {
+		n.alone.Store(server, mode == "standalone")
+	}
+}
+
+// isAlone reports whether a server has said that it is one by itself.
+func (n *node) isAlone(server *redis.Client) bool {
+	alone, known := n.alone.Load(server)
+	return known && alone.(bool) || alwaysTogether && n.cluster == nil
+}
+
+// requests returns what to send to a server for the calls.
+func (n *node) requests(server *redis.Client, calls []*call) []request {
+	alone := n.isAlone(server)
 	requests := make([]request, 0, min(len(calls), 8))
 	open := map[*script]int{} // the request that has room for more calls, by the script
 	for i, c := range calls {
-		if !c.simple || n.apart.Load() {
+		if !c.simple || !alone {
 			requests = append(requests, request{script: c.script, calls: calls[i : i+1 : i+1]})
 			continue
 		}
@@ -56,9 +85,6 @@ func (n *node) takeApart(r request, landed func(*call)) []request {
 		r.err = unexpected(r.reply)
 	}
 	refused := isRedisError(r.err)
-	if refused && redis.HasErrorPrefix(r.err, "CROSSSLOT") {
-		n.apart.Store(true)
-	}
 	var again []request
 	for i, c := range r.calls {
 		switch {

@@ -450,6 +450,9 @@ func (p *pipelines) jointCount() int {
 
 // callsIn returns how many calls a command is for, and whether it is one for several.
 func callsIn(cmd redis.Cmder) (n int, isJoint bool) {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return 0, false
+	}
 	words := make([]string, 2)
 	for i := range words {
 		words[i] = fmt.Sprint(cmd.Args()[i])

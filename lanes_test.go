@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,9 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 			defer GinkgoRecover()
 			Expect(held[i].Release(ctx)).To(Succeed())
 		})
+		if on.kind == onServer || redislock.AlwaysTogether { // miniredis does not say what it is
+			Expect(trips.jointCount()).To(BeNumerically(">", 0))
+		}
 		sent, calls := trips.counts()
 		Expect(calls).To(BeNumerically(">", 600))
 		Expect(calls / sent).To(BeNumerically(">", 10))
@@ -187,6 +191,29 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		}
 		Expect(on.keys(ctx)).To(ConsistOf(append(left, "fence")))
 	})
+
+	It("share no script where the server does not say that it is one by itself, as a proxy before several does not",
+		func(ctx SpecContext) {
+			if redislock.AlwaysTogether {
+				Skip("they share scripts without asking")
+			}
+			asked := proxy.Add(faultproxy.Rule{
+				Match:  func(args []string) bool { return len(args) == 1 && strings.EqualFold(args[0], "hello") },
+				Action: faultproxy.RefuseReply("ERR unknown command 'HELLO'"),
+			})
+			trips := &pipelines{}
+			client.AddHook(trips)
+			for range 3 {
+				each(100, func(i int) {
+					defer GinkgoRecover()
+					Expect(obtain(ctx, locks, time.Minute, nil, key(i)).Release(ctx)).To(Succeed())
+				})
+			}
+			Expect(trips.jointCount()).To(BeZero())
+			Expect(asked.Count()).To(BeNumerically("<=", 4), "once, by each that is under way")
+			sent, _ := trips.counts()
+			Expect(sent).To(BeNumerically(">", 0))
+		})
 
 	It("take their places in line at once", func(ctx SpecContext) {
 		held := make([]*redislock.Lock, 40)

@@ -37,7 +37,7 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 		return
 	}
 	var elsewhere []*call
-	for requests := n.requests(wanted); len(requests) > 0; {
+	for requests := n.requests(server, wanted); len(requests) > 0; {
 		n.pipeline(server, requests, patience)
 		var again []request
 		for _, r := range requests {
@@ -127,7 +127,14 @@ func (n *node) pipeline(server *redis.Client, requests []request, patience time.
 	for i := range requests {
 		requests[i].queue(ctx, pipe, len(requests) > 1 || len(requests[i].calls) > 1)
 	}
+	greeting := n.greeting(server, requests)
+	if greeting != nil {
+		_ = pipe.Process(ctx, greeting)
+	}
 	_, err := pipe.Exec(ctx)
+	if greeting != nil {
+		n.meet(server, greeting)
+	}
 	for i := range requests {
 		r := &requests[i]
 		if r.reply, r.err = r.command.Result(); r.err == nil && r.reply == nil {

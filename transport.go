@@ -46,7 +46,7 @@ type node struct {
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 
-	apart   atomic.Bool // scripts with the keys of several locks are refused
+	alone   sync.Map    // by server, whether it says that it is one by itself
 	reached atomic.Bool // something was answered; until then, to ask a Cluster for the server of a key may hang
 
 	lanes sync.Map // by server, the lanes to it; one entry for each server there ever was
@@ -70,7 +70,6 @@ func newNode(client RedisClient) *node {
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
 			n.process, n.resends, n.cluster = client.Process, clusterResends(client.Options()), client
-			n.apart.Store(true) // of different slots, mostly
 			n.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
 		}
 	case *redis.Ring:
