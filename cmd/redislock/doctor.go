@@ -153,6 +153,10 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(servers) == 0 {
+		none := finding{check: "cluster"}.sayf(isBad, "no node serves a slot")
+		return []finding{none.because("no key can be locked", "give its slots to nodes: redis-cli --cluster fix")}, nil
+	}
 	var all []finding
 	for _, server := range servers {
 		found := d.examineServer(ctx, server)

@@ -55,6 +55,13 @@ var _ = Describe("doctor", func() {
 		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 	})
 
+	It("finds a Cluster of no use that serves no slots", func() {
+		server, _ := newServer("cluster-enabled yes")
+		session := ranWith("redis://"+server.Addr(), nil, "doctor")
+		Expect(session).To(gexec.Exit(2))
+		Expect(stdoutOf(session)).To(MatchRegexp(`bad +cluster +no node serves a slot`))
+	})
+
 	It("prints JSON, too", func() {
 		server, _ := newServer(sound...)
 		session := ranWith("redis://"+server.Addr(), nil, "doctor", "--json")

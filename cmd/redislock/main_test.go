@@ -68,6 +68,7 @@ func TestUsage(t *testing.T) {
 		{args: "completion bash", stdout: "__start_redislock"},
 		{args: "completion fish", stdout: "complete -c redislock"},
 		{args: "dmeo", code: 64, stderr: `no subcommand "dmeo"; did you mean "redislock demo"?`},
+		{args: "help frobnicate", code: 64, stderr: `no subcommand "frobnicate"; run "redislock help"`},
 		{args: "frobnicate", code: 64, stderr: `no subcommand "frobnicate"; run "redislock help"`},
 		{args: "--frob", code: 64, stderr: `unknown flag: --frob; run "redislock --help"`},
 		{args: "demo --frob", code: 64, stderr: `unknown flag: --frob; run "redislock demo --help"`},

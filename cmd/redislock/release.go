@@ -21,8 +21,8 @@ for a holder that cannot do so itself any more, by the REDISLOCK_TOKEN that it h
 With --force, whoever holds them. It says who that is, and asks first at a terminal;
 elsewhere, and where that is not wanted, --yes stands for the answer. A KEY that has
 changed hands since is left alone. Whoever loses a lock so may go on without noticing
-for a third of its ttl: end the holder first where you can. A value that is no lock is
-never removed.
+for a third of its ttl: end the holder first where you can. Only strings are removed;
+whether one is a lock is for you to see.
 
 The exit code is 0 if all KEYs have been released, or with --force are free; and 1 if
 they are not that token's, have changed hands, or the answer was no.`

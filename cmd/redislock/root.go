@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -78,7 +77,25 @@ func newRootCommand(env *environment) *cobra.Command {
 		newExitCodesTopic(),
 		newAddressesTopic(),
 	)
+	refuseUnknownTopics(root)
 	return root
+}
+
+// refuseUnknownTopics makes help fail for what it knows nothing of. Cobra's shows the help of the root then.
+func refuseUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		return
+	}
+	show := help.Run
+	help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+		if topic, rest, err := root.Find(args); err != nil || topic == root && len(rest) > 0 {
+			return noSubcommand(root, args)
+		}
+		show(cmd, args)
+		return nil
+	}
 }
 
 // version returns the version of the module, with which Go stamps what it builds.
@@ -143,8 +160,8 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 		}()
 		err := run(ctx, cmd, args)
-		if _, ours := errors.AsType[*fs.PathError](err); ours && dies && errors.Is(err, syscall.EPIPE) {
-			return signalled{syscall.SIGPIPE} // nobody reads any longer, which needs no words
+		if write, ours := err.(*fs.PathError); ours && dies && write.Err == syscall.EPIPE { //nolint:errorlint // no more to say
+			return signalled{syscall.SIGPIPE} // nobody reads any longer
 		}
 		if err != nil && ctx.Err() != nil {
 			return &exitError{codeOf(context.Cause(ctx)), err}

@@ -104,7 +104,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	flags.StringVar(&f.fenceKey, "fence-key", "", "mint a fencing token from the counter `K`")
 	flags.StringVar(&f.meta, "meta", "", "`TEXT` to leave in the locks, instead of host, pid, user, COMMAND")
 	flags.DurationVar(&f.grace, "grace", 0,
-		"between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
+		"leave `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
 	flags.StringVar(&f.token, "token", "", "hold the locks by the token `T`, and re-enter what it holds")
 	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNo, "exit code `N` if the locks were not had")
 	flags.IntVar(&f.lostCode, "lost-exit-code", exitLost, "exit code `N` if the locks were lost while COMMAND ran")

@@ -206,7 +206,10 @@ func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 
 // refused returns the exit and the words for an obtain that has failed.
 func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) error {
-	if !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld) {
+	switch {
+	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
+		return usageError("%w; or do not wait for it, with --no-wait", err)
+	case !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld):
 		return g.refusal(err)
 	}
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

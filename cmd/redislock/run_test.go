@@ -188,6 +188,7 @@ var _ = Describe("redislock run", func() {
 		Entry("an empty key", 64, "KEY 2 of 2 is empty", "-k", "a", "-k", "", "--", "true"),
 		Entry("a reserved key", 64, "are reserved", "-k", "a:redislock:line", "--", "true"),
 		Entry("a bad token", 64, "white space", "-k", "a", "--no-wait", "--fence-key", "a", "--token", "x y", "--", "true"),
+		Entry("a key that can have no line", 64, "with --no-wait", "-k", "{a", "--", "true"),
 		Entry("an empty token", 64, "--token is empty", "-k", "a", "--token", "", "--", "true"),
 		Entry("a short ttl", 64, "--ttl 99ms is under 100ms", "-k", "a", "--ttl", "99ms", "--", "true"),
 		Entry("no duration", 64, `invalid argument "10" for "--ttl"`, "-k", "a", "--ttl", "10", "--", "true"),
