@@ -38,7 +38,8 @@ const exitCodesHelp = `The exit codes of redislock, all that it ever ends with:
         143 by SIGTERM
 
 Otherwise "redislock run" ends with the exit code of its command. Where that may be
-1 or 76 itself, choose others with --conflict-exit-code and --lost-exit-code.`
+1, 69 or 76 itself, choose others with --conflict-exit-code, --unavailable-exit-code and
+--lost-exit-code.`
 
 // newExitCodesTopic is no command, but a page of the help.
 func newExitCodesTopic() *cobra.Command {

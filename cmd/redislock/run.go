@@ -69,8 +69,9 @@ type runFlags struct {
 	grace    time.Duration
 	hasGrace bool
 
-	conflictCode, lostCode int
-	quiet                  bool
+	conflictCode, lostCode, unavailableCode int
+
+	quiet bool
 
 	command []string
 }
@@ -87,7 +88,11 @@ func newRunCommand(g *globals) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), g)
+			err := f.run(cmd.Context(), g)
+			if own, ok := errors.AsType[*exitError](err); ok && own.code == exitUnavailable {
+				return &exitError{f.unavailableCode, own.err}
+			}
+			return err
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -108,6 +113,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	flags.StringVar(&f.token, "token", "", "hold the locks by the token `T`, and re-enter what it holds")
 	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNo, "exit code `N` if the locks were not had")
 	flags.IntVar(&f.lostCode, "lost-exit-code", exitLost, "exit code `N` if the locks were lost while COMMAND ran")
+	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", exitUnavailable, "exit code `N` if Redis could not be used")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if the locks were not had")
 	return cmd
 }
@@ -144,7 +150,9 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 			return usageError("KEY %d of %d is empty; is a variable unset?", i+1, len(f.keys))
 		}
 	}
-	for name, code := range map[string]int{"conflict-exit-code": f.conflictCode, "lost-exit-code": f.lostCode} {
+	for name, code := range map[string]int{
+		"conflict-exit-code": f.conflictCode, "lost-exit-code": f.lostCode, "unavailable-exit-code": f.unavailableCode,
+	} {
 		if code < 0 || code > 255 {
 			return usageError("--%s %d is no exit code; choose one from 0 to 255", name, code)
 		}

@@ -577,6 +577,7 @@ var _ = Describe("redislock run", func() {
 			Expect(session).To(gexec.Exit(69))
 			Expect(time.Since(began)).To(BeNumerically("<", 5*time.Second))
 			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*` + server.Addr() + `.*refused.*\n$`))
+			Expect(run("-k", "a", "--unavailable-exit-code", "99", "--", "true")).To(gexec.Exit(99))
 		})
 
 		It("that does not answer is told in time", func() {
