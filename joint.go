@@ -31,11 +31,20 @@ const maxJoint = 200
 // leftAlone is the reply of a joint script for a call that it has done nothing for.
 const leftAlone = int64(-1)
 
+// isAlone reports whether a server is one by itself, by its own account, and whether that is known yet. Nobody asks the
+// nodes of a Cluster.
+func (n *node) isAlone(server *redis.Client) (alone, known bool) {
+	if n.cluster != nil || alwaysTogether {
+		return n.cluster == nil, true
+	}
+	account, known := n.alone.Load(server)
+	return known && account.(bool), known
+}
+
 // greeting returns the command by which a server says what it is; nil where that is known, or makes no difference.
 func (n *node) greeting(server *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
-	_, known := n.alone.Load(server)
 	simple := func(r request) bool { return r.calls[0].simple }
-	if known || n.cluster != nil || alwaysTogether || !slices.ContainsFunc(requests, simple) {
+	if _, known := n.isAlone(server); known || !slices.ContainsFunc(requests, simple) {
 		return nil
 	}
 	return redis.NewMapStringInterfaceCmd(context.Background(), "hello")
@@ -49,15 +58,9 @@ func (n *node) meet(server *redis.Client, greeting *redis.MapStringInterfaceCmd)
 	}
 }
 
-// isAlone reports whether a server has said that it is one by itself.
-func (n *node) isAlone(server *redis.Client) bool {
-	alone, known := n.alone.Load(server)
-	return known && alone.(bool) || alwaysTogether && n.cluster == nil
-}
-
 // requests returns what to send to a server for the calls.
 func (n *node) requests(server *redis.Client, calls []*call) []request {
-	alone := n.isAlone(server)
+	alone, _ := n.isAlone(server)
 	requests := make([]request, 0, min(len(calls), 8))
 	open := map[*script]int{} // the request that has room for more calls, by the script
 	for i, c := range calls {

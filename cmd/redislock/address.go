@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
@@ -68,6 +69,17 @@ func (a *address) protocol() int {
 		protocol = a.single.Protocol
 	}
 	return cmp.Or(protocol, 3)
+}
+
+// tlsConfig returns what these options say about TLS; nil for a connection without it.
+func (a *address) tlsConfig() *tls.Config {
+	switch {
+	case a.sentinel != nil:
+		return a.sentinel.TLSConfig
+	case a.cluster != nil:
+		return a.cluster.TLSConfig
+	}
+	return a.single.TLSConfig
 }
 
 var errAddress = errors.New("not an address")

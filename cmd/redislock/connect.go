@@ -77,38 +77,28 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 // dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and
 // says nothing of the library: that takes time, and rights that a user who only locks may not have.
 func (c *connection) dial(a *address) (redis.UniversalClient, error) {
-	switch {
-	case a.sentinel != nil:
-		opt := a.sentinel
-		config, err := c.secure(opt.TLSConfig, a.serverName)
-		if err != nil {
-			return nil, err
-		}
-		opt.TLSConfig, opt.Dialer = config, dialer(config)
-		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-		opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
-		return redis.NewFailoverClient(opt), nil
-	case a.cluster != nil:
-		opt := a.cluster
-		config, err := c.secure(opt.TLSConfig, a.serverName)
-		if err != nil {
-			return nil, err
-		}
-		opt.TLSConfig, opt.Dialer = config, dialer(config)
-		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-		opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
-		opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return redis.NewClusterClient(opt), nil
-	}
-	opt := a.single
-	config, err := c.secure(opt.TLSConfig, a.serverName)
+	config, err := c.secure(a.tlsConfig(), a.serverName)
 	if err != nil {
 		return nil, err
 	}
-	opt.TLSConfig, opt.Dialer = config, dialer(config)
+	dial, notices := dialer(config), &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case a.sentinel != nil:
+		opt := a.sentinel
+		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
+		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		return redis.NewFailoverClient(opt), nil
+	case a.cluster != nil:
+		opt := a.cluster
+		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
+		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		opt.MaintNotificationsConfig = notices
+		return redis.NewClusterClient(opt), nil
+	}
+	opt := a.single
+	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
 	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-	opt.DialerRetries = cmp.Or(opt.DialerRetries, 1)
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.MaintNotificationsConfig = notices
 	return redis.NewClient(opt), nil
 }
 
