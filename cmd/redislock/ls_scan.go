@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,18 +100,16 @@ func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 	if err != nil {
 		return err
 	}
-	for len(small) > 0 {
-		n := min(len(small), inspectCount)
-		statuses, err := s.locks.Inspect(ctx, small[:n]...)
+	for batch := range slices.Chunk(small, inspectCount) {
+		statuses, err := s.locks.Inspect(ctx, batch...)
 		if err != nil {
 			return err
 		}
-		for _, status := range statuses {
-			if err := s.show(status0(status)); err != nil {
+		for _, found := range statuses {
+			if err := s.show(status{Status: found}); err != nil {
 				return err
 			}
 		}
-		small = small[n:]
 	}
 	values, err := s.read(ctx, server, large, maxValue-1)
 	if err != nil {
@@ -123,8 +122,6 @@ func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 	}
 	return nil
 }
-
-func status0(s redislock.Status) status { return status{Status: s} }
 
 func (s *scan) show(status status) error {
 	if !s.filter.wants(status) {
