@@ -10,7 +10,7 @@ import (
 // Release was not answered in time.
 type cleanup struct {
 	release *call
-	keys    []string      // all that may be released
+	keys    []string      // all that may be released; none for a waiter that leaves
 	sending bool          // the release may be on the wire; protected by Client.mu
 	done    chan struct{} // closed when nothing is sent any more
 }
@@ -33,7 +33,7 @@ const (
 func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.cleanups) >= maxCleanups && len(x.release.keys) > 0 {
+	if len(c.cleanups) >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
 	if c.cleanups == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,12 +18,16 @@ type inbox struct {
 	node   *node
 	linger time.Duration // how long the subscription outlives the last waiter
 
+	// Tries for many keys take turns; see admit.
+	entering, staying chan struct{}
+
 	mu      sync.Mutex // protects what follows
 	name    string     // ends the channel's; random; "" before the first waiter
 	count   int        // waiters so far
 	waiters map[string]*waiter
 	stop    context.CancelFunc // ends the listening; nil while nobody listens
 	open    bool               // messages arrive
+	opened  int                // how many subscriptions there were
 	last    *time.Timer        // ends the listening when it fires; nil while somebody waits
 	closed  bool
 }
@@ -37,12 +42,18 @@ const (
 	// inboxQuiet is how long a subscription may be silent before it is asked whether it lives.
 	inboxQuiet = time.Second
 
+	// bulk is from how many keys on a try of a waiter takes a while, and maxBulk how many of those one Client sends at once.
+	bulk, maxBulk = 256, 2
+
 	// inboxRefused is how long to wait before subscribing again where Redis has refused to.
 	inboxRefused = 10 * time.Second
 )
 
 func newInbox(n *node) *inbox {
-	return &inbox{node: n, linger: inboxLinger, waiters: map[string]*waiter{}}
+	return &inbox{
+		node: n, linger: inboxLinger, waiters: map[string]*waiter{},
+		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
+	}
 }
 
 // hears reports whether messages arrive, as far as is known.
@@ -50,6 +61,17 @@ func (b *inbox) hears() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open
+}
+
+// subscription returns the number of the present subscription; 0 if there is none, or if it may be on another server than
+// the keys: then nobody there can tell whether messages arrive.
+func (b *inbox) subscription() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open || b.node.single == nil {
+		return 0
+	}
+	return b.opened
 }
 
 // waiting returns how many waiters there are.
@@ -174,7 +196,7 @@ func (b *inbox) receive(ctx context.Context, channel string) error {
 			b.setOpen(ctx, true)
 			b.wakeAll()
 		case *redis.Message:
-			b.wake(message.Payload)
+			b.deliver(message.Payload)
 		}
 	}
 }
@@ -185,15 +207,21 @@ func (b *inbox) setOpen(ctx context.Context, open bool) {
 	defer b.mu.Unlock()
 	if ctx.Err() == nil {
 		b.open = open
+		if open {
+			b.opened++
+		}
 	}
 }
 
-func (b *inbox) wake(number string) {
+// deliver gives a message to the waiter whose number it begins with. What is for one that has gone is dropped: that one
+// has released the keys, or will, if they were handed to it.
+func (b *inbox) deliver(message string) {
+	number, words, _ := strings.Cut(message, " ")
 	b.mu.Lock()
 	w := b.waiters[number]
 	b.mu.Unlock()
 	if w != nil {
-		w.wake()
+		w.notify(words)
 	}
 }
 

@@ -2,7 +2,7 @@
 inspect: what each key holds, for how long, and who waits for it.
 
 KEYS[1..n]  keys
-KEYS[…]     the lines, as obtain.lua describes them, of the first keys, one for each; maybe none
+KEYS[…]     the lines, as line.lua describes them, of the first keys, one for each; maybe none
 ARGV[1]     n
 
 Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for each key in order:
@@ -17,10 +17,10 @@ local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 i
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
 local n = tonumber(ARGV[1])
 
-local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
 local now = call('TIME')
-now = now[1] * 1000000 + now[2]
-local earliest, latest = string.format('%.0f', LIFE - now), string.format('%.0f', -now - AHEAD) -- as scores
+now = math.floor((now[1] * 1000000 + now[2]) / 1000)
+-- As scores of marks: the longest life there is, 2,047 s, and a second from now on, and now.
+local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.format('%.0f', -now * 4096)
 
 local held = {}
 for first = 1, n, CHUNK do
@@ -32,15 +32,19 @@ for first = 1, n, CHUNK do
 		end
 		local at = 0 -- in the line; the dead stay until somebody takes part in it
 		while waiters > 0 and since == 0 do
-			local waiter = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, 1)
-			if not waiter[1] then
+			local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, CHUNK)
+			for j = 1, #found, 2 do
+				local mark = -(call('ZSCORE', line, '~' .. string.match(found[j], '^%S*')) or 0)
+				local left = math.floor(mark / 4096) - now
+				if left >= 0 and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then
+					since = tonumber(found[j + 1])
+					break
+				end
+			end
+			at = at + CHUNK
+			if not found[1] then
 				break
 			end
-			local heard = tonumber(call('ZSCORE', line, '~' .. waiter[1]) or 0)
-			if heard >= tonumber(latest) and heard <= tonumber(earliest) then
-				since = tonumber(waiter[2])
-			end
-			at = at + 1
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[first + i - 1])

@@ -23,6 +23,8 @@ type Lock struct {
 	token  string
 	fence  int64
 
+	fenceKey string // "" for none, or if attached
+
 	obtained time.Duration // the ttl of the obtain; 0 if attached
 	// zombie says that a sending of the obtain was never answered, though a later one was. It may still be on its way,
 	// and would take the keys again after a Release.

@@ -11,7 +11,7 @@ import (
 //go:embed obtain.lua
 var obtainSource string
 
-var obtainScript = newScript("obtain", obtainSource)
+var obtainScript = newScript("obtain", withLine(obtainSource))
 
 // obtaining is one Obtain with all its tries. It belongs to one goroutine.
 type obtaining struct {
@@ -39,7 +39,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	}
 	strategy := opt.strategy()
 	if o.waiter != nil {
-		o.waiter.pace, strategy = strategy, o.waiter
+		o.waiter.pace = strategy
 		defer o.waiter.leave()
 	} else if strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
@@ -53,7 +53,13 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 			return nil, err
 		}
 	}
-	cut, err := retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	var cut bool
+	var err error
+	if o.waiter != nil {
+		cut, err = o.inLine(ctx)
+	} else {
+		cut, err = retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	}
 	if err == nil {
 		return o.lock, nil
 	}
@@ -109,6 +115,16 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if err := ended(ctx); err != nil {
 		return false, notObtained(err)
 	}
+	if o.waiter != nil {
+		done, err := o.waiter.admit(ctx, len(o.keys))
+		if err != nil {
+			return false, notObtained(err)
+		}
+		defer done()
+		if h := o.waiter.handedOver(); h != nil {
+			return o.accept(ctx, h)
+		}
+	}
 	c := &o.first
 	if c.script != nil {
 		c = new(call) // the first may be adrift
@@ -122,7 +138,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), fenced)
 	c.simple = len(o.boxed) == 2 && len(o.keys) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
 	if o.waiter != nil {
-		c.args, c.queues = o.waiter.begin(c.args), true
+		c.args, c.queues = o.waiter.begin(o, c.args), true
 	}
 	var cancel context.CancelFunc
 	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
@@ -144,25 +160,28 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, failed("obtain", o.keys, err)
 	case !granted:
 		if o.waiter != nil {
-			o.waiter.refuse(c.reply)
+			o.waiter.refuse(c.sent, c.reply)
 		}
 		return true, ErrNotObtained
 	}
 	if o.waiter != nil && len(c.boxed) == len(o.keys) {
-		o.leave(ctx) // the lines could not be reached, so the script has not taken it out of them
+		o.leaveLines(ctx) // they could not be reached, so the script has not taken it out of them
 	}
-	until := validUntil(c.sent, o.ttl)
+	return o.grant(ctx, c.sent, fence, taken)
+}
+
+// grant makes the lock that was granted after that time, unless it has lapsed by now. Like try, it reports whether another
+// try makes sense.
+func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
+	until := validUntil(since, o.ttl)
 	if passed(until) {
-		if o.waiter != nil {
-			o.waiter.next = time.Millisecond
-		}
 		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, metadata: o.metadata,
+		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey, metadata: o.metadata,
 		ttl: o.ttl, obtained: o.ttl, zombie: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
-	o.lock.setUntil(c.sent, until)
+	o.lock.setUntil(since, until)
 	return false, nil
 }
 
@@ -205,8 +224,16 @@ func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, 
 // token of the caller's own stays, so the release must have been answered before the next try; if it was not, there is
 // none.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
+	if o.waiter != nil {
+		o.waiter.next = time.Now().Add(time.Millisecond)
+	}
 	if !o.custom {
-		o.client.sweep(newRelease(ctx, o.token, o.keys, o.boxed), o.ttl, 0)
+		back := newRelease(ctx, o.token, o.keys, o.boxed)
+		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the token of before
+			back.args = append(back.args, o.waiter.entry)
+			o.waiter.renew()
+		}
+		o.client.sweep(back, o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
@@ -225,8 +252,8 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	return !back.doubtful, ErrNotObtained
 }
 
-// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken after
-// all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
+// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken, or was
+// handed, after all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
 // this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
 // waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
@@ -252,7 +279,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			o.client.sendCleanup(x, o.ttl)
 		case !o.custom && (granted || doubtful):
 			if o.waiter.hasPlace() {
-				x.release.args = append(x.release.args, o.waiter.id)
+				x.release.args = append(x.release.args, o.waiter.entry)
 			}
 			o.client.sweepNow(x, o.ttl)
 			return
@@ -263,17 +290,32 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	})
 }
 
-// leave gives up the waiter's place in line, in the background.
+// leave gives up the waiter's place in line, and the keys if a hand-off has come first, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	x := &cleanup{release: o.newLeave(ctx)}
 	o.client.inBackground(x, func() { o.client.node.send(x.release, nil) })
 }
 
-// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.
+// leaveLines gives up the waiter's place in line and keeps the keys.
+func (o *obtaining) leaveLines(ctx context.Context) {
+	x := &cleanup{release: o.leaving(ctx, nil, o.boxed[len(o.keys):])}
+	o.client.inBackground(x, func() { o.client.node.send(x.release, nil) })
+}
+
+// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and releases what it was handed. With a
+// token of the caller's own it was handed nothing, and the keys may be an earlier hold's.
 func (o *obtaining) newLeave(ctx context.Context) *call {
-	c := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
-	c.args = append(c.args, o.waiter.id)
-	c.giveUp = time.Now().Add(waiterLife)
+	if o.custom {
+		return o.leaving(ctx, nil, o.boxed[len(o.keys):])
+	}
+	return o.leaving(ctx, o.keys, o.boxed)
+}
+
+func (o *obtaining) leaving(ctx context.Context, keys []string, boxed []any) *call {
+	c := newRelease(ctx, o.token, keys, boxed)
+	c.simple = false
+	c.args = append(c.args, o.waiter.entry)
+	c.giveUp = time.Now().Add(o.waiter.life)
 	c.persistent.Store(true)
 	return c
 }

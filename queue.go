@@ -2,14 +2,24 @@ package redislock
 
 import (
 	"context"
+	_ "embed" // for the rules
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+//go:embed line.lua
+var lineSource string
+
+// withLine returns a script with the rules of the line in the place that it has for them.
+func withLine(source string) string {
+	return strings.Replace(source, "-- include line\n", lineSource, 1)
+}
 
 // hasLine reports whether the key can have a line: not if it has a brace but no hash tag, for then no longer name would be
 // in its slot.
@@ -75,47 +85,116 @@ func checkLines(keys []string) error {
 }
 
 const (
-	// waiterLife is how long after its last try a waiter counts as live. The scripts have it too.
+	// waiterLife is how long after its last try a waiter counts as live where few wait; the scripts say for how long.
 	waiterLife = 3 * time.Second
 
-	// waiterInterval is the longest time between the tries of a waiter. Each is a sign of life.
+	// waiterInterval is the longest time between the tries of a waiter where few wait. Each is a sign of life.
 	waiterInterval = time.Second
 
 	// maxAdrift bounds the tries of one waiter that are given up without an answer.
 	maxAdrift = 4
+
+	// entryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
+	entryMetadata = 1024
 )
 
-// waiter is an obtain that waits in line as soon as it is refused. The script says how long it is to wait for its next
-// try, and a message may end the waiting. It is a RetryStrategy, which only ctx ends.
+// waiter is the place in line of one obtain. The script says how long it is to wait for its next try; a message may end
+// the waiting, bring the next try forward, or bring the lock.
 type waiter struct {
 	inbox *inbox
 	pace  RetryStrategy // how long at most between tries, where no message can come; nil for no less than the script says
 	woken chan struct{} // has room for one
 
-	number, id string // in the inbox, and in the lines; "" before the first try
+	// What follows belongs to the goroutine of the obtain, but number is read by the inbox, under its mutex.
 
-	// What follows belongs to the goroutine of the obtain.
+	number, id string        // in the inbox, and in the lines; "" before the first try
+	entry      string        // what stands in the lines; see line.lua
+	refused    bool          // at least once
+	next       time.Time     // when to try next
+	interval   time.Duration // between tries at most
+	life       time.Duration // how long it is live without any
+	ticket     int64         // 0: none yet
+	usual      time.Duration // how long answers took lately
+	sent       time.Time     // when the last answered try was sent,
+	served     int64         // and when that was served, in µs by the clock of the server
+	opened     int           // the subscription that it has claimed to be open then; 0 for none
+	distrusted int           // a subscription whose messages do not reach it; 0 for none
 
-	refused bool
-	next    time.Duration // until the next try
-	ticket  int64         // 0: none yet
+	mu     sync.Mutex // protects what follows, which messages bring
+	called bool       // it is to try now
+	sooner time.Time  // it is to try no later than that; zero for no limit
+	handed *handOff   // the keys are its own; nil if that is not known
 }
 
 func newWaiter(b *inbox) *waiter {
-	return &waiter{inbox: b, woken: make(chan struct{}, 1)}
+	return &waiter{
+		inbox: b, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife,
+	}
 }
 
-// begin prepares a try, and adds the arguments with which it takes a place in line if it is refused.
-func (w *waiter) begin(args []any) []any {
+// admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended. Few large
+// tries go out at a time: a server that is busy with many would answer none of them in time. Those who have a place do not
+// wait behind those who want one, lest they lose theirs.
+func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
+	if keys < bulk {
+		return func() {}, nil
+	}
+	slots := w.inbox.entering
+	if w.refused {
+		slots = w.inbox.staying
+	}
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, ended(ctx)
+	}
+}
+
+// renew makes the waiter another one, with the ticket that it has. Its entry is written anew at the next try.
+func (w *waiter) renew() {
+	w.leave()
+	w.id, w.entry, w.opened = "", "", 0
+	w.mu.Lock()
+	w.handed = nil
+	w.mu.Unlock()
+}
+
+// begin prepares a try of the obtain, and adds the arguments with which it takes a place in line if it is refused.
+func (w *waiter) begin(o *obtaining, args []any) []any {
 	if w.id == "" {
 		w.inbox.enter(w)
+		w.entry = w.id + o.entry()
 	}
 	// What a message is about that came before the try, the try will see.
-	select {
-	case <-w.woken:
-	default:
+	w.mu.Lock()
+	w.called, w.sooner = false, time.Time{}
+	w.mu.Unlock()
+	var open any = "0"
+	w.opened = w.inbox.subscription()
+	if w.opened != 0 && w.opened != w.distrusted {
+		open = "1"
+	} else {
+		w.opened = 0
 	}
-	return append(args, w.id, w.ticket)
+	return append(args, w.entry, w.ticket, open)
+}
+
+// entry returns what follows the id of the waiter in its entry: how many keys it wants, 0 if it must not be handed them;
+// its ttl; its fence key; and the value that its keys are to hold.
+func (o *obtaining) entry() string {
+	wants, metadata := len(o.keys), o.metadata
+	if len(metadata) > entryMetadata {
+		wants, metadata = 0, metadata[:entryMetadata]
+	}
+	if o.custom { // an earlier hold with the token may have keys that no hand-off must touch
+		wants = 0
+	}
+	value := o.token
+	if metadata != "" {
+		value += " " + metadata
+	}
+	return fmt.Sprintf(" %d %d %d %s%s", wants, o.ttl.Milliseconds(), len(o.fenceKey), o.fenceKey, value)
 }
 
 // isNew reports whether the obtain has not been refused a place yet.
@@ -124,29 +203,41 @@ func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
 // hasPlace reports whether the waiter may have a place in line.
 func (w *waiter) hasPlace() bool { return w != nil && w.id != "" }
 
-// refuse takes over what the script replied to a try that it refused. From the first refusal on the waiter can be woken;
-// a message that came before the subscription is made up for by the try that follows that.
-func (w *waiter) refuse(reply any) {
+// refuse takes over what the script replied to a try that it refused, which was sent at that time. From the first refusal
+// on the waiter can be woken; a message that came before the subscription is made up for by the try that follows that.
+func (w *waiter) refuse(sent time.Time, reply any) {
+	now := time.Now()
 	w.refused = true
 	w.inbox.listen()
-	w.next = waiterInterval // while a slot of a Cluster moves, the lines cannot be reached
-	if place, _ := reply.([]any); len(place) == 3 {
-		wait, _ := place[1].(int64)
+	wait := w.interval // while a slot of a Cluster moves, the lines cannot be reached
+	w.usual = (3*w.usual + now.Sub(sent)) / 4
+	if place, _ := reply.([]any); len(place) == 6 {
+		ms, _ := place[1].(int64)
+		lives, _ := place[4].(int64)
+		if missing, _ := place[5].(int64); missing == 1 && w.opened != 0 {
+			w.distrusted = w.opened // a script passed the waiter by because its message reached nobody
+		}
 		w.ticket, _ = place[2].(int64)
-		w.next = max(time.Duration(wait)*time.Millisecond, time.Millisecond)
+		w.served, _ = place[3].(int64)
+		w.sent = sent
+		w.life = max(time.Duration(lives)*time.Millisecond, waiterLife)
+		w.interval = w.life / 3
+		wait = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
 	}
-	if w.next >= waiterInterval { // waiters that were refused together are not to come back together
-		w.next -= rand.N(waiterInterval / 4)
+	if wait >= w.interval { // waiters that were refused together are not to come back together
+		wait -= rand.N(w.interval / 4)
 	}
+	w.next = now.Add(wait)
 }
 
 // patience returns the ctx of one try. In line, a try that is not answered is left alone after a while, for the next to
-// go out on another connection; a few times, for each keeps its connection until the Redis client gives it up.
+// go out on another connection; a few times, for each keeps its connection until the Redis client gives it up. Where
+// answers take long, a waiter is patient for longer: more tries would make that worse.
 func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, context.CancelFunc) {
 	if w == nil || !w.refused || adrift >= maxAdrift {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, waiterInterval)
+	return context.WithTimeout(ctx, max(waiterInterval, 4*w.usual))
 }
 
 // errUnanswered is how such a try fails.
@@ -157,25 +248,57 @@ func (w *waiter) bear(err error) bool {
 	if w == nil || !w.refused || isRedisError(err) && !isPassing(err) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
-	w.next = waiterInterval
+	w.next = time.Now().Add(waiterInterval)
 	if err == errUnanswered {
-		w.next = time.Millisecond
+		w.next = time.Now().Add(time.Millisecond)
 	}
 	return true
 }
 
-// NextBackoff returns the time until the next try.
-func (w *waiter) NextBackoff() time.Duration {
+// await waits until the next try is due, or a message asks for one. It returns false if ctx ends or closed is closed
+// before that.
+func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
+	due := w.next
 	if w.pace != nil && !w.inbox.hears() {
-		if pace := w.pace.NextBackoff(); pace > 0 {
-			return min(w.next, pace)
+		if pace := w.pace.NextBackoff(); pace > 0 && time.Now().Add(pace).Before(due) {
+			due = time.Now().Add(pace)
 		}
 	}
-	return w.next
+	for {
+		w.mu.Lock()
+		now := w.called || w.handed != nil
+		if !w.sooner.IsZero() && w.sooner.Before(due) {
+			due = w.sooner
+		}
+		w.mu.Unlock()
+		if now {
+			return true
+		}
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-timer.C:
+			return true
+		case <-w.woken:
+			timer.Stop()
+			continue
+		case <-ctx.Done():
+		case <-closed:
+		}
+		timer.Stop()
+		return false
+	}
 }
 
 // wake makes the waiter try now, or after the try that it is at.
 func (w *waiter) wake() {
+	w.mu.Lock()
+	w.called = true
+	w.mu.Unlock()
+	w.signal()
+}
+
+// signal lets await look again.
+func (w *waiter) signal() {
 	select {
 	case w.woken <- struct{}{}:
 	default:

@@ -24,7 +24,11 @@ const (
 
 // line returns the ids of those who have a place in the line of a key, the first of them first.
 func line(ctx context.Context, client redis.Cmdable, key string) []string {
-	return client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: lineKey(key), Start: 0, Stop: "+inf", ByScore: true}).Val()
+	entries := client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: lineKey(key), Start: 0, Stop: "+inf", ByScore: true}).Val()
+	for i, entry := range entries {
+		entries[i], _, _ = strings.Cut(entry, " ")
+	}
+	return entries
 }
 
 func lineKey(key string) string {

@@ -10,7 +10,7 @@ import (
 //go:embed release.lua
 var releaseSource string
 
-var releaseScript = newScript("release", releaseSource)
+var releaseScript = newScript("release", withLine(releaseSource))
 
 const (
 	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
@@ -83,6 +83,10 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 // is in doubt from an earlier one that failed.
 func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *call) *call {
 	c := newRelease(ctx, l.token, l.keys, l.boxed)
+	if l.fenceKey != "" { // for the fencing token of the next in line
+		c.fence = l.fenceKey
+		c.args = append(c.args, "", "1")
+	}
 	c.giveUp = now.Add(releaseWait)
 	if c.giveUp.Before(until) {
 		c.giveUp = until

@@ -137,15 +137,11 @@ func (j jitter) restart() RetryStrategy {
 }
 
 // retry calls try until that says not to try again, s stops (a nil s at once), the next wait would outlast until (the
-// zero time sets no such limit), ctx ends or closed is closed. A waiter that is woken does not wait any longer. It returns
-// the error of the last try, and whether it was ctx that ended the waiting.
+// zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last
+// try, and whether it was ctx that ended the waiting.
 func retry(
 	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
 ) (cut bool, err error) {
-	var woken <-chan struct{}
-	if w, ok := s.(*waiter); ok {
-		woken = w.woken
-	}
 	for {
 		again, err := try()
 		if !again || s == nil {
@@ -158,8 +154,6 @@ func retry(
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-woken:
-			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return true, err

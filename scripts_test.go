@@ -20,8 +20,14 @@ import (
 // list is an array as go-redis returns it.
 type list = []any
 
-// source reads a script as it is embedded.
+// source reads a script as it is sent, with the rules of the line where it has them.
 func source(name string) string {
+	GinkgoHelper()
+	return strings.Replace(written(name), "-- include line\n", written("line"), 1)
+}
+
+// written reads a file as it is embedded.
+func written(name string) string {
 	GinkgoHelper()
 	text, err := os.ReadFile(name + ".lua")
 	Expect(err).NotTo(HaveOccurred())
@@ -251,7 +257,7 @@ var _ = Describe("Every script", func() {
 
 	for _, script := range scripts {
 		It(script+" reads the KEYS and ARGV that its header names, and no others", func() {
-			header, body, found := strings.Cut(source(strings.TrimSuffix(script, ".lua")), "]]")
+			header, body, found := strings.Cut(written(strings.TrimSuffix(script, ".lua")), "]]")
 			Expect(found).To(BeTrue())
 			Expect(header).To(HavePrefix("--[[\n" + strings.TrimSuffix(script, ".lua") + ": "))
 			for _, section := range []string{"KEYS", "ARGV", "Returns", "Errors"} {
@@ -267,7 +273,7 @@ var _ = Describe("Every script", func() {
 		})
 
 		It(script+" has no shebang, and touches no key that it is not given", func() {
-			text := source(strings.TrimSuffix(script, ".lua"))
+			text := written(strings.TrimSuffix(script, ".lua"))
 			Expect(text).NotTo(HavePrefix("#!"))
 			Expect(strings.ReplaceAll(text, "pcall('PUBLISH', 'redislock:inbox:'", "")).
 				NotTo(MatchRegexp(`call\('[A-Z]+', *'`), "a key by name")

@@ -1,0 +1,73 @@
+--[[
+line: the rules of the line, which obtain and release share. It is no script of its own: the library puts this text
+into theirs, in the place of the words "include line". They have set KEYS, call, pcall and now (the time in µs) before
+that. Where call is redis.pcall, an error of Redis reads as an empty line.
+
+A line is a sorted set with two members for each waiter. Its entry is scored by its ticket:
+   ‹inbox›/‹number› ‹wants› ‹ttl› ‹f› ‹fence key›‹value›
+wants    how many keys it wants; 0: it may only be woken
+ttl      in ms
+f        the length of the name of the fence key; 0 for none
+value    what its keys are to hold: token, or token, a space and metadata
+Its mark, "~‹inbox›/‹number›", is scored by minus
+   deadline in ms * 4096 + life in s * 2 + 1 if its subscription is open
+
+A waiter is live until its deadline, and if that is no more than its life and a second away.
+
+KEYS[…]     the lines, as the script says
+ARGV        none
+Returns     nothing: it defines first, tell, markOf and late
+Publishes   to redislock:inbox:‹inbox›, see tell
+Errors      none of its own
+]]
+local moment = math.floor(now / 1000)
+local gone = {} -- by inbox: nobody listens to it any more
+local told = {} -- by id: how many received what was published; not a number where an ACL forbids to publish
+
+-- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it.
+local function first(line, position)
+	local removed = false
+	while true do
+		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
+		local entry = found[1]
+		if not entry then
+			return nil, removed
+		end
+		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
+		local mark = -(id and tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
+		local left, life, open = math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000, mark % 2 == 1
+		if left >= 0 and left <= life + 1000 and not (open and gone[inbox]) then
+			return {
+				entry = entry, id = id, inbox = inbox, ticket = tonumber(found[2]), left = left, life = life, open = open,
+			}, removed
+		end
+		removed = true
+		if (tonumber(call('ZREM', line, entry, '~' .. (id or ''))) or 0) == 0 then -- an ACL forbids it
+			position = position + 1
+		end
+	end
+end
+
+-- late reports whether a waiter has been silent for two of its three intervals. A live one tries in each.
+local function late(waiter)
+	return waiter.left < waiter.life / 3
+end
+
+-- tell publishes a message to a waiter, one at most, and reports whether somebody may have received it. If nobody has
+-- although its subscription is open, all waiters of its inbox are gone.
+local function tell(waiter, message)
+	if told[waiter.id] == nil then
+		local number = string.sub(waiter.id, #waiter.inbox + 2)
+		told[waiter.id] = pcall('PUBLISH', 'redislock:inbox:' .. waiter.inbox, number .. message)
+		gone[waiter.inbox] = gone[waiter.inbox] or waiter.open and told[waiter.id] == 0
+	end
+	return not (waiter.open and told[waiter.id] == 0)
+end
+
+-- warn tells the first of a line that its keys are taken for so many ms, if it would look too late.
+local function warn(line, ttl)
+	local waiter = first(line, 0)
+	if waiter and ttl < waiter.life / 3 then
+		tell(waiter, ' after ' .. ttl)
+	end
+end
