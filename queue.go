@@ -214,8 +214,8 @@ func (w *waiter) refuse(sent time.Time, reply any) {
 	if place, _ := reply.([]any); len(place) == 6 {
 		ms, _ := place[1].(int64)
 		lives, _ := place[4].(int64)
-		if missing, _ := place[5].(int64); missing == 1 && w.opened != 0 {
-			w.distrusted = w.opened // a script passed the waiter by because its message reached nobody
+		if missing, _ := place[5].(int64); missing == 1 && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+			w.distrusted = w.opened // it was live, so a script removed it because a message reached nobody
 		}
 		w.ticket, _ = place[2].(int64)
 		w.served, _ = place[3].(int64)

@@ -80,6 +80,7 @@ call = pcall -- the keys are deleted: from here on an error must not hide what b
 -- nobody received the grant, the waiter's inbox is gone.
 local function handOver(waiter, places)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
+	length = tonumber(length)
 	if told[waiter.id] or tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or not waiter.open or late(waiter) then
 		return false
 	end
@@ -88,7 +89,7 @@ local function handOver(waiter, places)
 			return false
 		end
 	end
-	local fence, counter = '0', tonumber(length) > 0 and string.sub(rest, 1, length)
+	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
 	if counter then
 		local number = fenced and counter == KEYS[n + 1] and (call('GET', counter) or '0')
 		number = type(number) == 'string' and string.find(number, '^-?%d+$') and tonumber(number)
