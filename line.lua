@@ -24,25 +24,36 @@ local moment = math.floor(now / 1000)
 local gone = {} -- by inbox: nobody listens to it any more
 local told = {} -- by id: how many received what was published; not a number where an ACL forbids to publish
 
+-- read returns the waiter of an entry. Its marks are the same in all of its lines, so one is enough.
+local known = {} -- by entry
+local function read(line, entry, ticket)
+	local waiter = known[entry]
+	if not waiter then
+		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
+		local mark = -(id and tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
+		waiter = {
+			entry = entry, id = id or '', inbox = inbox, ticket = tonumber(ticket),
+			left = math.floor(mark / 4096) - moment, life = math.floor(mark % 4096 / 2) * 1000, open = mark % 2 == 1,
+		}
+		known[entry] = waiter
+	end
+	return waiter
+end
+
 -- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it.
 local function first(line, position)
 	local removed = false
 	while true do
 		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
-		local entry = found[1]
-		if not entry then
+		if not found[1] then
 			return nil, removed
 		end
-		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
-		local mark = -(id and tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
-		local left, life, open = math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000, mark % 2 == 1
-		if left >= 0 and left <= life + 1000 and not (open and gone[inbox]) then
-			return {
-				entry = entry, id = id, inbox = inbox, ticket = tonumber(found[2]), left = left, life = life, open = open,
-			}, removed
+		local waiter = read(line, found[1], found[2])
+		if waiter.left >= 0 and waiter.left <= waiter.life + 1000 and not (waiter.open and gone[waiter.inbox]) then
+			return waiter, removed
 		end
 		removed = true
-		if (tonumber(call('ZREM', line, entry, '~' .. (id or ''))) or 0) == 0 then -- an ACL forbids it
+		if (tonumber(call('ZREM', line, waiter.entry, '~' .. waiter.id)) or 0) == 0 then -- an ACL forbids it
 			position = position + 1
 		end
 	end

@@ -166,7 +166,7 @@ if not free then
 		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
 		if id and count > 0 then
 			local waiting = math.max(call('ZCARD', KEYS[lines]), call('ZCARD', KEYS[lines + now % count])) / 2
-			interval = math.max(1000, math.ceil((placed and waiting or waiting + 1) * (20 + 8 * n) / 100))
+			interval = math.max(1000, math.ceil((placed and waiting or waiting + 1) * (32 + 8 * n) / 100))
 			interval = math.min(interval, 680000)
 			if queued and not placed then -- the reply to an earlier try may have been lost
 				ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)

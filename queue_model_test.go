@@ -206,7 +206,7 @@ func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string
 		if known == 0 {
 			waiting++
 		}
-		interval := (waiting*(20+8*int64(len(c.keys)))*m.cost + 99) / 100
+		interval := (waiting*(32+8*int64(len(c.keys)))*m.cost + 99) / 100
 		v.least, v.most = min(v.least, max(interval, 1000)), max(v.most, interval, 1000)
 	}
 	at := slices.IndexFunc(m.lines[c.keys[0]], func(p modelPlace) bool { return p.id == c.id })
@@ -464,7 +464,7 @@ func newQueueHistory(on *onRedis, inbox *redis.PubSub, random *rand.Rand) *queue
 		woken: map[string]bool{},
 	}
 	if on.memory != nil && random.IntN(2) == 0 { // on a real server nobody can tell what time it is exactly
-		const cost = "(20 + 8 * n)"
+		const cost = "(32 + 8 * n)"
 		Expect(h.source["obtain"]).To(ContainSubstring(cost))
 		h.model.cost = crowd
 		h.source["obtain"] = strings.Replace(h.source["obtain"], cost, cost+fmt.Sprint(" * ", crowd), 1)
