@@ -221,19 +221,6 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 	})
 })
 
-// opened waits until all in line for a key have said that their subscription is open.
-func opened(ctx context.Context, client *redis.Client, key string) {
-	GinkgoHelper()
-	Eventually(func() (closed int) {
-		for _, mark := range client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-			Key: lineKey(key), Start: "-inf", Stop: "(0", ByScore: true,
-		}).Val() {
-			closed += 1 - int(-mark.Score)%2
-		}
-		return closed
-	}).WithTimeout(5 * time.Second).Should(BeZero())
-}
-
 const (
 	// queueProcessEnv tells the test binary to be a process that waits in line, and on which server.
 	queueProcessEnv = "REDISLOCK_TEST_QUEUE_PROCESS"

@@ -38,6 +38,19 @@ func lineKey(key string) string {
 	return key + "{" + key + "}:redislock:line"
 }
 
+// opened waits until all in line for a key have said that their subscription is open.
+func opened(ctx context.Context, client redis.Cmdable, key string) {
+	GinkgoHelper()
+	Eventually(func() (closed int) {
+		for _, mark := range client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: lineKey(key), Start: "-inf", Stop: "(0", ByScore: true,
+		}).Val() {
+			closed += 1 - int(-mark.Score)%2
+		}
+		return closed
+	}).WithTimeout(5 * time.Second).Should(BeZero())
+}
+
 // joins returns the id of who takes the next place in the line of a key because of what start starts.
 func joins(ctx context.Context, client redis.Cmdable, key string, start func()) string {
 	GinkgoHelper()
