@@ -109,10 +109,9 @@ local function handOver(waiter, places)
 	for i = 1, failed and 0 or #places do
 		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
 	end
-	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence) and told[waiter.id]
-	if type(heard) == 'number' and heard > 0 then
+	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
+	if heard and type(told[waiter.id]) == 'number' then
 		for i = 1, #places do
-			deleted[places[i] - lines + 1] = false
 			warn(KEYS[places[i]], tonumber(ttl))
 		end
 		return true
