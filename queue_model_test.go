@@ -21,7 +21,7 @@ import (
 var _ = describe("Random lines", func(on *onRedis) {
 	It("are what a simple model says, and lose nobody", func(ctx SpecContext) {
 		judged := 0
-		for range map[string]int{inMemory: 80, onServer: 200}[on.kind] {
+		for range map[string]int{inMemory: 250, onServer: 250}[on.kind] {
 			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()
 			if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {

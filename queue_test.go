@@ -338,6 +338,55 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
+	It("shows in Line who waits, in order", func(ctx SpecContext) {
+		Expect(locks.Line(ctx, "a")).To(BeEmpty())
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		began := time.Now()
+		for i, keys := range [][]string{{"a"}, {"b"}, {"b", "a"}} {
+			wait(ctx, locks, time.Minute, &redislock.Options{Queue: true, Metadata: fmt.Sprint("number ", i), FenceKey: "f 1"}, keys...)
+		}
+		wait(ctx, locks, time.Minute, onlyWoken, "a")
+		wait(ctx, locks, time.Minute, &redislock.Options{Queue: true, Token: "mine"}, "a")
+		line, err := locks.Line(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(line).To(HaveLen(4))
+		Expect(line[0].Metadata).To(Equal("number 0"))
+		Expect(line[1].Metadata).To(Equal("number 2"))
+		Expect(line[2].Metadata).To(Equal(strings.Repeat("m", 1024)), "cut")
+		Expect(line[3]).To(And(HaveField("Token", "mine"), HaveField("Metadata", "")))
+		for i, w := range line {
+			Expect(len(w.Token)).To(BeElementOf(22, 4))
+			Expect(w.Since).To(BeTemporally("~", began, promptly))
+			Expect(i == 0 || w.Since.After(line[i-1].Since)).To(BeTrue())
+			Expect(w.Late).To(BeFalse())
+		}
+		stale := redis.Z{Score: mark(time.Now().Add(time.Second/2), 3, true), Member: "~gone/1"}
+		on.client.ZAdd(ctx, lineKey("a"), redis.Z{Score: 1, Member: "gone/1 1 60000 0 token m"}, stale)
+		line, err = locks.Line(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(line[0]).To(And(HaveField("Token", "token"), HaveField("Late", true)))
+		on.client.ZRem(ctx, lineKey("a"), "~gone/1")
+		Expect(locks.Line(ctx, "a")).To(HaveLen(4), "without those who are passed over")
+
+		Expect(locks.Line(ctx, "a}")).To(BeEmpty())
+		_, err = locks.Line(ctx, "")
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		Expect(on.client.Del(ctx, lineKey("x")).Err()).To(Succeed())
+		on.client.Set(ctx, lineKey("x"), "x", time.Minute)
+		_, err = locks.Line(ctx, "x")
+		Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+		on.client.Del(ctx, lineKey("x"))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = locks.Line(ended, "a")
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(locks.Close()).To(Succeed())
+		_, err = locks.Line(ctx, "a")
+		Expect(err).To(MatchError(redislock.ErrClosed))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(on.client.Del(ctx, lineKey("a")).Err()).To(Succeed())
+	})
+
 	DescribeTable("refuses a key that has no room for a line, and sends nothing", func(ctx SpecContext, key string) {
 		sent := countCalls(on.client)
 		_, err := locks.ObtainMulti(ctx, []string{"a", key}, time.Minute, queue)

@@ -77,6 +77,7 @@ var _ = Describe("asking for locks by name", func() {
   held     for \d+d\d\dh
   left     5\ds
   in line  1, the first for (\d+ms|\d\.\ds)
+           1\. [\w-]{22}, for (\d+ms|\d\.\ds)
 $`))
 		})
 
@@ -100,6 +101,9 @@ $`))
 				HaveKeyWithValue("metadata", bob), HaveKeyWithValue("held_since", "2026-03-01T04:10:00Z"),
 				HaveKeyWithValue("waiters", 0.), HaveKeyWithValue("fields", HaveKeyWithValue("user", "bob"))))
 			Expect(lines[1]).To(Equal(`{"key":"b","token":"","metadata":"","ttl_ms":0,"waiters":0}`))
+			queue("a")
+			Expect(stdoutOf(redislockRuns("inspect", "--json", "a"))).To(
+				MatchRegexp(`"waiters":1.*"line":\[\{"token":"[\w-]{22}","metadata":"","since":"[^"]*Z","late":false\}\]`))
 		})
 
 		It("escapes what would reach the terminal", func() {

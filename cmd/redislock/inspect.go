@@ -11,10 +11,12 @@ import (
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
-that says it has been held, how long it still is unless it is renewed, how many wait
-in line, and how long the first of them has been waiting.
+that says it has been held, how long it still is unless it is renewed, and who waits in
+line, in order, since when.
 
---json prints an object a line, with the members that ls has, and held_since.
+--json prints an object a line, with the members that ls has, held_since, and line: an
+array with token, metadata, since and late of each waiter. late is true for one that may
+be passed over soon, because it has missed a sign of life.
 
 The exit code is 0 if every KEY is held, and 1 if any is not.`
 
@@ -58,14 +60,20 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 		if status.TTL == 0 {
 			code = exitNo
 		}
+		var line []redislock.Waiter
+		if status.Waiters > 0 {
+			if line, err = s.line(ctx, status.Key); err != nil {
+				return err
+			}
+		}
 		switch {
 		case asJSON:
-			err = writeJSON(g.stdout, inspectedJSON(status))
+			err = writeJSON(g.stdout, inspectedJSON(status, line))
 		default:
 			if i > 0 {
 				fmt.Fprintln(g.stdout)
 			}
-			err = showStatus(g, status, now)
+			err = showStatus(g, status, line, now)
 		}
 		if err != nil {
 			return err
@@ -78,12 +86,22 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 }
 
 // inspectedJSON is what inspect --json prints of a key.
-func inspectedJSON(s redislock.Status) any {
+func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
+	type waiter struct {
+		Token    string    `json:"token"`
+		Metadata string    `json:"metadata"`
+		Since    time.Time `json:"since"`
+		Late     bool      `json:"late"`
+	}
 	inspected := struct {
 		statusJSON
 
 		HeldSince *time.Time `json:"held_since,omitempty"`
+		Line      []waiter   `json:"line,omitempty"`
 	}{statusJSON: status{Status: s}.json()}
+	for _, w := range line {
+		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Since.UTC(), w.Late})
+	}
 	if since, ok := heldSince(s); ok {
 		since = since.UTC()
 		inspected.HeldSince = &since
@@ -102,8 +120,11 @@ func heldSince(s redislock.Status) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// showStatus prints what is known of a key, under its name; now is the time of the server.
-func showStatus(g *globals, s redislock.Status, now time.Time) error {
+// mostShown is how many of a line inspect shows.
+const mostShown = 10
+
+// showStatus prints what is known of a key and its line, under its name; now is the time of the server.
+func showStatus(g *globals, s redislock.Status, line []redislock.Waiter, now time.Time) error {
 	out := g.screen(g.stdout)
 	fmt.Fprintln(g.stdout, out.paint(bold, escape(s.Key)))
 	t := &table{columns: make([]column, 3)} // the first is the margin
@@ -136,6 +157,18 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, readable(max(now.Sub(s.WaitingSince), 0))))
 	case s.TTL != 0:
 		say("in line", "nobody")
+	}
+	for i, w := range line {
+		if i == mostShown {
+			say("", fmt.Sprintf("… and %d more", len(line)-i))
+			break
+		}
+		text := fmt.Sprintf("%d. %s, for %s", i+1, holderOf(redislock.Status{Token: w.Token, Metadata: w.Metadata}),
+			readable(max(now.Sub(w.Since), 0)))
+		if w.Late {
+			text += ", late"
+		}
+		say("", text)
 	}
 	return t.write(g.stdout, screen{coloured: out.coloured}, false)
 }

@@ -52,6 +52,17 @@ func (s *session) close() {
 // answerLimit bounds one question to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
+// line returns who waits for a key.
+func (s *session) line(ctx context.Context, key string) ([]redislock.Waiter, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	waiters, err := s.locks.Line(ctx, key)
+	if err != nil {
+		return nil, s.refusal(err)
+	}
+	return waiters, nil
+}
+
 // inspect returns who holds keys.
 func (s *session) inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
