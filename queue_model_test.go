@@ -915,7 +915,7 @@ func (h *queueHistory) deadInLine() bool {
 		}
 	}
 	return slices.ContainsFunc(h.waiting, func(c *contender) bool {
-		return c.unread || c.dead && slices.ContainsFunc(c.keys, func(key string) bool {
+		return c.unread && !c.dead || c.dead && slices.ContainsFunc(c.keys, func(key string) bool {
 			return slices.ContainsFunc(h.model.lines[key], func(p modelPlace) bool { return p.id == c.id && h.model.live(p) })
 		})
 	})

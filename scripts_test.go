@@ -164,7 +164,8 @@ var _ = describe("The contract of", func(on *onRedis) {
 
 		It("does not shorten the life of a line that another needs for longer", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
-			stand(ctx, "la", 1, "box/7 1 60000 0 t7", time.Minute, true)
+			on.client.ZAdd(ctx, "la", redis.Z{Score: 1, Member: "box/7 1 60000 0 t7"},
+				redis.Z{Score: mark(time.Now().Add(time.Minute), 60, true), Member: "~box/7"})
 			on.client.PExpire(ctx, "la", time.Minute)
 			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
 			Expect(on.client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
