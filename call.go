@@ -35,8 +35,10 @@ type call struct {
 	// dropped says that nobody wants the call any more, like the end of ctx. It may be set at any time.
 	dropped atomic.Bool
 
-	flight   flight // if it leaves by itself
-	together bool   // it is part of a pipeline, whose other calls an error of its own would end
+	lane     *lane         // that it goes in; nil for none
+	client   *redis.Client // of the lane's server
+	trip     trip          // if it goes by itself in a lane
+	together bool          // it is part of a pipeline, whose other calls an error of its own would end
 
 	// The rest is written by the goroutine that sends the call. Others may read it once done is closed, or where there
 	// is no done, once do has returned.
@@ -85,22 +87,26 @@ func (c *call) MarshalBinary() ([]byte, error) {
 func (c *call) String() string { return c.token }
 
 // await waits for the end of a call that do has been given, but not past the end of ctx. It reports whether the call has
-// ended.
+// ended. If a hook of the Redis client has panicked, await panics with the same value, as the call would have done in the
+// caller's own goroutine.
 func (c *call) await(ctx context.Context) bool {
 	if c.done == nil {
 		return true
 	}
 	if ctx.Done() == nil {
 		<-c.done
+		c.rethrow()
 		return true
 	}
 	select {
 	case <-c.done:
+		c.rethrow()
 		return true
 	case <-ctx.Done():
 	}
 	select {
 	case <-c.done: // both at once: an answer is worth more than an end
+		c.rethrow()
 		return true
 	default:
 		return false
@@ -130,6 +136,50 @@ func newCommand(c *call, how [2]any) command {
 	cmd := command{redis.NewCmd(c.ctx, append(args, c.args...)...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
+}
+
+// isUnchanged reports whether the command still has the arguments that newCommand gave it. Hooks rewrite them in place.
+func (c *call) isUnchanged(cmd command, how [2]any) bool {
+	args := cmd.Args()
+	keys := len(c.boxed)
+	if c.fence != "" {
+		keys++
+	}
+	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
+		return false
+	}
+	args = args[3:]
+	same := func(wanted []any) bool {
+		if len(args) < len(wanted) {
+			return false
+		}
+		for i, arg := range wanted {
+			if args[i] != arg {
+				return false
+			}
+		}
+		args = args[len(wanted):]
+		return true
+	}
+	if !same(c.boxed[:len(c.keys)]) {
+		return false
+	}
+	if c.fence != "" {
+		if args[0] != c.fence {
+			return false
+		}
+		args = args[1:]
+	}
+	if !same(c.boxed[len(c.keys):]) {
+		return false
+	}
+	if c.token != "" {
+		if len(args) == 0 || args[0] != any(c) {
+			return false
+		}
+		args = args[1:]
+	}
+	return same(c.args) && len(args) == 0
 }
 
 // NoRetry is honoured by go-redis from v9.19 on.

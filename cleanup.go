@@ -112,7 +112,7 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	}
 	x.release.giveUp = time.Now().Add(ttl)
 	x.release.persistent.Store(true)
-	c.node.send(x.release, nil)
+	c.node.send(x.release)
 	c.mu.Lock()
 	x.sending = false
 	c.mu.Unlock()

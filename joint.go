@@ -37,9 +37,16 @@ func (n *node) isAlone(server *redis.Client) (alone, known bool) {
 	if n.cluster != nil || alwaysTogether {
 		return n.cluster == nil, true
 	}
-	account, known := n.alone.Load(server)
-	return known && account.(bool), known
+	account := n.servers.of(n, server).standalone.Load()
+	return account == standaloneYes, account != standaloneUnknown
 }
+
+// What a server says of itself.
+const (
+	standaloneUnknown int32 = iota
+	standaloneYes
+	standaloneNo
+)
 
 // greeting returns the command by which a server says what it is; nil where that is known, or makes no difference.
 func (n *node) greeting(server *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
@@ -53,9 +60,14 @@ func (n *node) greeting(server *redis.Client, requests []request) *redis.MapStri
 // meet notes what a server has answered to greeting.
 func (n *node) meet(server *redis.Client, greeting *redis.MapStringInterfaceCmd) {
 	mode, err := greeting.Val()["mode"], greeting.Err()
-	if err == nil || isRedisError(err) {
-		n.alone.Store(server, mode == "standalone")
+	if err != nil && !isRedisError(err) {
+		return
 	}
+	account := standaloneNo
+	if mode == "standalone" {
+		account = standaloneYes
+	}
+	n.servers.of(n, server).standalone.Store(account)
 }
 
 // requests returns what to send to a server for the calls.

@@ -241,7 +241,8 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 		lock: l, until: l.until, early: l.early, patience: patience, certain: certain, sequence: l.sequence,
 		call: &call{
 			script: refreshScript, keys: l.keys, boxed: l.boxed[:len(l.keys)], token: l.token,
-			args: []any{l.ttl.Milliseconds(), "", "1"}, ctx: context.Background(),
+			args: []any{l.ttl.Milliseconds(), "", "1"},
+			ctx:  context.WithoutCancel(l.kept[0].Context), // a hook may look at its values
 		},
 	}
 	r.call.renewal = r

@@ -19,7 +19,7 @@ type keeper struct {
 	queue   schedule
 	running bool
 	closed  bool
-	flights map[*redis.Client]*flights
+	trips   map[*redis.Client]trips
 
 	wake chan struct{} // has room for one; tells the goroutine that the queue has changed at its head
 }
@@ -38,20 +38,19 @@ const (
 	// Up to so many pipelines may be under way to one server at any time. More of them mean that it hangs: then one
 	// follows the other at an interval, or sooner where a lock has less time, each with all that is due. So a server
 	// that comes back is found soon, and one that does not costs few connections. A hanging pipeline goes on until the
-	// Redis client gives it up.
-	freeFlights    = 4
-	flightInterval = 250 * time.Millisecond
-	maxFlights     = 16
+	// Redis client gives it up, which may be never. So it counts for a while only: renewals must go on when the network
+	// is back, whatever has become of the connections of before.
+	freeTrips    = 4
+	tripInterval = 250 * time.Millisecond
+	maxTrips     = 16
+	tripCounts   = 5 * time.Second
 )
 
-// flights are the pipelines under way to one server.
-type flights struct {
-	count int
-	last  time.Time // when the last one was launched
-}
+// trips are the pipelines of renewals under way to one server that count, by when they began, the oldest first.
+type trips []*trip
 
 func newKeeper(n *node) *keeper {
-	return &keeper{node: n, flights: map[*redis.Client]*flights{}, wake: make(chan struct{}, 1)}
+	return &keeper{node: n, trips: map[*redis.Client]trips{}, wake: make(chan struct{}, 1)}
 }
 
 // add puts a lock into the queue, unless it is there. It reports false after close.
@@ -210,18 +209,21 @@ func (k *keeper) launch(due []*renewal) {
 	}
 	for server, all := range servers {
 		for batch := range slices.Chunk(all, maxBatch) {
-			if !k.takeOff(server, batch[0].patience) {
+			t := k.begin(server, batch[0].patience)
+			if t == nil {
 				break // their locks are looked at again soon
 			}
 			go func() { // ends when the Redis client has an answer or gives up
-				defer k.touchDown(server)
+				defer k.end(server, t)
 				calls := make([]*call, len(batch))
 				for i, r := range batch {
 					calls[i] = r.call
 				}
-				patience := batch[0].patience
-				quick := impatient(server, max(2*patience, time.Second))
-				k.node.sendTogether(quick, calls, patience, func(c *call) { k.land(c.renewal) })
+				through := server
+				if k.node.separates() {
+					through = nil
+				}
+				k.node.sendTogether(through, calls, batch[0].patience, func(c *call) { k.land(c.renewal) })
 			}()
 		}
 	}
@@ -238,31 +240,32 @@ func (k *keeper) land(r *renewal) {
 	}
 }
 
-// takeOff reports whether one more pipeline may go to a server now, and counts it.
-func (k *keeper) takeOff(server *redis.Client, patience time.Duration) bool {
+// begin counts one more pipeline to a server, and returns it; nil if none may go now.
+func (k *keeper) begin(server *redis.Client, patience time.Duration) *trip {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f := k.flights[server]
-	if f == nil {
-		f = &flights{}
-		k.flights[server] = f
-	}
 	now := time.Now()
-	if f.count >= freeFlights && (f.count >= maxFlights || now.Sub(f.last) < min(flightInterval, patience)) {
-		return false
+	under := k.trips[server]
+	for len(under) > 0 && now.Sub(under[0].began) >= tripCounts {
+		under = under[1:]
 	}
-	f.count++
-	f.last = now
-	return true
+	if n := len(under); n >= freeTrips && (n >= maxTrips || now.Sub(under[n-1].began) < min(tripInterval, patience)) {
+		return nil
+	}
+	t := &trip{began: now}
+	k.trips[server] = append(under, t)
+	return t
 }
 
-func (k *keeper) touchDown(server *redis.Client) {
+// end takes away a pipeline that has ended.
+func (k *keeper) end(server *redis.Client, t *trip) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if f := k.flights[server]; f.count > 1 {
-		f.count--
+	under := slices.DeleteFunc(k.trips[server], func(other *trip) bool { return other == t })
+	if len(under) == 0 {
+		delete(k.trips, server)
 	} else {
-		delete(k.flights, server)
+		k.trips[server] = under
 	}
 }
 

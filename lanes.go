@@ -4,102 +4,159 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// lanes are the ways to one server. What frees and keeps locks does not wait behind what takes them.
-type lanes struct{ obtains, others lane }
+// server is what is known of one Redis server, and the ways to it.
+type server struct {
+	standalone atomic.Int32 // what it says of itself; see greeting
 
-// lane is a way to one server on which calls share round trips. A call that finds no flight under way leaves at once and
-// by itself. One that finds few leaves together with those who are about to call. One that finds more waits, and leaves
-// in one pipeline with all that wait by then, as soon as a flight has landed.
+	calling atomic.Int32 // calls that share, or would
+	crowd   atomic.Int32 // so many more calls are taken to come from many callers
+
+	// What frees and keeps locks does not wait behind what takes them.
+	obtains, others lane
+}
+
+func newServer(n *node) *server {
+	s := &server{}
+	s.obtains.node, s.obtains.server = n, s
+	s.others.node, s.others.server = n, s
+	return s
+}
+
+// servers are those of one node. An entry does not keep the client of its server alive, and goes some time after that has
+// gone: a Ring and a Cluster make new clients and close old ones for as long as they live.
+type servers struct{ byClient sync.Map } // from weak.Pointer[redis.Client] to *server
+
+// of returns what is known of the server behind a client.
+func (s *servers) of(n *node, client *redis.Client) *server {
+	key := weak.Make(client)
+	if found, ok := s.byClient.Load(key); ok {
+		return found.(*server)
+	}
+	s.byClient.Range(func(key, _ any) bool {
+		if key.(weak.Pointer[redis.Client]).Value() == nil {
+			s.byClient.Delete(key)
+		}
+		return true
+	})
+	found, _ := s.byClient.LoadOrStore(key, newServer(n))
+	return found.(*server)
+}
+
+// lane is a way to one server on which calls share round trips. While few call at a time, each call goes at once and by
+// itself. While many do, one that finds no trip under way goes at once and by itself; one that finds few goes together with
+// those who are about to call; one that finds more waits, and goes in one pipeline with all that wait by then, as soon
+// as a trip has ended.
 type lane struct {
 	node   *node
-	server *redis.Client
+	server *server
 
 	mu        sync.Mutex // protects what follows
-	queue     []*call    // empty unless there are laneFlights
-	flights   []*flight  // those under way that count
+	queue     []*call    // empty unless there are laneTrips
+	trips     []*trip    // those under way that count
 	gathering bool       // the last of them is about to take the queue along
 	watched   bool       // a timer will look at the lane
 }
 
-// flight is a call by itself, or a pipeline of calls.
-type flight struct {
-	began time.Time
+// trip is a call by itself, or a pipeline of calls.
+type trip struct {
+	began time.Time // zero for a call that does not count
 }
 
 const (
-	// laneFlights is how many flights may be under way before calls wait for one another. More of them measure the same.
-	laneFlights = 2
+	// fewCalls may be under way to a server before they share. The server takes up so many connections in one turn of its
+	// event loop anyway, and nobody waits for anybody.
+	fewCalls = 5
 
-	// slowFlight is how long a flight counts. One that takes longer hangs, and is no reason to wait.
-	slowFlight = 100 * time.Millisecond
+	// crowdLasts is how many calls more share after there were many at a time.
+	crowdLasts = 256
+
+	// laneTrips is how many trips may be under way before calls wait for one another. More of them measure the same.
+	laneTrips = 2
+
+	// slowTrip is how long a trip counts. One that takes longer hangs, and is no reason to wait.
+	slowTrip = 100 * time.Millisecond
 
 	// largeCall is the number of keys from which on a call goes by itself: others would wait for it.
 	largeCall = 64
 )
 
-// lane returns the lane of the call, nil for one that goes by itself.
-func (n *node) lane(c *call) *lane {
-	if n.process == nil || len(c.keys) >= largeCall || n.cluster != nil && !n.reached.Load() {
-		return nil
+// lane returns the lane of the call, with the client of its server; nil for a call that goes by itself.
+func (n *node) lane(c *call) (*lane, *redis.Client) {
+	if n.process == nil || len(c.keys) >= largeCall || n.sharing.Load() != sharingAllowed {
+		return nil, nil
 	}
-	server, err := n.server(c.boxed[0].(string))
+	client, err := n.server(c.boxed[0].(string))
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	found, ok := n.lanes.Load(server)
-	if !ok {
-		found, _ = n.lanes.LoadOrStore(server, &lanes{
-			obtains: lane{node: n, server: server}, others: lane{node: n, server: server},
-		})
-	}
+	s := n.servers.of(n, client)
 	if c.script == obtainScript {
-		return &found.(*lanes).obtains
+		return &s.obtains, client
 	}
-	return &found.(*lanes).others
+	return &s.others, client
 }
 
 // alwaysTogether makes calls share pipelines even when they are alone. The specs set it.
 var alwaysTogether = false
 
-// takeOff reports whether the call is to leave by itself, now. If not, it is in the queue, and lands later.
-func (l *lane) takeOff(c *call) bool {
+// enter counts a call, and reports whether it is one of many.
+func (s *server) enter() bool {
+	if s.calling.Add(1) > fewCalls || alwaysTogether {
+		s.crowd.Store(crowdLasts)
+		return true
+	}
+	if s.crowd.Load() <= 0 {
+		return false
+	}
+	s.crowd.Add(-1)
+	return true
+}
+
+// admit reports whether the call goes by itself, now. If not, it is in the queue, and ends later.
+func (l *lane) admit(c *call, client *redis.Client) bool {
+	c.lane, c.client = l, client
+	if !l.server.enter() {
+		return true
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.flights) < laneFlights && !l.gathering && !alwaysTogether { // so nothing is in the queue
-		c.flight.began = time.Now()
-		l.flights = append(l.flights, &c.flight)
-		return len(l.flights) == 1 || !l.gather(c)
+	if len(l.trips) < laneTrips && !l.gathering && !alwaysTogether { // so nothing is in the queue
+		c.trip.began = time.Now()
+		l.trips = append(l.trips, &c.trip)
+		return len(l.trips) == 1 || !l.gather(c, client)
 	}
 	l.enqueue(c)
 	switch {
 	case l.gathering:
-	case len(l.flights) < laneFlights:
-		l.launch()
+	case len(l.trips) < laneTrips:
+		l.launch(client)
 	case !l.watched:
 		l.watched = true
-		time.AfterFunc(slowFlight, l.look)
+		time.AfterFunc(slowTrip, func() { l.look(client) })
 	}
 	return false
 }
 
-// gather lets others call, and takes them along in the flight of the call. It reports whether there were any. l.mu is
+// gather lets others call, and takes them along in the trip of the call. It reports whether there were any. l.mu is
 // held, but not all the while.
-func (l *lane) gather(c *call) bool {
+func (l *lane) gather(c *call, client *redis.Client) bool {
 	l.gathering = true
 	l.mu.Unlock()
-	runtime.Gosched() // a flight that has landed has woken many at once; they need no time but a turn
+	runtime.Gosched() // a trip that has ended has woken many at once; they need no time but a turn
 	l.mu.Lock()
 	l.gathering = false
 	if len(l.queue) == 0 {
 		return false
 	}
 	l.enqueue(c)
-	go l.fly(&c.flight, l.takeQueue()) // ends when the queue is empty after a flight
+	go l.run(&c.trip, client, l.takeQueue()) // ends when the queue is empty after a trip
 	return true
 }
 
@@ -114,8 +171,8 @@ func (l *lane) takeQueue() []*call {
 	return batch
 }
 
-// look lets the queue go if flights hang.
-func (l *lane) look() {
+// look lets the queue go if trips hang.
+func (l *lane) look(client *redis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watched = len(l.queue) > 0
@@ -123,53 +180,75 @@ func (l *lane) look() {
 		return
 	}
 	now := time.Now()
-	l.flights = slices.DeleteFunc(l.flights, func(f *flight) bool { return now.Sub(f.began) >= slowFlight })
-	if len(l.flights) < laneFlights {
-		l.launch()
+	l.trips = slices.DeleteFunc(l.trips, func(t *trip) bool { return now.Sub(t.began) >= slowTrip })
+	if len(l.trips) < laneTrips {
+		l.launch(client)
 	}
-	next := slowFlight
-	for _, f := range l.flights {
-		next = min(next, f.began.Add(slowFlight).Sub(now))
+	next := slowTrip
+	for _, t := range l.trips {
+		next = min(next, t.began.Add(slowTrip).Sub(now))
 	}
-	time.AfterFunc(next, l.look)
+	time.AfterFunc(next, func() { l.look(client) })
 }
 
 // launch sends what is in the queue. l.mu is held.
-func (l *lane) launch() {
-	f := &flight{began: time.Now()}
-	l.flights = append(l.flights, f)
-	go l.fly(f, l.takeQueue()) // ends when the queue is empty after a flight
+func (l *lane) launch(client *redis.Client) {
+	t := &trip{began: time.Now()}
+	l.trips = append(l.trips, t)
+	go l.run(t, client, l.takeQueue()) // ends when the queue is empty after a trip
 }
 
-// land ends the flight of a call that left by itself. What waits leaves.
-func (l *lane) land(f *flight) {
+// leave ends the trip of a call that went by itself. What waits goes.
+func (l *lane) leave(c *call) {
+	l.server.calling.Add(-1)
+	if c.trip.began.IsZero() {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.flights = slices.DeleteFunc(l.flights, func(other *flight) bool { return other == f })
-	if len(l.queue) > 0 && len(l.flights) < laneFlights {
-		l.launch()
+	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == &c.trip })
+	if len(l.queue) > 0 && len(l.trips) < laneTrips {
+		l.launch(c.client)
 	}
 }
 
-// fly sends one batch of calls after the other, until none waits.
-func (l *lane) fly(f *flight, batch []*call) {
+// run sends one batch of calls after the other, until none waits.
+func (l *lane) run(t *trip, client *redis.Client, batch []*call) {
+	defer func() {
+		if batch == nil {
+			return
+		}
+		if waiting := l.next(t); waiting != nil { // a hook has called runtime.Goexit
+			go l.run(t, client, waiting)
+		}
+	}()
 	for batch != nil {
-		l.node.sendTogether(l.server, batch, longTimeout, l.node.settle)
-		batch = l.next(f)
+		through := client
+		if l.node.separates() {
+			through = nil // since this batch was begun, a hook has been found that rewrites keys
+		}
+		l.node.sendTogether(through, batch, longTimeout, l.finish)
+		batch = l.next(t)
 	}
 }
 
-// next returns what waits after a flight has landed, if that goes on.
-func (l *lane) next(f *flight) []*call {
+// finish ends a call that has been sent with others.
+func (l *lane) finish(c *call) {
+	l.server.calling.Add(-1)
+	l.node.settle(c)
+}
+
+// next returns what waits after a trip has ended, if that goes on.
+func (l *lane) next(t *trip) []*call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.Index(l.flights, f)
+	at := slices.Index(l.trips, t)
 	if at >= 0 && len(l.queue) == 0 {
-		l.flights = slices.Delete(l.flights, at, at+1)
+		l.trips = slices.Delete(l.trips, at, at+1)
 	}
 	if at < 0 || len(l.queue) == 0 {
 		return nil
 	}
-	f.began = time.Now()
+	t.began = time.Now()
 	return l.takeQueue()
 }

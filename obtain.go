@@ -258,7 +258,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			return
 		}
 		if o.waiter.hasPlace() && !granted {
-			o.client.node.send(o.newLeave(ctx), nil)
+			o.client.node.send(o.newLeave(ctx))
 		}
 	})
 }
@@ -266,7 +266,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 // leave gives up the waiter's place in line, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	x := &cleanup{release: o.newLeave(ctx)}
-	o.client.inBackground(x, func() { o.client.node.send(x.release, nil) })
+	o.client.inBackground(x, func() { o.client.node.send(x.release) })
 }
 
 // newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.

@@ -2,6 +2,8 @@ package redislock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,10 +11,11 @@ import (
 )
 
 const (
-	// longTimeout is a ReadTimeout so long that pipelines which hang for it would add up.
+	// longTimeout is how long shared round trips wait for a connection, and more than which no ReadTimeout of a
+	// subscription may be: while that connects, it can neither be interrupted nor closed.
 	longTimeout = 5 * time.Second
 
-	// strays bounds the calls of one sendTogether that go by themselves at any one time.
+	// strays bounds the calls of one sendApart that are under way at any one time and do not hang.
 	strays = 64
 )
 
@@ -21,8 +24,10 @@ const (
 // replies as long as the client does. Each call has its own reply or error. Nothing is resent but what the server does
 // not know the script of, what a joint script has left alone, and what the server tells to go elsewhere.
 //
-// A call for elsewhere goes by itself, since where it goes may hang; and so do all where it is not known which server is
-// behind the client.
+// A call for elsewhere goes by itself, since where it goes may hang; and so do all where there is no client of the server,
+// because it is not known or because calls must not share.
+//
+// Where a hook panics, that is the error of all that have not ended yet.
 func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.Duration, landed func(*call)) {
 	wanted := make([]*call, 0, len(calls))
 	for _, c := range calls {
@@ -33,11 +38,26 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 		}
 	}
 	if server == nil {
-		n.sendElsewhere(wanted, landed)
+		n.sendApart(wanted, patience, landed)
 		return
 	}
 	var elsewhere []*call
-	for requests := n.requests(server, wanted); len(requests) > 0; {
+	requests := n.requests(server, wanted)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		panicked := &hookPanic{recover()}
+		for _, r := range requests {
+			elsewhere = append(elsewhere, r.calls...)
+		}
+		for _, c := range elsewhere {
+			c.reply, c.err = nil, panicked
+			landed(c)
+		}
+	}()
+	for len(requests) > 0 {
 		n.pipeline(server, requests, patience)
 		var again []request
 		for _, r := range requests {
@@ -56,34 +76,43 @@ func (n *node) sendTogether(server *redis.Client, calls []*call, patience time.D
 		}
 		requests = again
 	}
-	n.sendElsewhere(elsewhere, landed)
+	returned = true
+	n.sendApart(elsewhere, patience, landed)
 }
 
-// sendElsewhere sends each call by itself.
-func (n *node) sendElsewhere(calls []*call, landed func(*call)) {
+// sendApart sends each call by itself, once. Where many hang, the others wait for them no longer than for a slow trip.
+func (n *node) sendApart(calls []*call, patience time.Duration, landed func(*call)) {
 	var wait sync.WaitGroup
 	free := make(chan struct{}, strays)
 	for _, c := range calls {
 		free <- struct{}{}
 		wait.Go(func() {
-			defer func() { <-free }()
-			c.reply, c.err = n.once(c)
-			landed(c)
+			release := sync.OnceFunc(func() { <-free })
+			defer release()
+			timer := time.AfterFunc(slowTrip, release)
+			defer timer.Stop()
+			defer landed(c)
+			c.guard(func() {
+				wanted := c.ctx
+				ctx, stop := connectWithin(wanted, patience)
+				defer func() { stop(); c.ctx = wanted }()
+				c.ctx = ctx
+				c.reply, c.err = n.once(c)
+			})
 		})
 	}
 	wait.Wait()
 }
 
-// impatient returns the client, or one with that timeout where its own is too long. That one has not the caller's hooks,
-// but what never ends is worse.
-func impatient(client *redis.Client, timeout time.Duration) *redis.Client {
-	if client == nil {
-		return nil
+// connectWithin returns a ctx that ends d from now, for calls that may wait that long for a connection. It has no
+// deadline: with ContextTimeoutEnabled, go-redis would end the reading of replies at that. Its end ends no reading.
+func connectWithin(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(d, func() { cancel(fmt.Errorf("no connection within %v", d)) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
 	}
-	if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
-		return client.WithTimeout(timeout)
-	}
-	return client
 }
 
 // request is one command of a pipeline: the script of a call, or a joint one of several.
@@ -121,8 +150,8 @@ func (r *request) queue(ctx context.Context, pipe redis.Pipeliner, together bool
 
 // pipeline sends requests in one pipeline, each once, if there is a connection within patience.
 func (n *node) pipeline(server *redis.Client, requests []request, patience time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx, stop := connectWithin(context.Background(), patience)
+	defer stop()
 	pipe := server.Pipeline()
 	for i := range requests {
 		requests[i].queue(ctx, pipe, len(requests) > 1 || len(requests[i].calls) > 1)
@@ -132,12 +161,16 @@ func (n *node) pipeline(server *redis.Client, requests []request, patience time.
 		_ = pipe.Process(ctx, greeting)
 	}
 	_, err := pipe.Exec(ctx)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
 	if greeting != nil {
 		n.meet(server, greeting)
 	}
 	for i := range requests {
 		r := &requests[i]
-		if r.reply, r.err = r.command.Result(); r.err == nil && r.reply == nil {
+		r.reply, r.err = r.command.Result()
+		if r.err == nil && r.reply == nil || errors.Is(r.err, context.Canceled) {
 			r.err = err // it was not sent at all
 		}
 	}

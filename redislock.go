@@ -75,8 +75,14 @@ type Client struct {
 
 // New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
 // queue scripts instead of running them, makes every later call return [ErrInvalid].
-func New(client RedisClient) *Client {
-	n := newNode(client)
+func New(client RedisClient, opts ...ClientOption) *Client {
+	var set clientOptions
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&set)
+		}
+	}
+	n := newNode(client, set.separate)
 	return &Client{node: n, keeper: newKeeper(n), inbox: newInbox(n), closed: make(chan struct{})}
 }
 

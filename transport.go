@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +32,7 @@ func newScript(operation, source string) *script {
 }
 
 // node is one Redis that scripts are sent to: a server, a Cluster, a Ring, or what a type of the caller's own hides.
-// But for its lanes, and what it learns about the servers, it is immutable.
+// But for what it learns about hooks and servers, it is immutable.
 type node struct {
 	scripter RedisClient
 	unusable error // why nothing can be sent, if so
@@ -46,25 +45,52 @@ type node struct {
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 
-	alone   sync.Map    // by server, whether it says that it is one by itself
-	reached atomic.Bool // something was answered; until then, to ask a Cluster for the server of a key may hang
-
-	lanes sync.Map // by server, the lanes to it; one entry for each server there ever was
+	sharing atomic.Int32 // one of sharingUnknown, sharingAllowed and sharingForbidden
+	reached atomic.Bool  // something was answered; until then, to ask a Cluster for the server of a key may hang
+	servers servers
 
 	// subscribe returns a subscription to nothing yet. It is nil where there is none that hears what scripts publish: a
 	// Ring runs a script where its keys are, and subscribes where the channel is.
 	subscribe func(context.Context) *redis.PubSub
 }
 
-func newNode(client RedisClient) *node {
+// Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, to put the name of a
+// tenant before each, say. A shared round trip does not carry the values of each ctx, and on a Cluster and a Ring it goes
+// past the client's own hooks, so the same key would be another one there. Whether there is such a hook is learned from
+// calls by themselves; until the first of them has been answered, no calls share.
+const (
+	sharingUnknown int32 = iota
+	sharingAllowed
+	sharingForbidden // for good
+)
+
+// learn notes whether a command that was answered had the arguments that it was made with.
+func (n *node) learn(unchanged bool) {
+	switch {
+	case !unchanged:
+		n.sharing.Store(sharingForbidden)
+	case n.sharing.Load() == sharingUnknown:
+		n.sharing.CompareAndSwap(sharingUnknown, sharingAllowed)
+	}
+}
+
+// separates reports whether every call has to go by itself, through the caller's client.
+func (n *node) separates() bool { return n.sharing.Load() == sharingForbidden }
+
+func newNode(client RedisClient, separate bool) *node {
 	n := &node{scripter: client}
+	if separate {
+		n.sharing.Store(sharingForbidden)
+	}
 	none := client == nil
 	switch client := client.(type) {
 	case *redis.Client:
 		if none = client == nil; !none {
 			n.process, n.resends, n.single = client.Process, client.Options().MaxRetries, client
-			// While it connects, a subscription can neither be interrupted nor closed.
-			listener := impatient(client, longTimeout)
+			listener := client
+			if own := client.Options().ReadTimeout; own <= 0 || own > longTimeout {
+				listener = client.WithTimeout(longTimeout) // it has not the caller's hooks, but what never ends is worse
+			}
 			n.subscribe = func(ctx context.Context) *redis.PubSub { return listener.Subscribe(ctx) }
 		}
 	case *redis.ClusterClient:
@@ -94,33 +120,53 @@ func clusterResends(opt *redis.ClusterOptions) int {
 // do sends the call, by itself or together with others, and returns once that has ended, or ctx has. It reports whether
 // the call has ended. If not, the call goes on; do not touch it before its done is closed.
 func (n *node) do(ctx context.Context, c *call) bool {
-	l := n.lane(c)
+	l, client := n.lane(c)
 	switch {
-	case l != nil && !l.takeOff(c): // it leaves with others
+	case l != nil && !l.admit(c, client): // it goes with others
 	case ctx.Done() == nil:
-		n.send(c, l)
+		n.sendHere(c)
 		return true
 	default:
 		// go-redis does not interrupt a read when ctx ends, so the caller waits beside it.
 		c.done = make(chan struct{})
 		go func() { // ends with the call
-			n.send(c, l)
-			close(c.done)
+			growStack()
+			defer close(c.done)
+			n.send(c)
 		}()
 	}
 	return c.await(ctx)
 }
 
-// send sends the call until it is answered, until resending is no use, or until nobody wants it any more. This is the
-// one place where anything is resent; every script bears it.
+// growStack makes the stack of a new goroutine as large as go-redis needs. It would be copied several times otherwise, each
+// time with more on it: a quarter of the client's CPU for a call.
 //
-// l is the lane that the call has taken off from, if it has.
-func (n *node) send(c *call, l *lane) {
-	c.reply, c.err = n.once(c)
-	if l != nil {
-		l.land(&c.flight)
-	}
+//go:noinline
+func growStack() {
+	var frame [7 << 10]byte
+	touch(&frame)
+}
+
+//go:noinline
+func touch(frame *[7 << 10]byte) { frame[0] = 1 }
+
+// send is sendHere in a goroutine of the library's own: where a hook panics, that is the error of the call.
+func (n *node) send(c *call) {
+	c.guard(func() { n.sendHere(c) })
+}
+
+// sendHere sends the call until it is answered, until resending is no use, or until nobody wants it any more. This is the
+// one place where anything is resent; every script bears it.
+func (n *node) sendHere(c *call) {
+	n.sendFirst(c)
 	n.resend(c)
+}
+
+func (n *node) sendFirst(c *call) {
+	if c.lane != nil {
+		defer c.lane.leave(c)
+	}
+	c.reply, c.err = n.once(c)
 }
 
 // resend sends a call again, by itself, for as long as that is of use.
@@ -139,7 +185,7 @@ func (n *node) settle(c *call) {
 	}
 	go func() { // ends with the call
 		defer close(c.done)
-		n.resend(c)
+		c.guard(func() { n.resend(c) })
 	}()
 }
 
@@ -154,7 +200,11 @@ func (n *node) again(c *call, resends int) bool {
 	}
 	answered := isRedisError(c.err)
 	c.doubtful = c.doubtful || c.left && !answered
-	if n.process == nil || answered && !isPassing(c.err) || errors.Is(c.err, redis.ErrClosed) || c.dropped.Load() {
+	switch {
+	case n.process == nil, answered && !isPassing(c.err), errors.Is(c.err, redis.ErrClosed), c.dropped.Load():
+		return false
+	}
+	if _, panicked := c.err.(*hookPanic); panicked {
 		return false
 	}
 	if n.cluster != nil && !answered {
@@ -213,10 +263,14 @@ func (n *node) command(c *call, how [2]any) (any, error) {
 	}
 	cmd := newCommand(c, how)
 	_ = n.process(c.ctx, cmd) // sets the error of cmd
-	if cmd.Err() == nil && !n.reached.Load() {
+	reply, err := cmd.Result()
+	if err == nil && !n.reached.Load() {
 		n.reached.Store(true)
 	}
-	return cmd.Result()
+	if err == nil || isRedisError(err) {
+		n.learn(c.isUnchanged(cmd, how))
+	}
+	return reply, err
 }
 
 // isRedisError reports whether err is an answer of the server, rather than a failure to get one.
