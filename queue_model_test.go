@@ -244,7 +244,7 @@ func (m *queueModel) release(keys []string, token string, lines []string, id str
 	}
 	for _, key := range lines {
 		var stay []modelPlace
-		looks, moved := true, len(keys) > 0
+		looks, moved, live := true, len(keys) > 0, 0
 		for _, p := range m.lines[key] {
 			if p.id == id || looks && !m.live(p) {
 				moved = true
@@ -252,7 +252,8 @@ func (m *queueModel) release(keys []string, token string, lines []string, id str
 			}
 			stay = append(stay, p)
 			v.woken[p.id] = v.woken[p.id] || looks && moved
-			looks = looks && moved && p.heard < m.now-modelSilent // then the next one is to look after it
+			live++
+			looks = looks && moved && live < 2 && p.heard < m.now-modelSilent // then the second is to look after the first
 		}
 		m.lines[key] = stay
 	}
