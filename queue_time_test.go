@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,67 @@ func TestQueueSubscription(t *testing.T) {
 		wait()
 		if n := subscriptions(); n != 1 {
 			t.Errorf("%d subscriptions", n)
+		}
+	})
+}
+
+// A crashed waiter is passed over and no longer counted 3 s after its last try, in all of its lines. What is left of it
+// delays nobody, and ends with the lines, 3 s after the last waiter.
+func TestQueueCrashedWaiter(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *silence) {
+		keys := make([]string, 30)
+		for i := range keys {
+			keys[i] = "key" + strconv.Itoa(i)
+		}
+		held, err := locks.ObtainMulti(t.Context(), keys, time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys { // by a process that has crashed
+			now := float64(time.Now().UnixMicro())
+			entry := []redis.Z{{Score: now, Member: "crashed/1"}, {Score: -now, Member: "~crashed/1"}}
+			if err := client.ZAdd(t.Context(), lineKey(key), entry...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		granted := make(chan *redislock.Lock)
+		go func() { // ends when granted
+			lock, err := locks.ObtainMulti(t.Context(), keys, time.Hour, &redislock.Options{Queue: true})
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- lock
+		}()
+		synctest.Wait()
+		expect := func(waiters int) {
+			t.Helper()
+			statuses, err := locks.Inspect(t.Context(), keys...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, status := range statuses {
+				if status.Waiters != waiters {
+					t.Errorf("%q has %d waiters, want %d", status.Key, status.Waiters, waiters)
+				}
+			}
+		}
+		expect(2)
+		time.Sleep(3*time.Second + time.Microsecond)
+		expect(1)
+		released := time.Now()
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lock := <-granted
+		if late := time.Since(released); late != 0 {
+			t.Errorf("granted after %v, want at once", late)
+		}
+		time.Sleep(3*time.Second + time.Millisecond)
+		if err := lock.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left := client.Keys(t.Context(), "*").Val(); len(left) > 0 {
+			t.Errorf("%q are left", left)
 		}
 	})
 }
