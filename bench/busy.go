@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+)
+
+// busyArgument makes the program a process that keeps a core busy.
+const busyArgument = "busy"
+
+// keepBusy keeps one core busy until in ends.
+func keepBusy(in io.Reader) error {
+	var ended atomic.Bool
+	failed := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, in)
+		failed <- err
+		ended.Store(true)
+	}()
+	for !ended.Load() {
+	}
+	return <-failed
+}
+
+// busyCores are processes that keep a core busy each, so that a run shows what happens on a busy machine.
+type busyCores []*child
+
+// startBusyCores starts n of them. They are killed when ctx ends, and must be closed.
+func startBusyCores(ctx context.Context, n int) (busyCores, error) {
+	var cores busyCores
+	for range n {
+		c, err := startChild(ctx, busyArgument)
+		if err != nil {
+			return nil, errors.Join(err, cores.close())
+		}
+		cores = append(cores, c)
+	}
+	return cores, nil
+}
+
+// close ends all of them, and waits until they have gone.
+func (cores busyCores) close() error {
+	var errs []error
+	for _, c := range cores {
+		errs = append(errs, c.close())
+	}
+	return errors.Join(errs...)
+}
