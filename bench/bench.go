@@ -63,9 +63,8 @@ func (b *bench) pairCell(name, title string, lockers []*locker, newCtx newContex
 
 func (b *bench) parallelGroup() *group {
 	return &group{
-		name: "parallel", title: "Goroutines with a key each",
-		about: "Each goroutine obtains the lock on a key of its own and releases it, over and over. Its ctx is " +
-			"context.Background().",
+		name: "parallel", title: "Goroutines with a key each, and context.Background()",
+		about:  "Each goroutine obtains the lock on a key of its own and releases it, over and over.",
 		cells:  b.goroutineCells(background),
 		summed: []metric{wall, clientCPU},
 	}
@@ -73,9 +72,9 @@ func (b *bench) parallelGroup() *group {
 
 func (b *bench) cancellableGroup() *group {
 	return &group{
-		name: "cancellable", title: "The same with a ctx that can be cancelled",
-		about: "Each goroutine has a ctx of its own, from context.WithCancel. This library returns the moment it is " +
-			"cancelled, which go-redis by itself does not; that has its price.",
+		name: "cancellable", title: "Goroutines with a key each, and a ctx that can be cancelled",
+		about: "The same work, but each goroutine has a ctx of its own, from context.WithCancel. This library returns the " +
+			"moment its ctx is cancelled, which go-redis by itself does not; that has its price.",
 		cells:  b.goroutineCells(cancellable),
 		summed: []metric{wall, clientCPU},
 	}

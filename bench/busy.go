@@ -28,7 +28,7 @@ func keepBusy(in io.Reader) error {
 type busyCores []*child
 
 // startBusyCores starts n of them. They are killed when ctx ends, and must be closed.
-func startBusyCores(ctx context.Context, n int) (busyCores, error) {
+func startBusyCores(ctx context.Context, n uint) (busyCores, error) {
 	var cores busyCores
 	for range n {
 		c, err := startChild(ctx, busyArgument)

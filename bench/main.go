@@ -22,7 +22,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 )
 
 func main() {
@@ -54,7 +53,7 @@ func run(args []string) (err error) {
 	short := flags.Bool("short", false, "a pass of a few seconds that shows that all works; its figures say nothing")
 	only := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")
 	against := flags.String("against", "", "compare only with the contestants whose name matches this `regexp`, such as bsm")
-	busy := flags.Int("busy", 0, "keep `n` cores busy by other processes meanwhile")
+	busy := flags.Uint("busy", 0, "keep `n` cores busy with other processes while the cells run")
 	out := flags.String("out", "",
 		"`directory` for the results; by default "+defaultOut+" for a whole run, and none if a flag changes what is run")
 	if err := flags.Parse(args); err != nil {
@@ -101,7 +100,8 @@ func run(args []string) (err error) {
 		extent += ", shortened by --short: the figures say nothing"
 	}
 	r := report{
-		circumstances: append(b.circumstances(ctx), fact{"Extent", extent}, fact{"Kept busy", strconv.Itoa(*busy) + " cores, by other processes"}),
+		circumstances: append(b.circumstances(ctx),
+			fact{"Extent", extent}, fact{"Cores kept busy by --busy", whole(float64(*busy))}),
 		settings:      b.settings(),
 	}
 	for _, group := range b.groups() {

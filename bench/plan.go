@@ -52,7 +52,7 @@ const mostBare = 512
 // fullPlan takes about eight minutes.
 func fullPlan() plan {
 	return plan{
-		few:           turns{rounds: 60, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
+		few:           turns{rounds: 50, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
 		many:          turns{rounds: 10, slice: 200 * time.Millisecond, warmUp: 20 * time.Millisecond},
 		goroutines:    []int{1, 2, 4, 8, 16, 64, 256, 1024},
 		keys:          []int{2, 8, 64, 512, 4096},
