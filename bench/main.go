@@ -102,7 +102,7 @@ func run(args []string) (err error) {
 	r := report{
 		circumstances: append(b.circumstances(ctx),
 			fact{"Extent", extent}, fact{"Cores kept busy by --busy", whole(float64(*busy))}),
-		settings:      b.settings(),
+		settings: b.settings(),
 	}
 	for _, group := range b.groups() {
 		done, err := group.run(ctx, &selected)
