@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"os/signal"
 	"sync/atomic"
 )
 
 // busyArgument makes the program a process that keeps a core busy.
 const busyArgument = "busy"
 
-// keepBusy keeps one core busy until in ends.
+// keepBusy keeps one core busy until in ends. It ignores interrupts: a terminal sends them to the program that started it
+// too, which ends in and then sees no failure here.
 func keepBusy(in io.Reader) error {
+	signal.Ignore(os.Interrupt)
 	var ended atomic.Bool
 	failed := make(chan error, 1)
 	go func() {
@@ -27,11 +31,11 @@ func keepBusy(in io.Reader) error {
 // busyCores are processes that keep a core busy each, so that a run shows what happens on a busy machine.
 type busyCores []*child
 
-// startBusyCores starts n of them. They are killed when ctx ends, and must be closed.
-func startBusyCores(ctx context.Context, n uint) (busyCores, error) {
+// startBusyCores starts n of them. They must be closed.
+func startBusyCores(n uint) (busyCores, error) {
 	var cores busyCores
 	for range n {
-		c, err := startChild(ctx, busyArgument)
+		c, err := startChild(context.Background(), busyArgument)
 		if err != nil {
 			return nil, errors.Join(err, cores.close())
 		}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestBusyCoresAreBusyInProcessesOfTheirOwn(t *testing.T) {
-	cores, err := startBusyCores(t.Context(), 2)
+	cores, err := startBusyCores(2)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func run(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	cores, err := startBusyCores(ctx, *busy)
+	cores, err := startBusyCores(*busy)
 	if err != nil {
 		return err
 	}

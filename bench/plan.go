@@ -49,7 +49,7 @@ const mostInTurn = 64
 // mostBare is the most keys that the bare scripts can unpack, rounded down to one of the plan's.
 const mostBare = 512
 
-// fullPlan takes about eight minutes.
+// fullPlan takes about seven minutes.
 func fullPlan() plan {
 	return plan{
 		few:           turns{rounds: 50, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
