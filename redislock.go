@@ -52,10 +52,20 @@ import (
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server or behind Sentinel), a
-// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own. Calls that are made at the same time share
-// pipelines, which hooks see as such, without the values of each ctx, and on a Cluster and a Ring only hooks of the nodes'
-// clients. Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every
-// call; resending is then whatever the wrapped client does.
+// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own.
+//
+// Hooks of a go-redis client see every call that goes by itself, with the values of the caller's ctx. Calls that are made
+// at the same time share pipelines: hooks see those as pipelines, without the values of any ctx, and on a Cluster and a Ring
+// only the hooks of the nodes' clients do. Renewals of KeepAlive and Do always share. If a hook changes the arguments of a
+// call that goes by itself, to put a prefix before each key, say, then no call shares any more, and renewals carry the values
+// of the ctx that KeepAlive was given; until the first call has been answered, none share. That finds every hook that changes
+// the first call already, and changes it in place. Pass [WithSeparateCalls] to [New] for a hook that must see each command,
+// that only changes some of them, or that replaces a command by another.
+//
+// A hook that panics does so in the goroutine of the caller, also where the library sends in another one.
+//
+// Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every call;
+// resending is then whatever the wrapped client does.
 type RedisClient interface {
 	redis.Scripter
 }
@@ -73,7 +83,7 @@ type Client struct {
 	cleanups map[*cleanup]struct{} // those under way
 }
 
-// New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
+// New returns a Client that keeps its locks on client, with the options, of which nil ones are skipped. It does no I/O. A nil client, or a [redis.Pipeliner], which would
 // queue scripts instead of running them, makes every later call return [ErrInvalid].
 func New(client RedisClient, opts ...ClientOption) *Client {
 	var set clientOptions

@@ -25,7 +25,7 @@ local token, n, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local first = 1 -- key to be looked at
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET says nothing about those of other types
 	call('DEL', KEYS[1])
-	if #KEYS == 2 and call('EXISTS', KEYS[2]) == 0 then
+	if #KEYS == 2 and pcall('EXISTS', KEYS[2]) == 0 then
 		return 0
 	end
 	first = 2
