@@ -41,8 +41,9 @@ func (c *Client) Do(
 	returned := false
 	defer func() {
 		stop()
-		loss := lost(ctx, kept)
+		// The release is sent before any error is looked at: some are the caller's own, and may panic.
 		released := lock.Release(ctx)
+		loss := lost(ctx, kept)
 		if !returned {
 			return // a panic: there is nobody to return an error to
 		}
@@ -74,7 +75,9 @@ func Do(
 // is not that, even if it is the loss of another lock, around this one.
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
-	if cause == context.Cause(parent) || !errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
+	// None of the library's own causes is of a type that cannot be compared, so such a one is the parent's.
+	if !canCompare(cause) || cause == context.Cause(parent) ||
+		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil
 	}
 	return cause

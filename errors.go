@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -138,11 +139,15 @@ func ended(ctx context.Context) error {
 		}
 	}
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err {
+	if canCompare(err) && err == cause {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// canCompare reports whether err == other is safe, whatever other is. The error of a ctx may be anything: a slice, as
+// validators have them, or a struct that holds one. To compare two of one such type panics.
+func canCompare(err error) bool { return reflect.ValueOf(err).Comparable() }
 
 // timerLag is how late the timer of a ctx may be.
 const timerLag = 10 * time.Millisecond
