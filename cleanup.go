@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 )
@@ -10,7 +11,7 @@ import (
 // Release was not answered in time.
 type cleanup struct {
 	release *call
-	keys    []string      // all that may be released
+	keys    []string      // all that may be released; never changed
 	sending bool          // the release may be on the wire; protected by Client.mu
 	done    chan struct{} // closed when nothing is sent any more
 }
@@ -33,19 +34,28 @@ const (
 func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.cleanups) >= maxCleanups && len(x.release.keys) > 0 {
+	if c.cleaning >= maxCleanups && len(x.release.keys) > 0 {
 		return false
 	}
-	if c.cleanups == nil {
-		c.cleanups = make(map[*cleanup]struct{})
+	token := x.release.token
+	if c.cleanups[token] == nil {
+		if c.cleanups == nil {
+			c.cleanups = make(map[string]map[*cleanup]struct{})
+		}
+		c.cleanups[token] = make(map[*cleanup]struct{})
 	}
-	c.cleanups[x] = struct{}{}
+	c.cleanups[token][x] = struct{}{}
+	c.cleaning++
 	x.done = make(chan struct{})
 	go func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.cleanups, x)
+			delete(c.cleanups[token], x)
+			if len(c.cleanups[token]) == 0 {
+				delete(c.cleanups, token)
+			}
+			c.cleaning--
 			close(x.done)
 		}()
 		job()
@@ -126,15 +136,32 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 // supersede ends the cleanups that could delete what an obtain with a token of the caller's own is about to take: the
 // token may be that of an obtain or a lock that was given up. It waits for those that are on the wire, but not past the
 // end of ctx. Other processes with the same token are not seen.
+//
+// The keys are compared without the lock, since there may be many. A cleanup does not change its keys, and one that begins
+// to send meanwhile is found sending afterwards.
 func (c *Client) supersede(ctx context.Context, token string, keys []string) error {
+	c.mu.Lock()
+	found := slices.Collect(maps.Keys(c.cleanups[token]))
+	c.mu.Unlock()
+	if len(found) == 0 {
+		return nil
+	}
+	wanted := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		wanted[key] = struct{}{}
+	}
+	found = slices.DeleteFunc(found, func(x *cleanup) bool {
+		return ctx.Err() == nil && !slices.ContainsFunc(x.keys, func(key string) bool { _, shared := wanted[key]; return shared })
+	})
+	if err := ended(ctx); err != nil { // so found may hold too much
+		return notObtained(err)
+	}
 	var onTheWire []chan struct{}
 	c.mu.Lock()
-	for x := range c.cleanups {
-		if x.release.token == token && slices.ContainsFunc(x.keys, func(key string) bool { return slices.Contains(keys, key) }) {
-			x.release.dropped.Store(true)
-			if x.sending {
-				onTheWire = append(onTheWire, x.done)
-			}
+	for _, x := range found {
+		x.release.dropped.Store(true)
+		if x.sending {
+			onTheWire = append(onTheWire, x.done)
 		}
 	}
 	c.mu.Unlock()
@@ -175,5 +202,5 @@ func (c *Client) Close() error {
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.cleanups) > 0 || c.inbox.waiting() > 0
+	return c.cleaning > 0 || c.inbox.waiting() > 0
 }

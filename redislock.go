@@ -80,7 +80,8 @@ type Client struct {
 
 	mu       sync.Mutex // protects what follows
 	isClosed bool
-	cleanups map[*cleanup]struct{} // those under way
+	cleaning int                              // how many cleanups are under way
+	cleanups map[string]map[*cleanup]struct{} // the same, by token
 }
 
 // New returns a Client that keeps its locks on client, with the options, of which nil ones are skipped. It does no I/O. A nil client, or a [redis.Pipeliner], which would
