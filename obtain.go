@@ -13,7 +13,7 @@ var obtainSource string
 
 var obtainScript = newScript("obtain", obtainSource)
 
-// obtaining is one Obtain with all its tries. It belongs to one goroutine.
+// obtaining is one Obtain with all its tries. It belongs to one goroutine, at the end to that of its cleanup.
 type obtaining struct {
 	client   *Client
 	keys     []string
@@ -27,8 +27,12 @@ type obtaining struct {
 	waiter   *waiter // nil if it does not wait in line
 	doubtful bool    // a sending of the present token may have been executed unknown to us
 	first    call    // the first try
-	adrift   []*call // tries that went on although nobody waited for them any longer
 	lock     *Lock
+
+	// The tries that were abandoned without an answer.
+	adrift []*call  // those that may still be under way
+	late   bool     // one that has ended since was granted
+	taken  []string // the keys that such late grants have newly taken
 }
 
 // obtain is ObtainMulti for keys that are the library's own slice.
@@ -125,6 +129,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		c.args, c.queues = o.waiter.begin(c.args), true
 	}
 	var cancel context.CancelFunc
+	o.collect()
 	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
 	defer cancel()
 	if !o.client.node.do(c.ctx, c) {
@@ -164,6 +169,27 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	o.lock.setUntil(c.sent, until)
 	return false, nil
+}
+
+// collect takes down what abandoned tries have come to that have ended by now. A waiter may abandon some every hour.
+func (o *obtaining) collect() {
+	o.adrift = slices.DeleteFunc(o.adrift, func(c *call) bool {
+		select {
+		case <-c.done:
+			o.note(c)
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// note takes down what an abandoned try that has ended leaves behind.
+func (o *obtaining) note(c *call) {
+	o.doubtful = o.doubtful || c.doubtful
+	if _, newly, granted, err := o.read(c.reply); granted && c.err == nil && err == nil {
+		o.late, o.taken = true, append(o.taken, newly...)
+	}
 }
 
 // read takes the reply of the script apart: the fencing token and the newly taken keys, if it is a grant.
@@ -230,7 +256,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 // this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
 // waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
-	if len(o.adrift) == 0 && (!o.doubtful || o.custom) {
+	if len(o.adrift) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		if o.waiter.hasPlace() {
 			o.leave(ctx)
 		}
@@ -238,26 +264,22 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	}
 	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.boxed), keys: o.keys}
 	o.client.inBackground(x, func() {
-		granted, doubtful, taken := false, o.doubtful, []string(nil)
 		for _, c := range o.adrift {
 			<-c.done
-			doubtful = doubtful || c.doubtful
-			if _, newly, yes, err := o.read(c.reply); yes && c.err == nil && err == nil {
-				granted, taken = true, append(taken, newly...)
-			}
+			o.note(c)
 		}
 		switch {
-		case o.custom && len(taken) > 0: // the rest may be an earlier hold's
-			x.release.keys, x.release.boxed, x.release.args = taken, box(taken), []any{len(taken)}
+		case o.custom && len(o.taken) > 0: // the rest may be an earlier hold's
+			x.release.keys, x.release.boxed, x.release.args = o.taken, box(o.taken), []any{len(o.taken)}
 			o.client.sendCleanup(x, o.ttl)
-		case !o.custom && (granted || doubtful):
+		case !o.custom && (o.late || o.doubtful):
 			if o.waiter.hasPlace() {
 				x.release.args = append(x.release.args, o.waiter.id)
 			}
 			o.client.sweepNow(x, o.ttl)
 			return
 		}
-		if o.waiter.hasPlace() && !granted {
+		if o.waiter.hasPlace() {
 			o.client.node.send(o.newLeave(ctx))
 		}
 	})

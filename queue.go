@@ -81,7 +81,7 @@ const (
 	// waiterInterval is the longest time between the tries of a waiter. Each is a sign of life.
 	waiterInterval = time.Second
 
-	// maxAdrift bounds the tries of one waiter that are given up without an answer.
+	// maxAdrift bounds the tries of one waiter that are abandoned at any one time.
 	maxAdrift = 4
 )
 
@@ -141,7 +141,7 @@ func (w *waiter) refuse(reply any) {
 }
 
 // patience returns the ctx of one try. In line, a try that is not answered is left alone after a while, for the next to
-// go out on another connection; a few times, for each keeps its connection until the Redis client gives it up.
+// go out on another connection; a few at any one time, for each keeps its connection until the Redis client gives it up.
 func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, context.CancelFunc) {
 	if w == nil || !w.refused || adrift >= maxAdrift {
 		return ctx, func() {}

@@ -47,6 +47,37 @@ func TestQueueSignsOfLife(t *testing.T) {
 	})
 }
 
+// A lost reply costs a waiter a second, and never its turn, however many were lost before it in a long wait.
+func TestQueueLosesRepliesNowAndThen(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, network *silence) {
+		if _, err := locks.Obtain(t.Context(), "a", 10*time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		over := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(ctx, "a", time.Hour, &redislock.Options{Queue: true})
+			over <- err
+		}()
+		for lost := range 10 {
+			time.Sleep(10 * time.Minute)
+			network.on.Store(true)
+			time.Sleep(time.Second)
+			network.on.Store(false)
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				statuses, err := locks.Inspect(t.Context(), "a")
+				if err != nil || statuses[0].Waiters != 1 {
+					t.Fatalf("after %d lost replies: %+v, %v: the waiter counts as dead", lost+1, statuses, err)
+				}
+			}
+		}
+		cancel()
+		<-over
+	})
+}
+
 // The first in line tries to the millisecond when the ttl of a crashed holder ends, whatever that is, and the next ones
 // when his does.
 func TestQueueBehindCrashedHolders(t *testing.T) {
