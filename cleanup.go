@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -169,7 +170,7 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return notObtained(ended(ctx))
+			return notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
 		}
 	}
 	return nil

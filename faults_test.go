@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -238,6 +239,69 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Consistently(func() int { return requested("obtain") + requested("release") }).
 				WithTimeout(1200 * time.Millisecond).Should(BeZero())
+		})
+
+		When("ctx ends while Redis is away", func() {
+			strategies := map[string]*redislock.Options{
+				"with one try":     nil,
+				"with a strategy":  {RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)},
+				"in line":          {Queue: true},
+				"by its own token": {Token: "me"},
+			}
+			outage := func(ctx context.Context, locks *redislock.Client, opt *redislock.Options) error {
+				GinkgoHelper()
+				limited := within(ctx, 300*time.Millisecond)
+				_, err := locks.ObtainMulti(limited, []string{"a", "b"}, time.Minute, opt)
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				return err
+			}
+			for name, opt := range strategies {
+				It("tells that nobody listens, "+name, func(ctx SpecContext) {
+					dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: 100}))
+					DeferCleanup(dead.Close)
+					Expect(outage(ctx, dead, opt)).To(MatchError(syscall.ECONNREFUSED))
+				})
+
+				It("tells that there was no answer where go-redis itself still dials, "+name, func(ctx SpecContext) {
+					dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1"}))
+					DeferCleanup(dead.Close)
+					Expect(outage(ctx, dead, opt)).To(MatchError(ContainSubstring("no answer from Redis")))
+				})
+
+				It("tells that the server does not answer, "+name, func(ctx SpecContext) {
+					broken("obtain", 0, faultproxy.BlackHole())
+					Expect(outage(ctx, locks, opt)).To(MatchError(ContainSubstring("the last try: " +
+						`redislock: obtain "a" and 1 more: no answer from Redis`)))
+					proxy.CutAll()
+				})
+			}
+
+			It("tells so after a wait in line, too", func(ctx SpecContext) {
+				obtain(ctx, locks, time.Minute, nil, "a")
+				limited := within(ctx, 2500*time.Millisecond)
+				failed := make(chan error, 1)
+				go func() {
+					_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+					failed <- err
+				}()
+				Eventually(func() int { return executed("obtain") }).Should(BeNumerically(">", 2))
+				broken("obtain", 0, faultproxy.BlackHole())
+				var err error
+				Eventually(failed).WithTimeout(5 * time.Second).Should(Receive(&err))
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				Expect(err).To(MatchError(ContainSubstring("no answer from Redis")))
+				proxy.CutAll()
+			})
+
+			It("tells nothing but the refusal, if that was the last answer", func(ctx SpecContext) {
+				obtain(ctx, locks, time.Minute, nil, "a")
+				_, err := locks.Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, &redislock.Options{
+					RetryStrategy: redislock.LinearBackoff(time.Minute),
+				})
+				Expect(err).To(MatchError("redislock: not obtained: context deadline exceeded"))
+			})
 		})
 
 		It("needs no cleanup when it could not be sent", func(ctx SpecContext) {

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	_ "embed" // for the script
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +28,7 @@ type obtaining struct {
 	waiter   *waiter // nil if it does not wait in line
 	doubtful bool    // a sending of the present token may have been executed unknown to us
 	first    call    // the first try
+	failure  error   // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
 	lock     *Lock
 
 	// The tries that were abandoned without an answer.
@@ -62,12 +64,19 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		return o.lock, nil
 	}
 	o.withdraw(ctx)
-	if cut && err != ErrNotObtained {
-		return nil, notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), err))
-	} else if cut {
-		return nil, notObtained(ended(ctx))
+	if cut {
+		return nil, o.cutShort(ctx)
 	}
 	return nil, err
+}
+
+// cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, if it did not end in a
+// refusal: an outage must not read as if somebody else had the lock.
+func (o *obtaining) cutShort(ctx context.Context) error {
+	if o.failure == nil {
+		return notObtained(ended(ctx))
+	}
+	return notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), o.failure))
 }
 
 // prepare checks the arguments and takes over what opt says. It does no I/O.
@@ -110,8 +119,8 @@ func (o *obtaining) scripted() []string {
 
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
-	if err := ended(ctx); err != nil {
-		return false, notObtained(err)
+	if ended(ctx) != nil {
+		return false, o.cutShort(ctx)
 	}
 	c := &o.first
 	if c.script != nil {
@@ -132,17 +141,19 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	o.collect()
 	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
 	defer cancel()
-	if !o.client.node.do(c.ctx, c) {
+	if !o.client.node.do(c.ctx, c) && !hear(c) {
 		o.adrift = append(o.adrift, c)
 		c = &call{err: errUnanswered}
 	}
 	o.doubtful = o.doubtful || c.doubtful
 	if c.err != nil {
-		if err := ended(ctx); err != nil {
-			return false, notObtained(err)
+		o.fail(c)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
 		}
-		return o.waiter.bear(c.err), failed("obtain", o.keys, explain(o.scripted(), c.err))
+		return o.waiter.bear(c.err), o.failure
 	}
+	o.failure = nil
 	fence, taken, granted, err := o.read(c.reply)
 	switch {
 	case err != nil:
@@ -169,6 +180,34 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	o.lock.setUntil(c.sent, until)
 	return false, nil
+}
+
+// lastWord is how long an obtain waits for a call whose ctx has ended. One that is not being read leaves go-redis at once,
+// with the error that it last met.
+const lastWord = 2 * time.Millisecond
+
+// hear reports whether a call that was abandoned has ended all the same, within lastWord.
+func hear(c *call) bool {
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// fail takes down how a try has failed. If all that it came to is the end of its ctx, it was still waiting for something, a
+// connection maybe, after an earlier try had failed to get one. Then the earlier failure says more.
+func (o *obtaining) fail(c *call) {
+	if c.ctx != nil && c.ctx.Err() != nil && errors.Is(c.err, c.ctx.Err()) {
+		c.err = errUnanswered
+		if o.failure != nil {
+			return
+		}
+	}
+	o.failure = failed("obtain", o.keys, explain(o.scripted(), c.err))
 }
 
 // collect takes down what abandoned tries have come to that have ended by now. A waiter may abandon some every hour.
@@ -243,10 +282,14 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	back.giveUp = time.Now().Add(o.ttl)
 	if !o.client.node.do(ctx, back) {
 		o.client.persist(back)
-		return false, notObtained(ended(ctx))
+		back = &call{err: errUnanswered}
 	}
 	if back.err != nil {
-		return false, failed("obtain", o.keys, back.err)
+		o.fail(back)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
+		}
+		return false, o.failure
 	}
 	return !back.doubtful, ErrNotObtained
 }

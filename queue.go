@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -149,8 +148,8 @@ func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, con
 	return context.WithTimeout(ctx, waiterInterval)
 }
 
-// errUnanswered is how such a try fails.
-var errUnanswered = fmt.Errorf("no answer within %v", waiterInterval)
+// errUnanswered is how such a try fails, and one that was not answered when ctx ended.
+var errUnanswered = errors.New("no answer from Redis")
 
 // bear reports whether the waiter is to go on after this error: one that may pass, which did not come at its first try.
 func (w *waiter) bear(err error) bool {

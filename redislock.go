@@ -164,7 +164,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // It returns:
 //   - [ErrNotObtained] if a key is held by another and the strategy allows no further try;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or the
-//     ttl in its place, ended first; in line it wraps the last error of Redis, if the last try failed with one;
+//     ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed: with an
+//     error of Redis or the network, or without an answer. So an outage does not read as if another held the lock;
 //   - [ErrInvalid], with words, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, but for a short resending of what
