@@ -13,7 +13,7 @@ import (
 type cleanup struct {
 	release *call
 	keys    []string      // all that may be released; never changed
-	sending bool          // the release may be on the wire; protected by Client.mu
+	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
 	done    chan struct{} // closed when nothing is sent any more
 }
 
@@ -132,6 +132,28 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	}
 	lost, _ := x.release.reply.([]any)
 	return len(x.release.keys) - len(lost)
+}
+
+// rest notes that the release of a cleanup is not on the wire for now.
+func (c *Client) rest(x *cleanup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.sending = false
+}
+
+// sendRound sends a release as the next of a cleanup, unless that was superseded.
+func (c *Client) sendRound(x *cleanup, round *call) {
+	c.mu.Lock()
+	if x.release.dropped.Load() {
+		c.mu.Unlock()
+		round.dropped.Store(true)
+		round.err = errDropped
+		return
+	}
+	x.release, x.sending = round, true
+	c.mu.Unlock()
+	c.node.send(round, nil)
+	c.rest(x)
 }
 
 // supersede ends the cleanups that could delete what an obtain with a token of the caller's own is about to take: the

@@ -653,6 +653,50 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
 		})
 
+		It("that joins one in the background returns as a first one would, and leaves that going on", func(ctx SpecContext) {
+			with(ctx, locks)
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			for range 3 {
+				start := time.Now()
+				err := lock.Release(context.Background())
+				Expect(time.Since(start)).To(BeNumerically("<", soon))
+				Expect(err).To(MatchError(HavePrefix(`redislock: release "a" and 1 more: `)))
+				Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+				time.Sleep(200 * time.Millisecond)
+			}
+			proxy.RefuseConnections(false)
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+			Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		})
+
+		It("that joins one in the background begins the next round of that", func(ctx SpecContext) {
+			with(ctx, locks)
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			time.Sleep(2 * time.Second) // by now seconds lie between two rounds
+			proxy.RefuseConnections(false)
+			Expect(lock.Release(within(ctx, soon/2))).To(Succeed())
+			Expect(requested("release")).To(Equal(1))
+		})
+
+		It("knows what an earlier round has freed, in whatever call", func(ctx SpecContext) {
+			with(ctx, timingOut(100*time.Millisecond))
+			swallowed := broken("release", 1, faultproxy.SwallowReply())
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			Expect(swallowed.Count()).To(Equal(1))
+			Expect(on.keys(ctx)).To(BeEmpty())
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(context.Background())).NotTo(Succeed())
+			proxy.RefuseConnections(false)
+			Expect(lock.Release(context.Background())).To(Succeed())
+			Expect(lock.Release(context.Background())).To(Equal(redislock.ErrLockNotHeld))
+		})
+
 		It("waits a second for the answer when ctx had ended before", func(ctx SpecContext) {
 			with(ctx, locks)
 			slow := broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	_ "embed" // for the script
+	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed release.lua
@@ -22,7 +25,8 @@ const (
 //
 // Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
 // the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
-// goes on in the background until the ttl is over. It returns:
+// goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns when what a
+// first call would have sent has been answered or has failed. It returns:
 //   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
 //   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
 //   - a [*LostError] if some were not; the others are free now;
@@ -36,7 +40,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until, c := l.beginRelease(now)
+	until, c, sooner := l.beginRelease(now)
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -46,22 +50,31 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
 	// freed the keys.
-	if c == nil || c.await(wait) && c.err != nil {
-		c = l.newRelease(ctx, now, until, c)
-		if !l.client.node.do(wait, c) {
-			l.client.persist(c)
+	if c != nil {
+		select {
+		case sooner <- struct{}{}: // its next round begins now
+		default:
+		}
+		switch {
+		case !c.await(wait):
+			return failed("release", l.keys, ended(ctx))
+		case c.err == nil:
+			return l.endRelease(c, until)
+		case l.isPursued():
+			return failed("release", l.keys, explain(l.keys, c.err))
 		}
 	}
-	if !c.await(wait) {
-		l.noteRelease(c)
+	c = l.newRelease(ctx, now, until, c)
+	if !l.client.node.do(wait, c) {
+		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
 	return l.endRelease(c, until)
 }
 
 // beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
-// was before, and the last release if that was not answered.
-func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
+// was before, and the last release if that was not answered, with what begins its next round if it is pursued.
+func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call, sooner chan<- struct{}) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
@@ -72,11 +85,11 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until, unanswered = l.until, l.release
+	until, unanswered, sooner = l.until, l.release, l.sooner
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	return until, unanswered
+	return until, unanswered, sooner
 }
 
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
@@ -91,6 +104,71 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *ca
 		c.first, c.doubtful = earlier.first, earlier.doubtful
 	}
 	return c
+}
+
+// pursue goes on with a release whose caller has left, in rounds, until the keys are freed or its giveUp has come. A round
+// is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a round, as if it
+// had sent that itself, while all that is sent still follows one another.
+func (l *Lock) pursue(c *call) {
+	sooner := make(chan struct{}, 1)
+	l.mu.Lock()
+	l.release, l.sooner = c, sooner
+	l.mu.Unlock()
+	x := &cleanup{release: c, keys: l.keys, sending: true}
+	if !l.client.inBackground(x, func() { l.sendRounds(x, c, sooner) }) {
+		l.mu.Lock()
+		l.sooner = nil
+		l.mu.Unlock()
+	}
+}
+
+// sendRounds is pursue in the goroutine of the cleanup. The first round is under way. While there are rounds to come,
+// Lock.release is the one under way or, between two, the next; so whoever joins can wait for its end.
+func (l *Lock) sendRounds(x *cleanup, c *call, sooner <-chan struct{}) {
+	<-c.done
+	l.client.rest(x)
+	for round := 0; ; round++ {
+		next, wait := l.planRound(c, round)
+		if round > 0 {
+			close(c.done) // not before, so that those who wait for it find the next one planned
+		}
+		if next == nil {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-sooner:
+			timer.Stop()
+		}
+		c = next
+		l.client.sendRound(x, c)
+	}
+}
+
+// planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
+func (l *Lock) planRound(c *call, round int) (next *call, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	wait = resendWait(l.client.node.resends + round)
+	if c.err == nil || c.dropped.Load() || isRedisError(c.err) && !isPassing(c.err) ||
+		errors.Is(c.err, redis.ErrClosed) || now.Add(wait).After(c.giveUp) {
+		l.sooner = nil
+		return nil, 0
+	}
+	next = l.newRelease(c.ctx, now, c.giveUp, c)
+	next.giveUp = c.giveUp
+	next.done = make(chan struct{})
+	l.release = next
+	return next, wait
+}
+
+// isPursued reports whether there are rounds to come.
+func (l *Lock) isPursued() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sooner != nil
 }
 
 func (l *Lock) noteRelease(unanswered *call) {
