@@ -236,7 +236,7 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 		certain = min(certain, other.ttl)
 	}
 	// Another try follows each that is not answered soon, and several fit into what is left, however little that is.
-	patience := max(left/4, leastPatience)
+	patience := max(left/4, l.leastPatience())
 	r := &renewal{
 		lock: l, until: l.until, early: l.early, patience: patience, certain: certain, sequence: l.sequence,
 		call: &call{
@@ -250,8 +250,13 @@ func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
 	return r, earlier(l.until, l.retryAt)
 }
 
-// leastPatience is how long the scheduler waits for the answer to a renewal at least, before it sends another.
-const leastPatience = 50 * time.Millisecond
+// leastPatience is how long the scheduler waits for the answer to a renewal at least, before it sends another: 50 ms, or
+// less for a lock that has no two seconds, so that four tries fit into a tenth of the validity. Under 1 ms it would be busy
+// for nothing. l.mu is held.
+func (l *Lock) leastPatience() time.Duration {
+	const most, least = 50 * time.Millisecond, time.Millisecond
+	return min(most, max(least, l.early/2)) // early is a twentieth of the validity
+}
 
 // renewed draws the conclusions from a renewal that has ended. It returns when to look at the lock next, if that is not
 // the zero time, and whether to look no sooner.
@@ -271,7 +276,7 @@ func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
 		}
 		now := time.Now()
 		l.renewErr = err
-		l.retryAt = now.Add(jittered(max(l.until.Sub(now)/16, leastPatience/4)))
+		l.retryAt = now.Add(jittered(max(l.until.Sub(now)/16, l.leastPatience()/4)))
 		return earlier(l.until, l.retryAt), false
 	}
 	if cause := lossCause(l.keys, r.call.reply); cause != nil {
