@@ -44,6 +44,9 @@ const (
 	tripInterval = 250 * time.Millisecond
 	maxTrips     = 16
 	tripCounts   = 5 * time.Second
+
+	// leastConnecting is how long a pipeline waits for a connection at least, however soon the next one follows it.
+	leastConnecting = 50 * time.Millisecond
 )
 
 // trips are the pipelines of renewals under way to one server that count, by when they began, the oldest first.
@@ -223,7 +226,8 @@ func (k *keeper) launch(due []*renewal) {
 				if k.node.separates() {
 					through = nil
 				}
-				k.node.sendTogether(through, calls, batch[0].patience, func(c *call) { k.land(c.renewal) })
+				patience := max(batch[0].patience, leastConnecting)
+				k.node.sendTogether(through, calls, patience, func(c *call) { k.land(c.renewal) })
 			}()
 		}
 	}
