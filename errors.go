@@ -19,7 +19,7 @@ var (
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
 	// ErrLapsed is why the context of a kept lock has ended whose lease ran out unrenewed: whether the keys are still held
-	// is not known.
+	// is not known. Refresh wraps it if the lease ran out before Redis answered.
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
 	// ErrInvalid is wrapped, with words that say what to mend, by every call whose arguments cannot be used. Such a

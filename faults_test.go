@@ -512,6 +512,65 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			Expect(lock.Until()).To(BeTemporally("==", until))
 		})
 
+		When("the server hangs, and ctx never ends", func() {
+			It("returns when the lock is valid no longer", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 400*time.Millisecond, nil, "short")
+				broken("refresh", 0, faultproxy.BlackHole())
+				until := short.Until()
+				err := short.Refresh(context.Background(), time.Minute, nil)
+				Expect(time.Now()).To(And(BeTemporally(">", until), BeTemporally("<", until.Add(soon))))
+				Expect(err).To(MatchError(redislock.ErrLapsed))
+				Expect(err).To(MatchError(`redislock: refresh "short": redislock: the lease ran out unrenewed, and Redis has not answered the refresh`))
+				Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+				Expect(err).NotTo(MatchError(context.Canceled))
+				Expect(short.Until()).To(BeTemporally("==", until))
+				proxy.CutAll()
+			})
+
+			It("is sent once even past Until, and waits a moment", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 50*time.Millisecond, nil, "short")
+				Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+				on.client.Set(ctx, "short", short.Token(), time.Minute)
+				broken("refresh", 1, faultproxy.DelayReply(50*time.Millisecond))
+				Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				truthful(ctx, short)
+			})
+
+			It("counts an answer that comes a moment after Until", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
+				broken("refresh", 1, faultproxy.DelayReply(400*time.Millisecond))
+				Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				truthful(ctx, short)
+			})
+
+			It("goes on for as long as renewals prolong the lock", func(ctx SpecContext) {
+				short := obtain(ctx, timingOut(1500*time.Millisecond), 500*time.Millisecond, nil, "short")
+				kept, stop := short.KeepAlive(ctx)
+				defer stop()
+				proxy.Add(faultproxy.Rule{Match: func(args []string) bool {
+					return running("refresh")(args) && args[len(args)-1] == "0" // no renewal
+				}, Times: 1, Action: faultproxy.SwallowReply()})
+				err := short.Refresh(context.Background(), time.Second, nil)
+				Expect(err).To(MatchError(os.ErrDeadlineExceeded), "the ReadTimeout of the client")
+				Expect(err).NotTo(MatchError(redislock.ErrLapsed))
+				Expect(kept.Err()).NotTo(HaveOccurred())
+			})
+
+			It("does not wait for a turn for longer, and promises no more than the one ahead leaves", func(ctx SpecContext) {
+				with(ctx, locks)
+				broken("refresh", 1, faultproxy.DelayRequest(2*time.Second))
+				Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+				until := lock.Until()
+				sent := time.Now()
+				Expect(lock.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				Expect(time.Now()).To(BeTemporally("<", until.Add(soon)))
+				Expect(lock.Until()).To(BeTemporally(">", until))
+				Expect(lock.Until()).To(BeTemporally("<", sent.Add(3*time.Second)), "the shorter one is on its way")
+				Eventually(func() int { return executed("refresh") }).WithTimeout(3 * time.Second).Should(Equal(2))
+				truthful(ctx, lock)
+			})
+		})
+
 		It("is not kept from the wire by one that is lost there", func(ctx SpecContext) {
 			with(ctx, timingOut(2*soon))
 			broken("refresh", 1, faultproxy.SwallowReply())

@@ -17,16 +17,17 @@ var refreshScript = newScript("refresh", refreshSource)
 // [Options.Metadata] it also replaces the metadata. Of the other options only RetryStrategy counts: errors of Redis are
 // repeated as it says, while the lock is still valid; a loss is final.
 //
-// Refresh blocks until Redis answers or ctx ends. Calls on one lock take turns, also with one that was given up if that
-// was for a shorter ttl and is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys
-// may be there yet. It returns:
+// Refresh blocks until Redis answers, ctx ends or the lock is valid no longer, and then up to 250 ms more for a late answer.
+// Calls on one lock take turns for as long, also with one that was given up if that was for a shorter ttl and is still on
+// the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys may be there yet. It returns:
 //   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
 //     lock;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
-//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. Then it is not known
-//     whether the ttl has changed, or when it will, and Until counts on the worse: unless the answer comes after all,
-//     this handle promises no more than that ttl from then on, even after a Refresh for longer.
+//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250 ms
+//     after Until, and whatever Redis reported otherwise. Then it is not known whether the ttl has changed, or when it
+//     will, and Until counts on the worse: unless the answer comes after all, this handle promises no more than that ttl
+//     from then on, even after a Refresh for longer.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -45,9 +46,11 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return err
 	}
 	l.renewSooner()
-	cut, err := retry(ctx, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx) })
+	valid, stop := l.whileValid(ctx)
+	defer stop()
+	cut, err := retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx, valid) })
 	if cut {
-		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
+		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	l.mu.Lock()
 	if !r.adrift {
@@ -57,6 +60,39 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	l.lapse() // if it was found lost
 	l.renewSooner()
 	return err
+}
+
+// lateAnswer is how long past Until a Refresh waits: an answer that comes so late may still bring a validity.
+const lateAnswer = 250 * time.Millisecond
+
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a server that
+// hangs would keep a holder in the belief that it has a lock. The function ends it, too; call it.
+func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithCancel(ctx)
+	var timer *time.Timer
+	ready := make(chan struct{}) // closed when timer is set
+	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+lateAnswer, func() {
+		<-ready
+		// A renewal may have prolonged the validity meanwhile.
+		if left := time.Until(l.Until()); left > 0 && limited.Err() == nil {
+			timer.Reset(left + lateAnswer)
+			return
+		}
+		cancel()
+	})
+	close(ready)
+	return limited, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// outlived returns why a ctx from whileValid has ended, nil if it has not: ctx is that which it was made from.
+func outlived(ctx context.Context) error {
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
 }
 
 // renewSooner tells the scheduler, if the lock is kept, that it may be due sooner than it was.
@@ -81,22 +117,29 @@ type refreshing struct {
 }
 
 // begin waits for the lock's turn to refresh, and brings the validity forward to what a shorter ttl leaves of it: the
-// ttl may be that from the moment the request leaves.
+// ttl may be that from the moment the request leaves. A turn that does not come while the lock is valid is not waited for:
+// the refresh is sent all the same, and settle allows for those that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	l := r.lock
+	var turn context.Context // nil until there is somebody to wait for
 	for {
 		if err := ended(ctx); err != nil {
 			return failed("refresh", l.keys, err)
 		}
 		l.mu.Lock()
 		ahead := r.ahead()
-		if ahead == nil {
+		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
 		l.mu.Unlock()
+		if turn == nil {
+			var stop context.CancelFunc
+			turn, stop = l.whileValid(ctx)
+			defer stop()
+		}
 		select {
 		case <-ahead.ended:
-		case <-ctx.Done():
+		case <-turn.Done():
 		}
 	}
 	defer l.mu.Unlock()
@@ -139,7 +182,9 @@ func (r *refreshing) end() {
 }
 
 // try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
-func (r *refreshing) try(ctx context.Context) (again bool, err error) {
+//
+// valid is from whileValid.
+func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
 	c := &call{
 		script: refreshScript,
@@ -147,16 +192,16 @@ func (r *refreshing) try(ctx context.Context) (again bool, err error) {
 		boxed:  l.boxed[:len(l.keys)],
 		token:  l.token,
 		args:   []any{r.ttl.Milliseconds(), r.metadata, "0"},
-		ctx:    ctx,
+		ctx:    valid,
 		giveUp: l.Until(),
 	}
-	if !l.client.node.do(ctx, c) {
+	if !l.client.node.do(valid, c) {
 		r.drift(c)
-		return false, failed("refresh", l.keys, ended(ctx))
+		return false, failed("refresh", l.keys, outlived(ctx))
 	}
 	again, err = r.settle(c)
-	if again && ended(ctx) != nil {
-		return false, failed("refresh", l.keys, ended(ctx))
+	if again && (ended(ctx) != nil || valid.Err() != nil) {
+		return false, failed("refresh", l.keys, outlived(ctx))
 	}
 	return again, err
 }
@@ -200,6 +245,9 @@ func (r *refreshing) settle(c *call) (again bool, err error) {
 	certain := r.ttl
 	if l.unanswered > 0 {
 		certain = min(certain, l.unanswered)
+	}
+	for _, other := range l.refreshes { // may be executed after this one, which did not wait for it
+		certain = min(certain, other.ttl)
 	}
 	l.ttl = r.ttl
 	if l.released.IsZero() {
