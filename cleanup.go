@@ -152,7 +152,7 @@ func (c *Client) sendRound(x *cleanup, round *call) {
 	}
 	x.release, x.sending = round, true
 	c.mu.Unlock()
-	c.node.send(round, nil)
+	c.node.send(round)
 	c.rest(x)
 }
 

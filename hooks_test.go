@@ -131,7 +131,7 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		hook = &prefixing{prefix: byTenant}
 		on.client.AddHook(hook)
 		locks := redislock.New(on.client)
-		Expect(contendAsTenants(ctx, locks, 150*time.Millisecond, "a", "b")).To(BeEmpty())
+		Expect(contendAsTenants(ctx, locks, 400*time.Millisecond, "a", "b")).To(BeEmpty())
 		Expect(hook.pipelined.Load()).To(BeZero())
 		Expect(hook.unprefixed.Load()).To(BeZero(), "renewals carry the values of the ctx they were asked with")
 		Expect(locks.Close()).To(Succeed())
@@ -141,7 +141,7 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		hook = &prefixing{prefix: always, aloneOnly: true}
 		on.client.AddHook(hook)
 		locks := redislock.New(on.client)
-		Expect(contendAsTenants(ctx, locks, 150*time.Millisecond, "a", "b")).To(SatisfyAny(BeEmpty(), HaveEach(ContainSubstring("hold"))))
+		Expect(contendAsTenants(ctx, locks, 400*time.Millisecond, "a", "b")).To(SatisfyAny(BeEmpty(), HaveEach(ContainSubstring("hold"))))
 		Expect(locks.Close()).To(Succeed())
 		for _, key := range on.keys(ctx) {
 			Expect(key).To(HavePrefix("app:"))
@@ -158,7 +158,7 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		hook = &prefixing{prefix: byTenant}
 		ring.AddHook(hook)
 		locks := redislock.New(ring, opts...)
-		Expect(contendAsTenants(ctx, locks, 150*time.Millisecond, "a", "b", "c")).To(BeEmpty())
+		Expect(contendAsTenants(ctx, locks, 400*time.Millisecond, "a", "b", "c")).To(BeEmpty())
 		Expect(hook.alone.Load()).To(BeNumerically(">", 100))
 		Expect(locks.Close()).To(Succeed())
 	},
@@ -172,9 +172,9 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 			hook = &prefixing{prefix: always}
 			client.AddHook(hook)
 			locks := redislock.New(client)
-			lock := obtain(ctx, locks, 150*time.Millisecond, nil, "a")
+			lock := obtain(ctx, locks, 400*time.Millisecond, nil, "a")
 			kept, stop := lock.KeepAlive(ctx)
-			Consistently(kept.Done()).WithTimeout(400 * time.Millisecond).ShouldNot(BeClosed())
+			Consistently(kept.Done()).WithTimeout(900 * time.Millisecond).ShouldNot(BeClosed())
 			Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
 			stop()
 			Expect(lock.Release(ctx)).To(Succeed())

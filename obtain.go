@@ -59,7 +59,15 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 			return nil, err
 		}
 	}
+	returned := false
+	defer func() {
+		if !returned { // a hook, or a strategy of the caller's own, has panicked
+			o.doubtful = true
+			o.withdraw(ctx)
+		}
+	}()
 	cut, err := retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	returned = true
 	if err == nil {
 		return o.lock, nil
 	}
