@@ -65,8 +65,8 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // lateAnswer is how long past Until a Refresh waits: an answer that comes so late may still bring a validity.
 const lateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a server that
-// hangs would keep a holder in the belief that it has a lock. The function ends it, too; call it.
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a server
+// that hangs would leave the holder in the belief that it has a lock. Call the function, which ends it as well.
 func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
 	var timer *time.Timer
@@ -122,6 +122,8 @@ type refreshing struct {
 func (r *refreshing) begin(ctx context.Context) error {
 	l := r.lock
 	var turn context.Context // nil until there is somebody to wait for
+	stop := context.CancelFunc(func() {})
+	defer func() { stop() }()
 	for {
 		if err := ended(ctx); err != nil {
 			return failed("refresh", l.keys, err)
@@ -133,9 +135,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 		}
 		l.mu.Unlock()
 		if turn == nil {
-			var stop context.CancelFunc
 			turn, stop = l.whileValid(ctx)
-			defer stop()
 		}
 		select {
 		case <-ahead.ended:

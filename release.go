@@ -124,11 +124,11 @@ func (l *Lock) pursue(c *call) {
 
 // sendRounds is pursue in the goroutine of the cleanup. The first round is under way. While there are rounds to come,
 // Lock.release is the one under way or, between two, the next; so whoever joins can wait for its end.
-func (l *Lock) sendRounds(x *cleanup, c *call, sooner <-chan struct{}) {
+func (l *Lock) sendRounds(x *cleanup, c *call, sooner chan struct{}) {
 	<-c.done
 	l.client.rest(x)
 	for round := 0; ; round++ {
-		next, wait := l.planRound(c, round)
+		next, wait := l.planRound(c, round, sooner)
 		if round > 0 {
 			close(c.done) // not before, so that those who wait for it find the next one planned
 		}
@@ -147,14 +147,16 @@ func (l *Lock) sendRounds(x *cleanup, c *call, sooner <-chan struct{}) {
 }
 
 // planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
-func (l *Lock) planRound(c *call, round int) (next *call, wait time.Duration) {
+func (l *Lock) planRound(c *call, round int, sooner chan struct{}) (next *call, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	wait = resendWait(l.client.node.resends + round)
 	if c.err == nil || c.dropped.Load() || isRedisError(c.err) && !isPassing(c.err) ||
 		errors.Is(c.err, redis.ErrClosed) || now.Add(wait).After(c.giveUp) {
-		l.sooner = nil
+		if l.sooner == sooner { // else two calls were given up at the same time, and the other one is pursued yet
+			l.sooner = nil
+		}
 		return nil, 0
 	}
 	next = l.newRelease(c.ctx, now, c.giveUp, c)
