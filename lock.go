@@ -37,7 +37,7 @@ type Lock struct {
 	ended    error         // why the lock is held no longer; nil if it is, as far as is known
 	released time.Time     // when Release was first called; zero if it was not
 	release  *call         // the last release, if that was not answered
-	sooner   chan struct{} // begins the next round of a release that is pursued; nil if none is; has room for one
+	pursuit  *pursuit      // that of release; nil if it is not pursued
 
 	refreshes  []*refreshing // those under way
 	sequence   int           // how many there were

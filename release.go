@@ -25,8 +25,8 @@ const (
 //
 // Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
 // the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
-// goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns when what a
-// first call would have sent has been answered or has failed. It returns:
+// goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns when as much as
+// a first call would have sent is answered or has failed. It returns:
 //   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
 //   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
 //   - a [*LostError] if some were not; the others are free now;
@@ -40,7 +40,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until, c, sooner := l.beginRelease(now)
+	until := l.beginRelease(now)
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -50,17 +50,24 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
 	// freed the keys.
-	if c != nil {
-		select {
-		case sooner <- struct{}{}: // its next round begins now
-		default:
+	// If a round fails that was under way already, it says nothing of Redis as it is now: the next one does.
+	var c *call
+	for joined := 0; ; joined++ {
+		var p *pursuit
+		var before bool
+		if c, p, before = l.join(); c == nil {
+			break
 		}
-		switch {
-		case !c.await(wait):
+		if !c.await(wait) {
 			return failed("release", l.keys, ended(ctx))
-		case c.err == nil:
+		}
+		if c.err == nil {
 			return l.endRelease(c, until)
-		case l.isPursued():
+		}
+		if !l.isPursued(p) {
+			break
+		}
+		if joined > 0 || !before {
 			return failed("release", l.keys, explain(l.keys, c.err))
 		}
 	}
@@ -73,8 +80,8 @@ func (l *Lock) Release(ctx context.Context) error {
 }
 
 // beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
-// was before, and the last release if that was not answered, with what begins its next round if it is pursued.
-func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call, sooner chan<- struct{}) {
+// was before.
+func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
@@ -85,11 +92,11 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call, s
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until, unanswered, sooner = l.until, l.release, l.sooner
+	until = l.until
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	return until, unanswered, sooner
+	return until
 }
 
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
@@ -106,71 +113,103 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *ca
 	return c
 }
 
-// pursue goes on with a release whose caller has left, in rounds, until the keys are freed or its giveUp has come. A round
-// is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a round, as if it
-// had sent that itself, while all that is sent still follows one another.
-func (l *Lock) pursue(c *call) {
-	sooner := make(chan struct{}, 1)
+// pursuit is a release that goes on although its caller has left, in rounds, until the keys are freed or its giveUp has
+// come. A round is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a
+// round, as if it had sent that itself, while all that is sent still follows one another.
+type pursuit struct {
+	sooner  chan struct{} // has room for one; begins the next round
+	planned chan struct{} // closed once it is known what follows the first round, which ends by itself
+	sent    bool          // Lock.release is under way, and not only planned; protected by Lock.mu
+}
+
+// join hastens the next round of a release that is pursued. It returns the last release, nil if none is open, and whether
+// it was sent before this call.
+func (l *Lock) join() (c *call, p *pursuit, before bool) {
 	l.mu.Lock()
-	l.release, l.sooner = c, sooner
+	defer l.mu.Unlock()
+	if p = l.pursuit; p != nil {
+		select {
+		case p.sooner <- struct{}{}:
+		default:
+		}
+		before = p.sent
+	}
+	return l.release, p, before
+}
+
+// pursue begins a pursuit. Its first round is under way.
+func (l *Lock) pursue(c *call) {
+	p := &pursuit{sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
+	l.mu.Lock()
+	l.release, l.pursuit = c, p
 	l.mu.Unlock()
 	x := &cleanup{release: c, keys: l.keys, sending: true}
-	if !l.client.inBackground(x, func() { l.sendRounds(x, c, sooner) }) {
-		l.mu.Lock()
-		l.sooner = nil
-		l.mu.Unlock()
+	if !l.client.inBackground(x, func() { l.sendRounds(x, c, p) }) {
+		l.endPursuit(p)
+		close(p.planned)
 	}
 }
 
-// sendRounds is pursue in the goroutine of the cleanup. The first round is under way. While there are rounds to come,
-// Lock.release is the one under way or, between two, the next; so whoever joins can wait for its end.
-func (l *Lock) sendRounds(x *cleanup, c *call, sooner chan struct{}) {
+// endPursuit notes that there are no rounds to come.
+func (l *Lock) endPursuit(p *pursuit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pursuit == p { // else two releases were given up at the same time, and the other one is pursued yet
+		l.pursuit = nil
+	}
+}
+
+// sendRounds is pursue in the goroutine of the cleanup. While there are rounds to come, Lock.release is the one under way
+// or, between two, the next; so whoever joins can wait for its end.
+func (l *Lock) sendRounds(x *cleanup, c *call, p *pursuit) {
 	<-c.done
 	l.client.rest(x)
-	for round := 0; ; round++ {
-		next, wait := l.planRound(c, round, sooner)
-		if round > 0 {
-			close(c.done) // not before, so that those who wait for it find the next one planned
-		}
-		if next == nil {
-			return
-		}
+	next, wait := l.planRound(c, p, 0)
+	close(p.planned)
+	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-sooner:
+		case <-p.sooner:
 			timer.Stop()
 		}
+		l.mu.Lock()
+		p.sent = true
+		l.mu.Unlock()
 		c = next
 		l.client.sendRound(x, c)
+		next, wait = l.planRound(c, p, round)
+		close(c.done) // not before, so that those who wait for it find the next one planned
 	}
 }
 
 // planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
-func (l *Lock) planRound(c *call, round int, sooner chan struct{}) (next *call, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *Lock) planRound(c *call, p *pursuit, round int) (next *call, wait time.Duration) {
 	now := time.Now()
 	wait = resendWait(l.client.node.resends + round)
 	if c.err == nil || c.dropped.Load() || isRedisError(c.err) && !isPassing(c.err) ||
 		errors.Is(c.err, redis.ErrClosed) || now.Add(wait).After(c.giveUp) {
-		if l.sooner == sooner { // else two calls were given up at the same time, and the other one is pursued yet
-			l.sooner = nil
-		}
+		l.endPursuit(p)
 		return nil, 0
 	}
 	next = l.newRelease(c.ctx, now, c.giveUp, c)
 	next.giveUp = c.giveUp
 	next.done = make(chan struct{})
-	l.release = next
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release, p.sent = next, false
 	return next, wait
 }
 
-// isPursued reports whether there are rounds to come.
-func (l *Lock) isPursued() bool {
+// isPursued reports whether there are rounds to come after one that has ended.
+func (l *Lock) isPursued(p *pursuit) bool {
+	if p == nil {
+		return false
+	}
+	<-p.planned
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sooner != nil
+	return l.pursuit != nil
 }
 
 func (l *Lock) noteRelease(unanswered *call) {
