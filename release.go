@@ -25,8 +25,8 @@ const (
 //
 // Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
 // the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
-// goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns when as much as
-// a first call would have sent is answered or has failed. It returns:
+// goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns when as
+// much as a first call would have sent is answered or has failed. It returns:
 //   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
 //   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
 //   - a [*LostError] if some were not; the others are free now;
@@ -49,8 +49,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
-	// freed the keys.
-	// If a round fails that was under way already, it says nothing of Redis as it is now: the next one does.
+	// freed the keys. If a round of it fails that was under way already, that may be old news; the next one is awaited.
 	var c *call
 	for joined := 0; ; joined++ {
 		var p *pursuit
