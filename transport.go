@@ -172,7 +172,11 @@ func (n *node) sendFirst(c *call) {
 // resend sends a call again, by itself, for as long as that is of use.
 func (n *node) resend(c *call) {
 	for resends := 0; n.again(c, resends); resends++ {
+		before := c.err
 		c.reply, c.err = n.once(c)
+		if over := c.ctx.Err(); over != nil && errors.Is(c.err, over) {
+			c.err = before // the end of ctx says less than how the last sending has failed
+		}
 	}
 }
 
