@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"time"
+
+	"github.com/redislock/redislock/internal/transport"
 )
 
 var (
@@ -64,38 +66,6 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
 }
 
-// loss turns the reply of refresh and release, 0 or the indices of the keys that were not mine, into an error: nil for
-// none, whole if there are no others, else a *LostError.
-func loss(keys []string, reply any, whole error) error {
-	if reply == int64(0) {
-		return nil
-	}
-	lost, ok := reply.([]any)
-	if !ok {
-		return unexpected(reply)
-	}
-	switch len(lost) {
-	case 0:
-		return nil
-	case len(keys):
-		return whole
-	}
-	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
-	for i, entry := range lost {
-		index, _ := entry.(int64)
-		if index > 0 {
-			partial.taken++
-		} else {
-			index = -index
-		}
-		if index < 1 || int(index) > len(keys) {
-			return unexpected(reply)
-		}
-		partial.Keys[i] = keys[index-1]
-	}
-	return partial
-}
-
 // invalid returns ErrInvalid with words.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
@@ -112,6 +82,24 @@ func unexpected(reply any) error {
 // failed wraps what Redis or the network said with the operation and the keys it was for.
 func failed(operation string, keys []string, err error) error {
 	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
+}
+
+// explain adds to an answer of the server what it means and how to mend it, where the server's words do not say.
+func explain(keys []string, err error) error {
+	line := lineOf(keys[0])
+	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
+		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
+	}
+	if !transport.HasCode(err, "CROSSSLOT") {
+		return err
+	}
+	for _, key := range keys {
+		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
+			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
+				"as in {order:7}:stock: %w", keys[0], first, key, other, err)
+		}
+	}
+	return err
 }
 
 // describe names the first key and counts the others.

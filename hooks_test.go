@@ -77,7 +77,8 @@ func byTenant(ctx context.Context) string {
 
 func always(context.Context) string { return "app:" }
 
-// contendAsTenants lets goroutines of two tenants contend for the same keys for a moment, some of them kept, and returns what went wrong.
+// contendAsTenants lets goroutines of two tenants contend for the same keys for a moment, some of them kept, and
+// returns what went wrong.
 func contendAsTenants(ctx context.Context, locks *redislock.Client, ttl time.Duration, keys ...string) []string {
 	var holders [2][16]atomic.Int32
 	var mu sync.Mutex

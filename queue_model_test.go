@@ -139,8 +139,8 @@ type verdict struct {
 	woken, may   map[string]bool // by id: who is woken, and who may be as well
 }
 
-// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a place. Which of the dead
-// are removed is up to the script, if nobody waits for them any more: stays tells.
+// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a place. Which of the
+// dead are removed is up to the script, if nobody waits for them any more: stays tells.
 func (m *queueModel) obtain(c *contender, ticket int64, stays func(key, id string) bool) verdict {
 	for _, key := range c.keys {
 		for _, p := range m.lines[key] {
@@ -294,7 +294,8 @@ func newQueueHistory(on *onRedis, inbox *redis.PubSub, random *rand.Rand) *queue
 }
 
 // settle makes the time of a real server the model's: what has passed since ARGV[1] is taken back, and ARGV[2] µs pass.
-// The ttls change by ARGV[3] ms too: they are long between steps, so that nothing expires while this process is held up.
+// The ttls change by ARGV[3] ms too: they are long between steps, so that nothing expires while this process is held
+// up.
 const settle = `
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]
