@@ -22,6 +22,35 @@ now = math.floor((now[1] * 1000000 + now[2]) / 1000)
 -- As scores of marks: the longest life there is, 2,047 s, and a second from now on, and now.
 local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.format('%.0f', -now * 4096)
 
+local function isLive(mark)
+	local left = math.floor(-mark / 4096) - now
+	return left >= 0 and left <= math.floor(-mark % 4096 / 2) * 1000 + 1000
+end
+
+-- firstTicket returns the ticket of the first live waiter of a line with so many of them, 0 for none. The dead stay in a line
+-- until somebody takes part in it. The first live waiter is among the first dead + 1. Where the live are fewer, their marks
+-- are read first, and the entries then need no look at theirs.
+local function firstTicket(line, waiters)
+	local dead, live = call('ZCOUNT', line, 0, '+inf') - waiters, nil
+	if dead >= waiters then
+		live = {}
+		local marks = call('ZRANGEBYSCORE', line, latest, earliest, 'WITHSCORES')
+		for i = 1, #marks, 2 do
+			live[marks[i]] = isLive(tonumber(marks[i + 1]))
+		end
+	end
+	for at = 0, dead, CHUNK do
+		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, math.min(CHUNK, dead + 1 - at))
+		for i = 1, #found, 2 do
+			local mark = '~' .. (string.match(found[i], '^%S*') or '')
+			if live and live[mark] or not live and isLive(tonumber(call('ZSCORE', line, mark) or 0)) then
+				return tonumber(found[i + 1])
+			end
+		end
+	end
+	return 0
+end
+
 local held = {}
 for first = 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
@@ -30,21 +59,8 @@ for first = 1, n, CHUNK do
 		if line then
 			waiters = tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0
 		end
-		local at = 0 -- in the line; the dead stay until somebody takes part in it
-		while waiters > 0 and since == 0 do
-			local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, CHUNK)
-			for j = 1, #found, 2 do
-				local mark = -(call('ZSCORE', line, '~' .. string.match(found[j], '^%S*')) or 0)
-				local left = math.floor(mark / 4096) - now
-				if left >= 0 and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then
-					since = tonumber(found[j + 1])
-					break
-				end
-			end
-			at = at + CHUNK
-			if not found[1] then
-				break
-			end
+		if waiters > 0 then
+			since = firstTicket(line, waiters)
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[first + i - 1])

@@ -2,16 +2,12 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the script
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redislock/redislock/internal/transport"
 )
-
-//go:embed waiters.lua
-var waitersSource string
-
-var waitersScript = newScript("line", waitersSource)
 
 // Waiter is somebody who waits in line for a key; see [Client.Line].
 type Waiter struct {
@@ -37,7 +33,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 		return nil, nil // no key that could have one: nobody can wait
 	}
 	line := []string{name}
-	reply, err := c.ask(&call{script: waitersScript, keys: line, boxed: []any{name}, ctx: ctx})
+	reply, err := c.ask("line", line, &transport.Call{Script: waitersScript, Keys: []any{name}, Ctx: ctx})
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 --[[
 line: the rules of the line, which obtain and release share. It is no script of its own: the library puts this text
-into theirs, in the place of the words "include line". They have set KEYS, call, pcall and now (the time in µs) before
-that. Where call is redis.pcall, an error of Redis reads as an empty line.
+into theirs, in the place of the words "include line". They have set KEYS, CHUNK, call, pcall, now (the time in µs) and
+most (how many dead waiters to remove) before that. Where call is redis.pcall, an error of Redis reads as an empty line.
 
 A line is a sorted set with two members for each waiter. Its entry is scored by its ticket:
    ‹inbox›/‹number› ‹wants› ‹ttl› ‹f› ‹fence key›‹value›
@@ -40,23 +40,34 @@ local function read(line, entry, ticket)
 	return waiter
 end
 
--- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it.
+-- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it. Many
+-- dead ones go with one command. When enough have gone, it looks no further.
 local function first(line, position)
-	local removed = false
-	while true do
-		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
-		if not found[1] then
-			return nil, removed
+	local removed, size = false, 1
+	repeat
+		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, size)
+		local dead, live = {}, nil
+		for i = 1, #found, 2 do
+			local waiter = read(line, found[i], found[i + 1])
+			if waiter.left >= 0 and waiter.left <= waiter.life + 1000 and not (waiter.open and gone[waiter.inbox]) then
+				live = waiter
+				break
+			end
+			dead[#dead + 1], dead[#dead + 2] = waiter.entry, '~' .. waiter.id
 		end
-		local waiter = read(line, found[1], found[2])
-		if waiter.left >= 0 and waiter.left <= waiter.life + 1000 and not (waiter.open and gone[waiter.inbox]) then
-			return waiter, removed
+		if dead[1] then
+			removed = true
+			most = most - #dead / 2
+			if (tonumber(call('ZREM', line, unpack(dead))) or 0) == 0 then -- an ACL forbids it
+				position = position + #dead / 2
+			end
 		end
-		removed = true
-		if (tonumber(call('ZREM', line, waiter.entry, '~' .. waiter.id)) or 0) == 0 then -- an ACL forbids it
-			position = position + 1
+		if live then
+			return live, removed
 		end
-	end
+		size = math.max(math.min(size * 4, CHUNK / 2, most), 1)
+	until not found[1] or most <= 0
+	return nil, removed
 end
 
 -- late reports whether a waiter has been silent for two of its three intervals. A live one tries in each.

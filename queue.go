@@ -2,87 +2,15 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the rules
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/transport"
 )
-
-//go:embed line.lua
-var lineSource string
-
-// withLine returns a script with the rules of the line in the place that it has for them.
-func withLine(source string) string {
-	return strings.Replace(source, "-- include line\n", lineSource, 1)
-}
-
-// hasLine reports whether the key can have a line: not if it has a brace but no hash tag, for then no longer name would be
-// in its slot.
-func hasLine(key string) bool {
-	if strings.IndexByte(key, '{') < 0 {
-		return strings.IndexByte(key, '}') < 0
-	}
-	_, tagged := tag(key)
-	return tagged
-}
-
-// writeLine writes the name of the line of a key, if it can have one. It is in the slot of the key on a Cluster and begins
-// with the key, as an ACL may demand.
-func writeLine(name *strings.Builder, key string) {
-	if !hasLine(key) {
-		return
-	}
-	name.WriteString(key)
-	if strings.IndexByte(key, '{') < 0 {
-		name.WriteByte('{')
-		name.WriteString(key)
-		name.WriteByte('}')
-	}
-	name.WriteString(reservedSuffix)
-}
-
-// lineOf returns the name of the line of a key, "" if it can have none.
-func lineOf(key string) string {
-	var name strings.Builder
-	writeLine(&name, key)
-	return name.String()
-}
-
-// box returns the keys, and after them the lines of those that have one, as the arguments of a command. They are made
-// once for all calls of a lock, and the names of the lines in one piece.
-func box(keys []string) []any {
-	boxed := make([]any, len(keys), 2*len(keys))
-	size := 0
-	for i, key := range keys {
-		boxed[i] = key
-		size += 2*len(key) + len("{}") + len(reservedSuffix)
-	}
-	var names strings.Builder
-	names.Grow(size)
-	for _, key := range keys {
-		start := names.Len()
-		if writeLine(&names, key); names.Len() > start {
-			boxed = append(boxed, names.String()[start:])
-		}
-	}
-	return boxed
-}
-
-// checkLines returns an error if nobody can wait in line for one of the keys.
-func checkLines(keys []string) error {
-	for _, key := range keys {
-		if !hasLine(key) {
-			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
-				"name it without braces, or with a tag, as in {order:7}:stock", key)
-		}
-	}
-	return nil
-}
 
 const (
 	// waiterLife is how long after its last try a waiter counts as live where few wait; the scripts say for how long.
@@ -91,23 +19,51 @@ const (
 	// waiterInterval is the longest time between the tries of a waiter where few wait. Each is a sign of life.
 	waiterInterval = time.Second
 
-	// maxAdrift bounds the tries of one waiter that are given up without an answer.
+	// maxAdrift bounds the tries of one waiter that are abandoned at any one time.
 	maxAdrift = 4
+
+	// bulk is from how many keys on a try of a waiter takes a while, and maxBulk how many of those one Client sends at once.
+	bulk, maxBulk = 256, 2
 
 	// entryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
 	entryMetadata = 1024
 )
 
+// lines is what the waiters of a Client have in common.
+type lines struct {
+	inbox *inbox.Inbox
+	local bool // the inbox listens at the server that runs the scripts, so that one knows who listens
+
+	// Tries for many keys take turns; see admit.
+	entering, staying chan struct{}
+}
+
+func newLines(redis *transport.Redis, linger time.Duration) *lines {
+	return &lines{
+		inbox: inbox.New(redis, randomToken(), linger), local: redis.IsSingle(),
+		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
+	}
+}
+
+// subscription returns the number of the present subscription; 0 if there is none, or if it may be on another server than
+// the keys: then nobody there can tell whether messages arrive.
+func (l *lines) subscription() int {
+	if !l.local {
+		return 0
+	}
+	return l.inbox.Subscription()
+}
+
 // waiter is the place in line of one obtain. The script says how long it is to wait for its next try; a message may end
 // the waiting, bring the next try forward, or bring the lock.
 type waiter struct {
-	inbox *inbox
+	lines *lines
 	pace  RetryStrategy // how long at most between tries, where no message can come; nil for no less than the script says
 	woken chan struct{} // has room for one
 
-	// What follows belongs to the goroutine of the obtain, but number is read by the inbox, under its mutex.
+	// What follows belongs to the goroutine of the obtain.
 
-	number, id string        // in the inbox, and in the lines; "" before the first try
+	member     *inbox.Member // nil before the first try
 	entry      string        // what stands in the lines; see line.lua
 	refused    bool          // at least once
 	next       time.Time     // when to try next
@@ -126,10 +82,8 @@ type waiter struct {
 	handed *handOff   // the keys are its own; nil if that is not known
 }
 
-func newWaiter(b *inbox) *waiter {
-	return &waiter{
-		inbox: b, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife,
-	}
+func newWaiter(l *lines) *waiter {
+	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
 }
 
 // admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended. Few large
@@ -139,9 +93,9 @@ func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
 	if keys < bulk {
 		return func() {}, nil
 	}
-	slots := w.inbox.entering
+	slots := w.lines.entering
 	if w.refused {
-		slots = w.inbox.staying
+		slots = w.lines.staying
 	}
 	select {
 	case slots <- struct{}{}:
@@ -154,7 +108,7 @@ func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
 // renew makes the waiter another one, with the ticket that it has. Its entry is written anew at the next try.
 func (w *waiter) renew() {
 	w.leave()
-	w.id, w.entry, w.opened = "", "", 0
+	w.member, w.entry, w.opened = nil, "", 0
 	w.mu.Lock()
 	w.handed = nil
 	w.mu.Unlock()
@@ -162,16 +116,16 @@ func (w *waiter) renew() {
 
 // begin prepares a try of the obtain, and adds the arguments with which it takes a place in line if it is refused.
 func (w *waiter) begin(o *obtaining, args []any) []any {
-	if w.id == "" {
-		w.inbox.enter(w)
-		w.entry = w.id + o.entry()
+	if w.member == nil {
+		w.member = w.lines.inbox.Enter(w.notify)
+		w.entry = w.member.ID() + o.entry()
 	}
 	// What a message is about that came before the try, the try will see.
 	w.mu.Lock()
 	w.called, w.sooner = false, time.Time{}
 	w.mu.Unlock()
 	var open any = "0"
-	w.opened = w.inbox.subscription()
+	w.opened = w.lines.subscription()
 	if w.opened != 0 && w.opened != w.distrusted {
 		open = "1"
 	} else {
@@ -201,28 +155,24 @@ func (o *obtaining) entry() string {
 func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
 
 // hasPlace reports whether the waiter may have a place in line.
-func (w *waiter) hasPlace() bool { return w != nil && w.id != "" }
+func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }
 
 // refuse takes over what the script replied to a try that it refused, which was sent at that time. From the first refusal
 // on the waiter can be woken; a message that came before the subscription is made up for by the try that follows that.
-func (w *waiter) refuse(sent time.Time, reply any) {
+func (w *waiter) refuse(sent time.Time, g grant) {
 	now := time.Now()
 	w.refused = true
-	w.inbox.listen()
+	w.lines.inbox.Listen()
 	wait := w.interval // while a slot of a Cluster moves, the lines cannot be reached
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
-	if place, _ := reply.([]any); len(place) == 6 {
-		ms, _ := place[1].(int64)
-		lives, _ := place[4].(int64)
-		if missing, _ := place[5].(int64); missing == 1 && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+	if g.ticket > 0 {
+		if g.missing && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
 			w.distrusted = w.opened // it was live, so a script removed it because a message reached nobody
 		}
-		w.ticket, _ = place[2].(int64)
-		w.served, _ = place[3].(int64)
-		w.sent = sent
-		w.life = max(time.Duration(lives)*time.Millisecond, waiterLife)
+		w.ticket, w.served, w.sent = g.ticket, g.served, sent
+		w.life = max(g.life, waiterLife)
 		w.interval = w.life / 3
-		wait = max(time.Duration(ms)*time.Millisecond, time.Millisecond)
+		wait = max(g.wait, time.Millisecond)
 	}
 	if wait >= w.interval { // waiters that were refused together are not to come back together
 		wait -= rand.N(w.interval / 4)
@@ -240,12 +190,12 @@ func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, con
 	return context.WithTimeout(ctx, max(waiterInterval, 4*w.usual))
 }
 
-// errUnanswered is how such a try fails.
-var errUnanswered = fmt.Errorf("no answer within %v", waiterInterval)
+// errUnanswered is how such a try fails, and one that was not answered when ctx ended.
+var errUnanswered = errors.New("no answer from Redis")
 
 // bear reports whether the waiter is to go on after this error: one that may pass, which did not come at its first try.
 func (w *waiter) bear(err error) bool {
-	if w == nil || !w.refused || isRedisError(err) && !isPassing(err) || errors.Is(err, redis.ErrClosed) {
+	if w == nil || !w.refused || transport.IsFinal(err) {
 		return false
 	}
 	w.next = time.Now().Add(waiterInterval)
@@ -259,7 +209,7 @@ func (w *waiter) bear(err error) bool {
 // before that.
 func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
 	due := w.next
-	if w.pace != nil && !w.inbox.hears() {
+	if w.pace != nil && !w.lines.inbox.Hears() {
 		if pace := w.pace.NextBackoff(); pace > 0 && time.Now().Add(pace).Before(due) {
 			due = time.Now().Add(pace)
 		}
@@ -308,6 +258,6 @@ func (w *waiter) signal() {
 // leave gives the number back. The place in line is another matter.
 func (w *waiter) leave() {
 	if w.hasPlace() {
-		w.inbox.leave(w)
+		w.lines.inbox.Leave(w.member)
 	}
 }

@@ -19,7 +19,8 @@ Returns     0       every key was mine and is deleted
             it wants only deleted keys, is first in all their lines and not late, its
             subscription is open, and it has no fence key but KEYS[n+1], the keys hold its value
             with its ttl now, and it is in no line any more. Where nobody receives a message
-            to an open subscription, that waiter is removed, and the next is served.
+            to an open subscription, that waiter is removed, and the next is served. One
+            call removes about 10,000 dead waiters, and does not look behind those it leaves.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: number, " granted ", time in µs, space and
             fencing token or 0, where keys were handed over; number, where the first
             was not served in that way, and for the second too if the first is late; number, " after "
@@ -36,6 +37,9 @@ local deleted = {} -- by index
 local start = 1 -- key to be looked at
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET says nothing about those of other types
 	call('DEL', KEYS[1])
+	if #KEYS == 2 and not fenced and pcall('EXISTS', KEYS[2]) == 0 then
+		return 0
+	end
 	deleted[1] = true
 	start = 2
 end
@@ -74,6 +78,7 @@ if not now or now.err then
 end
 now = now[1] * 1000000 + now[2]
 call = pcall -- the keys are deleted: from here on an error must not hide what became of them
+local most = 10000 -- dead waiters to remove: that takes about 20 ms, in which Redis serves nobody else
 -- include line
 
 -- handOver gives a waiter the keys whose lines stand there in KEYS. It reports whether that is done; if not, and

@@ -1,0 +1,176 @@
+// Package inbox brings messages to many members through one subscription. It knows channels and members, and nothing of
+// keys, scripts or Redis.
+package inbox
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+// Source is where messages come from.
+type Source interface {
+	// CanListen reports whether Listen hears anything at all.
+	CanListen() bool
+
+	// Listen calls message for each message of the channel until ctx ends, and state when it begins and ceases to hear
+	// them. It blocks until ctx ends.
+	Listen(ctx context.Context, channel string, state func(open bool), message func(payload string))
+}
+
+// Inbox is one channel, with one subscription, for all members. Its goroutine starts with the first Listen and ends
+// some time after the last member has left. It is safe for concurrent use.
+type Inbox struct {
+	source Source
+	name   string // ends the channel's
+
+	mu      sync.Mutex    // protects what follows
+	linger  time.Duration // how long the subscription outlives the last member
+	count   int           // members so far
+	members map[string]*Member
+	stop    context.CancelFunc // ends the listening; nil while nobody listens
+	open    bool               // messages arrive
+	opened  int                // how often they began to
+	last    *time.Timer        // ends the listening when it fires; nil while there are members
+	closed  bool
+}
+
+// Member is told what messages that name it say.
+type Member struct {
+	id, number string
+	notify     func(words string)
+}
+
+// ID returns the name by which a script can reach the member: that of the inbox, a slash and a number.
+func (m *Member) ID() string { return m.id }
+
+// New returns an Inbox without members, whose name nobody else has, and which goes on listening for linger after its
+// last member has left: the next one may come soon.
+func New(source Source, name string, linger time.Duration) *Inbox {
+	return &Inbox{source: source, name: name, linger: linger, members: map[string]*Member{}}
+}
+
+// Hears reports whether messages arrive, as far as is known.
+func (b *Inbox) Hears() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+// Subscription returns the number of the present subscription, 0 if there is none.
+func (b *Inbox) Subscription() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open {
+		return 0
+	}
+	return b.opened
+}
+
+// Members returns how many members there are.
+func (b *Inbox) Members() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.members)
+}
+
+// Enter returns a new member. From now on notify is called with what each message for it says after its number, and with ""
+// when messages may have been lost. It is called from another goroutine, and must not block nor call the inbox.
+func (b *Inbox) Enter(notify func(words string)) *Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.count++
+	number := strconv.Itoa(b.count)
+	m := &Member{id: b.name + "/" + number, number: number, notify: notify}
+	b.members[number] = m
+	if b.last != nil {
+		b.last.Stop()
+		b.last = nil
+	}
+	return m
+}
+
+// Leave makes the inbox forget the member.
+func (b *Inbox) Leave(m *Member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.members, m.number)
+	if len(b.members) == 0 && b.stop != nil {
+		b.last = time.AfterFunc(b.linger, b.rest)
+	}
+}
+
+// Listen begins to listen, unless that was begun before. It does not block.
+func (b *Inbox) Listen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop != nil || b.closed || !b.source.CanListen() {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	state := func(open bool) { b.setOpen(ctx, open) }
+	go b.source.Listen(ctx, keyname.InboxPrefix+b.name, state, b.deliver) // ends with ctx
+}
+
+// rest ends the listening if there are no members.
+func (b *Inbox) rest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.members) == 0 {
+		b.halt()
+	}
+}
+
+// Close ends the listening for good.
+func (b *Inbox) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.halt()
+}
+
+// halt ends the listening. b.mu is held.
+func (b *Inbox) halt() {
+	if b.last != nil {
+		b.last.Stop()
+		b.last = nil
+	}
+	if b.stop != nil {
+		b.stop()
+		b.stop, b.open = nil, false
+	}
+}
+
+// setOpen notes whether messages arrive, unless the listening of ctx is over. What was published before they began to is
+// lost.
+func (b *Inbox) setOpen(ctx context.Context, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	b.open = open
+	if !open {
+		return
+	}
+	b.opened++
+	for _, m := range b.members {
+		m.notify("")
+	}
+}
+
+// deliver gives a message to the member whose number it begins with. What is for one that has left is dropped.
+func (b *Inbox) deliver(message string) {
+	number, words, _ := strings.Cut(message, " ")
+	b.mu.Lock()
+	m := b.members[number]
+	b.mu.Unlock()
+	if m != nil {
+		m.notify(words)
+	}
+}
