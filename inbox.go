@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 // inbox is where the scripts wake the waiters of one Client: one Redis channel, with one subscription, for all of them.
@@ -29,7 +31,7 @@ type inbox struct {
 
 const (
 	// inboxPrefix begins the names of the channels. The scripts have it too.
-	inboxPrefix = "redislock:inbox:"
+	inboxPrefix = keyname.InboxPrefix
 
 	// inboxLinger is how long a Client goes on listening after its last waiter: the next one may come soon.
 	inboxLinger = 10 * time.Second

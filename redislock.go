@@ -49,6 +49,8 @@ import (
 	"unicode"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server or behind Sentinel), a
@@ -197,7 +199,7 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 }
 
 // reservedSuffix ends the names of the library's own keys, which stand beside the lock keys.
-const reservedSuffix = ":redislock:line"
+const reservedSuffix = keyname.LineSuffix
 
 // minTTL is the least ttl of which something is left after the margin of validity.
 const minTTL = 2 * time.Millisecond
@@ -230,7 +232,7 @@ func checkFenceKey(fenceKey string, keys []string) error {
 
 // randomToken returns 128 random bits in 22 characters: the chance that two locks ever share one is nil in practice.
 func randomToken() string {
-	var random [16]byte
+	var random [keyname.TokenBytes]byte
 	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
 	return base64.RawURLEncoding.EncodeToString(random[:])
 }

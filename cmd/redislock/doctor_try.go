@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 const (
@@ -187,25 +188,22 @@ func (d *doctor) tryKeys(ctx context.Context, server *redis.Client) []string {
 	}
 }
 
-// inbox is how the channels begin by which the library wakes waiters.
-const inbox = "redislock:inbox:"
-
 // tryMessages looks whether waiters can be woken: it subscribes to a channel, and has a script send to it, as releases do.
 func (d *doctor) tryMessages(ctx context.Context) finding {
 	c := finding{check: "messages"}
 	const why = "waiters are not woken, and try once a second only"
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	channel := inbox + rand.Text()
+	channel := keyname.InboxPrefix + rand.Text()
 	subscription := d.client.Subscribe(ctx, channel)
 	defer func() { _ = subscription.Close() }()
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
-		return c.sayf(isWarning, "cannot subscribe to %s* (%s)", inbox, plainly(err)).
-			because(why, "let this user +subscribe, and use the channels: ACL SETUSER … &"+inbox+"*")
+		return c.sayf(isWarning, "cannot subscribe to %s* (%s)", keyname.InboxPrefix, plainly(err)).
+			because(why, "let this user +subscribe, and use the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
 	}
 	if err := d.client.Publish(ctx, channel, "doctor").Err(); err != nil {
-		return c.sayf(isWarning, "cannot publish to %s* (%s)", inbox, plainly(err)).
-			because(why, "let this user +publish, and use the channels: ACL SETUSER … &"+inbox+"*")
+		return c.sayf(isWarning, "cannot publish to %s* (%s)", keyname.InboxPrefix, plainly(err)).
+			because(why, "let this user +publish, and use the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
 	}
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
 		return c.sayf(isWarning, "no message arrives (%s)", plainly(err)).

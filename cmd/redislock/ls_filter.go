@@ -2,30 +2,9 @@ package main
 
 import (
 	"strings"
+
+	"github.com/redislock/redislock/internal/keyname"
 )
-
-const (
-	// tokenLength is that of the tokens which the library makes: 16 bytes in base64url.
-	tokenLength = 22
-
-	// lineSuffix ends the names of the keys in which the library keeps its lines.
-	lineSuffix = ":redislock:line"
-)
-
-// beginsLikeToken reports whether a value begins like one of a lock with a token of the library's own: with 22 base64url
-// characters, and then its end or a space.
-func beginsLikeToken(value string) bool {
-	if len(value) < tokenLength || len(value) > tokenLength && value[tokenLength] != ' ' {
-		return false
-	}
-	for i := range tokenLength {
-		c := value[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
-}
 
 // lsFilter says which keys are shown.
 type lsFilter struct {
@@ -35,12 +14,12 @@ type lsFilter struct {
 	waiting bool
 }
 
-// mayBe reports whether a key may be one to show, by the beginning of its value, of tokenLength+1 bytes.
+// mayBe reports whether a key may be one to show, by the beginning of its value, of keyname.TokenLength+1 bytes.
 func (f *lsFilter) mayBe(s status, beginning string) bool {
-	if s.Key == "" || strings.HasSuffix(s.Key, lineSuffix) {
+	if s.Key == "" || strings.HasSuffix(s.Key, keyname.LineSuffix) {
 		return false // no lock can have that name
 	}
-	if !f.all && (s.TTL < 0 || !beginsLikeToken(beginning)) {
+	if !f.all && (s.TTL < 0 || !keyname.BeginsLikeToken(beginning)) {
 		return false
 	}
 	length := min(len(f.holder), len(beginning))
@@ -52,7 +31,7 @@ func (f *lsFilter) wants(s status) bool {
 	switch {
 	case s.TTL == 0, !f.all && s.TTL < 0, f.waiting && s.Waiters == 0, !strings.HasPrefix(s.Token, f.holder):
 		return false
-	case !f.all && !beginsLikeToken(s.Token): // it has changed since it was looked at first
+	case !f.all && !keyname.BeginsLikeToken(s.Token): // it has changed since it was looked at first
 		return false
 	}
 	for _, wanted := range f.meta {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 const (
@@ -83,7 +84,7 @@ func (s *scan) server(ctx context.Context, server *redis.Client) error {
 
 // page looks at some keys of one server: at the beginning of each value first, which tells most of them from locks.
 func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
-	beginnings, err := s.read(ctx, server, keys, tokenLength)
+	beginnings, err := s.read(ctx, server, keys, keyname.TokenLength)
 	if err != nil {
 		return err
 	}

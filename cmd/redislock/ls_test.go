@@ -59,19 +59,6 @@ func keysShown(session *gexec.Session) []string {
 // ansi is what colours and moves on a terminal.
 var ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
-var _ = Describe("beginsLikeToken", func() {
-	DescribeTable("tells the library's tokens from other values",
-		func(value string, is bool) { Expect(beginsLikeToken(value)).To(Equal(is)) },
-		Entry("a token", "q83vEjRWeJCrze8SNFZ4kA", true),
-		Entry("a token with metadata", "q83vEjRWeJCrze8SNFZ4k_ x", true),
-		Entry("a token and a space", "q83vEjRWeJCrze8SNFZ4k- ", true),
-		Entry("one character less", "q83vEjRWeJCrze8SNFZ4k", false),
-		Entry("one more", "q83vEjRWeJCrze8SNFZ4kAA", false),
-		Entry("another alphabet", "q83vEjRWeJCrze8SNFZ4k+", false),
-		Entry("nothing", "", false),
-	)
-})
-
 var _ = Describe("ls", func() {
 	var (
 		server *redistest.Server

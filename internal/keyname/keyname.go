@@ -1,0 +1,32 @@
+// Package keyname holds the names and lengths that the library and its command line tool must agree on. It knows only
+// text: nothing of Redis, and nothing of what a lock is.
+package keyname
+
+const (
+	// LineSuffix ends the names of the keys in which the library keeps its lines. No lock key may end in it.
+	LineSuffix = ":redislock:line"
+
+	// InboxPrefix begins the names of the channels on which releases wake waiters. The scripts contain it as well.
+	InboxPrefix = "redislock:inbox:"
+
+	// TokenBytes is the number of random bytes in a token that the library makes.
+	TokenBytes = 16
+
+	// TokenLength is the number of characters of such a token: base64url without padding, 6 bits per character.
+	TokenLength = (TokenBytes*8 + 5) / 6
+)
+
+// BeginsLikeToken reports whether a value begins like that of a lock whose token the library made: with TokenLength
+// base64url characters, followed by nothing or by a space.
+func BeginsLikeToken(value string) bool {
+	if len(value) < TokenLength || len(value) > TokenLength && value[TokenLength] != ' ' {
+		return false
+	}
+	for i := range TokenLength {
+		c := value[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
