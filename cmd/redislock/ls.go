@@ -35,7 +35,7 @@ metadata_base64; metadata_cut; and with --watch, at.
 The exit code is 0, also if there is no lock; "redislock help exit-codes" has others.`
 
 const lsExample = `  redislock ls                            # all locks
-  redislock ls 'order:*' --sort ttl       # those that end soonest first
+  redislock ls 'order:*' --sort ttl       # those that end soonest first; --sort -ttl: last
   redislock ls --meta host=api-3          # what does that machine hold?
   redislock ls --waiting --watch          # where is a line, now and in two seconds
   redislock ls --json | jq -r .key`
@@ -44,7 +44,6 @@ const lsExample = `  redislock ls                            # all locks
 type lsOptions struct {
 	filter   lsFilter
 	sort     string
-	reverse  bool
 	limit    int
 	json     bool
 	noHeader bool
@@ -81,8 +80,8 @@ func newLsCommand(g *globals) *cobra.Command {
 	flags.StringArrayVar(&opt.filter.meta, "meta", nil,
 		"show what has a field `NAME=VALUE` in its metadata, or any text; may be repeated")
 	flags.BoolVar(&opt.filter.waiting, "waiting", false, "show only what somebody waits for")
-	flags.StringVar(&opt.sort, "sort", "key", "by `WHAT`: key, ttl (shortest first), waiters (most first), holder, none")
-	flags.BoolVarP(&opt.reverse, "reverse", "r", false, "sort the other way round")
+	flags.StringVar(&opt.sort, "sort", "key",
+		"sort by `WHAT`: key, ttl (shortest first), waiters (most first), holder, none; -WHAT reverses it")
 	flags.IntVar(&opt.limit, "limit", defaultLimit, "show the first `N` only; 0 for all, whatever memory that takes")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line; with --sort none as soon as it is found")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
@@ -95,8 +94,8 @@ func newLsCommand(g *globals) *cobra.Command {
 
 // check returns an error if the flags cannot be used.
 func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
-	if _, known := orders[opt.sort]; !known {
-		return usageError("--sort %q is not known; take one of key, ttl, waiters, holder, none", opt.sort)
+	if _, known := orderOf(opt.sort); !known {
+		return usageError("--sort %q is not known; use key, ttl, waiters, holder or none, with - in front to reverse", opt.sort)
 	}
 	if opt.limit < 0 {
 		return usageError("--limit %d is below 0", opt.limit)
@@ -174,10 +173,8 @@ func (l *lister) stream(ctx context.Context) error {
 
 // look finds the locks, in their order.
 func (l *lister) look(ctx context.Context) (*collection, error) {
-	all := &collection{order: orders[l.opt.sort], limit: l.opt.limit}
-	if order := all.order; l.opt.reverse && order != nil {
-		all.order = func(a, b status) int { return order(b, a) }
-	}
+	order, _ := orderOf(l.opt.sort)
+	all := &collection{order: order, limit: l.opt.limit}
 	err := l.search(ctx, func(s status) error {
 		all.add(s)
 		return nil
@@ -186,19 +183,16 @@ func (l *lister) look(ctx context.Context) (*collection, error) {
 	return all, err
 }
 
-// search runs the scan, and shows how far it is on a terminal.
+// search runs the scan, and calls found for each lock.
 func (l *lister) search(ctx context.Context, found func(status) error) error {
-	bar := newProgressBar(l.stderr)
-	l.scan.progress = scanProgress{}
 	var unshown error
+	l.scan.unreadable, l.scan.why = 0, nil
 	l.scan.found = func(s status) error {
 		unshown = found(s)
 		return unshown
 	}
-	l.scan.report = bar.show
 	err := l.scan.run(ctx)
-	bar.clear()
-	if err != nil && unshown == nil { // which is not the fault of Redis
+	if err != nil && unshown == nil { // Redis is not to blame for an output that fails
 		return l.connection.explain(err)
 	}
 	return err
@@ -209,8 +203,8 @@ func (l *lister) tellLeftOut(dropped int) {
 	if dropped > 0 {
 		l.complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
 	}
-	if n := l.scan.progress.forbidden; n > 0 {
-		l.complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.progress.why))
+	if n := l.scan.unreadable; n > 0 {
+		l.complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.why))
 	}
 }
 

@@ -17,6 +17,19 @@ var orders = map[string]func(a, b status) int{
 	"none":    nil,
 }
 
+// orderOf returns the order of a name as in orders, or its reverse for the name with a minus in front. "none" has no reverse.
+func orderOf(name string) (order func(a, b status) int, known bool) {
+	name, reversed := strings.CutPrefix(name, "-")
+	forward, known := orders[name]
+	if !reversed {
+		return forward, known
+	}
+	if forward == nil {
+		return nil, false
+	}
+	return func(a, b status) int { return forward(b, a) }, true
+}
+
 func byKey(a, b status) int { return strings.Compare(a.Key, b.Key) }
 
 // endless is 1 for a key without expiry, which comes after all others.

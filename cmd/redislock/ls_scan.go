@@ -31,16 +31,8 @@ type scan struct {
 
 	found func(status) error // called for each key to show, in no order; a key may come twice
 
-	progress scanProgress
-	report   func(scanProgress) // called now and then
-}
-
-// scanProgress is how far a scan has come.
-type scanProgress struct {
-	looked, keys int64 // keys that SCAN has gone over, and that there are; about
-	locks        int
-	forbidden    int   // keys that could not be read
-	why          error // for the first of them
+	unreadable int   // keys that could not be read
+	why        error // for the first of them
 }
 
 // run scans all masters one after the other. In memory there is never more than a page of keys.
@@ -51,9 +43,6 @@ func (s *scan) run(ctx context.Context) error {
 	servers, err := masters(ctx, s.client)
 	if err != nil {
 		return err
-	}
-	for _, server := range servers {
-		s.progress.keys += server.DBSize(ctx).Val() // 0 where that is forbidden
 	}
 	for _, server := range servers {
 		if err := s.server(ctx, server); err != nil {
@@ -74,8 +63,6 @@ func (s *scan) server(ctx context.Context, server *redis.Client) error {
 		if err := s.page(ctx, server, keys); err != nil {
 			return err
 		}
-		s.progress.looked = min(s.progress.looked+scanCount, s.progress.keys)
-		s.report(s.progress)
 		if cursor = next; cursor == 0 {
 			return nil
 		}
@@ -128,7 +115,6 @@ func (s *scan) show(status status) error {
 	if !s.filter.wants(status) {
 		return nil
 	}
-	s.progress.locks++
 	return s.found(status)
 }
 
@@ -203,9 +189,9 @@ func (s *scan) bySize(ctx context.Context, server redis.UniversalClient, keys []
 
 // forbid notes that a key could not be read.
 func (s *scan) forbid(err error) {
-	s.progress.forbidden++
-	if s.progress.why == nil {
-		s.progress.why = err
+	s.unreadable++
+	if s.why == nil {
+		s.why = err
 	}
 }
 

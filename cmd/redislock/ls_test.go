@@ -174,8 +174,8 @@ var _ = Describe("ls", func() {
 		Entry("what somebody waits for", []string{"--waiting"}, "order:7"),
 		Entry("by the ttl", []string{"--sort", "ttl", "order:*"}, "order:7", "order:8"),
 		Entry("most waiters first", []string{"--sort", "waiters", "order:*"}, "order:7", "order:8"),
-		Entry("fewest waiters first", []string{"--sort", "waiters", "-r", "order:*"}, "order:8", "order:7"),
-		Entry("by holder", []string{"--sort", "holder", "-r", "*[78]"}, "order:8", "order:7"),
+		Entry("fewest waiters first", []string{"--sort", "-waiters", "order:*"}, "order:8", "order:7"),
+		Entry("by holder", []string{"--sort", "-holder", "*[78]"}, "order:8", "order:7"),
 		Entry("a few", []string{"--limit", "1", "order:*"}, "order:7"),
 	)
 
@@ -184,6 +184,7 @@ var _ = Describe("ls", func() {
 		set(ctx, "b", tokenOf(2), time.Hour)
 		set(ctx, "c", tokenOf(3), time.Minute)
 		Expect(keysShown(ls("--no-header", "--all", "--sort", "ttl"))).To(Equal([]string{"c", "b", "a"}))
+		Expect(keysShown(ls("--no-header", "--all", "--sort", "-ttl"))).To(Equal([]string{"a", "b", "c"}))
 	})
 
 	It("does not blame Redis for an output that cannot be written", func(ctx SpecContext) {
@@ -314,6 +315,7 @@ var _ = Describe("ls", func() {
 		},
 		Entry("two patterns", "quotes", "a", "b"),
 		Entry("an order that it does not know", `--sort "size"`, "--sort", "size"),
+		Entry("an order that has no reverse", `--sort "-none"`, "--sort", "-none"),
 		Entry("a limit below nothing", "--limit -1", "--limit", "-1"),
 		Entry("an interval that is none", "invalid duration", "--watch=x"),
 		Entry("one that is too short", "100ms", "--watch=1ms"),
