@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // narrator tells a story on a terminal: scenes, lines with the time and the name of who speaks, tables, bars.
@@ -22,18 +21,6 @@ func newNarrator(out io.Writer, coloured bool) *narrator {
 	return &narrator{out: out, coloured: coloured, start: time.Now()}
 }
 
-// The colours: ANSI codes that read well on dark and on light.
-const (
-	plain  = ""
-	bold   = "1"
-	faint  = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-	pink   = "35"
-	cyan   = "36"
-)
-
 // colourOf is the colour of whoever speaks.
 func colourOf(who string) string {
 	switch who {
@@ -48,10 +35,7 @@ func colourOf(who string) string {
 }
 
 func (n *narrator) paint(colour, text string) string {
-	if !n.coloured || colour == plain || text == "" {
-		return text
-	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return screen{coloured: n.coloured}.paint(colour, text)
 }
 
 func (n *narrator) printf(format string, args ...any) {
@@ -100,29 +84,13 @@ func (n *narrator) bar(left, whole time.Duration) string {
 	return n.paint(green, strings.Repeat("█", full)) + n.paint(faint, strings.Repeat("░", barWidth-full))
 }
 
-// row is a line of a table.
-type row struct {
-	colour string
-	cells  []string
-}
-
-// table prints rows under a head, aligned.
-func (n *narrator) table(head []string, rows []row) {
-	widths := make([]int, len(head))
-	for _, r := range append(rows, row{cells: head}) {
-		for i, cell := range r.cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+// table prints a table below a margin as wide as that of the scenes.
+func (n *narrator) table(t *table) {
+	t.columns = append([]column{{name: " "}}, t.columns...)
+	for i, cells := range t.rows {
+		t.rows[i] = append([]cell{{}}, cells...)
 	}
-	aligned := func(cells []string) string {
-		var line strings.Builder
-		for i, cell := range cells {
-			line.WriteString(cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
-		}
-		return strings.TrimRight(line.String(), " ")
-	}
-	n.printf("   %s\n", n.paint(faint, aligned(head)))
-	for _, r := range rows {
-		n.printf("   %s\n", n.paint(r.colour, aligned(r.cells)))
+	if err := t.write(n.out, screen{coloured: n.coloured}, true); err != nil && n.err == nil {
+		n.err = err
 	}
 }

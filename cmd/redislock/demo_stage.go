@@ -186,8 +186,8 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]row, len(found))
-	for i, status := range found {
+	t := &table{columns: []column{{name: "KEY"}, {name: "HOLDER"}, {name: "LEFT"}, {name: "METADATA"}}}
+	for _, status := range found {
 		want := ""
 		if slices.Contains(lock.Keys(), status.Key) {
 			want = lock.Token()
@@ -195,14 +195,16 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 		if status.Token != want {
 			return unexpected("%s is held by %q instead of %q", status.Key, status.Token, want)
 		}
-		rows[i] = row{faint, []string{status.Key, "(free)"}}
+		cells := []cell{{status.Key, faint}, {"(free)", faint}, {}, {}}
 		if status.Token != "" {
 			who, _, _ := strings.Cut(status.Metadata, ",")
+			colour := colourOf(who)
 			left := fmt.Sprintf("%.1f s", status.TTL.Seconds())
-			rows[i] = row{colourOf(who), []string{status.Key, status.Token, left, status.Metadata}}
+			cells = []cell{{status.Key, colour}, {status.Token, colour}, {left, colour}, {status.Metadata, colour}}
 		}
+		t.rows = append(t.rows, cells)
 	}
-	d.table([]string{"KEY", "HOLDER", "LEFT", "METADATA"}, rows)
+	d.table(t)
 	return nil
 }
 

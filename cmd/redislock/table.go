@@ -12,6 +12,18 @@ type screen struct {
 	coloured       bool // ANSI colours may be used
 }
 
+// The colours: ANSI codes that read well on dark and on light.
+const (
+	plain  = ""
+	bold   = "1"
+	faint  = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	pink   = "35"
+	cyan   = "36"
+)
+
 // paint colours a text, where that is wanted.
 func (s screen) paint(colour, text string) string {
 	if !s.coloured || colour == plain || text == "" {
