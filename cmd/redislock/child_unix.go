@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // child is a running command, in a process group of its own.
@@ -44,7 +46,7 @@ func startChild(path string, args, variables []string, env *environment) (*child
 		Files: []*os.File{fileOf(env.stdin), fileOf(env.stdout), fileOf(env.stderr)},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
-	if isTerminal(env.stdin) && !isPipe(env.stdout) && c.tty.isOurs() {
+	if term.Is(env.stdin) && !isPipe(env.stdout) && c.tty.isOurs() {
 		attr.Sys.Foreground, attr.Sys.Ctty, c.given = true, c.tty.fd, true
 	}
 	endWithUs(attr.Sys)

@@ -51,7 +51,7 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Example: demoExample,
 		Args:    flagsOnly,
 		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			d := &demo{narrator: newNarrator(g.stdout, g.coloured(g.stdout))}
+			d := &demo{narrator: newNarrator(g.stdout, g.screen(g.stdout).Coloured)}
 			return d.run(ctx, g, cmd.Flags().Changed("redis"))
 		}),
 	}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // narrator tells a story on a terminal: scenes, lines with the time and the name of who speaks, tables, bars.
@@ -25,17 +27,17 @@ func newNarrator(out io.Writer, coloured bool) *narrator {
 func colourOf(who string) string {
 	switch who {
 	case checkout:
-		return cyan
+		return term.Cyan
 	case restock:
-		return yellow
+		return term.Yellow
 	case shop:
-		return pink
+		return term.Pink
 	}
-	return plain
+	return term.Plain
 }
 
 func (n *narrator) paint(colour, text string) string {
-	return screen{coloured: n.coloured}.paint(colour, text)
+	return term.Screen{Coloured: n.coloured}.Paint(colour, text)
 }
 
 func (n *narrator) printf(format string, args ...any) {
@@ -46,25 +48,31 @@ func (n *narrator) printf(format string, args ...any) {
 
 // title opens the story.
 func (n *narrator) title(text, where string) {
-	n.printf("\n%s\n%s\n", n.paint(bold, text), n.paint(faint, where))
+	n.printf("\n%s\n%s\n", n.paint(term.Bold, text), n.paint(term.Faint, where))
 }
 
 // scene opens the next part, with a line on what is to be seen in it.
 func (n *narrator) scene(title, text string) {
 	n.number++
-	n.printf("\n%s\n   %s\n\n", n.paint(bold, fmt.Sprintf("%d  %s", n.number, title)), n.paint(faint, text))
+	n.printf("\n%s\n   %s\n\n", n.paint(term.Bold, fmt.Sprintf("%d  %s", n.number, title)), n.paint(term.Faint, text))
 }
 
 // says, gets and fails are a line each: a plain one, one of success and one of refusal.
-func (n *narrator) says(who, format string, args ...any) { n.line(who, plain, " ", format, args...) }
+func (n *narrator) says(who, format string, args ...any) {
+	n.line(who, term.Plain, " ", format, args...)
+}
 
-func (n *narrator) gets(who, format string, args ...any) { n.line(who, green, "✓", format, args...) }
+func (n *narrator) gets(who, format string, args ...any) {
+	n.line(who, term.Green, "✓", format, args...)
+}
 
-func (n *narrator) fails(who, format string, args ...any) { n.line(who, red, "✗", format, args...) }
+func (n *narrator) fails(who, format string, args ...any) {
+	n.line(who, term.Red, "✗", format, args...)
+}
 
 func (n *narrator) line(who, colour, mark, format string, args ...any) {
 	n.printf("%s  %s %s %s\n",
-		n.paint(faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
+		n.paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
 		n.paint(colourOf(who), fmt.Sprintf("%-8s", who)),
 		n.paint(colour, mark), fmt.Sprintf(format, args...))
 }
@@ -81,16 +89,16 @@ const barWidth = 25
 // bar draws how much of whole is left.
 func (n *narrator) bar(left, whole time.Duration) string {
 	full := min(max(int(float64(barWidth)*left.Seconds()/whole.Seconds()+0.5), 0), barWidth)
-	return n.paint(green, strings.Repeat("█", full)) + n.paint(faint, strings.Repeat("░", barWidth-full))
+	return n.paint(term.Green, strings.Repeat("█", full)) + n.paint(term.Faint, strings.Repeat("░", barWidth-full))
 }
 
-// table prints a table below a margin as wide as that of the scenes.
-func (n *narrator) table(t *table) {
-	t.columns = append([]column{{name: " "}}, t.columns...)
-	for i, cells := range t.rows {
-		t.rows[i] = append([]cell{{}}, cells...)
+// Table prints a table below a margin as wide as that of the scenes.
+func (n *narrator) table(t *term.Table) {
+	t.Columns = append([]term.Column{{Name: " "}}, t.Columns...)
+	for i, cells := range t.Rows {
+		t.Rows[i] = append([]term.Cell{{}}, cells...)
 	}
-	if err := t.write(n.out, screen{coloured: n.coloured}, true); err != nil && n.err == nil {
+	if err := t.Write(n.out, term.Screen{Coloured: n.coloured}, true); err != nil && n.err == nil {
 		n.err = err
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const (
@@ -186,7 +188,7 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 	if err != nil {
 		return err
 	}
-	t := &table{columns: []column{{name: "KEY"}, {name: "HOLDER"}, {name: "LEFT"}, {name: "METADATA"}}}
+	t := &term.Table{Columns: []term.Column{{Name: "KEY"}, {Name: "HOLDER"}, {Name: "LEFT"}, {Name: "METADATA"}}}
 	for _, status := range found {
 		want := ""
 		if slices.Contains(lock.Keys(), status.Key) {
@@ -195,14 +197,17 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 		if status.Token != want {
 			return unexpected("%s is held by %q instead of %q", status.Key, status.Token, want)
 		}
-		cells := []cell{{status.Key, faint}, {"(free)", faint}, {}, {}}
+		colour, texts := term.Faint, []string{status.Key, "(free)", "", ""}
 		if status.Token != "" {
 			who, _, _ := strings.Cut(status.Metadata, ",")
-			colour := colourOf(who)
 			left := fmt.Sprintf("%.1f s", status.TTL.Seconds())
-			cells = []cell{{status.Key, colour}, {status.Token, colour}, {left, colour}, {status.Metadata, colour}}
+			colour, texts = colourOf(who), []string{status.Key, status.Token, left, status.Metadata}
 		}
-		t.rows = append(t.rows, cells)
+		cells := make([]term.Cell, len(texts))
+		for i, text := range texts {
+			cells[i] = term.Cell{Text: text, Colour: colour}
+		}
+		t.Rows = append(t.Rows, cells)
 	}
 	d.table(t)
 	return nil

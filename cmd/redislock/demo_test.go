@@ -216,25 +216,6 @@ func TestUnreachableServer(t *testing.T) {
 }
 
 func TestColours(t *testing.T) {
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = terminal.Close() })
-	for _, test := range []struct {
-		noColor, term string
-		coloured      bool
-	}{
-		{term: "xterm", coloured: true},
-		{term: "dumb"},
-		{term: "xterm", noColor: "1"},
-	} {
-		variables := map[string]string{"NO_COLOR": test.noColor, "TERM": test.term}
-		env := &environment{getenv: func(name string) string { return variables[name] }}
-		if got := env.coloured(terminal); got != test.coloured {
-			t.Errorf("NO_COLOR=%s TERM=%s: coloured is %t", test.noColor, test.term, got)
-		}
-	}
 	var out strings.Builder
 	n := newNarrator(&out, true)
 	n.gets(checkout, "locked")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const doctorHelp = `Says what about this Redis would make its locks unsafe, one line each: a status, what
@@ -51,7 +53,7 @@ const (
 )
 
 // verdicts are their names and colours.
-var verdicts = [...]struct{ name, colour string }{{"ok", green}, {"unknown", cyan}, {"warn", yellow}, {"bad", red}}
+var verdicts = [...]struct{ name, colour string }{{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red}}
 
 // finding is what doctor says about one thing.
 type finding struct {
@@ -192,9 +194,9 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 	for _, f := range findings {
 		servers = servers || f.server != ""
 	}
-	t := &table{columns: []column{{name: "STATUS"}, {name: "CHECK"}, {name: "FOUND"}}}
+	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "CHECK"}, {Name: "FOUND"}}}
 	if servers {
-		t.columns = []column{{name: "STATUS"}, {name: "SERVER"}, {name: "CHECK"}, {name: "FOUND"}}
+		t.Columns = []term.Column{{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND"}}
 	}
 	for _, f := range findings {
 		text := f.found
@@ -204,13 +206,13 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 		if f.do != "" {
 			text += "; " + f.do
 		}
-		row := []cell{{verdicts[f.verdict].name, verdicts[f.verdict].colour}}
+		row := []term.Cell{{Text: verdicts[f.verdict].name, Colour: verdicts[f.verdict].colour}}
 		if servers {
-			row = append(row, cell{text: f.server})
+			row = append(row, term.Cell{Text: f.server})
 		}
-		t.rows = append(t.rows, append(row, cell{text: f.check}, cell{text: printable(text)}))
+		t.Rows = append(t.Rows, append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)}))
 	}
-	return t.write(g.stdout, g.screen(g.stdout), true)
+	return t.Write(g.stdout, g.screen(g.stdout), true)
 }
 
 // sayf fills in what was found.

@@ -2,10 +2,9 @@ package main
 
 import (
 	"io"
-	"os"
 	"syscall"
 
-	"golang.org/x/term"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // environment is what the program has around it.
@@ -17,13 +16,5 @@ type environment struct {
 	endedBy syscall.Signal // set by finish; 0 if no signal has ended the program
 }
 
-// isTerminal reports whether a stream of the environment is a terminal.
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// coloured reports whether what is written to out may have colours: on a terminal that knows them, unless NO_COLOR is set.
-func (e *environment) coloured(out io.Writer) bool {
-	return isTerminal(out) && e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb"
-}
+// screen returns what can be shown on out, one of the streams.
+func (e *environment) screen(out io.Writer) term.Screen { return term.ScreenOf(out, e.getenv) }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // Exit codes. exitCodesHelp is the same for users.
@@ -114,5 +116,5 @@ func codeOf(err error) int {
 func (e *environment) complain(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", ": ") // joined errors have lines
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redislock: "), ": redislock: ", ": ")
-	fmt.Fprintf(e.stderr, "redislock: %s\n", printable(text))
+	fmt.Fprintf(e.stderr, "redislock: %s\n", term.Printable(text))
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // field is one member of a JSON object that a holder left as metadata.
@@ -53,15 +55,15 @@ func valueOf(fields []field, name string) string {
 func showMetadata(metadata string) string {
 	fields, ok := fieldsOf(metadata)
 	if !ok {
-		return escape(metadata)
+		return term.Escape(metadata)
 	}
 	shown := make([]string, len(fields))
 	for i, f := range fields {
-		value := escape(f.value)
+		value := term.Escape(f.value)
 		if value == "" || strings.ContainsAny(value, ` ="`) && value[0] != '{' && value[0] != '[' {
 			value = `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
 		}
-		shown[i] = escape(f.name) + "=" + value
+		shown[i] = term.Escape(f.name) + "=" + value
 	}
 	return strings.Join(shown, " ")
 }

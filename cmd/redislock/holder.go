@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // holderOf says in a few words who holds a key: what the metadata tells, or else the token.
@@ -16,16 +18,16 @@ func holderOf(s redislock.Status) string {
 	switch {
 	case host != "" && pid != "":
 		if user != "" {
-			who.WriteString(escape(user) + " on ")
+			who.WriteString(term.Escape(user) + " on ")
 		}
-		fmt.Fprintf(&who, "%s, pid %s", escape(host), escape(pid))
+		fmt.Fprintf(&who, "%s, pid %s", term.Escape(host), term.Escape(pid))
 		if command != "" {
-			fmt.Fprintf(&who, " (%s)", shorten(escape(command), 60))
+			fmt.Fprintf(&who, " (%s)", term.Shorten(term.Escape(command), 60))
 		}
 	case s.Metadata != "":
-		who.WriteString(shorten(showMetadata(s.Metadata), 100))
+		who.WriteString(term.Shorten(showMetadata(s.Metadata), 100))
 	case s.Token != "":
-		who.WriteString(shorten(escape(s.Token), 60))
+		who.WriteString(term.Shorten(term.Escape(s.Token), 60))
 	default:
 		who.WriteString("something that is no lock")
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
@@ -105,9 +107,9 @@ func heldSince(s redislock.Status) (time.Time, bool) {
 // showStatus prints what is known of a key, under its name; now is the time of the server.
 func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	out := g.screen(g.stdout)
-	fmt.Fprintln(g.stdout, out.paint(bold, escape(s.Key)))
-	t := &table{columns: make([]column, 3)} // the first is the margin
-	say := func(what, text string) { t.add("", what, text) }
+	fmt.Fprintln(g.stdout, out.Paint(term.Bold, term.Escape(s.Key)))
+	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
+	say := func(what, text string) { t.Add("", what, text) }
 	switch {
 	case s.TTL == 0 && s.Waiters > 0:
 		say("free", "for the first in line")
@@ -116,14 +118,14 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	case s.Token == "":
 		say("taken", "by something that is no lock")
 	default:
-		say("token", escape(s.Token))
+		say("token", term.Escape(s.Token))
 	}
 	if fields, ok := fieldsOf(s.Metadata); ok {
 		for _, f := range fields {
-			say(escape(f.name), escape(f.value))
+			say(term.Escape(f.name), term.Escape(f.value))
 		}
 	} else if s.Metadata != "" {
-		say("metadata", escape(s.Metadata))
+		say("metadata", term.Escape(s.Metadata))
 	}
 	if since, ok := heldSince(s); ok {
 		say("held", "for "+readable(max(time.Since(since), 0)))
@@ -137,5 +139,5 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}
-	return t.write(g.stdout, screen{coloured: out.coloured}, false)
+	return t.Write(g.stdout, term.Screen{Coloured: out.Coloured}, false)
 }

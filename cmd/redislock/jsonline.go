@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // writeJSON prints a value as one line of JSON. It is as safe on a terminal as what escape returns: characters that
@@ -23,7 +25,7 @@ func writeJSON(w io.Writer, value any) error {
 	for len(line) > 0 {
 		r, size := utf8.DecodeRune(line)
 		switch {
-		case visible(r):
+		case term.Visible(r):
 			out = append(out, line[:size]...)
 		case r > 0xffff: // JSON has surrogates only
 			r -= 0x10000

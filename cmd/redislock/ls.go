@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
@@ -209,7 +211,7 @@ func (l *lister) tellLeftOut(dropped int) {
 }
 
 // print prints locks as a table, or as JSON with the time at.
-func (l *lister) print(out io.Writer, s screen, all []status, at string) error {
+func (l *lister) print(out io.Writer, s term.Screen, all []status, at string) error {
 	if l.opt.json {
 		for _, status := range all {
 			line := status.json()
@@ -220,34 +222,34 @@ func (l *lister) print(out io.Writer, s screen, all []status, at string) error {
 		}
 		return nil
 	}
-	return lsTable(all).write(out, s, !l.opt.noHeader)
+	return lsTable(all).Write(out, s, !l.opt.noHeader)
 }
 
 // lsTable puts locks into a table.
-func lsTable(all []status) *table {
-	t := &table{columns: []column{
-		{name: "KEY", shrink: true}, {name: "HOLDER", shrink: true}, {name: "TTL", right: true},
-		{name: "WAITERS", right: true}, {name: "METADATA", shrink: true},
+func lsTable(all []status) *term.Table {
+	t := &term.Table{Columns: []term.Column{
+		{Name: "KEY", Shrink: true}, {Name: "HOLDER", Shrink: true}, {Name: "TTL", Right: true},
+		{Name: "WAITERS", Right: true}, {Name: "METADATA", Shrink: true},
 	}}
 	for _, s := range all {
-		ttl := cell{text: readableTTL(s.TTL)}
+		ttl := term.Cell{Text: readableTTL(s.TTL)}
 		if s.TTL < 0 {
-			ttl.colour = red
+			ttl.Colour = term.Red
 		}
-		waiters := cell{text: fmt.Sprint(s.Waiters)}
-		token, metadata := escape(s.Token), showMetadata(s.Metadata)
+		waiters := term.Cell{Text: fmt.Sprint(s.Waiters)}
+		token, metadata := term.Escape(s.Token), showMetadata(s.Metadata)
 		switch {
 		case s.cut && metadata == "":
-			waiters.text = "?"
+			waiters.Text = "?"
 			token += "…"
 		case s.cut:
-			waiters.text = "?"
+			waiters.Text = "?"
 			metadata += "…"
 		case s.Waiters > 0:
-			waiters.colour = yellow
+			waiters.Colour = term.Yellow
 		}
-		t.rows = append(t.rows, []cell{
-			{escape(s.Key), bold}, {text: token}, ttl, waiters, {metadata, faint},
+		t.Rows = append(t.Rows, []term.Cell{
+			{Text: term.Escape(s.Key), Colour: term.Bold}, {Text: token}, ttl, waiters, {Text: metadata, Colour: term.Faint},
 		})
 	}
 	return t

@@ -17,6 +17,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/redistest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // longTTL is read as the same for as long as a spec takes.
@@ -298,7 +300,7 @@ var _ = Describe("ls", func() {
 		Expect(stdoutOf(session)).To(ContainSubstring("…"))
 		for line := range strings.Lines(stdoutOf(session)) {
 			if strings.Contains(line, "metadata") {
-				Expect(columnsOf(ansi.ReplaceAllString(strings.TrimRight(line, "\r\n"), ""))).To(BeNumerically("<=", 60))
+				Expect(term.Width(ansi.ReplaceAllString(strings.TrimRight(line, "\r\n"), ""))).To(BeNumerically("<=", 60))
 			}
 		}
 		session.Terminate()

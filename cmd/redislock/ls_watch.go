@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 // and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
 // that fails is told, and asked again.
 func (l *lister) watch(ctx context.Context) error {
-	live := isTerminal(l.stdout) && !l.opt.json
+	live := term.Is(l.stdout) && !l.opt.json
 	resumed := make(chan struct{}, 1)
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
@@ -68,24 +70,24 @@ func (l *lister) watch(ctx context.Context) error {
 func (l *lister) redraw(all *collection, failed error) error {
 	s := l.screen(l.stdout)
 	title := fmt.Sprintf("%s   %d locks   every %v, Ctrl-C ends", time.Now().Format(time.TimeOnly), len(all.kept), l.opt.watch)
-	colour := faint
+	colour := term.Faint
 	if failed != nil {
-		title, colour = time.Now().Format(time.TimeOnly)+"   "+printable(failed.Error()), red
+		title, colour = time.Now().Format(time.TimeOnly)+"   "+term.Printable(failed.Error()), term.Red
 	}
 	room := len(all.kept)
-	if s.lines > 0 {
-		room = max(0, min(room, s.lines-4)) // the title, an empty line, the head and what is said below
+	if s.Lines > 0 {
+		room = max(0, min(room, s.Lines-4)) // the title, an empty line, the head and what is said below
 	}
 	var out bytes.Buffer
-	if s.columns > 0 {
-		title = shorten(title, s.columns)
+	if s.Columns > 0 {
+		title = term.Shorten(title, s.Columns)
 	}
-	out.WriteString(s.paint(colour, title) + "\n\n")
+	out.WriteString(s.Paint(colour, title) + "\n\n")
 	if err := l.print(&out, s, all.kept[:room], ""); err != nil {
 		return err
 	}
 	if more := len(all.kept) - room + all.dropped; more > 0 {
-		out.WriteString(s.paint(faint, fmt.Sprintf("… and %d more", more)))
+		out.WriteString(s.Paint(term.Faint, fmt.Sprintf("… and %d more", more)))
 	}
 	text := strings.ReplaceAll(out.String(), "\n", clearLine+"\n")
 	_, err := fmt.Fprint(l.stdout, homeCursor, text, clearLine, clearBelow)

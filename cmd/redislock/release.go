@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const releaseHelp = `Releases the locks on KEYs, for whoever is next.
@@ -50,7 +52,7 @@ func newReleaseCommand(g *globals) *cobra.Command {
 				return usageError("--token is empty; is a variable unset?")
 			case yes && !force:
 				return usageError("--yes is for --force")
-			case force && !yes && !isTerminal(g.stdin):
+			case force && !yes && !term.Is(g.stdin):
 				return usageError("--force asks first, and stdin is not a terminal; add --yes if you are sure")
 			case hasToken:
 				return releaseByToken(cmd.Context(), g, keys, token)
@@ -113,7 +115,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 	for _, status := range statuses {
 		switch {
 		case status.TTL == 0:
-			fmt.Fprintf(g.stdout, "%s is free\n", escape(status.Key))
+			fmt.Fprintf(g.stdout, "%s is free\n", term.Escape(status.Key))
 		case status.Token == "":
 			return fmt.Errorf("nothing was released: %q holds something that is no lock; look at it with redis-cli", status.Key)
 		default:
@@ -133,7 +135,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 			g.complain(err)
 			continue
 		}
-		fmt.Fprintf(g.stdout, "released %s, held by %s\n", escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.stdout, "released %s, held by %s\n", term.Escape(status.Key), holderOf(status))
 	}
 	if failed != nil {
 		return exit(codeOf(failed))
@@ -155,7 +157,7 @@ func withoutRepeats(keys []string) []string {
 // agreed asks at the terminal.
 func (g *globals) agreed(held []redislock.Status) bool {
 	for _, status := range held {
-		fmt.Fprintf(g.stderr, "%s is held by %s\n", escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.stderr, "%s is held by %s\n", term.Escape(status.Key), holderOf(status))
 	}
 	fmt.Fprint(g.stderr, "Take it away? [y/N] ")
 	answer, _ := bufio.NewReader(g.stdin).ReadString('\n')

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
@@ -45,9 +47,9 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 	if err != nil {
 		return err
 	}
-	t := &table{columns: []column{{}, {right: true}}}
+	t := &term.Table{Columns: []term.Column{{}, {Right: true}}}
 	if len(keys) == 1 {
-		t.columns = t.columns[1:]
+		t.Columns = t.Columns[1:]
 	}
 	var result error
 	for _, status := range statuses {
@@ -64,12 +66,12 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 			result = exit(exitNo)
 		}
 		if len(keys) == 1 {
-			t.add(left)
+			t.Add(left)
 		} else {
-			t.add(escape(status.Key), left)
+			t.Add(term.Escape(status.Key), left)
 		}
 	}
-	if err := t.write(g.stdout, screen{}, false); err != nil {
+	if err := t.Write(g.stdout, term.Screen{}, false); err != nil {
 		return err
 	}
 	return result

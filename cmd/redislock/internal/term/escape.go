@@ -1,7 +1,8 @@
-package main
+package term
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,11 +10,11 @@ import (
 	"golang.org/x/text/width"
 )
 
-// escape makes text safe to print on one line of a terminal, and to tell apart from any other text: control characters,
+// Escape makes text safe to print on one line of a terminal, and to tell apart from any other text: control characters,
 // bytes that are not UTF-8 and characters that cannot be seen or turn the direction of others are written as in a Go
 // string, and so is the backslash. Whatever Redis holds goes through here before it is printed.
-func escape(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !visible(r) }) {
+func Escape(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !Visible(r) }) {
 		return text
 	}
 	var out strings.Builder
@@ -30,7 +31,7 @@ func escape(text string) string {
 			out.WriteString(`\r`)
 		case r == '\t':
 			out.WriteString(`\t`)
-		case visible(r):
+		case Visible(r):
 			out.WriteRune(r)
 		case r < utf8.RuneSelf:
 			fmt.Fprintf(&out, `\x%02x`, r)
@@ -44,9 +45,29 @@ func escape(text string) string {
 	return out.String()
 }
 
-// visible reports whether a character can be printed as it is. Of those that Unicode counts as letters or symbols some
+// Printable is escape for text that has quoted keys in it already: it leaves backslashes as they are.
+func Printable(text string) string {
+	bad := func(r rune) bool { return !Visible(r) }
+	if !strings.ContainsFunc(text, bad) {
+		return text
+	}
+	var safe strings.Builder
+	for text != "" {
+		r, size := utf8.DecodeRuneInString(text)
+		if bad(r) {
+			quoted := strconv.QuoteToASCII(text[:size])
+			safe.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			safe.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return safe.String()
+}
+
+// Visible reports whether a character can be printed as it is. Of those that Unicode counts as letters or symbols some
 // show as nothing at all.
-func visible(r rune) bool {
+func Visible(r rune) bool {
 	switch r {
 	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
 		return false
@@ -54,8 +75,8 @@ func visible(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
-// columnsOf returns how many columns of a terminal a text takes that escape has made.
-func columnsOf(text string) int {
+// Width returns how many columns of a terminal a text takes that escape has made.
+func Width(text string) int {
 	columns := 0
 	for _, r := range text {
 		columns += columnsOfRune(r)
@@ -77,9 +98,9 @@ func columnsOfRune(r rune) int {
 	return 1
 }
 
-// shorten cuts a text to so many columns, with an ellipsis in the place of what is cut.
-func shorten(text string, columns int) string {
-	if columnsOf(text) <= columns {
+// Shorten cuts a text to so many columns, with an ellipsis in the place of what is cut.
+func Shorten(text string, columns int) string {
+	if Width(text) <= columns {
 		return text
 	}
 	if columns < 1 {
