@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // Exit codes. exitCodesHelp is the same for users.
@@ -21,7 +23,6 @@ const (
 	exitLost        = 76  // the lock was lost while the command ran
 	exitNotRunnable = 126 // the command is there, and cannot be run
 	exitNotFound    = 127 // there is no such command
-	exitSignal      = 128 // and the number of the signal that ended it
 )
 
 const exitCodesHelp = `The exit codes of redislock, all that it ever ends with:
@@ -76,11 +77,6 @@ func unavailable(format string, args ...any) error {
 	return &exitError{exitUnavailable, fmt.Errorf(format, args...)}
 }
 
-// signalled is why a ctx has ended that a signal ended. A command that returns it has nothing more to say.
-type signalled struct{ number syscall.Signal }
-
-func (s signalled) Error() string { return "ended by a signal: " + s.number.String() }
-
 // finish prints err in one line, and returns the exit code for it.
 func (e *environment) finish(err error) int {
 	if err == nil {
@@ -88,9 +84,9 @@ func (e *environment) finish(err error) int {
 	}
 	var own *exitError
 	isOwn := errors.As(err, &own)
-	switch signal, ended := errors.AsType[signalled](err); {
+	switch signal, ended := errors.AsType[job.Signalled](err); {
 	case ended && !isOwn:
-		e.endedBy = signal.number
+		e.endedBy = signal.Signal
 	case !isOwn || own.err != nil:
 		e.complain(err)
 	}
@@ -100,14 +96,14 @@ func (e *environment) finish(err error) int {
 // codeOf returns the exit code for an error.
 func codeOf(err error) int {
 	var own *exitError
-	var signal signalled
+	var signal job.Signalled
 	switch {
 	case errors.As(err, &own):
 		return own.code
 	case errors.As(err, &signal):
-		return exitSignal + int(signal.number)
+		return job.CodeOf(signal.Signal)
 	case errors.Is(err, context.Canceled):
-		return exitSignal + int(syscall.SIGINT)
+		return job.CodeOf(syscall.SIGINT)
 	}
 	return exitNo
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 const (
@@ -27,7 +29,7 @@ func (l *lister) watch(ctx context.Context) error {
 	if live {
 		fmt.Fprint(l.stdout, enterScreen)
 		defer fmt.Fprint(l.stdout, leaveScreen)
-		end := aroundStops(
+		end := job.AroundStops(
 			func() { fmt.Fprint(l.stdout, leaveScreen) },
 			func() {
 				fmt.Fprint(l.stdout, enterScreen)

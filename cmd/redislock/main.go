@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 func main() {
@@ -14,7 +16,7 @@ func main() {
 	env := &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
 	code := execute(context.Background(), env, os.Args[1:])
 	if env.endedBy == syscall.SIGINT {
-		raise(env.endedBy)
+		job.Raise(env.endedBy)
 	}
 	os.Exit(code)
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // globals are the environment and the flags that every command has.
@@ -147,7 +149,7 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 		defer end(nil)
 		caught := make(chan os.Signal, 1)
 		dies := !signal.Ignored(syscall.SIGPIPE)
-		signal.Notify(caught, endings()...)
+		signal.Notify(caught, job.Endings()...)
 		// Not so a second SIGPIPE, which comes from the next line that is printed.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		defer signal.Stop(caught)
@@ -155,28 +157,17 @@ func untilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			select {
 			case s := <-caught:
 				signal.Stop(caught)
-				end(signalled{s.(syscall.Signal)})
+				end(job.Signalled{Signal: s.(syscall.Signal)})
 			case <-ctx.Done():
 			}
 		}()
 		err := run(ctx, cmd, args)
 		if write, ours := err.(*fs.PathError); ours && dies && write.Err == syscall.EPIPE { //nolint:errorlint // no more to say
-			return signalled{syscall.SIGPIPE} // nobody reads any longer
+			return job.Signalled{Signal: syscall.SIGPIPE} // nobody reads any longer
 		}
 		if err != nil && ctx.Err() != nil {
 			return &exitError{codeOf(context.Cause(ctx)), err}
 		}
 		return err
 	}
-}
-
-// endings are the signals that end a program, unless whoever started it has them ignored, as nohup does.
-func endings() []os.Signal {
-	var signals []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
-		if !signal.Ignored(s) {
-			signals = append(signals, s)
-		}
-	}
-	return signals
 }

@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 const runHelp = `Takes the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
@@ -169,7 +171,7 @@ func (f *runFlags) run(ctx context.Context, g *globals) error {
 	if err != nil {
 		return err
 	}
-	signals := listen()
+	signals := job.Listen()
 	h, err := f.obtain(ctx, g, signals)
 	if err != nil {
 		return err
@@ -179,7 +181,10 @@ func (f *runFlags) run(ctx context.Context, g *globals) error {
 		_ = h.release()
 		return err
 	}
-	c, err := startChild(path, f.command, f.variables(h), g.environment)
+	c, err := job.Start(job.Command{
+		Path: path, Args: f.command, Env: f.variables(h),
+		Stdin: g.stdin, Stdout: g.stdout, Stderr: g.stderr, Complain: g.complain,
+	})
 	if err != nil {
 		_ = h.release()
 		return startError(f.command[0], err)

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // hold is all that a run has locked: what it took and keeps itself, and what it re-entered, which somebody else keeps.
@@ -126,8 +128,8 @@ func (h *hold) replaces(variable string) bool {
 }
 
 // obtain takes the locks. A signal ends the waiting, and undoes what is had by then.
-func (f *runFlags) obtain(ctx context.Context, g *globals, signals *signals) (*hold, error) {
-	ctx, end := signals.ending(ctx)
+func (f *runFlags) obtain(ctx context.Context, g *globals, signals *job.Signals) (*hold, error) {
+	ctx, end := signals.Ending(ctx)
 	client, err := g.connect(ctx)
 	if err != nil {
 		end()
@@ -159,7 +161,7 @@ func (f *runFlags) obtain(ctx context.Context, g *globals, signals *signals) (*h
 
 // interrupted returns the signal that has ended ctx, or err if none has.
 func interrupted(ctx context.Context, err error) error {
-	if signal, ok := errors.AsType[signalled](context.Cause(ctx)); ok {
+	if signal, ok := errors.AsType[job.Signalled](context.Cause(ctx)); ok {
 		return signal
 	}
 	return err

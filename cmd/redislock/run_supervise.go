@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
@@ -20,20 +21,14 @@ type supervisor struct {
 
 	flags   *runFlags
 	hold    *hold
-	child   *child
-	signals *signals
+	child   *job.Child
+	signals *job.Signals
 
 	until  time.Time // of the hold, when it was last seen in order
 	over   bool      // the command has been told to end
 	killAt time.Time
 	killed bool
 	told   chan struct{} // closed when the loss has been told
-}
-
-// childEnd is how a command has ended.
-type childEnd struct {
-	code   int            // 128+n for one that a signal ended
-	signal syscall.Signal // 0 if none did
 }
 
 // Wall clocks jump when a machine was suspended, and no timer notices.
@@ -46,25 +41,25 @@ func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*tim
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
 	s.told = make(chan struct{})
-	s.signals.addJobControl()
+	s.signals.AddJobControl()
 	lost := s.hold.alive.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case end := <-s.child.ended:
+		case end := <-s.child.Ended:
 			return s.finish(end)
-		case sig := <-s.child.stopped:
+		case sig := <-s.child.Stopped:
 			s.check()
-			s.child.suspend(sig)
-		case sig := <-s.signals.caught:
+			s.child.Suspend(sig)
+		case sig := <-s.signals.Caught:
 			s.check() // this process may have been stopped; the command goes on only if the locks are there
-			s.child.pass(sig)
-			s.signals.addJobControl()
-		case <-s.child.awake:
+			s.child.Pass(sig)
+			s.signals.AddJobControl()
+		case <-s.child.Awake:
 			s.check()
-			s.child.resume()
-			s.signals.addJobControl()
+			s.child.Resume()
+			s.signals.AddJobControl()
 		case <-lost:
 			lost = nil
 			s.check()
@@ -117,7 +112,7 @@ func (s *supervisor) end(why error, killAt time.Time) {
 	if remaining(killAt) <= 0 {
 		s.kill()
 	} else {
-		s.child.terminate()
+		s.child.Terminate()
 	}
 	go func() { // stderr may block
 		defer close(s.told)
@@ -131,14 +126,14 @@ func (s *supervisor) end(why error, killAt time.Time) {
 
 func (s *supervisor) kill() {
 	s.killed = true
-	s.child.kill()
+	s.child.Kill()
 }
 
 // finish releases the locks after the end of the command, and returns the end of the program.
-func (s *supervisor) finish(end childEnd) error {
-	s.child.close()
+func (s *supervisor) finish(end job.End) error {
+	s.child.Close()
 	if s.over {
-		for !s.killed && !s.child.groupGone() { // what is left of the group was under the locks as well
+		for !s.killed && !s.child.GroupGone() { // what is left of the group was under the locks as well
 			time.Sleep(min(max(remaining(s.killAt), 0), 10*time.Millisecond))
 			s.check()
 		}
@@ -160,11 +155,11 @@ func (s *supervisor) finish(end childEnd) error {
 	if err != nil {
 		s.complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
 	}
-	if s.child.interruptJob(end) {
-		return signalled{end.signal}
+	if s.child.InterruptJob(end) {
+		return job.Signalled{Signal: end.Signal}
 	}
-	if end.code != 0 {
-		return exit(end.code)
+	if end.Code != 0 {
+		return exit(end.Code)
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // session is a connection to Redis, for a command that asks it something and ends.
@@ -40,7 +42,7 @@ func endOnQuit() {
 	signal.Notify(quit, syscall.SIGQUIT)
 	go func() {
 		<-quit
-		os.Exit(exitSignal + int(syscall.SIGQUIT))
+		os.Exit(job.CodeOf(syscall.SIGQUIT))
 	}()
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package job
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the one that controls this process.
+// terminal is the terminal that controls this process.
 type terminal struct {
 	fd  int
 	own int // process group
@@ -40,17 +40,17 @@ func (t *terminal) give(group int) {
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
 }
 
-// take makes this process' own group the foreground job again, from the background.
+// take makes this process' own group the foreground job again, even from the background.
 func (t *terminal) take() {
 	signal.Ignore(syscall.SIGTTOU)
 	t.give(t.own)
 }
 
-// pass passes a signal on to the group.
-func (c *child) pass(sig os.Signal) {
+// Pass passes a signal on to the group.
+func (c *Child) Pass(sig os.Signal) {
 	switch sig {
 	case syscall.SIGCONT:
-		c.resume()
+		c.Resume()
 		return
 	case syscall.SIGINT:
 		c.interrupted = true
@@ -58,20 +58,21 @@ func (c *child) pass(sig os.Signal) {
 	_ = c.signal(sig.(syscall.Signal))
 }
 
-// stopLag is how long after a stop a process waits for the SIGCONT that has ended it.
+// stopLag is how long a process that was stopped waits for the SIGCONT that let it go on.
 const stopLag = 100 * time.Millisecond
 
-// suspend is called when the command has been stopped. Who has stopped it by Ctrl-Z wants the shell back, so this process
-// stops too, after it has taken the terminal back. A command that was stopped only because it needs the terminal gets that
-// if this process has it. And a SIGSTOP in the background is between the command and whoever sent that: the locks are kept.
-func (c *child) suspend(sig syscall.Signal) {
+// Suspend is called when the command has been stopped. A user who pressed Ctrl-Z wants the shell back, so this process takes
+// the terminal back and stops as well. A command that was stopped only because it needs the terminal gets it, if this
+// process has it. A SIGSTOP in the background concerns only the command and the sender: this process goes on, and keeps the
+// locks.
+func (c *Child) Suspend(sig syscall.Signal) {
 	needs := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	switch {
 	case c.tty == nil, sig == syscall.SIGSTOP && !c.given:
 		return
 	case needs && !c.given && c.tty.isOurs():
 		c.wanted = true
-		c.resume()
+		c.Resume()
 		return
 	}
 	c.wanted = c.wanted || c.given || needs
@@ -80,25 +81,25 @@ func (c *child) suspend(sig syscall.Signal) {
 		c.given = false
 	}
 	if c.tty.isOrphaned() {
-		c.resume()
+		c.Resume()
 		return
 	}
-	signal.Ignore(syscall.SIGTSTP) // the supervisor listens again when this process goes on
+	signal.Ignore(syscall.SIGTSTP) // the caller listens again when this process goes on
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
-	c.awake = time.After(stopLag)                       // unless SIGCONT comes before
+	c.Awake = time.After(stopLag)                       // unless SIGCONT comes before
 }
 
-// isOrphaned reports whether nobody could let this job go on once it has stopped, as the kernel sees it: it is the one of
-// the session leader, whom no shell has started as a job, or the shell is gone.
+// isOrphaned reports whether nobody could let this job go on once it has stopped: it is the session leader's, which no
+// shell has started as a job, or the shell is gone.
 func (t *terminal) isOrphaned() bool {
 	session, err := unix.Getsid(0)
 	return err != nil || session == t.own || unix.Getppid() == 1
 }
 
-// resume lets the group go on, in the foreground if it was there before and this process is.
-func (c *child) resume() {
-	c.awake = nil
+// Resume lets the group go on: in the foreground if it was there before and this process is there now.
+func (c *Child) Resume() {
+	c.Awake = nil
 	if c.wanted && c.tty.isOurs() {
 		c.tty.give(c.pid)
 		c.given, c.wanted = true, false
@@ -106,9 +107,9 @@ func (c *child) resume() {
 	_ = c.signal(syscall.SIGCONT)
 }
 
-// aroundStops has Ctrl-Z call before, then stop this process, and call after when it goes on. So it is until end is called,
-// which waits for that.
-func aroundStops(before, after func()) (end func()) {
+// AroundStops makes Ctrl-Z call before, then stop this process, and call after when the process goes on. This lasts until
+// end is called; end returns when no call is under way.
+func AroundStops(before, after func()) (end func()) {
 	tty := openTerminal()
 	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
 		return func() {}
