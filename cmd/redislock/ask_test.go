@@ -16,6 +16,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/redistest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 
 var _ = Describe("asking for locks by name", func() {
@@ -30,13 +32,13 @@ var _ = Describe("asking for locks by name", func() {
 
 	BeforeEach(func() {
 		ctx = context.Background()
-		server, client = newServer()
+		server, client = clitest.NewServer()
 		url = "redis://" + server.Addr()
 	})
 
 	redislockRuns := func(args ...string) *gexec.Session {
 		GinkgoHelper()
-		return ranWith(url, nil, args...)
+		return clitest.Run(url, args...)
 	}
 	hold := func(metadata string, keys ...string) *redislock.Lock {
 		GinkgoHelper()
@@ -44,30 +46,13 @@ var _ = Describe("asking for locks by name", func() {
 		Expect(err).NotTo(HaveOccurred())
 		return lock
 	}
-	// queue has somebody wait in line for a key.
-	queue := func(key string) {
-		GinkgoHelper()
-		waiting, cancel := context.WithCancel(ctx)
-		locks, done := redislock.New(client), make(chan struct{})
-		go func() {
-			defer close(done)
-			_, _ = locks.Obtain(waiting, key, time.Minute, &redislock.Options{Queue: true})
-		}()
-		DeferCleanup(func() {
-			cancel()
-			<-done
-			_ = locks.Close()
-		})
-		Eventually(client.Exists).WithArguments(ctx, key+"{"+key+"}:redislock:line").Should(HaveField("Val()", int64(1)))
-	}
-
 	Describe("inspect", func() {
 		It("shows the holder, what it has left, the time and the line", func() {
 			hold(bob, "a")
-			queue("a")
+			clitest.WaitInLine(ctx, client, "a")
 			session := redislockRuns("inspect", "a")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(MatchRegexp(`^a
+			Expect(clitest.Stdout(session)).To(MatchRegexp(`^a
   token    the-token
   host     api-3
   pid      4121
@@ -84,7 +69,7 @@ $`))
 			hold("job 7", "a")
 			session := redislockRuns("inspect", "a", "b")
 			Expect(session).To(gexec.Exit(1))
-			Expect(stdoutOf(session)).To(MatchRegexp(
+			Expect(clitest.Stdout(session)).To(MatchRegexp(
 				`^a\n  token     the-token\n  metadata  job 7\n  left      5\ds\n  in line   nobody\n\nb\n  free\n$`))
 		})
 
@@ -92,7 +77,7 @@ $`))
 			hold(bob, "a")
 			session := redislockRuns("inspect", "--json", "a", "b")
 			Expect(session).To(gexec.Exit(1))
-			lines := strings.Split(strings.TrimSpace(stdoutOf(session)), "\n")
+			lines := strings.Split(strings.TrimSpace(clitest.Stdout(session)), "\n")
 			Expect(lines).To(HaveLen(2))
 			var seen map[string]any
 			Expect(json.Unmarshal([]byte(lines[0]), &seen)).To(Succeed())
@@ -106,32 +91,32 @@ $`))
 			Expect(client.Set(ctx, "a\x1b[2J", "to\x07ken {\"host\":\"\\u001b[31m\"}", time.Minute).Err()).To(Succeed())
 			session := redislockRuns("inspect", "a\x1b[2J")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(HavePrefix("a\\x1b[2J\n  token    to\\x07ken\n  host     \\x1b[31m\n"))
+			Expect(clitest.Stdout(session)).To(HavePrefix("a\\x1b[2J\n  token    to\\x07ken\n  host     \\x1b[31m\n"))
 		})
 
 		It("tells a value that is no lock", func() {
 			Expect(client.LPush(ctx, "a", "x").Err()).To(Succeed())
 			session := redislockRuns("inspect", "a")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("a\n  taken    by something that is no lock\n  left     none\n  in line  nobody\n"))
+			Expect(clitest.Stdout(session)).To(Equal("a\n  taken    by something that is no lock\n  left     none\n  in line  nobody\n"))
 		})
 	})
 
 	Describe("ttl", func() {
 		It("shows what is left", func() {
 			hold("", "a")
-			Expect(stdoutOf(redislockRuns("ttl", "a"))).To(MatchRegexp(`^5\ds\n$`))
-			Expect(stdoutOf(redislockRuns("ttl", "--ms", "a"))).To(MatchRegexp(`^5\d{4}\n$`))
+			Expect(clitest.Stdout(redislockRuns("ttl", "a"))).To(MatchRegexp(`^5\ds\n$`))
+			Expect(clitest.Stdout(redislockRuns("ttl", "--ms", "a"))).To(MatchRegexp(`^5\d{4}\n$`))
 			Expect(client.Persist(ctx, "a").Err()).To(Succeed())
-			Expect(stdoutOf(redislockRuns("ttl", "a"))).To(Equal("none\n"))
-			Expect(stdoutOf(redislockRuns("ttl", "--ms", "a"))).To(Equal("-1\n"))
+			Expect(clitest.Stdout(redislockRuns("ttl", "a"))).To(Equal("none\n"))
+			Expect(clitest.Stdout(redislockRuns("ttl", "--ms", "a"))).To(Equal("-1\n"))
 		})
 
 		It("ends with 1 if a key is free", func() {
 			hold("", "a")
 			session := redislockRuns("ttl", "a", "long")
 			Expect(session).To(gexec.Exit(1))
-			Expect(stdoutOf(session)).To(MatchRegexp(`^a      5\ds\nlong  free\n$`))
+			Expect(clitest.Stdout(session)).To(MatchRegexp(`^a      5\ds\nlong  free\n$`))
 		})
 	})
 
@@ -144,7 +129,7 @@ $`))
 
 		It("ends when the last key is released, and takes none", func() {
 			first, second := hold("", "a"), hold("", "b")
-			session := start(commandOf([]string{"REDIS_URL=" + url}, "wait", "a", "b"))
+			session := clitest.Begin(url, "wait", "a", "b")
 			Consistently(session, "200ms").ShouldNot(gexec.Exit())
 			Expect(first.Release(ctx)).To(Succeed())
 			Consistently(session, "200ms").ShouldNot(gexec.Exit())
@@ -159,7 +144,7 @@ $`))
 			session := redislockRuns("wait", "a", "--timeout", "300ms")
 			Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
 			Expect(session).To(gexec.Exit(1))
-			Expect(stderrOf(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
 		})
 
 		It("looks a last time when --timeout is over", func() {
@@ -169,7 +154,7 @@ $`))
 
 		It("bears a Redis that is away for a while", func() {
 			Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
-			session := start(commandOf([]string{"REDIS_URL=" + url}, "wait", "a"))
+			session := clitest.Begin(url, "wait", "a")
 			time.Sleep(200 * time.Millisecond)
 			Expect(server.Kill()).To(Succeed())
 			Consistently(session, "1s").ShouldNot(gexec.Exit())
@@ -191,12 +176,12 @@ $`))
 			Expect(client.Set(ctx, "b", "another "+bob, time.Minute).Err()).To(Succeed())
 			session := redislockRuns("release", "a", "b", "--token", "the-token")
 			Expect(session).To(gexec.Exit(1))
-			Expect(stderrOf(session)).To(ContainSubstring(`not released: "b" is held by bob on api-3`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "b" is held by bob on api-3`))
 			Expect(client.Exists(ctx, "a", "b").Val()).To(Equal(int64(2)))
 
 			session = redislockRuns("release", "c", "--token", "the-token")
 			Expect(session).To(gexec.Exit(1))
-			Expect(stderrOf(session)).To(ContainSubstring(`not released: "c" is free`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "c" is free`))
 		})
 
 		It("takes locks away with --force --yes, and says from whom", func() {
@@ -204,7 +189,7 @@ $`))
 			Expect(client.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
 			session := redislockRuns("release", "a", "b", "c", "--force", "--yes")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(MatchRegexp("^c is free\nreleased a, held by bob on api-3, pid 4121.*\nreleased b, held by another, for .*\n$"))
+			Expect(clitest.Stdout(session)).To(MatchRegexp("^c is free\nreleased a, held by bob on api-3, pid 4121.*\nreleased b, held by another, for .*\n$"))
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
 		})
 
@@ -212,13 +197,13 @@ $`))
 			hold("", "a")
 			session := redislockRuns("release", "a", "a", "--force", "--yes")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(MatchRegexp("^released a, held by .*\n$"))
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stdout(session)).To(MatchRegexp("^released a, held by .*\n$"))
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("lets the next in line have it", func() {
 			hold("", "a")
-			session := start(commandOf([]string{"REDIS_URL=" + url}, "run", "-k", "a", "--", "echo", "next"))
+			session := clitest.Begin(url, "run", "-k", "a", "--", "echo", "next")
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
 			Expect(redislockRuns("release", "a", "--force", "--yes")).To(gexec.Exit(0))
 			Eventually(session, "500ms").Should(gexec.Exit(0))
@@ -237,8 +222,8 @@ $`))
 				hold("", "a")
 				session := redislockRuns(append([]string{"release"}, args...)...)
 				Expect(session).To(gexec.Exit(64))
-				Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*\n$`))
-				Expect(stderrOf(session)).To(ContainSubstring(words))
+				Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*\n$`))
+				Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 				Expect(client.Exists(ctx, "a").Val()).To(Equal(int64(1)))
 			},
 			Entry("neither way", "say whose the locks are", "a"),
@@ -256,18 +241,18 @@ $`))
 			Expect(server.Kill()).To(Succeed())
 			session := redislockRuns(args...)
 			Expect(session).To(gexec.Exit(69))
-			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
-			Expect(stdoutOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
+			Expect(clitest.Stdout(session)).To(BeEmpty())
 		},
 		Entry(nil, "inspect", "a"), Entry(nil, "ttl", "a"), Entry(nil, "wait", "a"), Entry(nil, "release", "a", "--token", "t"),
 	)
 
 	It("dies quietly by a closed pipe", func() {
 		hold(bob, "a")
-		cmd := exec.Command("sh", "-c", `"$0" inspect a | true; exit 0`, binary)
+		cmd := exec.Command("sh", "-c", `"$0" inspect a | true; exit 0`, clitest.Program())
 		cmd.Env = append(cmd.Environ(), "REDIS_URL="+url)
-		session := start(cmd)
+		session := clitest.Start(cmd)
 		Eventually(session).Should(gexec.Exit(0))
-		Expect(stderrOf(session)).To(BeEmpty())
+		Expect(clitest.Stderr(session)).To(BeEmpty())
 	})
 })

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // defaultURL is where Redis is when neither --redis nor REDIS_URL says so.
@@ -41,11 +43,11 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	c := &g.connection
 	from, text := "--redis", c.url
 	if text == "" {
-		from, text = "REDIS_URL", cmp.Or(g.getenv("REDIS_URL"), defaultURL)
+		from, text = "REDIS_URL", cmp.Or(g.Getenv("REDIS_URL"), defaultURL)
 	}
 	a, err := parseAddress(text)
 	if err != nil { // which may quote any part of the URL
-		return nil, usageError("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
+		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
 			`the password; "redislock help addresses" has the other forms`, from)
 	}
 	c.where = a.where

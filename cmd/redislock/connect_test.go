@@ -20,6 +20,10 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"github.com/redislock/redislock/internal/redistest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 
 var _ = Describe("parseAddress", func() {
@@ -69,11 +73,11 @@ var _ = Describe("parseAddress", func() {
 		func(text string) {
 			_, err := parseAddress(text)
 			Expect(err).To(HaveOccurred())
-			session := ranWith(text, nil, "ls")
-			Expect(session).To(gexec.Exit(exitUsage))
-			Expect(stderrOf(session)).To(HavePrefix("redislock: REDIS_URL cannot be read; write it like redis://"))
-			Expect(stderrOf(session)).NotTo(ContainSubstring("secret"))
-			Expect(strings.Count(stderrOf(session), "\n")).To(Equal(1))
+			session := clitest.Run(text, "ls")
+			Expect(session).To(gexec.Exit(cli.Usage))
+			Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDIS_URL cannot be read; write it like redis://"))
+			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
+			Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1))
 		},
 		Entry("no scheme", "host:6379"),
 		Entry("another scheme", "http://:secret@host"),
@@ -152,7 +156,7 @@ func (a *authority) issue(name string, until time.Time, hosts ...string) (cert, 
 // newSecureServer starts a redis-server that speaks TLS with that certificate, and returns the address where it does.
 func newSecureServer(a *authority, cert, key string, config ...string) (addr string, server *redistest.Server) {
 	GinkgoHelper()
-	needServer()
+	clitest.NeedServer()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	addr = listener.Addr().String()
@@ -173,11 +177,11 @@ func newSecureServer(a *authority, cert, key string, config ...string) (addr str
 // refuses expects the program to end with 69 and one line that says these words, and no password.
 func refuses(session *gexec.Session, words string) {
 	GinkgoHelper()
-	Expect(session).To(gexec.Exit(exitUnavailable), stderrOf(session))
-	Expect(stdoutOf(session)).To(BeEmpty())
-	Expect(stderrOf(session)).To(And(HavePrefix("redislock: cannot use the Redis at "), ContainSubstring(words)))
-	Expect(strings.Count(stderrOf(session), "\n")).To(Equal(1), stderrOf(session))
-	Expect(stderrOf(session)).NotTo(ContainSubstring("secret"))
+	Expect(session).To(gexec.Exit(cli.Unavailable), clitest.Stderr(session))
+	Expect(clitest.Stdout(session)).To(BeEmpty())
+	Expect(clitest.Stderr(session)).To(And(HavePrefix("redislock: cannot use the Redis at "), ContainSubstring(words)))
+	Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1), clitest.Stderr(session))
+	Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
 }
 
 var _ = Describe("connecting over TLS", func() {
@@ -189,44 +193,44 @@ var _ = Describe("connecting over TLS", func() {
 	It("trusts the authority of --tls-ca, and no other", func() {
 		cert, key := a.issue("server", tomorrow, "127.0.0.1")
 		addr, _ := newSecureServer(a, cert, key)
-		session := ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file)
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
-		refuses(ranWith("rediss://"+addr, nil, "ls"), "name the file of its CA with --tls-ca")
-		refuses(ranWith("rediss://"+addr, nil, "ls", "--tls-ca", newAuthority().file), "--tls-ca")
-		Expect(ranWith("rediss://"+addr+"?skip_verify=true", nil, "ls")).To(gexec.Exit(0))
+		session := clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		refuses(clitest.Run("rediss://"+addr, "ls"), "name the file of its CA with --tls-ca")
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", newAuthority().file), "--tls-ca")
+		Expect(clitest.Run("rediss://"+addr+"?skip_verify=true", "ls")).To(gexec.Exit(0))
 	})
 
 	It("shows the certificate of --tls-cert where one is wanted", func() {
 		cert, key := a.issue("server", tomorrow, "127.0.0.1")
 		addr, _ := newSecureServer(a, cert, key, "tls-auth-clients yes")
 		own, ownKey := a.issue("client", tomorrow)
-		session := ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file, "--tls-cert", own, "--tls-key", ownKey)
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
-		refuses(ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file), "--tls-cert and --tls-key")
+		session := clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file, "--tls-cert", own, "--tls-key", ownKey)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "--tls-cert and --tls-key")
 		other, otherKey := newAuthority().issue("client", tomorrow) // of the same name as the server's
-		refuses(ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file, "--tls-cert", other, "--tls-key", otherKey),
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file, "--tls-cert", other, "--tls-key", otherKey),
 			"that its own CA vouches for")
 	})
 
 	It("wants the name in the address to be proven, or server_name", func() {
 		cert, key := a.issue("server", tomorrow, "redis.example")
 		addr, _ := newSecureServer(a, cert, key)
-		refuses(ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file), "?server_name=NAME")
-		session := ranWith("rediss://"+addr+"?server_name=redis.example", nil, "ls", "--tls-ca", a.file)
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "?server_name=NAME")
+		session := clitest.Run("rediss://"+addr+"?server_name=redis.example", "ls", "--tls-ca", a.file)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 	})
 
 	It("says when a certificate has run out", func() {
 		cert, key := a.issue("server", time.Now().Add(-time.Hour), "127.0.0.1")
 		addr, _ := newSecureServer(a, cert, key)
-		refuses(ranWith("rediss://"+addr, nil, "ls", "--tls-ca", a.file), "renew it")
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "renew it")
 	})
 
 	It("says when only one side speaks TLS", func() {
 		cert, key := a.issue("server", tomorrow, "127.0.0.1")
 		addr, server := newSecureServer(a, cert, key)
-		refuses(ranWith("redis://:secret@"+addr, nil, "ls"), "TLS")
-		refuses(ranWith("rediss://:secret@"+server.Addr(), nil, "ls", "--tls-ca", a.file), "TLS")
+		refuses(clitest.Run("redis://:secret@"+addr, "ls"), "TLS")
+		refuses(clitest.Run("rediss://:secret@"+server.Addr(), "ls", "--tls-ca", a.file), "TLS")
 	})
 
 	DescribeTable("refuses files that it cannot use",
@@ -235,10 +239,10 @@ var _ = Describe("connecting over TLS", func() {
 			for i := range flags {
 				flags[i] = strings.NewReplacer("CA", a.file, "CERT", cert, "KEY", key).Replace(flags[i])
 			}
-			session := ranWith(url, nil, append([]string{"ls"}, flags...)...)
-			Expect(session).To(gexec.Exit(exitUsage))
-			Expect(stderrOf(session)).To(ContainSubstring(words))
-			Expect(strings.Count(stderrOf(session), "\n")).To(Equal(1))
+			session := clitest.Run(url, append([]string{"ls"}, flags...)...)
+			Expect(session).To(gexec.Exit(cli.Usage))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
+			Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1))
 		},
 		Entry("none", "rediss://host", "no such file", "--tls-ca", "/nowhere/ca"),
 		Entry("without a certificate", "rediss://host", "there is no certificate in", "--tls-ca", "KEY"),
@@ -252,69 +256,69 @@ var _ = Describe("connecting over TLS", func() {
 var _ = Describe("connecting", func() {
 	It("goes through a socket", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "s")
-		newServer("unixsocket "+path, "unixsocketperm 700")
-		session := ranWith("unix://"+path, nil, "ls")
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
-		refuses(ranWith("unix://"+path+".not", nil, "ls"), "no such socket")
+		clitest.NewServer("unixsocket "+path, "unixsocketperm 700")
+		session := clitest.Run("unix://"+path, "ls")
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		refuses(clitest.Run("unix://"+path+".not", "ls"), "no such socket")
 	})
 
 	It("takes --redis before REDIS_URL", func() {
-		server, _ := newServer()
-		session := ranWith("redis://127.0.0.1:1", nil, "ls", "--redis", "redis://"+server.Addr())
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
+		server, _ := clitest.NewServer()
+		session := clitest.Run("redis://127.0.0.1:1", "ls", "--redis", "redis://"+server.Addr())
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 	})
 
 	It("locks nothing anywhere else if --redis is empty", func() {
-		server, _ := newServer()
-		session := ranWith("redis://"+server.Addr(), nil, "run", "--redis", "", "-k", "a", "--", "echo", "ran")
+		server, _ := clitest.NewServer()
+		session := clitest.Run("redis://"+server.Addr(), "run", "--redis", "", "-k", "a", "--", "echo", "ran")
 		Expect(session).To(gexec.Exit(64))
-		Expect(stderrOf(session)).To(Equal("redislock: --redis is empty; is a variable unset?\n"))
-		Expect(stdoutOf(session)).To(BeEmpty())
+		Expect(clitest.Stderr(session)).To(Equal("redislock: --redis is empty; is a variable unset?\n"))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
 	})
 
 	It("finds the master through Sentinels, of which one is enough", func(ctx SpecContext) {
-		needServer()
+		clitest.NeedServer()
 		sentinel, err := redistest.StartSentinel()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(sentinel.Close)
 		hosts := "127.0.0.1:1," + strings.Join(sentinel.Addrs(), ",")
-		session := ranWith("redis+sentinel://"+hosts+"/"+sentinel.MasterName(), nil, "doctor")
-		Expect(stdoutOf(session)).To(MatchRegexp(`ok +role +a master`))
-		Expect(stdoutOf(session)).To(MatchRegexp(`warn +replicas +1`))
-		Expect(stdoutOf(session)).To(MatchRegexp(`ok +locking`))
-		refuses(ranWith("redis+sentinel://"+hosts+"/other", nil, "ls"), "know no master of that name")
-		refuses(ranWith("redis://"+sentinel.Addrs()[0], nil, "ls"), "it is a Sentinel; write redis+sentinel://")
-		refuses(ranWith("redis+sentinel://"+sentinel.Master().Addr()+"/m", nil, "ls"), "is no Sentinel")
-		refuses(ranWith("redis+sentinel://127.0.0.1:1/m", nil, "ls"), "no Sentinel can be asked: the connection is refused")
+		session := clitest.Run("redis+sentinel://"+hosts+"/"+sentinel.MasterName(), "doctor")
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +role +a master`))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`warn +replicas +1`))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +locking`))
+		refuses(clitest.Run("redis+sentinel://"+hosts+"/other", "ls"), "know no master of that name")
+		refuses(clitest.Run("redis://"+sentinel.Addrs()[0], "ls"), "it is a Sentinel; write redis+sentinel://")
+		refuses(clitest.Run("redis+sentinel://"+sentinel.Master().Addr()+"/m", "ls"), "is no Sentinel")
+		refuses(clitest.Run("redis+sentinel://127.0.0.1:1/m", "ls"), "no Sentinel can be asked: the connection is refused")
 	})
 
 	It("says what is wrong with user and password", func(ctx SpecContext) {
-		server, _ := newServer("requirepass secret1")
-		refuses(ranWith("redis://"+server.Addr(), nil, "ls"), "it wants a password")
-		refuses(ranWith("redis://:secret2@"+server.Addr(), nil, "ls"), "user or password is wrong")
-		refuses(ranWith("redis://nobody:secret1@"+server.Addr(), nil, "ls"), "user or password is wrong")
-		Expect(ranWith("redis://:secret1@"+server.Addr(), nil, "ls")).To(gexec.Exit(0))
+		server, _ := clitest.NewServer("requirepass secret1")
+		refuses(clitest.Run("redis://"+server.Addr(), "ls"), "it wants a password")
+		refuses(clitest.Run("redis://:secret2@"+server.Addr(), "ls"), "user or password is wrong")
+		refuses(clitest.Run("redis://nobody:secret1@"+server.Addr(), "ls"), "user or password is wrong")
+		Expect(clitest.Run("redis://:secret1@"+server.Addr(), "ls")).To(gexec.Exit(0))
 	})
 
 	It("says that a server is no Cluster, and has no such database", func() {
-		server, _ := newServer()
-		refuses(ranWith("redis+cluster://"+server.Addr(), nil, "ls"), "it is no Cluster")
-		refuses(ranWith("redis://"+server.Addr()+"/99", nil, "ls"), "no database of that number")
+		server, _ := clitest.NewServer()
+		refuses(clitest.Run("redis+cluster://"+server.Addr(), "ls"), "it is no Cluster")
+		refuses(clitest.Run("redis://"+server.Addr()+"/99", "ls"), "no database of that number")
 	})
 
 	It("says at once that nobody is there", func() {
 		began := time.Now()
-		refuses(ranWith("redis://:secret@127.0.0.1:1", nil, "ls"), "127.0.0.1:1: the connection is refused")
-		refuses(ranWith("redis+cluster://:secret@127.0.0.1:1", nil, "ls"), "the connection is refused")
-		refuses(ranWith("redis://host.invalid", nil, "ls"), `no host "host.invalid"`)
+		refuses(clitest.Run("redis://:secret@127.0.0.1:1", "ls"), "127.0.0.1:1: the connection is refused")
+		refuses(clitest.Run("redis+cluster://:secret@127.0.0.1:1", "ls"), "the connection is refused")
+		refuses(clitest.Run("redis://host.invalid", "ls"), `no host "host.invalid"`)
 		Expect(time.Since(began)).To(BeNumerically("<", connectLimit))
 	})
 
 	It("does not wait longer than 3 s for a server that hangs", func() {
-		server, _ := newServer()
+		server, _ := clitest.NewServer()
 		Expect(server.Pause()).To(Succeed())
 		began := time.Now()
-		refuses(ranWith("redis://"+server.Addr(), nil, "ls"), fmt.Sprintf("no answer within %v", connectLimit))
+		refuses(clitest.Run("redis://"+server.Addr(), "ls"), fmt.Sprintf("no answer within %v", connectLimit))
 		Expect(time.Since(began)).To(BeNumerically("<", connectLimit+2*time.Second))
 	})
 
@@ -332,6 +336,6 @@ var _ = Describe("connecting", func() {
 				conn.Close()
 			}
 		}()
-		refuses(ranWith("redis://"+listener.Addr().String(), nil, "ls"), "is the port right?")
+		refuses(clitest.Run("redis://"+listener.Addr().String(), "ls"), "is the port right?")
 	})
 })

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const demoHelp = `Shows, in eight seconds, how two workers share three resources of a shop: all or nothing,
@@ -49,9 +51,9 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Short:   "Watch two workers share three resources, in eight seconds",
 		Long:    demoHelp,
 		Example: demoExample,
-		Args:    flagsOnly,
-		RunE: untilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			d := &demo{narrator: newNarrator(g.stdout, g.screen(g.stdout).Coloured)}
+		Args:    cli.FlagsOnly,
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			d := &demo{narrator: newNarrator(g.Stdout, g.Screen().Coloured)}
 			return d.run(ctx, g, cmd.Flags().Changed("redis"))
 		}),
 	}

@@ -1,23 +1,23 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	"net"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/alicebob/miniredis/v2"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
-
-const longest = 13 * time.Second // that a demonstration may take
 
 // essentials are what the story must tell, in this order.
 var essentials = []string{
@@ -46,214 +46,125 @@ var essentials = []string{
 	`restock    hangs`,
 	`checkout ✓ locked order:7 and stock:42\n`,
 	`restock  ✗ cannot refresh either \(redislock: not obtained\)\n`,
-	`1st grant, fencing token \d{16}\n`,
-	`2nd grant, fencing token \d{16}\n`,
-	`3rd grant, fencing token \d{16}\n`,
+	`1st grant, fencing token \d{15,16}\n`,
+	`2nd grant, fencing token \d{15,16}\n`,
+	`3rd grant, fencing token \d{15,16}\n`,
 	`storage  ✓ took the write of checkout`,
 	`storage  ✗ refused the late write of restock`,
 	`no key is left behind\.\n$`,
 }
 
-var story = regexp.MustCompile(`(?s)` + strings.Join(essentials, `.*`))
+// told fails if the story was not told in full, without colours.
+func told(g Gomega, story string) {
+	rest := story
+	for i, essential := range essentials {
+		found := regexp.MustCompile(`(?s)` + essential).FindStringIndex(rest)
+		g.Expect(found).NotTo(BeNil(), "%q is missing after %q in:\n%s", essential, essentials[max(i-1, 0)], story)
+		rest = rest[found[1]:]
+	}
+	g.Expect(story).NotTo(ContainSubstring("\x1b"))
+}
 
-func TestDemo(t *testing.T) {
-	t.Run("in memory", func(t *testing.T) {
-		t.Parallel()
-		got := running(t.Context(), "demo")
-		told(t, got)
-		for line := range strings.Lines(got.stdout) {
-			if utf8.RuneCountInString(line) > 81 {
-				t.Errorf("wider than 80 columns: %s", line)
-			}
+// On fake time, the story in memory takes no time.
+func TestStoryInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var out, errs strings.Builder
+		env := &cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+		began := time.Now()
+		d := &demo{narrator: newNarrator(&out, false)}
+		g.Expect(d.run(t.Context(), &globals{Env: env}, false)).To(Succeed())
+		g.Expect(time.Since(began)).To(BeNumerically("<", 13*time.Second))
+		told(g, out.String())
+		g.Expect(errs.String()).To(BeEmpty())
+		for line := range strings.Lines(out.String()) {
+			g.Expect(utf8.RuneCountInString(line)).To(BeNumerically("<=", 81), line)
 		}
 	})
-	t.Run("on a server", func(t *testing.T) {
-		needRedis(t)
-		t.Parallel()
-		server, err := redistest.Start("requirepass secret")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = server.Close() })
+}
+
+var _ = Describe("demo", func() {
+	// serving starts a Redis in memory that listens on a port, with keys that expire as time passes.
+	serving := func() (server *miniredis.Miniredis, url string) {
+		GinkgoHelper()
+		server = miniredis.NewMiniRedis()
+		server.ClockTTL(true)
+		Expect(server.Start()).To(Succeed())
+		DeferCleanup(server.Close)
+		return server, "redis://" + server.Addr()
+	}
+
+	It("tells its story on a server, and leaves no key behind", func(ctx SpecContext) {
+		server, _ := clitest.NewServer("requirepass secret")
 		url := "redis://:secret@" + server.Addr() + "/2"
-		told(t, running(t.Context(), "demo", "--redis", url))
-		leftNothing(t, url)
+		session := clitest.Run(url, "demo", "--redis", url)
+		Expect(session).To(gexec.Exit(0))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+		told(Default, clitest.Stdout(session))
 
-		got := running(t.Context(), "demo", "--redis", "redis://:secretive@"+server.Addr())
-		failed(t, got, 69, server.Addr()+": user or password is wrong")
+		opt, err := redis.ParseURL(url)
+		Expect(err).NotTo(HaveOccurred())
+		client := redis.NewClient(opt)
+		DeferCleanup(client.Close)
+		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 	})
-}
 
-// told fails the test if the story was not told in full.
-func told(t *testing.T, got outcome) {
-	t.Helper()
-	if got.code != 0 || got.stderr != "" {
-		t.Errorf("exit code %d, stderr %q", got.code, got.stderr)
-	}
-	if got.took > longest {
-		t.Errorf("took %v", got.took)
-	}
-	if !story.MatchString(got.stdout) {
-		for n := len(essentials) - 1; n > 0; n-- {
-			if regexp.MustCompile(`(?s)` + strings.Join(essentials[:n], `.*`)).MatchString(got.stdout) {
-				t.Errorf("no %q after %q", essentials[n], essentials[n-1])
-				break
-			}
-		}
-		t.Errorf("the story was:\n%s", got.stdout)
-	}
-	if strings.Contains(got.stdout, "\x1b") {
-		t.Error("colours, and this is not a terminal")
-	}
-}
+	DescribeTable("tidies up after an interrupt, at once",
+		func(when string) {
+			server, url := serving()
+			session := clitest.Begin("", "demo", "--redis", url)
+			Eventually(session).Should(gbytes.Say(when))
+			interrupted := time.Now()
+			Eventually(session.Interrupt()).Should(gexec.Exit(130))
+			Expect(time.Since(interrupted)).To(BeNumerically("<", 2*time.Second))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*no key is left behind\n$`))
+			Expect(server.Keys()).To(BeEmpty())
+		},
+		Entry("while a worker holds a lock", "together"),
+		Entry("while another one waits in line", "waits in line"),
+	)
 
-// failed fails the test if the program did not end with the exit code and one line that holds the words.
-func failed(t *testing.T, got outcome, code int, words string) {
-	t.Helper()
-	if got.code != code {
-		t.Errorf("exit code %d, want %d", got.code, code)
-	}
-	holds(t, "stderr", got.stderr, words)
-	oneLine(t, got.stderr)
-	if strings.Contains(got.stderr, "secret") {
-		t.Errorf("stderr tells the password: %s", got.stderr)
-	}
-	if got.took > longest {
-		t.Errorf("took %v", got.took)
-	}
-}
-
-func TestDemoEndsAtOnceWhenInterrupted(t *testing.T) {
-	t.Parallel()
-	_, url := serving(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	time.AfterFunc(2*time.Second, cancel) // restock is waiting then
-	got := running(ctx, "demo", "--redis", url)
-	if got.code != 130 {
-		t.Errorf("exit code %d, want 130", got.code)
-	}
-	if got.took > 4*time.Second {
-		t.Errorf("took %v, and was interrupted after 2 s", got.took)
-	}
-	holds(t, "stderr", got.stderr, "no key is left behind")
-	leftNothing(t, url)
-}
-
-func TestDemoTidiesUpAfterASignal(t *testing.T) {
-	for way, want := range map[string]int{"an interrupt": 130, "a closed pipe": 141} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			_, url := serving(t)
-			cmd, stderr := program(t, "demo", "--redis", url)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(out)
-			for lines.Scan() && !strings.Contains(lines.Text(), "together") {
-			}
-			if way == "an interrupt" {
-				err = cmd.Process.Signal(os.Interrupt)
-			} else {
-				err = out.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if code := exitCodeOf(t, cmd.Wait()); code != want {
-				t.Errorf("exit code %d, want %d", code, want)
-			}
-			holds(t, "stderr", stderr.String(), "no key is left behind")
-			oneLine(t, stderr.String())
-			leftNothing(t, url)
-		})
-	}
-}
-
-func TestDemoFindsWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	server, url := serving(t)
-	time.AfterFunc(time.Second, server.FlushAll) // a Redis that forgets
-	failed(t, running(t.Context(), "demo", "--redis", url), 1, "this should not happen: the remaining TTL")
-	leftNothing(t, url)
-}
-
-func TestDemoRefusesToDisturb(t *testing.T) {
-	t.Parallel()
-	server, url := serving(t)
-	if err := server.Set(fence, "41"); err != nil {
-		t.Fatal(err)
-	}
-	got := running(t.Context(), "demo", "--redis", url)
-	failed(t, got, 1, "the key "+fence+" exists: wait for the other demo to end")
-	if value, err := server.Get(fence); value != "41" || got.stdout != "" {
-		t.Errorf("the key holds %q (%v), and stdout %q", value, err, got.stdout)
-	}
-}
-
-func TestUnreachableServer(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	t.Run("silent", func(t *testing.T) {
-		failed(t, running(t.Context(), "demo", "--redis", "redis://user:secret@"+addr), 69, addr+": no answer within 3s")
+	It("tidies up when nobody reads it any more", func() {
+		server, url := serving()
+		cmd := clitest.Command(nil, "demo", "--redis", url)
+		var said strings.Builder
+		cmd.Stderr = &said
+		out, err := cmd.StdoutPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cmd.Start()).To(Succeed())
+		DeferCleanup(func() { _ = cmd.Process.Kill() })
+		Eventually(gbytes.BufferReader(out)).Should(gbytes.Say("together"))
+		Expect(out.Close()).To(Succeed())
+		_ = cmd.Wait()
+		Expect(cmd.ProcessState.ExitCode()).To(Equal(141))
+		Expect(said.String()).To(MatchRegexp(`^redislock: .*no key is left behind\n$`))
+		Expect(server.Keys()).To(BeEmpty())
 	})
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	t.Run("gone", func(t *testing.T) { // as a program, so that stderr is all there is
-		cmd, stderr := program(t, "demo", "--redis", "redis://user:secret@"+addr)
-		code := exitCodeOf(t, cmd.Run())
-		failed(t, outcome{code: code, stderr: stderr.String()}, 69, "cannot use the Redis at "+addr+": the connection is refused")
+
+	It("finds what is wrong: a Redis that forgets", func() {
+		server, url := serving()
+		session := clitest.Begin("", "demo", "--redis", url)
+		Eventually(session).Should(gbytes.Say("s left"))
+		server.FlushAll()
+		Eventually(session).Should(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: this should not happen: the remaining TTL.*\n$`))
+		Expect(server.Keys()).To(BeEmpty())
 	})
-}
 
-func TestColours(t *testing.T) {
-	var out strings.Builder
-	n := newNarrator(&out, true)
-	n.gets(checkout, "locked")
-	holds(t, "the line", out.String(), "\x1b[36mcheckout\x1b[0m \x1b[32m✓\x1b[0m locked\n")
-}
+	It("refuses to disturb another demo", func() {
+		server, url := serving()
+		Expect(server.Set(fence, "41")).To(Succeed())
+		session := clitest.Run("", "demo", "--redis", url)
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: the key " + fence + " exists: wait for the other demo to end"))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
+		Expect(server.Get(fence)).To(Equal("41"))
+	})
 
-// serving starts a Redis in memory that listens on a port, with keys that expire as time passes.
-func serving(t *testing.T) (server *miniredis.Miniredis, url string) {
-	t.Helper()
-	server = miniredis.RunT(t)
-	server.ClockTTL(true)
-	return server, "redis://" + server.Addr()
-}
-
-// leftNothing fails the test if there is a key.
-func leftNothing(t *testing.T, url string) {
-	t.Helper()
-	opt, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(opt)
-	defer client.Close()
-	keys, err := client.Keys(t.Context(), "*").Result()
-	if err != nil || len(keys) > 0 {
-		t.Errorf("keys are left: %q (%v)", keys, err)
-	}
-}
-
-// needRedis skips the test without a redis-server, or fails it if REDISLOCK_TEST_REQUIRE says that there must be one.
-func needRedis(t *testing.T) {
-	t.Helper()
-	err := redistest.Available()
-	switch {
-	case err == nil:
-	case os.Getenv("REDISLOCK_TEST_REQUIRE") == "1":
-		t.Fatal(err)
-	default:
-		t.Skip(err)
-	}
-}
+	It("has colours where they are wanted", func() {
+		var out strings.Builder
+		n := newNarrator(&out, true)
+		n.gets(checkout, "locked")
+		Expect(out.String()).To(ContainSubstring("\x1b[36mcheckout\x1b[0m \x1b[32m✓\x1b[0m locked\n"))
+	})
+})

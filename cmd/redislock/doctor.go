@@ -12,6 +12,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const doctorHelp = `Says what about this Redis would make its locks unsafe, one line each: a status, what
@@ -93,13 +95,13 @@ func newDoctorCommand(g *globals) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case opt.ttl < 10*time.Millisecond:
-				return usageError("--ttl %v is too short; no lock of less than 10ms is of use", opt.ttl)
+				return cli.Usagef("--ttl %v is too short; no lock of less than 10ms is of use", opt.ttl)
 			case strings.ContainsAny(opt.key, "{}"):
-				return usageError("--key %q has a brace; name how the keys begin without one", opt.key)
+				return cli.Usagef("--key %q has a brace; name how the keys begin without one", opt.key)
 			}
-			return flagsOnly(cmd, args)
+			return cli.FlagsOnly(cmd, args)
 		},
-		RunE: untilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return runDoctor(ctx, g, opt)
 		}),
 	}
@@ -142,9 +144,9 @@ func runDoctor(ctx context.Context, g *globals, opt doctorOptions) error {
 	}
 	switch worst {
 	case isWarning:
-		return exit(exitWarnings)
+		return cli.Exit(exitWarnings)
 	case isBad:
-		return exit(exitBad)
+		return cli.Exit(exitBad)
 	}
 	return nil
 }
@@ -184,7 +186,7 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 	if asJSON {
 		for _, f := range findings {
 			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
-			if err := writeJSON(g.stdout, line); err != nil {
+			if err := writeJSON(g.Stdout, line); err != nil {
 				return err
 			}
 		}
@@ -212,7 +214,7 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 		}
 		t.Rows = append(t.Rows, append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)}))
 	}
-	return t.Write(g.stdout, g.screen(g.stdout), true)
+	return t.Write(g.Stdout, g.Screen(), true)
 }
 
 // sayf fills in what was found.

@@ -8,28 +8,17 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
-	"github.com/redis/go-redis/v9"
-)
 
-// infoOf returns the fields of a section of INFO.
-func infoOf(ctx context.Context, client *redis.Client, section string) map[string]string {
-	GinkgoHelper()
-	text, err := client.Info(ctx, section).Result()
-	Expect(err).NotTo(HaveOccurred())
-	fields := map[string]string{}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields
-}
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+)
 
 // checkup is what doctor has found, by check.
 func checkup(session *gexec.Session) map[string]findingJSON {
 	GinkgoHelper()
 	found := map[string]findingJSON{}
-	for line := range strings.Lines(stdoutOf(session)) {
+	for line := range strings.Lines(clitest.Stdout(session)) {
 		var f findingJSON
 		Expect(json.Unmarshal([]byte(line), &f)).To(Succeed())
 		Expect(f.Found).NotTo(BeEmpty())
@@ -48,33 +37,33 @@ var _ = Describe("doctor", func() {
 	sound := []string{"appendonly yes", "appendfsync always"}
 
 	It("finds nothing where there is nothing, and leaves no key behind", func(ctx SpecContext) {
-		server, client := newServer(sound...)
-		session := ranWith("redis://"+server.Addr(), nil, "doctor")
+		server, client := clitest.NewServer(sound...)
+		session := clitest.Run("redis://"+server.Addr(), "doctor")
 		Expect(session).To(gexec.Exit(0))
-		expectGolden("doctor", stdoutOf(session))
+		clitest.ExpectGolden("doctor", clitest.Stdout(session))
 		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 	})
 
 	It("finds a Cluster of no use that serves no slots", func() {
-		server, _ := newServer("cluster-enabled yes")
-		session := ranWith("redis://"+server.Addr(), nil, "doctor")
+		server, _ := clitest.NewServer("cluster-enabled yes")
+		session := clitest.Run("redis://"+server.Addr(), "doctor")
 		Expect(session).To(gexec.Exit(2))
-		Expect(stdoutOf(session)).To(MatchRegexp(`bad +cluster +no node serves a slot`))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`bad +cluster +no node serves a slot`))
 	})
 
 	It("prints JSON, too", func() {
-		server, _ := newServer(sound...)
-		session := ranWith("redis://"+server.Addr(), nil, "doctor", "--json")
+		server, _ := clitest.NewServer(sound...)
+		session := clitest.Run("redis://"+server.Addr(), "doctor", "--json")
 		Expect(session).To(gexec.Exit(0))
-		expectGolden("doctor-json", stdoutOf(session))
+		clitest.ExpectGolden("doctor-json", clitest.Stdout(session))
 	})
 
 	DescribeTable("says what a configuration makes of locks",
 		func(check, status, words string, code int, config ...string) {
-			server, _ := newServer(append(sound, config...)...)
-			session := ranWith("redis://"+server.Addr(), nil, "doctor", "--json")
+			server, _ := clitest.NewServer(append(sound, config...)...)
+			session := clitest.Run("redis://"+server.Addr(), "doctor", "--json")
 			found := checkup(session)
-			Expect(found[check].Status).To(Equal(status), stdoutOf(session))
+			Expect(found[check].Status).To(Equal(status), clitest.Stdout(session))
 			Expect(found[check].Found + ": " + found[check].Why).To(ContainSubstring(words))
 			for name, f := range found {
 				if name != check {
@@ -94,17 +83,19 @@ var _ = Describe("doctor", func() {
 	)
 
 	It("warns of replicas, and that a replica takes no locks", func() {
-		master, _ := newServer(sound...)
+		master, _ := clitest.NewServer(sound...)
 		host, port, _ := strings.Cut(master.Addr(), ":")
-		replica, client := newServer(append(sound, "replicaof "+host+" "+port)...)
-		Eventually(func() string { return infoOf(context.Background(), client, "replication")["master_link_status"] }).
+		replica, client := clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
+		Eventually(func() string {
+			return clitest.InfoOf(context.Background(), client, "replication")["master_link_status"]
+		}).
 			WithTimeout(20e9).Should(Equal("up"))
 
-		session := ranWith("redis://"+master.Addr(), nil, "doctor", "--json")
+		session := clitest.Run("redis://"+master.Addr(), "doctor", "--json")
 		Expect(session).To(gexec.Exit(1))
 		Expect(checkup(session)["replicas"].Found).To(Equal("1, without min-replicas-to-write"))
 
-		session = ranWith("redis://"+replica.Addr(), nil, "doctor", "--json")
+		session = clitest.Run("redis://"+replica.Addr(), "doctor", "--json")
 		Expect(session).To(gexec.Exit(2))
 		found := checkup(session)
 		Expect(found["role"].Status).To(Equal("bad"))
@@ -114,7 +105,7 @@ var _ = Describe("doctor", func() {
 
 	It("judges the latency against the ttl", func() {
 		finder := &doctor{opt: doctorOptions{ttl: 1}}
-		_, client := newServer()
+		_, client := clitest.NewServer()
 		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isBad))
 		finder.opt.ttl = 1e12
 		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isOK))
@@ -122,17 +113,17 @@ var _ = Describe("doctor", func() {
 
 	DescribeTable("says what a user may not",
 		func(ctx SpecContext, args string, statuses map[string]string, words string, rights ...any) {
-			server, client := newServer(sound...)
+			server, client := clitest.NewServer(sound...)
 			Expect(client.Do(ctx, append([]any{"ACL", "SETUSER", "app", "on", ">pw"}, rights...)...).Err()).To(Succeed())
-			session := ranWith("redis://app:pw@"+server.Addr(), nil, append([]string{"doctor", "--json"}, strings.Fields(args)...)...)
+			session := clitest.Run("redis://app:pw@"+server.Addr(), append([]string{"doctor", "--json"}, strings.Fields(args)...)...)
 			got := map[string]string{}
 			for name, f := range checkup(session) {
 				if f.Status != "ok" {
 					got[name] = f.Status
 				}
 			}
-			Expect(got).To(Equal(statuses), stdoutOf(session))
-			Expect(stdoutOf(session)).To(ContainSubstring(words))
+			Expect(got).To(Equal(statuses), clitest.Stdout(session))
+			Expect(clitest.Stdout(session)).To(ContainSubstring(words))
 			Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 		},
 		Entry("nothing but locking", "", map[string]string{
@@ -173,9 +164,9 @@ var _ = Describe("doctor", func() {
 	})
 
 	It("ends with 69 where there is no Redis, and with 64 for what it cannot use", func() {
-		Expect(ranWith("redis://127.0.0.1:1", nil, "doctor")).To(gexec.Exit(exitUnavailable))
-		Expect(ranWith("", nil, "doctor", "--ttl", "1ms")).To(gexec.Exit(exitUsage))
-		Expect(ranWith("", nil, "doctor", "--key", "{a}")).To(gexec.Exit(exitUsage))
-		Expect(ranWith("", nil, "doctor", "now")).To(gexec.Exit(exitUsage))
+		Expect(clitest.Run("redis://127.0.0.1:1", "doctor")).To(gexec.Exit(cli.Unavailable))
+		Expect(clitest.Run("", "doctor", "--ttl", "1ms")).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Run("", "doctor", "--key", "{a}")).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Run("", "doctor", "now")).To(gexec.Exit(cli.Usage))
 	})
 })

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // explain turns what go-redis reports into one line for people: where Redis is, what is wrong, and how to mend it, with
@@ -30,7 +32,7 @@ func (c *connection) explain(err error) error {
 
 // unusable returns an error that says where Redis is, and why it cannot be used.
 func (c *connection) unusable(why string, args ...any) error {
-	return unavailable("cannot use the Redis at %s: "+why, append([]any{c.where}, args...)...)
+	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{c.where}, args...)...)
 }
 
 // explained is an error in words of its own, which still matches what it explains.

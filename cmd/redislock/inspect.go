@@ -10,6 +10,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
@@ -31,7 +33,7 @@ func newInspectCommand(g *globals) *cobra.Command {
 		Short:   "Show who holds a lock, since when, and who waits for it",
 		Long:    inspectHelp,
 		Example: inspectExample,
-		Args:    keysWanted,
+		Args:    cli.KeysWanted,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return inspect(cmd.Context(), g, keys, asJSON)
 		},
@@ -55,17 +57,17 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 	if err != nil { // which an ACL may forbid
 		now = time.Now()
 	}
-	code := exitOK
+	code := cli.OK
 	for i, status := range statuses {
 		if status.TTL == 0 {
-			code = exitNo
+			code = cli.No
 		}
 		switch {
 		case asJSON:
-			err = writeJSON(g.stdout, inspectedJSON(status))
+			err = writeJSON(g.Stdout, inspectedJSON(status))
 		default:
 			if i > 0 {
-				fmt.Fprintln(g.stdout)
+				fmt.Fprintln(g.Stdout)
 			}
 			err = showStatus(g, status, now)
 		}
@@ -73,8 +75,8 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 			return err
 		}
 	}
-	if code != exitOK {
-		return exit(code)
+	if code != cli.OK {
+		return cli.Exit(code)
 	}
 	return nil
 }
@@ -106,8 +108,8 @@ func heldSince(s redislock.Status) (time.Time, bool) {
 
 // showStatus prints what is known of a key, under its name; now is the time of the server.
 func showStatus(g *globals, s redislock.Status, now time.Time) error {
-	out := g.screen(g.stdout)
-	fmt.Fprintln(g.stdout, out.Paint(term.Bold, term.Escape(s.Key)))
+	out := g.Screen()
+	fmt.Fprintln(g.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
 	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
 	say := func(what, text string) { t.Add("", what, text) }
 	switch {
@@ -139,5 +141,5 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}
-	return t.Write(g.stdout, term.Screen{Coloured: out.Coloured}, false)
+	return t.Write(g.Stdout, term.Screen{Coloured: out.Coloured}, false)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
@@ -67,11 +69,11 @@ func newLsCommand(g *globals) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError("ls takes one PATTERN; put it into quotes, or the shell expands it")
+				return cli.Usagef("ls takes one PATTERN; put it into quotes, or the shell expands it")
 			}
 			return opt.check(cmd, args)
 		},
-		RunE: untilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return runLs(ctx, g, strings.Join(args, ""), opt)
 		}),
 	}
@@ -97,18 +99,18 @@ func newLsCommand(g *globals) *cobra.Command {
 // check returns an error if the flags cannot be used.
 func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
 	if _, known := orderOf(opt.sort); !known {
-		return usageError("--sort %q is not known; use key, ttl, waiters, holder or none, with - in front to reverse", opt.sort)
+		return cli.Usagef("--sort %q is not known; use key, ttl, waiters, holder or none, with - in front to reverse", opt.sort)
 	}
 	if opt.limit < 0 {
-		return usageError("--limit %d is below 0", opt.limit)
+		return cli.Usagef("--limit %d is below 0", opt.limit)
 	}
 	if cmd.Flags().Changed("watch") {
 		if opt.watch < 100*time.Millisecond {
-			return usageError("--watch=%v is too short; 100ms is the least", opt.watch)
+			return cli.Usagef("--watch=%v is too short; 100ms is the least", opt.watch)
 		}
 		if len(args) == 1 {
 			if _, err := time.ParseDuration(args[0]); err == nil {
-				return usageError("%q would be a PATTERN; write the interval with =, as in --watch=%[1]s", args[0])
+				return cli.Usagef("%q would be a PATTERN; write the interval with =, as in --watch=%[1]s", args[0])
 			}
 		}
 	}
@@ -148,7 +150,7 @@ func (l *lister) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.print(l.stdout, l.screen(l.stdout), all.kept, ""); err != nil {
+	if err := l.print(l.Stdout, l.Screen(), all.kept, ""); err != nil {
 		return err
 	}
 	l.tellLeftOut(all.dropped)
@@ -165,7 +167,7 @@ func (l *lister) stream(ctx context.Context) error {
 			return nil
 		}
 		left--
-		return writeJSON(l.stdout, s.json())
+		return writeJSON(l.Stdout, s.json())
 	})
 	if err == nil {
 		l.tellLeftOut(dropped)
@@ -203,10 +205,10 @@ func (l *lister) search(ctx context.Context, found func(status) error) error {
 // tellLeftOut says on stderr what is not on stdout.
 func (l *lister) tellLeftOut(dropped int) {
 	if dropped > 0 {
-		l.complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
+		l.Complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
 	}
 	if n := l.scan.unreadable; n > 0 {
-		l.complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.why))
+		l.Complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.why))
 	}
 }
 

@@ -15,10 +15,13 @@ import (
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/redistest"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 
 // longTTL is read as the same for as long as a spec takes.
@@ -27,32 +30,10 @@ const longTTL = 76*time.Hour + 30*time.Minute
 // tokenOf returns a token like those of the library, the same in each run.
 func tokenOf(n int) string { return fmt.Sprintf("%022d", n) }
 
-// waitFor lets somebody wait in line for a key until the spec ends.
-func waitFor(ctx context.Context, client redis.UniversalClient, key string) {
-	GinkgoHelper()
-	ctx, cancel := context.WithCancel(ctx)
-	locks := redislock.New(client)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = locks.Obtain(ctx, key, time.Second, &redislock.Options{Queue: true})
-	}()
-	DeferCleanup(func() {
-		cancel()
-		<-done
-		Expect(locks.Close()).To(Succeed())
-	})
-	Eventually(ctx, func(g Gomega) {
-		found, err := locks.Inspect(ctx, key)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(found[0].Waiters).To(Equal(1))
-	}).Should(Succeed())
-}
-
 // keysShown returns the first column of what ls prints.
 func keysShown(session *gexec.Session) []string {
 	keys := []string{}
-	for line := range strings.Lines(stdoutOf(session)) {
+	for line := range strings.Lines(clitest.Stdout(session)) {
 		keys = append(keys, strings.Fields(line)[0])
 	}
 	return keys
@@ -69,14 +50,14 @@ var _ = Describe("ls", func() {
 	)
 
 	BeforeEach(func() {
-		server, client = newServer()
+		server, client = clitest.NewServer()
 		url = "redis://" + server.Addr()
 	})
 
 	ls := func(args ...string) *gexec.Session {
 		GinkgoHelper()
-		session := ranWith(url, nil, append([]string{"ls"}, args...)...)
-		Expect(session).To(gexec.Exit(0), stderrOf(session))
+		session := clitest.Run(url, append([]string{"ls"}, args...)...)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 		return session
 	}
 	set := func(ctx context.Context, key, value string, ttl time.Duration) {
@@ -93,7 +74,7 @@ var _ = Describe("ls", func() {
 		set(ctx, "evil\x1b[2J\n\u202e:1", tokenOf(4)+" {\"a\":\"\x7f\u009b\\u001b\\u202e\"} \x1b]0;x\x07", longTTL)
 		set(ctx, "binary:\xff\xfe", tokenOf(5)+" \xff\x00", longTTL)
 		set(ctx, "big", tokenOf(6)+" "+strings.Repeat("é", 1<<20), longTTL)
-		waitFor(ctx, client, "order:7")
+		clitest.WaitInLine(ctx, client, "order:7")
 
 		set(ctx, "custom", "job-1 more", longTTL)
 		set(ctx, "endless", tokenOf(7), 0)
@@ -107,18 +88,18 @@ var _ = Describe("ls", func() {
 
 	It("shows what looks like a lock, made safe to print", func(ctx SpecContext) {
 		zoo(ctx)
-		expectGolden("ls", stdoutOf(ls()))
+		clitest.ExpectGolden("ls", clitest.Stdout(ls()))
 	})
 
 	It("shows every string with --all, and neither lines nor other types", func(ctx SpecContext) {
 		zoo(ctx)
-		expectGolden("ls-all", stdoutOf(ls("--all")))
+		clitest.ExpectGolden("ls-all", clitest.Stdout(ls("--all")))
 	})
 
 	It("prints the same as JSON, an object a line", func(ctx SpecContext) {
 		zoo(ctx)
-		printed := stdoutOf(ls("--json", "--all", "[^bp]*")) // without the long values
-		expectGolden("ls-json", printed)
+		printed := clitest.Stdout(ls("--json", "--all", "[^bp]*")) // without the long values
+		clitest.ExpectGolden("ls-json", printed)
 		for line := range strings.Lines(printed) {
 			var got statusJSON
 			Expect(json.Unmarshal([]byte(line), &got)).To(Succeed())
@@ -139,7 +120,7 @@ var _ = Describe("ls", func() {
 		Expect(big.Waiters).To(BeNil())
 
 		ls("--all")
-		sent := infoOf(ctx, client, "stats")["total_net_output_bytes"]
+		sent := clitest.InfoOf(ctx, client, "stats")["total_net_output_bytes"]
 		var bytes int
 		Expect(fmt.Sscan(sent, &bytes)).To(Equal(1))
 		Expect(bytes).To(BeNumerically("<", 100_000), "two values have a million bytes")
@@ -197,7 +178,7 @@ var _ = Describe("ls", func() {
 		defer full.Close()
 		set(ctx, "a", tokenOf(1), longTTL)
 		for _, order := range []string{"key", "none"} {
-			cmd := commandOf([]string{"REDIS_URL=" + url}, "ls", "--json", "--sort", order)
+			cmd := clitest.Command([]string{"REDIS_URL=" + url}, "ls", "--json", "--sort", order)
 			var said strings.Builder
 			cmd.Stdout, cmd.Stderr = full, &said
 			Expect(cmd.Run()).To(HaveOccurred())
@@ -211,7 +192,7 @@ var _ = Describe("ls", func() {
 			set(ctx, fmt.Sprintf("k:%03d", i), tokenOf(i), longTTL)
 		}
 		for _, flags := range []string{"--watch=100ms", "--json --sort none --watch=100ms", "--json --sort none"} {
-			cmd := commandOf([]string{"REDIS_URL=" + url}, strings.Fields("ls "+flags)...)
+			cmd := clitest.Command([]string{"REDIS_URL=" + url}, strings.Fields("ls "+flags)...)
 			var said strings.Builder
 			cmd.Stderr = &said
 			stdout, err := cmd.StdoutPipe()
@@ -229,7 +210,7 @@ var _ = Describe("ls", func() {
 		}
 		session := ls("--limit", "3", "--no-header")
 		Expect(keysShown(session)).To(Equal([]string{"k:000", "k:001", "k:002"}))
-		Expect(stderrOf(session)).To(HavePrefix("redislock: 497 more are not shown; "))
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: 497 more are not shown; "))
 	})
 
 	It("never runs KEYS, and finds each of many keys once", func(ctx SpecContext) {
@@ -244,7 +225,7 @@ var _ = Describe("ls", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(client.ConfigResetStat(ctx).Err()).To(Succeed())
 		Expect(keysShown(ls("--no-header"))).To(HaveLen(300))
-		commands := infoOf(ctx, client, "commandstats")
+		commands := clitest.InfoOf(ctx, client, "commandstats")
 		Expect(commands).To(HaveKey("cmdstat_scan"))
 		Expect(commands).NotTo(HaveKey("cmdstat_keys"))
 	})
@@ -256,26 +237,26 @@ var _ = Describe("ls", func() {
 		url = "redis://ops:pw@" + server.Addr()
 		session := ls("--no-header")
 		Expect(keysShown(session)).To(Equal([]string{"order:7"}))
-		Expect(stderrOf(session)).To(HavePrefix("redislock: 1 keys could not be read: NOPERM"))
-		Expect(strings.Count(stderrOf(session), "NOPERM")).To(Equal(1))
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: 1 keys could not be read: NOPERM"))
+		Expect(strings.Count(clitest.Stderr(session), "NOPERM")).To(Equal(1))
 	})
 
 	It("prints one table after the other with --watch where there is no terminal, until a signal", func(ctx SpecContext) {
 		set(ctx, "order:7", tokenOf(1), longTTL)
-		session := start(commandOf([]string{"REDIS_URL=" + url}, "ls", "--watch=100ms", "--json"))
+		session := clitest.Begin(url, "ls", "--watch=100ms", "--json")
 		Eventually(session.Out.Contents).Should(ContainSubstring(`"order:7"`))
 		set(ctx, "order:8", tokenOf(2), longTTL)
 		Eventually(session.Out.Contents).Should(ContainSubstring(`"order:8"`))
 		Expect(server.Pause()).To(Succeed())
 		Expect(server.Resume()).To(Succeed())
 		Eventually(session.Interrupt()).Should(gexec.Exit(0))
-		Expect(stdoutOf(session)).To(HavePrefix(`{"at":"20`))
-		Expect(stderrOf(session)).To(BeEmpty())
+		Expect(clitest.Stdout(session)).To(HavePrefix(`{"at":"20`))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
 	})
 
 	It("goes on watching when Redis was away", func(ctx SpecContext) {
 		set(ctx, "order:7", tokenOf(1), longTTL)
-		session := start(commandOf([]string{"REDIS_URL=" + url}, "ls", "--watch=100ms"))
+		session := clitest.Begin(url, "ls", "--watch=100ms")
 		Eventually(session.Out.Contents).Should(ContainSubstring("order:7"))
 		Expect(server.Kill()).To(Succeed())
 		Eventually(session.Err.Contents).Should(ContainSubstring("the connection is refused"))
@@ -291,14 +272,14 @@ var _ = Describe("ls", func() {
 			Skip("there is no script(1) to make a terminal")
 		}
 		set(ctx, "order:7", tokenOf(1)+" "+strings.Repeat("metadata ", 30), longTTL)
-		cmd := commandOf([]string{"REDIS_URL=" + url},
-			"-qec", "stty cols 60 rows 10; exec "+binary+" ls --watch=100ms", "/dev/null")
+		cmd := clitest.Command([]string{"REDIS_URL=" + url},
+			"-qec", "stty cols 60 rows 10; exec "+clitest.Program()+" ls --watch=100ms", "/dev/null")
 		cmd.Path, cmd.Args[0] = script, script
-		session := start(cmd)
+		session := clitest.Start(cmd)
 		Eventually(session.Out.Contents).Should(ContainSubstring("order:7"))
-		Expect(stdoutOf(session)).To(HavePrefix(enterScreen))
-		Expect(stdoutOf(session)).To(ContainSubstring("…"))
-		for line := range strings.Lines(stdoutOf(session)) {
+		Expect(clitest.Stdout(session)).To(HavePrefix(enterScreen))
+		Expect(clitest.Stdout(session)).To(ContainSubstring("…"))
+		for line := range strings.Lines(clitest.Stdout(session)) {
 			if strings.Contains(line, "metadata") {
 				Expect(term.Width(ansi.ReplaceAllString(strings.TrimRight(line, "\r\n"), ""))).To(BeNumerically("<=", 60))
 			}
@@ -309,11 +290,11 @@ var _ = Describe("ls", func() {
 
 	DescribeTable("refuses what it cannot use, in one line",
 		func(words string, args ...string) {
-			session := ranWith(url, nil, append([]string{"ls"}, args...)...)
-			Expect(session).To(gexec.Exit(exitUsage))
-			Expect(stdoutOf(session)).To(BeEmpty())
-			Expect(stderrOf(session)).To(And(HavePrefix("redislock: "), ContainSubstring(words), HaveSuffix("\n")))
-			Expect(strings.Count(stderrOf(session), "\n")).To(Equal(1))
+			session := clitest.Run(url, append([]string{"ls"}, args...)...)
+			Expect(session).To(gexec.Exit(cli.Usage))
+			Expect(clitest.Stdout(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(And(HavePrefix("redislock: "), ContainSubstring(words), HaveSuffix("\n")))
+			Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1))
 		},
 		Entry("two patterns", "quotes", "a", "b"),
 		Entry("an order that it does not know", `--sort "size"`, "--sort", "size"),
@@ -327,7 +308,7 @@ var _ = Describe("ls", func() {
 
 var _ = Describe("ls on a Cluster", func() {
 	It("shows the locks of all masters, also by the address of one of them", func(ctx SpecContext) {
-		needServer()
+		clitest.NeedServer()
 		cluster, err := redistest.StartCluster(3, 0)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(cluster.Close)
@@ -339,7 +320,7 @@ var _ = Describe("ls on a Cluster", func() {
 			keys = append(keys, key)
 			Expect(client.Set(ctx, key, tokenOf(i), time.Hour).Err()).To(Succeed())
 		}
-		waitFor(ctx, client, "order:07")
+		clitest.WaitInLine(ctx, client, "order:07")
 		addrs := cluster.Addrs()
 		for _, url := range []string{
 			"redis+cluster://" + addrs[0] + "," + addrs[1],
@@ -347,18 +328,18 @@ var _ = Describe("ls on a Cluster", func() {
 			"redis://" + addrs[2],
 			"redis://" + addrs[2] + "?protocol=2",
 		} {
-			session := ranWith(url, nil, "ls", "--no-header")
-			Expect(session).To(gexec.Exit(0), stderrOf(session))
+			session := clitest.Run(url, "ls", "--no-header")
+			Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 			Expect(keysShown(session)).To(Equal(keys), url)
 		}
-		session := ranWith("redis://"+addrs[0], nil, "ls", "--waiting", "--no-header")
+		session := clitest.Run("redis://"+addrs[0], "ls", "--waiting", "--no-header")
 		Expect(keysShown(session)).To(Equal([]string{"order:07"}))
 
-		session = ranWith("redis://"+addrs[0], nil, "doctor")
+		session = clitest.Run("redis://"+addrs[0], "doctor")
 		for _, addr := range addrs {
-			Expect(stdoutOf(session)).To(MatchRegexp(`ok +%s +locking`, addr))
+			Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +%s +locking`, addr))
 		}
-		Expect(stdoutOf(session)).To(MatchRegexp(`ok +messages`))
-		Expect(stdoutOf(session)).To(ContainSubstring("{order:7}:stock"))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +messages`))
+		Expect(clitest.Stdout(session)).To(ContainSubstring("{order:7}:stock"))
 	})
 })

@@ -24,15 +24,15 @@ const (
 // and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
 // that fails is told, and asked again.
 func (l *lister) watch(ctx context.Context) error {
-	live := term.Is(l.stdout) && !l.opt.json
+	live := term.Is(l.Stdout) && !l.opt.json
 	resumed := make(chan struct{}, 1)
 	if live {
-		fmt.Fprint(l.stdout, enterScreen)
-		defer fmt.Fprint(l.stdout, leaveScreen)
+		fmt.Fprint(l.Stdout, enterScreen)
+		defer fmt.Fprint(l.Stdout, leaveScreen)
 		end := job.AroundStops(
-			func() { fmt.Fprint(l.stdout, leaveScreen) },
+			func() { fmt.Fprint(l.Stdout, leaveScreen) },
 			func() {
-				fmt.Fprint(l.stdout, enterScreen)
+				fmt.Fprint(l.Stdout, enterScreen)
 				select {
 				case resumed <- struct{}{}:
 				default:
@@ -70,7 +70,7 @@ func (l *lister) watch(ctx context.Context) error {
 
 // redraw fills the terminal anew, without clearing it first, which would flicker.
 func (l *lister) redraw(all *collection, failed error) error {
-	s := l.screen(l.stdout)
+	s := l.Screen()
 	title := fmt.Sprintf("%s   %d locks   every %v, Ctrl-C ends", time.Now().Format(time.TimeOnly), len(all.kept), l.opt.watch)
 	colour := term.Faint
 	if failed != nil {
@@ -92,22 +92,22 @@ func (l *lister) redraw(all *collection, failed error) error {
 		out.WriteString(s.Paint(term.Faint, fmt.Sprintf("… and %d more", more)))
 	}
 	text := strings.ReplaceAll(out.String(), "\n", clearLine+"\n")
-	_, err := fmt.Fprint(l.stdout, homeCursor, text, clearLine, clearBelow)
+	_, err := fmt.Fprint(l.Stdout, homeCursor, text, clearLine, clearBelow)
 	return err
 }
 
 // append prints what there is now below what there was.
 func (l *lister) append(all *collection, failed error, first bool) error {
 	if failed != nil {
-		l.complain(failed)
+		l.Complain(failed)
 		return nil
 	}
 	at := time.Now()
 	if !l.opt.json {
 		if !first {
-			fmt.Fprintln(l.stdout)
+			fmt.Fprintln(l.Stdout)
 		}
-		fmt.Fprintln(l.stdout, at.Format(time.RFC3339))
+		fmt.Fprintln(l.Stdout, at.Format(time.RFC3339))
 	}
-	return l.print(l.stdout, l.screen(l.stdout), all.kept, at.UTC().Format(time.RFC3339Nano))
+	return l.print(l.Stdout, l.Screen(), all.kept, at.UTC().Format(time.RFC3339Nano))
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const releaseHelp = `Releases the locks on KEYs, for whoever is next.
@@ -41,25 +43,25 @@ func newReleaseCommand(g *globals) *cobra.Command {
 		Short:             "Release a lock of which the token is known, or that is stuck",
 		Long:              releaseHelp,
 		Example:           releaseExample,
-		Args:              keysWanted,
+		Args:              cli.KeysWanted,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			hasToken := cmd.Flags().Changed("token")
 			switch {
 			case hasToken && force:
-				return usageError("--token and --force exclude each other")
+				return cli.Usagef("--token and --force exclude each other")
 			case hasToken && token == "":
-				return usageError("--token is empty; is a variable unset?")
+				return cli.Usagef("--token is empty; is a variable unset?")
 			case yes && !force:
-				return usageError("--yes is for --force")
-			case force && !yes && !term.Is(g.stdin):
-				return usageError("--force asks first, and stdin is not a terminal; add --yes if you are sure")
+				return cli.Usagef("--yes is for --force")
+			case force && !yes && !term.Is(g.Stdin):
+				return cli.Usagef("--force asks first, and stdin is not a terminal; add --yes if you are sure")
 			case hasToken:
 				return releaseByToken(cmd.Context(), g, keys, token)
 			case force:
 				return releaseByForce(cmd.Context(), g, keys, yes)
 			}
-			return usageError("say whose the locks are with --token T, or release them whoever has them with --force")
+			return cli.Usagef("say whose the locks are with --token T, or release them whoever has them with --force")
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "release what the token `T` holds")
@@ -115,7 +117,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 	for _, status := range statuses {
 		switch {
 		case status.TTL == 0:
-			fmt.Fprintf(g.stdout, "%s is free\n", term.Escape(status.Key))
+			fmt.Fprintf(g.Stdout, "%s is free\n", term.Escape(status.Key))
 		case status.Token == "":
 			return fmt.Errorf("nothing was released: %q holds something that is no lock; look at it with redis-cli", status.Key)
 		default:
@@ -132,13 +134,13 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 	for _, status := range held {
 		if err := s.takeAway(ctx, status); err != nil {
 			failed = err
-			g.complain(err)
+			g.Complain(err)
 			continue
 		}
-		fmt.Fprintf(g.stdout, "released %s, held by %s\n", term.Escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.Stdout, "released %s, held by %s\n", term.Escape(status.Key), holderOf(status))
 	}
 	if failed != nil {
-		return exit(codeOf(failed))
+		return cli.Exit(cli.CodeOf(failed))
 	}
 	return nil
 }
@@ -157,10 +159,10 @@ func withoutRepeats(keys []string) []string {
 // agreed asks at the terminal.
 func (g *globals) agreed(held []redislock.Status) bool {
 	for _, status := range held {
-		fmt.Fprintf(g.stderr, "%s is held by %s\n", term.Escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.Stderr, "%s is held by %s\n", term.Escape(status.Key), holderOf(status))
 	}
-	fmt.Fprint(g.stderr, "Take it away? [y/N] ")
-	answer, _ := bufio.NewReader(g.stdin).ReadString('\n')
+	fmt.Fprint(g.Stderr, "Take it away? [y/N] ")
+	answer, _ := bufio.NewReader(g.Stdin).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true

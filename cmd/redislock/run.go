@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const runHelp = `Takes the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
@@ -91,8 +93,8 @@ func newRunCommand(g *globals) *cobra.Command {
 				return err
 			}
 			err := f.run(cmd.Context(), g)
-			if own, ok := errors.AsType[*exitError](err); ok && own.code == exitUnavailable {
-				return &exitError{f.unavailableCode, own.err}
+			if own, ok := errors.AsType[*cli.Error](err); ok && own.Code == cli.Unavailable {
+				return &cli.Error{Code: f.unavailableCode, Err: own.Err}
 			}
 			return err
 		},
@@ -113,9 +115,9 @@ func newRunCommand(g *globals) *cobra.Command {
 	flags.DurationVar(&f.grace, "grace", 0,
 		"leave `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
 	flags.StringVar(&f.token, "token", "", "hold the locks by the token `T`, and re-enter what it holds")
-	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNo, "exit code `N` if the locks were not had")
-	flags.IntVar(&f.lostCode, "lost-exit-code", exitLost, "exit code `N` if the locks were lost while COMMAND ran")
-	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", exitUnavailable, "exit code `N` if Redis could not be used")
+	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks were not had")
+	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
+	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if the locks were not had")
 	return cmd
 }
@@ -129,34 +131,34 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	f.hasMeta, f.hasToken, f.hasGrace = set("meta"), set("token"), set("grace")
 	switch {
 	case len(f.keys) == 0:
-		return usageError("which lock? Name it with -k KEY")
+		return cli.Usagef("which lock? Name it with -k KEY")
 	case len(f.command) == 0:
-		return usageError("no COMMAND to run; write it after the flags: redislock run -k KEY -- COMMAND")
+		return cli.Usagef("no COMMAND to run; write it after the flags: redislock run -k KEY -- COMMAND")
 	case f.ttl < leastTTL:
-		return usageError("--ttl %v is under %v", f.ttl, leastTTL)
+		return cli.Usagef("--ttl %v is under %v", f.ttl, leastTTL)
 	case set("wait") && f.noWait:
-		return usageError("--wait and --no-wait exclude each other")
+		return cli.Usagef("--wait and --no-wait exclude each other")
 	case set("wait") && f.wait <= 0:
-		return usageError("--wait %v is no time to wait; for none, say --no-wait", f.wait)
+		return cli.Usagef("--wait %v is no time to wait; for none, say --no-wait", f.wait)
 	case f.hasToken && f.token == "":
-		return usageError("--token is empty; without --token a new one is made up")
+		return cli.Usagef("--token is empty; without --token a new one is made up")
 	case strings.ContainsFunc(f.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return usageError("--token %q holds white space or a control character", f.token)
+		return cli.Usagef("--token %q holds white space or a control character", f.token)
 	case f.grace < 0:
-		return usageError("--grace %v is less than nothing", f.grace)
+		return cli.Usagef("--grace %v is less than nothing", f.grace)
 	case f.grace > f.ttl/2:
-		return usageError("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.ttl)
+		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.ttl)
 	}
 	for i, key := range f.keys {
 		if key == "" {
-			return usageError("KEY %d of %d is empty; is a variable unset?", i+1, len(f.keys))
+			return cli.Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(f.keys))
 		}
 	}
 	for name, code := range map[string]int{
 		"conflict-exit-code": f.conflictCode, "lost-exit-code": f.lostCode, "unavailable-exit-code": f.unavailableCode,
 	} {
 		if code < 0 || code > 255 {
-			return usageError("--%s %d is no exit code; choose one from 0 to 255", name, code)
+			return cli.Usagef("--%s %d is no exit code; choose one from 0 to 255", name, code)
 		}
 	}
 	if !f.hasGrace {
@@ -183,7 +185,7 @@ func (f *runFlags) run(ctx context.Context, g *globals) error {
 	}
 	c, err := job.Start(job.Command{
 		Path: path, Args: f.command, Env: f.variables(h),
-		Stdin: g.stdin, Stdout: g.stdout, Stderr: g.stderr, Complain: g.complain,
+		Stdin: g.Stdin, Stdout: g.Stdout, Stderr: g.Stderr, Complain: g.Complain,
 	})
 	if err != nil {
 		_ = h.release()
@@ -204,7 +206,7 @@ func (f *runFlags) fitGrace(h *hold) error {
 	case !f.hasGrace:
 		f.grace = min(f.grace, max(left/3, 0))
 	case f.grace > left/2:
-		return usageError("--grace %v is more than half of the %v that are left of the locks to re-enter",
+		return cli.Usagef("--grace %v is more than half of the %v that are left of the locks to re-enter",
 			f.grace, left.Round(time.Millisecond))
 	}
 	return nil
@@ -227,12 +229,12 @@ func startError(name string, err error) error {
 		err = path.Err
 	}
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		return &exitError{exitNotFound, fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
+		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
 	}
 	if errors.Is(err, syscall.E2BIG) { // it was short enough for this program, which had no REDISLOCK_KEYS
 		err = fmt.Errorf("the system allows no environment with so many KEYs in %s; take fewer, or shorter ones", keysVariable)
 	}
-	return &exitError{exitNotRunnable, fmt.Errorf("cannot run %q: %w", name, err)}
+	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
 }
 
 // variables returns the environment of the command.

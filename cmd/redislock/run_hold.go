@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // hold is all that a run has locked: what it took and keeps itself, and what it re-entered, which somebody else keeps.
@@ -210,7 +212,7 @@ func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) error {
 	switch {
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
-		return usageError("%w; or do not wait for it, with --no-wait", err)
+		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
 	case !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld):
 		return g.refusal(err)
 	}
@@ -221,7 +223,7 @@ func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) 
 		return g.refusal(lookErr)
 	}
 	if f.quiet {
-		return exit(f.conflictCode)
+		return cli.Exit(f.conflictCode)
 	}
 	waited := ""
 	if f.wait > 0 {
@@ -229,10 +231,10 @@ func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) 
 	}
 	taken := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.TTL != 0 && s.Token != h.token })
 	if taken < 0 {
-		return &exitError{f.conflictCode, fmt.Errorf("not locked%s: %q is free by now, or others are in line for it",
+		return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is free by now, or others are in line for it",
 			waited, f.keys[0])}
 	}
 	by := statuses[taken]
 	by.Waiters = 0 // this run may still be among them
-	return &exitError{f.conflictCode, fmt.Errorf("not locked%s: %q is held by %s", waited, by.Key, holderOf(by))}
+	return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is held by %s", waited, by.Key, holderOf(by))}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
@@ -114,13 +116,13 @@ func (s *supervisor) end(why error, killAt time.Time) {
 	} else {
 		s.child.Terminate()
 	}
-	go func() { // stderr may block
+	go func() { // Stderr may block
 		defer close(s.told)
 		if why == nil {
-			s.complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
+			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
 			return
 		}
-		s.complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
+		s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
 	}()
 }
 
@@ -129,7 +131,7 @@ func (s *supervisor) kill() {
 	s.child.Kill()
 }
 
-// finish releases the locks after the end of the command, and returns the end of the program.
+// Finish releases the locks after the end of the command, and returns the end of the program.
 func (s *supervisor) finish(end job.End) error {
 	s.child.Close()
 	if s.over {
@@ -142,7 +144,7 @@ func (s *supervisor) finish(end job.End) error {
 		case <-s.told:
 		case <-time.After(time.Second):
 		}
-		return exit(s.flags.lostCode)
+		return cli.Exit(s.flags.lostCode)
 	}
 	why := s.hold.lost()
 	err := s.hold.release()
@@ -150,16 +152,16 @@ func (s *supervisor) finish(end job.End) error {
 		why = err
 	}
 	if why != nil {
-		return &exitError{s.flags.lostCode, fmt.Errorf("the lock was lost before the command ended: %w", why)}
+		return &cli.Error{Code: s.flags.lostCode, Err: fmt.Errorf("the lock was lost before the command ended: %w", why)}
 	}
 	if err != nil {
-		s.complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
+		s.Complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
 	}
 	if s.child.InterruptJob(end) {
 		return job.Signalled{Signal: end.Signal}
 	}
 	if end.Code != 0 {
-		return exit(end.Code)
+		return cli.Exit(end.Code)
 	}
 	return nil
 }

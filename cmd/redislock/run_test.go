@@ -21,6 +21,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/redistest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 
 var _ = Describe("redislock run", func() {
@@ -34,7 +36,7 @@ var _ = Describe("redislock run", func() {
 
 	BeforeEach(func() {
 		ctx = context.Background()
-		server, client = newServer()
+		server, client = clitest.NewServer()
 		url = "redis://" + server.Addr()
 		dir = GinkgoT().TempDir()
 	})
@@ -42,11 +44,11 @@ var _ = Describe("redislock run", func() {
 	// run runs the program to its end, begin starts it.
 	run := func(args ...string) *gexec.Session {
 		GinkgoHelper()
-		return ranWith(url, nil, append([]string{"run"}, args...)...)
+		return clitest.Run(url, append([]string{"run"}, args...)...)
 	}
 	begin := func(args ...string) *gexec.Session {
 		GinkgoHelper()
-		return start(commandOf([]string{"REDIS_URL=" + url, "DIR=" + dir}, append([]string{"run"}, args...)...))
+		return clitest.Start(clitest.Command([]string{"REDIS_URL=" + url, "DIR=" + dir}, append([]string{"run"}, args...)...))
 	}
 	// takeByAnother has somebody else hold keys.
 	takeByAnother := func(keys ...string) *redislock.Lock {
@@ -81,19 +83,19 @@ var _ = Describe("redislock run", func() {
 		It("runs the command while it holds them all, and releases them", func() {
 			session := run("-k", "a", "-k", "b", "--", "sh", "-c", "redis-cli -p "+strconv.Itoa(server.Port())+" mget a b")
 			Expect(session).To(gexec.Exit(0))
-			lines := strings.Split(strings.TrimSpace(stdoutOf(session)), "\n")
+			lines := strings.Split(strings.TrimSpace(clitest.Stdout(session)), "\n")
 			Expect(lines).To(HaveLen(2))
 			Expect(lines[0]).To(MatchRegexp(`^[\w-]{22} {"host":.*,"pid":\d+,.*"user":"alice","command":"sh -c '.*'"}$`))
 			Expect(lines[1]).To(Equal(lines[0]))
 			Expect(free("a", "b")).To(BeTrue())
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("tells the command what it holds", func() {
 			before := time.Now()
 			session := run("-k", "a", "-k", "b", "--ttl", "7s", "--fence-key", "n", "--", "sh", "-c",
 				`printf '%s|' "$REDISLOCK_KEYS" "$REDISLOCK_TOKEN" "$REDISLOCK_FENCE" "$REDISLOCK_UNTIL"`)
-			told := strings.Split(stdoutOf(session), "|")
+			told := strings.Split(clitest.Stdout(session), "|")
 			Expect(told).To(HaveLen(5))
 			Expect(told[0]).To(Equal("a\nb"))
 			Expect(told[1]).To(MatchRegexp(`^[\w-]{22}$`))
@@ -104,31 +106,31 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("does not pass on the fencing token of another run", func() {
-			cmd := commandOf([]string{"REDIS_URL=" + url, "REDISLOCK_FENCE=7"}, "run", "-k", "a", "--", "env")
-			session := start(cmd)
+			cmd := clitest.Command([]string{"REDIS_URL=" + url, "REDISLOCK_FENCE=7"}, "run", "-k", "a", "--", "env")
+			session := clitest.Start(cmd)
 			Eventually(session).Should(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(ContainSubstring("REDISLOCK_TOKEN="))
-			Expect(stdoutOf(session)).NotTo(ContainSubstring("REDISLOCK_FENCE"))
+			Expect(clitest.Stdout(session)).To(ContainSubstring("REDISLOCK_TOKEN="))
+			Expect(clitest.Stdout(session)).NotTo(ContainSubstring("REDISLOCK_FENCE"))
 		})
 
 		It("passes stdin, stdout and stderr through", func() {
-			session := ranWith(url, strings.NewReader("one\ntwo\n"), "run", "-k", "a", "sh", "-c", "cat; echo three >&2")
-			Expect(stdoutOf(session)).To(Equal("one\ntwo\n"))
-			Expect(stderrOf(session)).To(Equal("three\n"))
+			session := clitest.RunWith(strings.NewReader("one\ntwo\n"), url, "run", "-k", "a", "sh", "-c", "cat; echo three >&2")
+			Expect(clitest.Stdout(session)).To(Equal("one\ntwo\n"))
+			Expect(clitest.Stderr(session)).To(Equal("three\n"))
 		})
 
 		It("leaves what --meta says", func() {
 			get := []string{"redis-cli", "-p", strconv.Itoa(server.Port()), "get", "a"}
 			session := run(append([]string{"-k", "a", "--meta", "job 7", "--token", "mine", "--"}, get...)...)
-			Expect(stdoutOf(session)).To(Equal("mine job 7\n"))
+			Expect(clitest.Stdout(session)).To(Equal("mine job 7\n"))
 			session = run(append([]string{"-k", "a", "--meta", "", "--token", "mine", "--"}, get...)...)
-			Expect(stdoutOf(session)).To(Equal("mine\n"))
+			Expect(clitest.Stdout(session)).To(Equal("mine\n"))
 		})
 
 		It("keeps them for longer than their ttl", func() {
 			session := run("-k", "a", "--ttl", "300ms", "--", "sleep", "1")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("releases as soon as the command has ended, whatever that leaves in the background", func() {
@@ -156,7 +158,7 @@ var _ = Describe("redislock run", func() {
 		Expect(os.WriteFile(script, []byte("echo \"got $1\"\n"), 0o755)).To(Succeed())
 		session := run("-k", "a", "--", script, "it")
 		Expect(session).To(gexec.Exit(0))
-		Expect(stdoutOf(session)).To(Equal("got it\n"))
+		Expect(clitest.Stdout(session)).To(Equal("got it\n"))
 	})
 
 	It("says which KEYs are too many for the environment of the command, and releases them", func() {
@@ -169,7 +171,7 @@ var _ = Describe("redislock run", func() {
 		}
 		session := run(append(args, "--", "true")...)
 		Expect(session).To(gexec.Exit(126))
-		Expect(stderrOf(session)).To(Equal("redislock: cannot run \"true\": the system allows no environment with so many KEYs " +
+		Expect(clitest.Stderr(session)).To(Equal("redislock: cannot run \"true\": the system allows no environment with so many KEYs " +
 			"in REDISLOCK_KEYS; take fewer, or shorter ones\n"))
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
@@ -178,9 +180,9 @@ var _ = Describe("redislock run", func() {
 		func(code int, words string, args ...string) {
 			session := run(args...)
 			Expect(session).To(gexec.Exit(code))
-			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*\n$`))
-			Expect(stderrOf(session)).To(ContainSubstring(words))
-			Expect(stdoutOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*\n$`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
+			Expect(clitest.Stdout(session)).To(BeEmpty())
 			Expect(client.Info(ctx, "commandstats").Val()).NotTo(ContainSubstring("cmdstat_eval"))
 		},
 		Entry("no key", 64, "Name it with -k KEY", "--", "true"),
@@ -207,8 +209,8 @@ var _ = Describe("redislock run", func() {
 			takeByAnother("b")
 			session := run("-k", "a", "-k", "b", "--no-wait", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(1))
-			Expect(stdoutOf(session)).To(BeEmpty())
-			Expect(stderrOf(session)).To(MatchRegexp(
+			Expect(clitest.Stdout(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(MatchRegexp(
 				`^redislock: not locked: "b" is held by bob on api-3, pid 4121 \(\./ship 7\), for 5\ds more\n$`))
 			Expect(free("a")).To(BeTrue())
 		})
@@ -217,7 +219,7 @@ var _ = Describe("redislock run", func() {
 			takeByAnother("a")
 			session := run("-k", "a", "--no-wait", "-q", "-E", "75", "--", "true")
 			Expect(session).To(gexec.Exit(75))
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("waits in line for it, and runs then", func() {
@@ -227,7 +229,7 @@ var _ = Describe("redislock run", func() {
 			Consistently(session, "100ms").ShouldNot(gexec.Exit())
 			Expect(lock.Release(ctx)).To(Succeed())
 			Eventually(session).Should(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("ran\n"))
+			Expect(clitest.Stdout(session)).To(Equal("ran\n"))
 		})
 
 		It("waits no longer than --wait", func() {
@@ -236,7 +238,7 @@ var _ = Describe("redislock run", func() {
 			session := run("-k", "a", "--wait", "300ms", "--", "echo", "ran")
 			Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
 			Expect(session).To(gexec.Exit(1))
-			Expect(stderrOf(session)).To(ContainSubstring(`not locked after waiting for 300ms: "a" is held by bob`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not locked after waiting for 300ms: "a" is held by bob`))
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(0)))
 		})
 
@@ -247,7 +249,7 @@ var _ = Describe("redislock run", func() {
 			granted := time.Now()
 			Expect(lock.Release(ctx)).To(Succeed())
 			Eventually(session).Should(gexec.Exit(0))
-			_, metadata, _ := strings.Cut(stdoutOf(session), " ")
+			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
 			fields, _ := fieldsOf(metadata)
 			now, err := time.Parse(time.RFC3339Nano, valueOf(fields, "now"))
 			Expect(err).NotTo(HaveOccurred())
@@ -261,8 +263,8 @@ var _ = Describe("redislock run", func() {
 				Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
 				session.Signal(sig)
 				Eventually(session).Should(gexec.Exit(128 + int(sig)))
-				Expect(stdoutOf(session)).To(BeEmpty())
-				Expect(stderrOf(session)).To(BeEmpty())
+				Expect(clitest.Stdout(session)).To(BeEmpty())
+				Expect(clitest.Stderr(session)).To(BeEmpty())
 				Expect(client.Exists(ctx, "a{a}:redislock:line").Val()).To(BeZero())
 			},
 			Entry("SIGTERM", syscall.SIGTERM), Entry("SIGINT", syscall.SIGINT), Entry("SIGHUP", syscall.SIGHUP),
@@ -277,7 +279,7 @@ var _ = Describe("redislock run", func() {
 			Consistently(session, "1500ms").ShouldNot(gexec.Exit())
 			Expect(server.Restart()).To(Succeed()) // it has forgotten the lock
 			Eventually(session, "10s").Should(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("ran\n"))
+			Expect(clitest.Stdout(session)).To(Equal("ran\n"))
 		})
 
 		It("calls Redis unreachable if that is away when the waiting ends", func() {
@@ -286,7 +288,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
 			Expect(server.Kill()).To(Succeed())
 			Eventually(session, "10s").Should(gexec.Exit(69))
-			Expect(stdoutOf(session)).To(BeEmpty())
+			Expect(clitest.Stdout(session)).To(BeEmpty())
 		})
 	})
 
@@ -342,10 +344,10 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("that were ignored at the start stay so, as under nohup", func() {
-			cmd := commandOf([]string{"REDIS_URL=" + url, "BINARY=" + binary})
+			cmd := clitest.Command([]string{"REDIS_URL=" + url, "BINARY=" + clitest.Program()})
 			cmd.Path = "/bin/sh"
 			cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$BINARY" run -k a -- sh -c 'echo ready; sleep 0.5; echo done'`}
-			session := start(cmd)
+			session := clitest.Start(cmd)
 			Eventually(session).Should(gbytes.Say("ready"))
 			session.Signal(syscall.SIGHUP)
 			Eventually(session).Should(gexec.Exit(0))
@@ -404,7 +406,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gbytes.Say("ready"))
 			Expect(client.Del(ctx, "b").Err()).To(Succeed())
 			Eventually(session).Should(gexec.Exit(76))
-			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: the lock is lost, so the command is ended: lost 1 of 2 keys.*"b"\n$`))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: the lock is lost, so the command is ended: lost 1 of 2 keys.*"b"\n$`))
 			Expect(free("a")).To(BeTrue())
 		})
 
@@ -413,7 +415,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gbytes.Say("ready"))
 			Expect(client.Set(ctx, "a", "another", 0).Err()).To(Succeed())
 			Eventually(session).Should(gexec.Exit(42))
-			Expect(stderrOf(session)).To(ContainSubstring(`another holder has "a"`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`another holder has "a"`))
 			Expect(client.Get(ctx, "a").Val()).To(Equal("another"))
 		})
 
@@ -449,8 +451,8 @@ var _ = Describe("redislock run", func() {
 				Expect(term).To(BeTemporally(">", began.Add(1200*time.Millisecond))) // not before it has to
 				Expect(last.Sub(term)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
 				Expect(last).To(BeTemporally("<", lost.Add(2*time.Second)))
-				Expect(stderrOf(session)).To(MatchRegexp(`(?m)^redislock: the lock could not be renewed, so the command is ended: .+$`))
-				Expect(stderrOf(session)).To(ContainSubstring(words))
+				Expect(clitest.Stderr(session)).To(MatchRegexp(`(?m)^redislock: the lock could not be renewed, so the command is ended: .+$`))
+				Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 			},
 			Entry("hangs", func() error { return server.Pause() }, "no answer from Redis"),
 			Entry("is gone", func() error { return server.Kill() }, "refused"),
@@ -464,7 +466,7 @@ var _ = Describe("redislock run", func() {
 			Expect(server.Resume()).To(Succeed())
 			Eventually(session, "6s").Should(gexec.Exit(0))
 			Expect(session).To(gbytes.Say("done"))
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("is noticed at once after redislock was stopped for longer than the ttl", func() {
@@ -475,14 +477,14 @@ var _ = Describe("redislock run", func() {
 			Expect(free("a")).To(BeTrue())
 			session.Signal(syscall.SIGCONT)
 			Eventually(session, "500ms").Should(gexec.Exit(76))
-			Expect(stderrOf(session)).To(ContainSubstring("the lease ran out unrenewed"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("the lease ran out unrenewed"))
 			Expect(alive(pidIn("pid"))).To(BeFalse())
 		})
 
 		It("is told although the command has ended well meanwhile", func() {
 			session := run("-k", "a", "--", "redis-cli", "-p", strconv.Itoa(server.Port()), "del", "a")
 			Expect(session).To(gexec.Exit(76))
-			Expect(stderrOf(session)).To(ContainSubstring("the lock was lost before the command ended"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("the lock was lost before the command ended"))
 		})
 
 		It("does not change the exit code if only the release fails", func() {
@@ -492,14 +494,14 @@ var _ = Describe("redislock run", func() {
 			began := time.Now()
 			Eventually(session, "10s").Should(gexec.Exit(3))
 			Expect(time.Since(began)).To(BeNumerically("<", 6*time.Second))
-			Expect(stderrOf(session)).To(ContainSubstring("cannot release the lock, which lapses within 20s"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("cannot release the lock, which lapses within 20s"))
 		})
 	})
 
 	Describe("--token", func() {
 		// inner is a run inside of another one.
 		inner := func(args ...string) []string {
-			return append([]string{binary, "run", "--token", "the-token"}, args...)
+			return append([]string{clitest.Program(), "run", "--token", "the-token"}, args...)
 		}
 
 		It("re-enters a hold, and neither shortens nor releases it", func() {
@@ -507,7 +509,7 @@ var _ = Describe("redislock run", func() {
 			Expect(err).NotTo(HaveOccurred())
 			session := run("-k", "a", "-k", "b", "--token", "the-token", "--ttl", "1s", "--", "sh", "-c", `sleep 1; echo "$REDISLOCK_TOKEN"`)
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("the-token\n"))
+			Expect(clitest.Stdout(session)).To(Equal("the-token\n"))
 			left, err := lock.TTL(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(left).To(BeNumerically("~", 58*time.Second, 2*time.Second))
@@ -517,7 +519,7 @@ var _ = Describe("redislock run", func() {
 		It("goes on for as long as whoever holds it renews it", func() {
 			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "2")...)...)
 			Expect(session).To(gexec.Exit(0))
-			Expect(stderrOf(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
 		It("releases only what it has taken itself", func() {
@@ -526,7 +528,7 @@ var _ = Describe("redislock run", func() {
 				strings.Join(inner("-k", "a", "-k", "b", "--meta", "''", "--", "redis-cli", "-p", port, "mget", "a", "b"), " ")+
 					" && redis-cli -p "+port+" mget a b")
 			Expect(session).To(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("the-token\nthe-token\nthe-token\n\n"))
+			Expect(clitest.Stdout(session)).To(Equal("the-token\nthe-token\nthe-token\n\n"))
 			Expect(free("a", "b")).To(BeTrue())
 		})
 
@@ -536,7 +538,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(client.Exists).WithArguments(ctx, "b{b}:redislock:line").Should(HaveField("Val()", int64(1)))
 			Expect(lock.Release(ctx)).To(Succeed())
 			Eventually(session).Should(gexec.Exit(0))
-			Expect(stdoutOf(session)).To(Equal("both\n"))
+			Expect(clitest.Stdout(session)).To(Equal("both\n"))
 		})
 
 		It("gives up its place in line when the hold that it re-entered is lost", func() {
@@ -546,7 +548,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(client.Exists).WithArguments(ctx, "b{b}:redislock:line").Should(HaveField("Val()", int64(1)))
 			client.Del(ctx, "a")
 			Eventually(session).Should(gexec.Exit(1))
-			Expect(stdoutOf(session)).To(BeEmpty())
+			Expect(clitest.Stdout(session)).To(BeEmpty())
 		})
 
 		It("ends the command when the hold that it re-entered is lost", func() {
@@ -555,7 +557,7 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gbytes.Say("ready"))
 			client.Del(ctx, "a")
 			Eventually(session).Should(gexec.Exit(76))
-			Expect(stderrOf(session)).To(ContainSubstring("the hold that was re-entered is gone"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("the hold that was re-entered is gone"))
 			Expect(free("b")).To(BeTrue())
 		})
 
@@ -565,7 +567,7 @@ var _ = Describe("redislock run", func() {
 			session := begin("-k", "a", "--token", "the-token", "--", "sleep", "30")
 			Eventually(session).Should(gexec.Exit(76))
 			Expect(time.Since(began)).To(BeNumerically("~", 1100*time.Millisecond, 300*time.Millisecond))
-			Expect(stderrOf(session)).To(ContainSubstring("whoever holds it does not renew it"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("whoever holds it does not renew it"))
 		})
 	})
 
@@ -576,7 +578,7 @@ var _ = Describe("redislock run", func() {
 			session := run("-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
 			Expect(time.Since(began)).To(BeNumerically("<", 5*time.Second))
-			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*` + server.Addr() + `.*refused.*\n$`))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*` + server.Addr() + `.*refused.*\n$`))
 			Expect(run("-k", "a", "--unavailable-exit-code", "99", "--", "true")).To(gexec.Exit(99))
 		})
 
@@ -586,29 +588,29 @@ var _ = Describe("redislock run", func() {
 			session := run("-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
 			Expect(time.Since(began)).To(BeNumerically("<", 5*time.Second))
-			Expect(stderrOf(session)).To(ContainSubstring("no answer within"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("no answer within"))
 		})
 
 		It("that refuses the key is told", func() {
 			Expect(client.LPush(ctx, "list", "x").Err()).To(Succeed())
 			session := run("-k", "list", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
-			Expect(stderrOf(session)).To(ContainSubstring("WRONGTYPE"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("WRONGTYPE"))
 		})
 
 		It("that wants another password is told, without the password", func() {
-			secured, _ := newServer("requirepass right")
-			session := ranWith("redis://:wrong@"+secured.Addr(), nil, "run", "-k", "a", "--", "echo", "ran")
+			secured, _ := clitest.NewServer("requirepass right")
+			session := clitest.Run("redis://:wrong@"+secured.Addr(), "run", "-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
-			Expect(stderrOf(session)).To(ContainSubstring("user or password is wrong"))
-			Expect(stderrOf(session)).NotTo(ContainSubstring("wrong@"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("user or password is wrong"))
+			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("wrong@"))
 		})
 
 		It("whose URL cannot be read is told, without the password", func() {
-			session := ranWith("redis://:se%cret@host", nil, "run", "-k", "a", "--", "echo", "ran")
+			session := clitest.Run("redis://:se%cret@host", "run", "-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(64))
-			Expect(stderrOf(session)).To(MatchRegexp(`^redislock: .*\n$`))
-			Expect(stderrOf(session)).NotTo(ContainSubstring("cret"))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*\n$`))
+			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("cret"))
 		})
 	})
 })

@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // session is a connection to Redis, for a command that asks it something and ends.
@@ -25,25 +22,12 @@ type session struct {
 
 // open connects. Whoever calls it calls close.
 func (g *globals) open(ctx context.Context) (*session, error) {
-	endOnQuit()
+	cli.EndOnQuit()
 	client, err := g.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &session{globals: g, client: client, locks: redislock.New(client)}, nil
-}
-
-// endOnQuit has Ctrl-\ end this process as other programs are ended by it. Go would print all its goroutines.
-func endOnQuit() {
-	if signal.Ignored(syscall.SIGQUIT) {
-		return
-	}
-	quit := make(chan os.Signal, 1)
-	signal.Notify(quit, syscall.SIGQUIT)
-	go func() {
-		<-quit
-		os.Exit(job.CodeOf(syscall.SIGQUIT))
-	}()
 }
 
 func (s *session) close() {
@@ -80,7 +64,7 @@ func (s *session) release(ctx context.Context, keys []string, token string) erro
 func (g *globals) refusal(err error) error {
 	switch {
 	case errors.Is(err, redislock.ErrInvalid), redis.HasErrorPrefix(err, "CROSSSLOT"):
-		return usageError("%w", err)
+		return cli.Usagef("%w", err)
 	case errors.Is(err, context.Canceled):
 		return err
 	}
@@ -89,7 +73,7 @@ func (g *globals) refusal(err error) error {
 			return explained
 		}
 	}
-	return unavailable("the Redis at %s: %w", g.connection.where, err) // with the operation and the key
+	return cli.Unavailablef("the Redis at %s: %w", g.connection.where, err) // with the operation and the key
 }
 
 // isFree reports whether a key could be had right now. Where there is a line, whoever is first in it comes first.

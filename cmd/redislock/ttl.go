@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
@@ -27,7 +29,7 @@ func newTTLCommand(g *globals) *cobra.Command {
 		Short:             "Show how long a lock is still held",
 		Long:              ttlHelp,
 		Example:           ttlExample,
-		Args:              keysWanted,
+		Args:              cli.KeysWanted,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return showTTL(cmd.Context(), g, keys, ms)
@@ -63,7 +65,7 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 			left = "free"
 		}
 		if status.TTL == 0 {
-			result = exit(exitNo)
+			result = cli.Exit(cli.No)
 		}
 		if len(keys) == 1 {
 			t.Add(left)
@@ -71,7 +73,7 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 			t.Add(term.Escape(status.Key), left)
 		}
 	}
-	if err := t.Write(g.stdout, term.Screen{}, false); err != nil {
+	if err := t.Write(g.Stdout, term.Screen{}, false); err != nil {
 		return err
 	}
 	return result

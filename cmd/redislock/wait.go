@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 const waitHelp = `Waits until all KEYs are free at the same time, with nobody in line for them. It takes
@@ -32,11 +34,11 @@ func newWaitCommand(g *globals) *cobra.Command {
 		Short:             "Wait until locks are free, without taking them",
 		Long:              waitHelp,
 		Example:           waitExample,
-		Args:              keysWanted,
+		Args:              cli.KeysWanted,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
-				return usageError("--timeout %v is no time to wait", timeout)
+				return cli.Usagef("--timeout %v is no time to wait", timeout)
 			}
 			return wait(cmd.Context(), g, keys, timeout, quiet)
 		},
@@ -65,7 +67,7 @@ func wait(ctx context.Context, g *globals, keys []string, timeout time.Duration,
 	gap, answered, last := firstWait, time.Time{}, redislock.Status{}
 	for late := false; ; {
 		statuses, err := s.inspect(ctx, keys)
-		if err != nil && (codeOf(err) != exitUnavailable || time.Since(answered) > bearable) {
+		if err != nil && (cli.CodeOf(err) != cli.Unavailable || time.Since(answered) > bearable) {
 			return err
 		}
 		if err == nil {
@@ -80,7 +82,7 @@ func wait(ctx context.Context, g *globals, keys []string, timeout time.Duration,
 		case late && err != nil:
 			return err
 		case late && quiet:
-			return exit(exitNo)
+			return cli.Exit(cli.No)
 		case late:
 			return errors.New(stillTaken(last, timeout))
 		}

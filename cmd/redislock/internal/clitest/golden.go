@@ -1,28 +1,28 @@
-package main
+package clitest
 
 import (
 	"os"
 	"path/filepath"
 	"regexp"
 
-	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
 )
 
-// expectGolden compares what was printed with a file of testdata, in which what is never twice the same has a name in its
-// place. REDISLOCK_TEST_UPDATE=1 writes the file.
-func expectGolden(name, printed string) {
-	GinkgoHelper()
+// ExpectGolden compares what was printed with a file of testdata, in which a name stands for whatever differs from run to
+// run. REDISLOCK_TEST_UPDATE=1 writes the file.
+func ExpectGolden(name, printed string) {
+	ginkgo.GinkgoHelper()
 	for _, r := range replacements {
 		printed = r.pattern.ReplaceAllString(printed, r.with)
 	}
 	path := filepath.Join("testdata", name+".golden")
 	if os.Getenv("REDISLOCK_TEST_UPDATE") == "1" {
-		Expect(os.WriteFile(path, []byte(printed), 0o600)).To(Succeed())
+		gomega.Expect(os.WriteFile(path, []byte(printed), 0o600)).To(gomega.Succeed())
 	}
 	wanted, err := os.ReadFile(path)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(printed).To(Equal(string(wanted)), "see %s", path)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Expect(printed).To(gomega.Equal(string(wanted)), "see %s", path)
 }
 
 var replacements = []struct {
