@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const doctorHelp = `Says what about this Redis would make its locks unsafe, one line each: a status, what
@@ -186,7 +188,7 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 	if asJSON {
 		for _, f := range findings {
 			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
-			if err := writeJSON(g.Stdout, line); err != nil {
+			if err := show.WriteJSON(g.Stdout, line); err != nil {
 				return err
 			}
 		}

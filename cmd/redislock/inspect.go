@@ -12,6 +12,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
@@ -64,7 +66,7 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 		}
 		switch {
 		case asJSON:
-			err = writeJSON(g.Stdout, inspectedJSON(status))
+			err = show.WriteJSON(g.Stdout, inspectedJSON(status))
 		default:
 			if i > 0 {
 				fmt.Fprintln(g.Stdout)
@@ -84,10 +86,10 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 // inspectedJSON is what inspect --json prints of a key.
 func inspectedJSON(s redislock.Status) any {
 	inspected := struct {
-		statusJSON
+		show.StatusJSON
 
 		HeldSince *time.Time `json:"held_since,omitempty"`
-	}{statusJSON: status{Status: s}.json()}
+	}{StatusJSON: show.Status{Status: s}.JSON()}
 	if since, ok := heldSince(s); ok {
 		since = since.UTC()
 		inspected.HeldSince = &since
@@ -97,9 +99,9 @@ func inspectedJSON(s redislock.Status) any {
 
 // heldSince returns since when a key has been held, if its metadata says so. ProcessMetadata calls it now.
 func heldSince(s redislock.Status) (time.Time, bool) {
-	fields, _ := fieldsOf(s.Metadata)
+	fields, _ := show.Fields(s.Metadata)
 	for _, name := range []string{"obtained", "since", "now"} {
-		if since, err := time.Parse(time.RFC3339Nano, valueOf(fields, name)); err == nil {
+		if since, err := time.Parse(time.RFC3339Nano, show.Value(fields, name)); err == nil {
 			return since, true
 		}
 	}
@@ -122,22 +124,22 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	default:
 		say("token", term.Escape(s.Token))
 	}
-	if fields, ok := fieldsOf(s.Metadata); ok {
+	if fields, ok := show.Fields(s.Metadata); ok {
 		for _, f := range fields {
-			say(term.Escape(f.name), term.Escape(f.value))
+			say(term.Escape(f.Name), term.Escape(f.Value))
 		}
 	} else if s.Metadata != "" {
 		say("metadata", term.Escape(s.Metadata))
 	}
 	if since, ok := heldSince(s); ok {
-		say("held", "for "+readable(max(time.Since(since), 0)))
+		say("held", "for "+show.Duration(max(time.Since(since), 0)))
 	}
 	if s.TTL != 0 {
-		say("left", readableTTL(s.TTL))
+		say("left", show.TTL(s.TTL))
 	}
 	switch {
 	case s.Waiters > 0:
-		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, readable(max(now.Sub(s.WaitingSince), 0))))
+		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, show.Duration(max(now.Sub(s.WaitingSince), 0))))
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
@@ -161,13 +163,13 @@ func (l *lister) once(ctx context.Context) error {
 func (l *lister) stream(ctx context.Context) error {
 	left := l.opt.limit
 	dropped := 0
-	err := l.search(ctx, func(s status) error {
+	err := l.search(ctx, func(s show.Status) error {
 		if l.opt.limit > 0 && left == 0 {
 			dropped++
 			return nil
 		}
 		left--
-		return writeJSON(l.Stdout, s.json())
+		return show.WriteJSON(l.Stdout, s.JSON())
 	})
 	if err == nil {
 		l.tellLeftOut(dropped)
@@ -179,7 +181,7 @@ func (l *lister) stream(ctx context.Context) error {
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
 	all := &collection{order: order, limit: l.opt.limit}
-	err := l.search(ctx, func(s status) error {
+	err := l.search(ctx, func(s show.Status) error {
 		all.add(s)
 		return nil
 	})
@@ -188,10 +190,10 @@ func (l *lister) look(ctx context.Context) (*collection, error) {
 }
 
 // search runs the scan, and calls found for each lock.
-func (l *lister) search(ctx context.Context, found func(status) error) error {
+func (l *lister) search(ctx context.Context, found func(show.Status) error) error {
 	var unshown error
 	l.scan.unreadable, l.scan.why = 0, nil
-	l.scan.found = func(s status) error {
+	l.scan.found = func(s show.Status) error {
 		unshown = found(s)
 		return unshown
 	}
@@ -213,12 +215,12 @@ func (l *lister) tellLeftOut(dropped int) {
 }
 
 // print prints locks as a table, or as JSON with the time at.
-func (l *lister) print(out io.Writer, s term.Screen, all []status, at string) error {
+func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at string) error {
 	if l.opt.json {
 		for _, status := range all {
-			line := status.json()
+			line := status.JSON()
 			line.At = at
-			if err := writeJSON(out, line); err != nil {
+			if err := show.WriteJSON(out, line); err != nil {
 				return err
 			}
 		}
@@ -228,23 +230,23 @@ func (l *lister) print(out io.Writer, s term.Screen, all []status, at string) er
 }
 
 // lsTable puts locks into a table.
-func lsTable(all []status) *term.Table {
+func lsTable(all []show.Status) *term.Table {
 	t := &term.Table{Columns: []term.Column{
 		{Name: "KEY", Shrink: true}, {Name: "HOLDER", Shrink: true}, {Name: "TTL", Right: true},
 		{Name: "WAITERS", Right: true}, {Name: "METADATA", Shrink: true},
 	}}
 	for _, s := range all {
-		ttl := term.Cell{Text: readableTTL(s.TTL)}
+		ttl := term.Cell{Text: show.TTL(s.TTL)}
 		if s.TTL < 0 {
 			ttl.Colour = term.Red
 		}
 		waiters := term.Cell{Text: fmt.Sprint(s.Waiters)}
-		token, metadata := term.Escape(s.Token), showMetadata(s.Metadata)
+		token, metadata := term.Escape(s.Token), show.Metadata(s.Metadata)
 		switch {
-		case s.cut && metadata == "":
+		case s.Cut && metadata == "":
 			waiters.Text = "?"
 			token += "…"
-		case s.cut:
+		case s.Cut:
 			waiters.Text = "?"
 			metadata += "…"
 		case s.Waiters > 0:

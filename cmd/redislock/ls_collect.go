@@ -4,21 +4,23 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 // orders are the ways to sort, each as people expect it: the ttl that ends first, the longest line first.
-var orders = map[string]func(a, b status) int{
+var orders = map[string]func(a, b show.Status) int{
 	"key": byKey,
-	"ttl": func(a, b status) int {
+	"ttl": func(a, b show.Status) int {
 		return cmp.Or(cmp.Compare(endless(a), endless(b)), cmp.Compare(a.TTL, b.TTL), byKey(a, b))
 	},
-	"waiters": func(a, b status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
-	"holder":  func(a, b status) int { return cmp.Or(strings.Compare(a.Token, b.Token), byKey(a, b)) },
+	"waiters": func(a, b show.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
+	"holder":  func(a, b show.Status) int { return cmp.Or(strings.Compare(a.Token, b.Token), byKey(a, b)) },
 	"none":    nil,
 }
 
 // orderOf returns the order of a name as in orders, or its reverse for the name with a minus in front. "none" has no reverse.
-func orderOf(name string) (order func(a, b status) int, known bool) {
+func orderOf(name string) (order func(a, b show.Status) int, known bool) {
 	name, reversed := strings.CutPrefix(name, "-")
 	forward, known := orders[name]
 	if !reversed {
@@ -27,13 +29,13 @@ func orderOf(name string) (order func(a, b status) int, known bool) {
 	if forward == nil {
 		return nil, false
 	}
-	return func(a, b status) int { return forward(b, a) }, true
+	return func(a, b show.Status) int { return forward(b, a) }, true
 }
 
-func byKey(a, b status) int { return strings.Compare(a.Key, b.Key) }
+func byKey(a, b show.Status) int { return strings.Compare(a.Key, b.Key) }
 
 // endless is 1 for a key without expiry, which comes after all others.
-func endless(s status) int {
+func endless(s show.Status) int {
 	if s.TTL < 0 {
 		return 1
 	}
@@ -42,13 +44,13 @@ func endless(s status) int {
 
 // collection keeps the first few of any number of statuses, in an order.
 type collection struct {
-	order   func(a, b status) int // nil for the order in which they came
-	limit   int                   // 0 for none
-	kept    []status
+	order   func(a, b show.Status) int // nil for the order in which they came
+	limit   int                        // 0 for none
+	kept    []show.Status
 	dropped int // how many there were besides
 }
 
-func (c *collection) add(s status) {
+func (c *collection) add(s show.Status) {
 	if c.order == nil && c.limit > 0 && len(c.kept) == c.limit {
 		c.dropped++
 		return
@@ -66,7 +68,7 @@ func (c *collection) settle() {
 	}
 	slices.SortStableFunc(c.kept, c.order)
 	seen := make(map[string]bool, len(c.kept))
-	c.kept = slices.DeleteFunc(c.kept, func(s status) bool {
+	c.kept = slices.DeleteFunc(c.kept, func(s show.Status) bool {
 		again := seen[s.Key]
 		seen[s.Key] = true
 		return again

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock/internal/keyname"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 // lsFilter says which keys are shown.
@@ -15,7 +17,7 @@ type lsFilter struct {
 }
 
 // mayBe reports whether a key may be one to show, by the beginning of its value, of keyname.TokenLength+1 bytes.
-func (f *lsFilter) mayBe(s status, beginning string) bool {
+func (f *lsFilter) mayBe(s show.Status, beginning string) bool {
 	if s.Key == "" || strings.HasSuffix(s.Key, keyname.LineSuffix) {
 		return false // no lock can have that name
 	}
@@ -27,7 +29,7 @@ func (f *lsFilter) mayBe(s status, beginning string) bool {
 }
 
 // wants reports whether a key is to be shown.
-func (f *lsFilter) wants(s status) bool {
+func (f *lsFilter) wants(s show.Status) bool {
 	switch {
 	case s.TTL == 0, !f.all && s.TTL < 0, f.waiting && s.Waiters == 0, !strings.HasPrefix(s.Token, f.holder):
 		return false
@@ -45,9 +47,9 @@ func (f *lsFilter) wants(s status) bool {
 // hasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
 func hasMeta(metadata, wanted string) bool {
 	if name, value, ok := strings.Cut(wanted, "="); ok {
-		fields, _ := fieldsOf(metadata)
+		fields, _ := show.Fields(metadata)
 		for _, f := range fields {
-			if f.name == name && f.value == value {
+			if f.Name == name && f.Value == value {
 				return true
 			}
 		}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/keyname"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 
 	// inspectCount is how many keys the library is asked for at once, in one script.
 	inspectCount = 100
+
+	// maxValue is how much of a value is read. A lock's is seldom longer, and another value may have any length.
+	maxValue = 4 << 10
 )
 
 // scan looks for locks through all keys of a Redis.
@@ -29,7 +34,7 @@ type scan struct {
 	pattern string // "" for all keys
 	filter  lsFilter
 
-	found func(status) error // called for each key to show, in no order; a key may come twice
+	found func(show.Status) error // called for each key to show, in no order; a key may come twice
 
 	unreadable int   // keys that could not be read
 	why        error // for the first of them
@@ -77,7 +82,7 @@ func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 	}
 	var some []string
 	for _, b := range beginnings {
-		if s.filter.mayBe(b.status, b.value) {
+		if s.filter.mayBe(b.Status, b.value) {
 			some = append(some, b.Key)
 		}
 	}
@@ -94,7 +99,7 @@ func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 			return err
 		}
 		for _, found := range statuses {
-			if err := s.show(status{Status: found}); err != nil {
+			if err := s.show(show.Status{Status: found}); err != nil {
 				return err
 			}
 		}
@@ -104,14 +109,14 @@ func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 		return err
 	}
 	for _, v := range values {
-		if err := s.show(cutStatus(v.Key, v.value, v.TTL)); err != nil {
+		if err := s.show(show.CutStatus(v.Key, v.value, v.TTL)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *scan) show(status status) error {
+func (s *scan) show(status show.Status) error {
 	if !s.filter.wants(status) {
 		return nil
 	}
@@ -120,7 +125,7 @@ func (s *scan) show(status status) error {
 
 // beginning is how the value of a key begins.
 type beginning struct {
-	status
+	show.Status
 
 	value string
 }
@@ -145,7 +150,7 @@ func (s *scan) read(ctx context.Context, server redis.UniversalClient, keys []st
 		switch {
 		case err == nil && ttl == -2: // gone
 		case err == nil:
-			all = append(all, beginning{status{Status: redislock.Status{Key: key, TTL: atLeastOne(ttl)}}, value})
+			all = append(all, beginning{show.Status{Status: redislock.Status{Key: key, TTL: atLeastOne(ttl)}}, value})
 		case strings.Contains(err.Error(), "WRONGTYPE"):
 		default:
 			s.forbid(err)

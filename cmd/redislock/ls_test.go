@@ -22,6 +22,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 // longTTL is read as the same for as long as a spec takes.
@@ -101,7 +103,7 @@ var _ = Describe("ls", func() {
 		printed := clitest.Stdout(ls("--json", "--all", "[^bp]*")) // without the long values
 		clitest.ExpectGolden("ls-json", printed)
 		for line := range strings.Lines(printed) {
-			var got statusJSON
+			var got show.StatusJSON
 			Expect(json.Unmarshal([]byte(line), &got)).To(Succeed())
 			if got.TTL != nil {
 				Expect(time.Duration(*got.TTL) * time.Millisecond).To(BeNumerically("~", longTTL, time.Minute))
@@ -112,7 +114,7 @@ var _ = Describe("ls", func() {
 	It("reads no more than 4 KiB of a value", func(ctx SpecContext) {
 		zoo(ctx)
 		Expect(client.ConfigResetStat(ctx).Err()).To(Succeed())
-		var big statusJSON
+		var big show.StatusJSON
 		Expect(json.Unmarshal(ls("--json", "big").Out.Contents(), &big)).To(Succeed())
 		Expect(len(big.Metadata)).To(And(BeNumerically("<=", maxValue), BeNumerically(">", maxValue-100)))
 		Expect(strings.Trim(big.Metadata, "é")).To(BeEmpty(), "no character is cut in two")
@@ -128,7 +130,7 @@ var _ = Describe("ls", func() {
 
 	It("gives bytes that are no text in base64, too", func(ctx SpecContext) {
 		zoo(ctx)
-		var got statusJSON
+		var got show.StatusJSON
 		Expect(json.Unmarshal(ls("--json", "binary:*").Out.Contents(), &got)).To(Succeed())
 		Expect(got.Key).To(Equal("binary:\ufffd\ufffd"))
 		Expect(got.KeyBase64).To(Equal("YmluYXJ5Ov/+"))

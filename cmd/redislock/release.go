@@ -15,6 +15,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const releaseHelp = `Releases the locks on KEYs, for whoever is next.
@@ -97,7 +99,7 @@ func (s *session) notThatTokens(ctx context.Context, keys []string, token string
 		case status.TTL == 0:
 			return fmt.Errorf("not released: %q is free", status.Key)
 		case status.Token != token:
-			return fmt.Errorf("not released: %q is held by %s", status.Key, holderOf(status))
+			return fmt.Errorf("not released: %q is held by %s", status.Key, show.Holder(status))
 		}
 	}
 	return why
@@ -137,7 +139,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 			g.Complain(err)
 			continue
 		}
-		fmt.Fprintf(g.Stdout, "released %s, held by %s\n", term.Escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.Stdout, "released %s, held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
 	if failed != nil {
 		return cli.Exit(cli.CodeOf(failed))
@@ -159,7 +161,7 @@ func withoutRepeats(keys []string) []string {
 // agreed asks at the terminal.
 func (g *globals) agreed(held []redislock.Status) bool {
 	for _, status := range held {
-		fmt.Fprintf(g.Stderr, "%s is held by %s\n", term.Escape(status.Key), holderOf(status))
+		fmt.Fprintf(g.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
 	fmt.Fprint(g.Stderr, "Take it away? [y/N] ")
 	answer, _ := bufio.NewReader(g.Stdin).ReadString('\n')

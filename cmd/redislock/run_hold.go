@@ -16,6 +16,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 // hold is all that a run has locked: what it took and keeps itself, and what it re-entered, which somebody else keeps.
@@ -236,5 +238,5 @@ func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) 
 	}
 	by := statuses[taken]
 	by.Waiters = 0 // this run may still be among them
-	return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is held by %s", waited, by.Key, holderOf(by))}
+	return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is held by %s", waited, by.Key, show.Holder(by))}
 }

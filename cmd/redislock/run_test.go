@@ -23,6 +23,8 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 var _ = Describe("redislock run", func() {
@@ -250,8 +252,8 @@ var _ = Describe("redislock run", func() {
 			Expect(lock.Release(ctx)).To(Succeed())
 			Eventually(session).Should(gexec.Exit(0))
 			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
-			fields, _ := fieldsOf(metadata)
-			now, err := time.Parse(time.RFC3339Nano, valueOf(fields, "now"))
+			fields, _ := show.Fields(metadata)
+			now, err := time.Parse(time.RFC3339Nano, show.Value(fields, "now"))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(now).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
 		})

@@ -9,6 +9,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
@@ -55,7 +57,7 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 	}
 	var result error
 	for _, status := range statuses {
-		left := readableTTL(status.TTL)
+		left := show.TTL(status.TTL)
 		switch {
 		case ms && status.TTL < 0:
 			left = "-1"

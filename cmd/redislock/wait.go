@@ -12,6 +12,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const waitHelp = `Waits until all KEYs are free at the same time, with nobody in line for them. It takes
@@ -99,5 +101,5 @@ func stillTaken(s redislock.Status, timeout time.Duration) string {
 	if s.TTL == 0 {
 		return fmt.Sprintf("not free within %v: %q has %d in line", timeout, s.Key, s.Waiters)
 	}
-	return fmt.Sprintf("not free within %v: %q is held by %s", timeout, s.Key, holderOf(s))
+	return fmt.Sprintf("not free within %v: %q is held by %s", timeout, s.Key, show.Holder(s))
 }

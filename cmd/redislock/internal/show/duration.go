@@ -1,17 +1,17 @@
-package main
+package show
 
 import (
 	"fmt"
 	"time"
 )
 
-// readable writes a duration as people read it, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It never
+// Duration writes a duration as people read it, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It never
 // rounds up, so that what is left of a lock is not overstated.
-func readable(d time.Duration) string {
+func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case d < 0:
-		return "-" + readable(-d)
+		return "-" + Duration(-d)
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:
@@ -26,10 +26,10 @@ func readable(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
 }
 
-// readableTTL writes the remaining ttl of a key, as [redislock.Status] has it.
-func readableTTL(ttl time.Duration) string {
+// TTL writes the remaining ttl of a key, as [redislock.Status] has it.
+func TTL(ttl time.Duration) string {
 	if ttl < 0 {
 		return "none"
 	}
-	return readable(ttl)
+	return Duration(ttl)
 }

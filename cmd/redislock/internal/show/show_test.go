@@ -1,17 +1,23 @@
-package main
+package show
 
 import (
 	"bytes"
 	"encoding/json"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("readable", func() {
+func TestShow(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "show")
+}
+
+var _ = Describe("Duration", func() {
 	DescribeTable("writes a duration in two units, and never rounds up",
-		func(d time.Duration, want string) { Expect(readable(d)).To(Equal(want)) },
+		func(d time.Duration, want string) { Expect(Duration(d)).To(Equal(want)) },
 		Entry(nil, 0*time.Second, "0ms"),
 		Entry(nil, 999999*time.Microsecond, "999ms"),
 		Entry(nil, time.Second, "1.0s"),
@@ -24,14 +30,14 @@ var _ = Describe("readable", func() {
 	)
 
 	It("says none for a key without expiry", func() {
-		Expect(readableTTL(-1)).To(Equal("none"))
-		Expect(readableTTL(time.Minute)).To(Equal("1m00s"))
+		Expect(TTL(-1)).To(Equal("none"))
+		Expect(TTL(time.Minute)).To(Equal("1m00s"))
 	})
 })
 
-var _ = Describe("showMetadata", func() {
+var _ = Describe("Metadata", func() {
 	DescribeTable("shows an object as fields, and anything else as it is",
-		func(metadata, want string) { Expect(showMetadata(metadata)).To(Equal(want)) },
+		func(metadata, want string) { Expect(Metadata(metadata)).To(Equal(want)) },
 		Entry("in their order", `{"host":"api-3","pid":4121,"a":true}`, "host=api-3 pid=4121 a=true"),
 		Entry("quoted where that matters", `{"cmd":"a b","e":"","q":"x\"y"}`, `cmd="a b" e="" q="x\"y"`),
 		Entry("nested", `{"a":{"b":[1, 2]}}`, `a={"b":[1, 2]}`),
@@ -46,11 +52,11 @@ var _ = Describe("showMetadata", func() {
 	)
 })
 
-var _ = Describe("writeJSON", func() {
+var _ = Describe("WriteJSON", func() {
 	written := func(value any) string {
 		GinkgoHelper()
 		var out bytes.Buffer
-		Expect(writeJSON(&out, value)).To(Succeed())
+		Expect(WriteJSON(&out, value)).To(Succeed())
 		return out.String()
 	}
 

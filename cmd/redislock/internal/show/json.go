@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// writeJSON prints a value as one line of JSON. It is as safe on a terminal as what escape returns: characters that
+// WriteJSON prints a value as one line of JSON. It is as safe on a terminal as what escape returns: characters that
 // cannot be seen, or turn the direction of others, are written as \u and four digits.
-func writeJSON(w io.Writer, value any) error {
+func WriteJSON(w io.Writer, value any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)

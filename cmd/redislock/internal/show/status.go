@@ -1,4 +1,6 @@
-package main
+// Package show shows locks to people and to programs: who holds a key, for how long, and what the holder left as metadata.
+// It knows what the library reports, and nothing of Redis or of any command.
+package show
 
 import (
 	"encoding/json"
@@ -9,31 +11,28 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// status is what a key holds, as far as it was read.
-type status struct {
+// Status is what a key holds, as far as it was read.
+type Status struct {
 	redislock.Status
 
-	cut bool // the metadata goes on; who waits is not known, for the library would have read all of it
+	Cut bool // the metadata goes on; who waits is not known, for the library would have read all of it
 }
 
-// maxValue is how much of a value is read. A lock's is seldom longer, and another value may have any length.
-const maxValue = 4 << 10
-
-// cutStatus returns the status of a key of which only the beginning was read.
-func cutStatus(key, value string, ttl time.Duration) status {
+// CutStatus returns the status of a key of which only the beginning was read.
+func CutStatus(key, value string, ttl time.Duration) Status {
 	for range utf8.UTFMax { // no character is cut in two
 		if r, size := utf8.DecodeLastRuneInString(value); r != utf8.RuneError || size != 1 {
 			break
 		}
 		value = value[:len(value)-1]
 	}
-	s := status{Status: redislock.Status{Key: key, TTL: ttl}, cut: true}
+	s := Status{Status: redislock.Status{Key: key, TTL: ttl}, Cut: true}
 	s.Token, s.Metadata, _ = strings.Cut(value, " ")
 	return s
 }
 
-// statusJSON is a status in JSON. What is not UTF-8 has replacement characters, and stands beside that in base64.
-type statusJSON struct {
+// StatusJSON is a status in JSON. What is not UTF-8 has replacement characters, and stands beside that in base64.
+type StatusJSON struct {
 	At             string          `json:"at,omitempty"` // of a live view: when it was looked at
 	Key            string          `json:"key"`
 	KeyBase64      string          `json:"key_base64,omitempty"`
@@ -48,19 +47,19 @@ type statusJSON struct {
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
 }
 
-func (s status) json() statusJSON {
-	j := statusJSON{
+func (s Status) JSON() StatusJSON {
+	j := StatusJSON{
 		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),
-		Metadata: s.Metadata, MetadataBase64: inBase64(s.Metadata), MetadataCut: s.cut,
+		Metadata: s.Metadata, MetadataBase64: inBase64(s.Metadata), MetadataCut: s.Cut,
 	}
-	if _, ok := fieldsOf(s.Metadata); ok {
+	if _, ok := Fields(s.Metadata); ok {
 		j.Fields = json.RawMessage(s.Metadata)
 	}
 	if s.TTL >= 0 {
 		left := s.TTL.Milliseconds()
 		j.TTL = &left
 	}
-	if !s.cut {
+	if !s.Cut {
 		j.Waiters = &s.Waiters
 	}
 	if !s.WaitingSince.IsZero() {

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"encoding/json"
@@ -7,14 +7,14 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// field is one member of a JSON object that a holder left as metadata.
-type field struct {
-	name  string
-	value string // of a string what it says; of anything else its JSON
+// Field is one member of a JSON object that a holder left as metadata.
+type Field struct {
+	Name  string
+	Value string // of a string what it says; of anything else its JSON
 }
 
-// fieldsOf returns the members of metadata that is a JSON object, in their order; ok is false for any other metadata.
-func fieldsOf(metadata string) (fields []field, ok bool) {
+// Fields returns the members of metadata that is a JSON object, in their order; ok is false for any other metadata.
+func Fields(metadata string) (fields []Field, ok bool) {
 	if !strings.HasPrefix(strings.TrimLeft(metadata, " \t\r\n"), "{") || !json.Valid([]byte(metadata)) {
 		return nil, false
 	}
@@ -31,39 +31,39 @@ func fieldsOf(metadata string) (fields []field, ok bool) {
 		if err := decoder.Decode(&raw); err != nil {
 			return nil, false
 		}
-		f := field{value: string(raw)}
-		f.name, _ = name.(string)
+		f := Field{Value: string(raw)}
+		f.Name, _ = name.(string)
 		if raw[0] == '"' {
-			_ = json.Unmarshal(raw, &f.value)
+			_ = json.Unmarshal(raw, &f.Value)
 		}
 		fields = append(fields, f)
 	}
 	return fields, true
 }
 
-// valueOf returns the value of a field of metadata, "" if it has none.
-func valueOf(fields []field, name string) string {
+// Value returns the value of a field of metadata, "" if it has none.
+func Value(fields []Field, name string) string {
 	for _, f := range fields {
-		if f.name == name {
-			return f.value
+		if f.Name == name {
+			return f.Value
 		}
 	}
 	return ""
 }
 
-// showMetadata writes metadata on one line: an object as name=value, anything else as it is.
-func showMetadata(metadata string) string {
-	fields, ok := fieldsOf(metadata)
+// Metadata writes metadata on one line: an object as name=value, anything else as it is.
+func Metadata(metadata string) string {
+	fields, ok := Fields(metadata)
 	if !ok {
 		return term.Escape(metadata)
 	}
 	shown := make([]string, len(fields))
 	for i, f := range fields {
-		value := term.Escape(f.value)
+		value := term.Escape(f.Value)
 		if value == "" || strings.ContainsAny(value, ` ="`) && value[0] != '{' && value[0] != '[' {
 			value = `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
 		}
-		shown[i] = term.Escape(f.name) + "=" + value
+		shown[i] = term.Escape(f.Name) + "=" + value
 	}
 	return strings.Join(shown, " ")
 }

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// holderOf says in a few words who holds a key: what the metadata tells, or else the token.
-func holderOf(s redislock.Status) string {
+// Holder says in a few words who holds a key: what the metadata tells, or else the token.
+func Holder(s redislock.Status) string {
 	var who strings.Builder
-	fields, _ := fieldsOf(s.Metadata)
-	host, pid := valueOf(fields, "host"), valueOf(fields, "pid")
-	user, command := valueOf(fields, "user"), valueOf(fields, "command")
+	fields, _ := Fields(s.Metadata)
+	host, pid := Value(fields, "host"), Value(fields, "pid")
+	user, command := Value(fields, "user"), Value(fields, "command")
 	switch {
 	case host != "" && pid != "":
 		if user != "" {
@@ -25,7 +25,7 @@ func holderOf(s redislock.Status) string {
 			fmt.Fprintf(&who, " (%s)", term.Shorten(term.Escape(command), 60))
 		}
 	case s.Metadata != "":
-		who.WriteString(term.Shorten(showMetadata(s.Metadata), 100))
+		who.WriteString(term.Shorten(Metadata(s.Metadata), 100))
 	case s.Token != "":
 		who.WriteString(term.Shorten(term.Escape(s.Token), 60))
 	default:
@@ -35,7 +35,7 @@ func holderOf(s redislock.Status) string {
 	case s.TTL < 0:
 		who.WriteString(", without an expiry")
 	case s.TTL > 0:
-		fmt.Fprintf(&who, ", for %s more", readable(s.TTL))
+		fmt.Fprintf(&who, ", for %s more", Duration(s.TTL))
 	}
 	if s.Waiters > 0 {
 		fmt.Fprintf(&who, "; %d in line", s.Waiters)
