@@ -10,6 +10,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const demoHelp = `Shows, in eight seconds, how two workers share three resources of a shop: all or nothing,
@@ -45,7 +47,7 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
-func newDemoCommand(g *globals) *cobra.Command {
+func newDemoCommand(target *connect.Target) *cobra.Command {
 	return &cobra.Command{
 		Use:     "demo",
 		Short:   "Watch two workers share three resources, in eight seconds",
@@ -53,8 +55,8 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Example: demoExample,
 		Args:    cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			d := &demo{narrator: newNarrator(g.Stdout, g.Screen().Coloured)}
-			return d.run(ctx, g, cmd.Flags().Changed("redis"))
+			d := &demo{narrator: newNarrator(target.Stdout, target.Screen().Coloured)}
+			return d.run(ctx, target, cmd.Flags().Changed("redis"))
 		}),
 	}
 }

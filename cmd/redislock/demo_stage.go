@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const (
@@ -40,7 +42,7 @@ type demo struct {
 }
 
 // run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
-func (d *demo) run(ctx context.Context, g *globals, named bool) (err error) {
+func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
@@ -49,12 +51,12 @@ func (d *demo) run(ctx context.Context, g *globals, named bool) (err error) {
 		defer end()
 		d.redis = client
 	} else {
-		d.redis, err = g.connect(ctx)
+		d.redis, err = target.Connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + g.connection.where
+		where = "on the Redis at " + target.Where()
 	}
 	if err := d.refuseToDisturb(ctx); err != nil {
 		return err

@@ -17,6 +17,8 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 // essentials are what the story must tell, in this order.
@@ -73,7 +75,7 @@ func TestStoryInMemory(t *testing.T) {
 		env := &cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
 		began := time.Now()
 		d := &demo{narrator: newNarrator(&out, false)}
-		g.Expect(d.run(t.Context(), &globals{Env: env}, false)).To(Succeed())
+		g.Expect(d.run(t.Context(), &connect.Target{Env: env}, false)).To(Succeed())
 		g.Expect(time.Since(began)).To(BeNumerically("<", 13*time.Second))
 		told(g, out.String())
 		g.Expect(errs.String()).To(BeEmpty())

@@ -16,6 +16,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const doctorHelp = `Says what about this Redis would make its locks unsafe, one line each: a status, what
@@ -85,7 +87,7 @@ type doctorOptions struct {
 	json bool
 }
 
-func newDoctorCommand(g *globals) *cobra.Command {
+func newDoctorCommand(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
 	cmd := &cobra.Command{
 		Use:     "doctor",
@@ -104,7 +106,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			return cli.FlagsOnly(cmd, args)
 		},
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return runDoctor(ctx, g, opt)
+			return runDoctor(ctx, target, opt)
 		}),
 	}
 	flags := cmd.Flags()
@@ -122,8 +124,8 @@ type doctor struct {
 	locks  *redislock.Client
 }
 
-func runDoctor(ctx context.Context, g *globals, opt doctorOptions) error {
-	client, err := g.connect(ctx)
+func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
+	client, err := target.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,12 +134,12 @@ func runDoctor(ctx context.Context, g *globals, opt doctorOptions) error {
 	findings, err := d.examine(ctx)
 	_ = d.locks.Close() // waits for what is under way, so that nothing is left behind
 	if err != nil {
-		return g.connection.explain(err)
+		return target.Explain(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := g.printFindings(findings, opt.json); err != nil {
+	if err := printFindings(target, findings, opt.json); err != nil {
 		return err
 	}
 	worst := isOK
@@ -155,7 +157,7 @@ func runDoctor(ctx context.Context, g *globals, opt doctorOptions) error {
 
 // examine asks every server, and then looks at what is true of all of them together.
 func (d *doctor) examine(ctx context.Context) ([]finding, error) {
-	servers, err := masters(ctx, d.client)
+	servers, err := connect.Masters(ctx, d.client)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +186,11 @@ func (d *doctor) examineServer(ctx context.Context, server *redis.Client) []find
 	}
 }
 
-func (g *globals) printFindings(findings []finding, asJSON bool) error {
+func printFindings(target *connect.Target, findings []finding, asJSON bool) error {
 	if asJSON {
 		for _, f := range findings {
 			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
-			if err := show.WriteJSON(g.Stdout, line); err != nil {
+			if err := show.WriteJSON(target.Stdout, line); err != nil {
 				return err
 			}
 		}
@@ -216,7 +218,7 @@ func (g *globals) printFindings(findings []finding, asJSON bool) error {
 		}
 		t.Rows = append(t.Rows, append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)}))
 	}
-	return t.Write(g.Stdout, g.Screen(), true)
+	return t.Write(target.Stdout, target.Screen(), true)
 }
 
 // sayf fills in what was found.

@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
@@ -28,7 +30,7 @@ const inspectExample = `  redislock inspect order:7
   redislock inspect order:7 stock:42 --json | jq .fields.host
   redislock inspect nightly >/dev/null && echo "still running"`
 
-func newInspectCommand(g *globals) *cobra.Command {
+func newInspectCommand(target *connect.Target) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "inspect KEY...",
@@ -37,7 +39,7 @@ func newInspectCommand(g *globals) *cobra.Command {
 		Example: inspectExample,
 		Args:    cli.KeysWanted,
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			return inspect(cmd.Context(), g, keys, asJSON)
+			return inspect(cmd.Context(), target, keys, asJSON)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -45,17 +47,17 @@ func newInspectCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error {
-	s, err := g.open(ctx)
+func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON bool) error {
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	statuses, err := s.inspect(ctx, keys)
+	defer s.Close()
+	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
 		return err
 	}
-	now, err := s.client.Time(ctx).Result()
+	now, err := s.Client.Time(ctx).Result()
 	if err != nil { // which an ACL may forbid
 		now = time.Now()
 	}
@@ -66,12 +68,12 @@ func inspect(ctx context.Context, g *globals, keys []string, asJSON bool) error 
 		}
 		switch {
 		case asJSON:
-			err = show.WriteJSON(g.Stdout, inspectedJSON(status))
+			err = show.WriteJSON(target.Stdout, inspectedJSON(status))
 		default:
 			if i > 0 {
-				fmt.Fprintln(g.Stdout)
+				fmt.Fprintln(target.Stdout)
 			}
-			err = showStatus(g, status, now)
+			err = showStatus(target, status, now)
 		}
 		if err != nil {
 			return err
@@ -109,9 +111,9 @@ func heldSince(s redislock.Status) (time.Time, bool) {
 }
 
 // showStatus prints what is known of a key, under its name; now is the time of the server.
-func showStatus(g *globals, s redislock.Status, now time.Time) error {
-	out := g.Screen()
-	fmt.Fprintln(g.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
+func showStatus(target *connect.Target, s redislock.Status, now time.Time) error {
+	out := target.Screen()
+	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
 	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
 	say := func(what, text string) { t.Add("", what, text) }
 	switch {
@@ -143,5 +145,5 @@ func showStatus(g *globals, s redislock.Status, now time.Time) error {
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}
-	return t.Write(g.Stdout, term.Screen{Coloured: out.Coloured}, false)
+	return t.Write(target.Stdout, term.Screen{Coloured: out.Coloured}, false)
 }

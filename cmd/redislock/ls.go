@@ -18,6 +18,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
@@ -59,7 +61,7 @@ type lsOptions struct {
 // defaultLimit bounds the memory of ls, whatever is in the database.
 const defaultLimit = 10000
 
-func newLsCommand(g *globals) *cobra.Command {
+func newLsCommand(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := &cobra.Command{
 		Use:     "ls [PATTERN]",
@@ -76,7 +78,7 @@ func newLsCommand(g *globals) *cobra.Command {
 			return opt.check(cmd, args)
 		},
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return runLs(ctx, g, strings.Join(args, ""), opt)
+			return runLs(ctx, target, strings.Join(args, ""), opt)
 		}),
 	}
 	flags := cmd.Flags()
@@ -121,20 +123,20 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
 
 // lister prints locks.
 type lister struct {
-	*globals
+	*connect.Target
 
 	opt     lsOptions
 	pattern string
 	scan    scan
 }
 
-func runLs(ctx context.Context, g *globals, pattern string, opt lsOptions) error {
-	client, err := g.connect(ctx)
+func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOptions) error {
+	client, err := target.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	l := &lister{globals: g, opt: opt, pattern: pattern, scan: scan{
+	l := &lister{Target: target, opt: opt, pattern: pattern, scan: scan{
 		client: client, locks: redislock.New(client), pattern: pattern, filter: opt.filter,
 	}}
 	if opt.watch > 0 {
@@ -199,7 +201,7 @@ func (l *lister) search(ctx context.Context, found func(show.Status) error) erro
 	}
 	err := l.scan.run(ctx)
 	if err != nil && unshown == nil { // Redis is not to blame for an output that fails
-		return l.connection.explain(err)
+		return l.Explain(err)
 	}
 	return err
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const (
@@ -45,7 +47,7 @@ func (s *scan) run(ctx context.Context) error {
 	if s.pattern != "" && !strings.ContainsAny(s.pattern, `*?[\`) { // there is at most one such key
 		return s.page(ctx, s.client, []string{s.pattern})
 	}
-	servers, err := masters(ctx, s.client)
+	servers, err := connect.Masters(ctx, s.client)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const releaseHelp = `Releases the locks on KEYs, for whoever is next.
@@ -37,7 +39,7 @@ const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJC
   redislock release nightly --force
   redislock release nightly --force --yes   # in a script`
 
-func newReleaseCommand(g *globals) *cobra.Command {
+func newReleaseCommand(target *connect.Target) *cobra.Command {
 	var token string
 	var force, yes bool
 	cmd := &cobra.Command{
@@ -56,12 +58,12 @@ func newReleaseCommand(g *globals) *cobra.Command {
 				return cli.Usagef("--token is empty; is a variable unset?")
 			case yes && !force:
 				return cli.Usagef("--yes is for --force")
-			case force && !yes && !term.Is(g.Stdin):
+			case force && !yes && !term.Is(target.Stdin):
 				return cli.Usagef("--force asks first, and stdin is not a terminal; add --yes if you are sure")
 			case hasToken:
-				return releaseByToken(cmd.Context(), g, keys, token)
+				return releaseByToken(cmd.Context(), target, keys, token)
 			case force:
-				return releaseByForce(cmd.Context(), g, keys, yes)
+				return releaseByForce(cmd.Context(), target, keys, yes)
 			}
 			return cli.Usagef("say whose the locks are with --token T, or release them whoever has them with --force")
 		},
@@ -72,25 +74,25 @@ func newReleaseCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-func releaseByToken(ctx context.Context, g *globals, keys []string, token string) error {
-	s, err := g.open(ctx)
+func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) error {
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	err = s.release(ctx, keys, token)
+	defer s.Close()
+	err = s.Release(ctx, keys, token)
 	switch {
 	case errors.Is(err, redislock.ErrLockNotHeld):
-		return s.notThatTokens(ctx, keys, token, err)
+		return notThatTokens(ctx, s, keys, token, err)
 	case err != nil:
-		return s.refusal(err)
+		return s.Refusal(err)
 	}
 	return nil
 }
 
 // notThatTokens says who has the first key that a token does not hold.
-func (s *session) notThatTokens(ctx context.Context, keys []string, token string, why error) error {
-	statuses, err := s.inspect(ctx, keys)
+func notThatTokens(ctx context.Context, s *connect.Session, keys []string, token string, why error) error {
+	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -105,13 +107,13 @@ func (s *session) notThatTokens(ctx context.Context, keys []string, token string
 	return why
 }
 
-func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) error {
-	s, err := g.open(ctx)
+func releaseByForce(ctx context.Context, target *connect.Target, keys []string, yes bool) error {
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	statuses, err := s.inspect(ctx, withoutRepeats(keys))
+	defer s.Close()
+	statuses, err := s.Inspect(ctx, withoutRepeats(keys))
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 	for _, status := range statuses {
 		switch {
 		case status.TTL == 0:
-			fmt.Fprintf(g.Stdout, "%s is free\n", term.Escape(status.Key))
+			fmt.Fprintf(target.Stdout, "%s is free\n", term.Escape(status.Key))
 		case status.Token == "":
 			return fmt.Errorf("nothing was released: %q holds something that is no lock; look at it with redis-cli", status.Key)
 		default:
@@ -129,17 +131,17 @@ func releaseByForce(ctx context.Context, g *globals, keys []string, yes bool) er
 	if len(held) == 0 {
 		return nil
 	}
-	if !yes && !g.agreed(held) {
+	if !yes && !agreed(target, held) {
 		return errors.New("nothing was released")
 	}
 	var failed error
 	for _, status := range held {
-		if err := s.takeAway(ctx, status); err != nil {
+		if err := takeAway(ctx, s, status); err != nil {
 			failed = err
-			g.Complain(err)
+			target.Complain(err)
 			continue
 		}
-		fmt.Fprintf(g.Stdout, "released %s, held by %s\n", term.Escape(status.Key), show.Holder(status))
+		fmt.Fprintf(target.Stdout, "released %s, held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
 	if failed != nil {
 		return cli.Exit(cli.CodeOf(failed))
@@ -159,12 +161,12 @@ func withoutRepeats(keys []string) []string {
 }
 
 // agreed asks at the terminal.
-func (g *globals) agreed(held []redislock.Status) bool {
+func agreed(target *connect.Target, held []redislock.Status) bool {
 	for _, status := range held {
-		fmt.Fprintf(g.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
+		fmt.Fprintf(target.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
-	fmt.Fprint(g.Stderr, "Take it away? [y/N] ")
-	answer, _ := bufio.NewReader(g.Stdin).ReadString('\n')
+	fmt.Fprint(target.Stderr, "Take it away? [y/N] ")
+	answer, _ := bufio.NewReader(target.Stdin).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return true
@@ -173,13 +175,13 @@ func (g *globals) agreed(held []redislock.Status) bool {
 }
 
 // takeAway releases a key if it is still held by whom it was.
-func (s *session) takeAway(ctx context.Context, status redislock.Status) error {
-	err := s.release(ctx, []string{status.Key}, status.Token)
+func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) error {
+	err := s.Release(ctx, []string{status.Key}, status.Token)
 	switch {
 	case errors.Is(err, redislock.ErrLockNotHeld):
 		return fmt.Errorf("not released: %q has changed hands, or was released, meanwhile", status.Key)
 	case err != nil:
-		return s.refusal(err)
+		return s.Refusal(err)
 	}
 	return nil
 }

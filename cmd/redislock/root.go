@@ -6,14 +6,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
-
-// globals are the environment and the flags that every command has.
-type globals struct {
-	*cli.Env
-
-	connection connection
-}
 
 const rootHelp = `redislock runs commands under locks on Redis, and shows who holds which lock, who
 waits for it, and whether the Redis can be trusted with it.
@@ -28,7 +23,7 @@ const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at 
   redislock demo                                  # see it work, without a Redis`
 
 func newRootCommand(env *cli.Env) *cobra.Command {
-	g := &globals{Env: env}
+	target := &connect.Target{Env: env}
 	root := &cobra.Command{
 		Use:           "redislock",
 		Short:         "Run commands under locks on Redis, and see who holds what",
@@ -41,12 +36,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 
 		SuggestionsMinimumDistance: 2,
 
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("redis") && g.connection.url == "" {
-				return cli.Usagef("--redis is empty; is a variable unset?")
-			}
-			return nil
-		},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return target.CheckFlags(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(env.Stderr)
 			_ = cmd.Help()
@@ -61,18 +51,18 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 		return cli.Usagef(`%w; run "%s --help"`, err, cmd.CommandPath())
 	})
 	root.PersistentFlags().SortFlags = false
-	g.connection.addFlags(root.PersistentFlags())
+	target.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newRunCommand(g),
-		newInspectCommand(g),
-		newTTLCommand(g),
-		newWaitCommand(g),
-		newReleaseCommand(g),
-		newDemoCommand(g),
-		newLsCommand(g),
-		newDoctorCommand(g),
+		newRunCommand(target),
+		newInspectCommand(target),
+		newTTLCommand(target),
+		newWaitCommand(target),
+		newReleaseCommand(target),
+		newDemoCommand(target),
+		newLsCommand(target),
+		newDoctorCommand(target),
 		cli.NewExitCodesTopic(),
-		newAddressesTopic(),
+		connect.NewAddressesTopic(),
 	)
 	refuseUnknownTopics(root)
 	return root

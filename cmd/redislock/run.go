@@ -17,6 +17,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const runHelp = `Takes the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
@@ -80,7 +82,7 @@ type runFlags struct {
 	command []string
 }
 
-func newRunCommand(g *globals) *cobra.Command {
+func newRunCommand(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
 	cmd := &cobra.Command{
 		Use:     "run -k KEY... [flags] -- COMMAND...",
@@ -92,7 +94,7 @@ func newRunCommand(g *globals) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			err := f.run(cmd.Context(), g)
+			err := f.run(cmd.Context(), target)
 			if own, ok := errors.AsType[*cli.Error](err); ok && own.Code == cli.Unavailable {
 				return &cli.Error{Code: f.unavailableCode, Err: own.Err}
 			}
@@ -168,13 +170,13 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 }
 
 // run takes the locks, runs the command and releases them.
-func (f *runFlags) run(ctx context.Context, g *globals) error {
+func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	path, err := lookCommand(f.command[0])
 	if err != nil {
 		return err
 	}
 	signals := job.Listen()
-	h, err := f.obtain(ctx, g, signals)
+	h, err := f.obtain(ctx, target, signals)
 	if err != nil {
 		return err
 	}
@@ -185,13 +187,13 @@ func (f *runFlags) run(ctx context.Context, g *globals) error {
 	}
 	c, err := job.Start(job.Command{
 		Path: path, Args: f.command, Env: f.variables(h),
-		Stdin: g.Stdin, Stdout: g.Stdout, Stderr: g.Stderr, Complain: g.Complain,
+		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: target.Complain,
 	})
 	if err != nil {
 		_ = h.release()
 		return startError(f.command[0], err)
 	}
-	s := &supervisor{flags: f, globals: g, hold: h, child: c, signals: signals}
+	s := &supervisor{flags: f, Target: target, hold: h, child: c, signals: signals}
 	return s.supervise()
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 // hold is all that a run has locked: what it took and keeps itself, and what it re-entered, which somebody else keeps.
@@ -132,9 +134,9 @@ func (h *hold) replaces(variable string) bool {
 }
 
 // obtain takes the locks. A signal ends the waiting, and undoes what is had by then.
-func (f *runFlags) obtain(ctx context.Context, g *globals, signals *job.Signals) (*hold, error) {
+func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *job.Signals) (*hold, error) {
 	ctx, end := signals.Ending(ctx)
-	client, err := g.connect(ctx)
+	client, err := target.Connect(ctx)
 	if err != nil {
 		end()
 		return nil, interrupted(ctx, err)
@@ -154,7 +156,7 @@ func (f *runFlags) obtain(ctx context.Context, g *globals, signals *job.Signals)
 		}
 		err = signal
 	} else if err != nil {
-		err = f.refused(ctx, g, h, err)
+		err = f.refused(ctx, target, h, err)
 	}
 	if err != nil {
 		h.close()
@@ -211,18 +213,18 @@ func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 }
 
 // refused returns the exit and the words for an obtain that has failed.
-func (f *runFlags) refused(ctx context.Context, g *globals, h *hold, err error) error {
+func (f *runFlags) refused(ctx context.Context, target *connect.Target, h *hold, err error) error {
 	switch {
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
 		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
 	case !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld):
-		return g.refusal(err)
+		return target.Refusal(err)
 	}
 	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	statuses, lookErr := h.locks.Inspect(look, f.keys...)
 	if lookErr != nil {
-		return g.refusal(lookErr)
+		return target.Refusal(lookErr)
 	}
 	if f.quiet {
 		return cli.Exit(f.conflictCode)

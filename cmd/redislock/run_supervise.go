@@ -7,19 +7,19 @@ import (
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 // supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
 // before the locks do. It belongs to one goroutine.
 type supervisor struct {
-	*globals
+	*connect.Target
 
 	flags   *runFlags
 	hold    *hold
@@ -83,7 +83,7 @@ func (s *supervisor) next() time.Duration {
 	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
 }
 
-// remaining returns how long it is until t, by whichever clock says less.
+// remaining returns how long it is until target, by whichever clock says less.
 func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
@@ -170,7 +170,7 @@ func (s *supervisor) finish(end job.End) error {
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	err := h.client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
+	err := connect.Ping(ctx, h.client)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return errors.New("no answer from Redis")

@@ -11,6 +11,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
@@ -24,7 +26,7 @@ The exit code is 0 if every KEY is held, and 1 if any is not.`
 const ttlExample = `  redislock ttl order:7
   redislock ttl --ms order:7 stock:42`
 
-func newTTLCommand(g *globals) *cobra.Command {
+func newTTLCommand(target *connect.Target) *cobra.Command {
 	var ms bool
 	cmd := &cobra.Command{
 		Use:               "ttl KEY...",
@@ -34,20 +36,20 @@ func newTTLCommand(g *globals) *cobra.Command {
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			return showTTL(cmd.Context(), g, keys, ms)
+			return showTTL(cmd.Context(), target, keys, ms)
 		},
 	}
 	cmd.Flags().BoolVar(&ms, "ms", false, "print whole milliseconds")
 	return cmd
 }
 
-func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
-	s, err := g.open(ctx)
+func showTTL(ctx context.Context, target *connect.Target, keys []string, ms bool) error {
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	statuses, err := s.inspect(ctx, keys)
+	defer s.Close()
+	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func showTTL(ctx context.Context, g *globals, keys []string, ms bool) error {
 			t.Add(term.Escape(status.Key), left)
 		}
 	}
-	if err := t.Write(g.Stdout, term.Screen{}, false); err != nil {
+	if err := t.Write(target.Stdout, term.Screen{}, false); err != nil {
 		return err
 	}
 	return result

@@ -14,6 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
 const waitHelp = `Waits until all KEYs are free at the same time, with nobody in line for them. It takes
@@ -28,7 +30,7 @@ The exit code is 0 when all are free, and 1 if some are not when --timeout is ov
 const waitExample = `  redislock wait nightly
   redislock wait order:7 stock:42 --timeout 30s || echo "still busy"`
 
-func newWaitCommand(g *globals) *cobra.Command {
+func newWaitCommand(target *connect.Target) *cobra.Command {
 	var timeout time.Duration
 	var quiet bool
 	cmd := &cobra.Command{
@@ -42,7 +44,7 @@ func newWaitCommand(g *globals) *cobra.Command {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
 				return cli.Usagef("--timeout %v is no time to wait", timeout)
 			}
-			return wait(cmd.Context(), g, keys, timeout, quiet)
+			return wait(cmd.Context(), target, keys, timeout, quiet)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait for `D` at most (default: for ever)")
@@ -56,19 +58,19 @@ const (
 	bearable   = 10 * time.Second // without an answer
 )
 
-func wait(ctx context.Context, g *globals, keys []string, timeout time.Duration, quiet bool) error {
-	s, err := g.open(ctx)
+func wait(ctx context.Context, target *connect.Target, keys []string, timeout time.Duration, quiet bool) error {
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	var over <-chan time.Time
 	if timeout > 0 {
 		over = time.After(timeout)
 	}
 	gap, answered, last := firstWait, time.Time{}, redislock.Status{}
 	for late := false; ; {
-		statuses, err := s.inspect(ctx, keys)
+		statuses, err := s.Inspect(ctx, keys)
 		if err != nil && (cli.CodeOf(err) != cli.Unavailable || time.Since(answered) > bearable) {
 			return err
 		}
@@ -103,3 +105,6 @@ func stillTaken(s redislock.Status, timeout time.Duration) string {
 	}
 	return fmt.Sprintf("not free within %v: %q is held by %s", timeout, s.Key, show.Holder(s))
 }
+
+// isFree reports whether a key could be had right now. Where there is a line, whoever is first in it comes first.
+func isFree(s redislock.Status) bool { return s.TTL == 0 && s.Waiters == 0 }

@@ -1,4 +1,4 @@
-package main
+package connect
 
 import (
 	"context"
@@ -17,22 +17,22 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// explain turns what go-redis reports into one line for people: where Redis is, what is wrong, and how to mend it, with
+// Explain turns what go-redis reports into one line for people: where Redis is, what is wrong, and how to mend it, with
 // the exit code for a Redis that cannot be used. An error that comes from elsewhere is returned as it is.
-func (c *connection) explain(err error) error {
+func (t *Target) Explain(err error) error {
 	what := meaning(err)
 	switch {
 	case what == "":
 		return err
-	case c.overTLS && strings.HasPrefix(what, "no answer"):
+	case t.overTLS && strings.HasPrefix(what, "no answer"):
 		what += " if it does not speak TLS, write redis:// in place of rediss://"
 	}
-	return c.unusable("%w", &explained{what, err})
+	return t.unusable("%w", &explained{what, err})
 }
 
 // unusable returns an error that says where Redis is, and why it cannot be used.
-func (c *connection) unusable(why string, args ...any) error {
-	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{c.where}, args...)...)
+func (t *Target) unusable(why string, args ...any) error {
+	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.where}, args...)...)
 }
 
 // explained is an error in words of its own, which still matches what it explains.

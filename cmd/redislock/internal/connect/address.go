@@ -1,4 +1,4 @@
-package main
+package connect
 
 import (
 	"cmp"
@@ -42,8 +42,8 @@ Options follow as ?name=value&…:
 A password on a command line is seen by all users of the machine: REDIS_URL is
 better.`
 
-// newAddressesTopic is no command, but a page of the help.
-func newAddressesTopic() *cobra.Command {
+// NewAddressesTopic is no command, but a page of the help.
+func NewAddressesTopic() *cobra.Command {
 	return &cobra.Command{Use: "addresses", Short: "How to say where Redis is", Long: addressesHelp}
 }
 

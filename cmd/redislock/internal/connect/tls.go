@@ -1,4 +1,4 @@
-package main
+package connect
 
 import (
 	"crypto/tls"
@@ -10,38 +10,38 @@ import (
 
 // secure completes the TLS configuration that came of the URL, which is nil for a connection without TLS, by the files that
 // the flags name. Every server is to prove the name that is dialled, or serverName.
-func (c *connection) secure(config *tls.Config, serverName string) (*tls.Config, error) {
+func (t *Target) secure(config *tls.Config, serverName string) (*tls.Config, error) {
 	if config == nil {
-		if c.ca != "" || c.cert != "" || c.key != "" || serverName != "" {
+		if t.ca != "" || t.cert != "" || t.key != "" || serverName != "" {
 			return nil, cli.Usagef("TLS is set up, but the address is one without TLS; write rediss:// in place of redis://")
 		}
 		return nil, nil
 	}
-	c.overTLS = true
+	t.overTLS = true
 	config = &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: serverName,
 		InsecureSkipVerify: config.InsecureSkipVerify, // where that is asked for by name
 	}
-	if c.ca != "" {
-		pem, err := os.ReadFile(c.ca)
+	if t.ca != "" {
+		pem, err := os.ReadFile(t.ca)
 		if err != nil {
 			return nil, cli.Usagef("--tls-ca: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("--tls-ca: there is no certificate in %s; it has to be in PEM form", c.ca)
+			return nil, cli.Usagef("--tls-ca: there is no certificate in %s; it has to be in PEM form", t.ca)
 		}
 	}
 	switch {
-	case c.cert != "" && c.key != "":
-		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	case t.cert != "" && t.key != "":
+		pair, err := tls.LoadX509KeyPair(t.cert, t.key)
 		if err != nil {
 			return nil, cli.Usagef("--tls-cert and --tls-key: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
-	case c.cert != "":
+	case t.cert != "":
 		return nil, cli.Usagef("--tls-cert needs --tls-key, the file of its private key")
-	case c.key != "":
+	case t.key != "":
 		return nil, cli.Usagef("--tls-key needs --tls-cert, the file of its certificate")
 	}
 	return config, nil

@@ -1,4 +1,6 @@
-package main
+// Package connect gets from a URL and flags to the Redis that they name, and explains in plain words why it cannot be
+// used. It knows nothing of what a command does there.
+package connect
 
 import (
 	"cmp"
@@ -14,44 +16,57 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// defaultURL is where Redis is when neither --redis nor REDIS_URL says so.
+// defaultURL is where Redis is when neither --redis nor REDIS_URL names one.
 const defaultURL = "redis://127.0.0.1:6379"
 
-// connection is how to reach Redis, as the flags say.
-type connection struct {
+// Target is the Redis that the command line names, with the environment of the program.
+type Target struct {
+	*cli.Env
+
 	url           string
 	ca, cert, key string // names of files
 
-	where   string // the address, without a password; set by connect
+	where   string // the address, without a password; set by Connect
 	overTLS bool
 }
 
-func (c *connection) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.url, "redis", "",
+// AddFlags adds the flags that name the Redis.
+func (t *Target) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&t.url, "redis", "",
 		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); see "redislock help addresses"`)
-	flags.StringVar(&c.ca, "tls-ca", "", "`FILE` of the authorities that may vouch for the server, in PEM form")
-	flags.StringVar(&c.cert, "tls-cert", "", "`FILE` of the certificate to show to the server")
-	flags.StringVar(&c.key, "tls-key", "", "`FILE` of the certificate's private key")
+	flags.StringVar(&t.ca, "tls-ca", "", "`FILE` of the authorities that may vouch for the server, in PEM form")
+	flags.StringVar(&t.cert, "tls-cert", "", "`FILE` of the certificate to show to the server")
+	flags.StringVar(&t.key, "tls-key", "", "`FILE` of the certificate's private key")
 }
+
+// CheckFlags returns an error if --redis is given and empty.
+func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
+	if flags.Changed("redis") && t.url == "" {
+		return cli.Usagef("--redis is empty; is a variable unset?")
+	}
+	return nil
+}
+
+// Where returns the address of the Redis, without a password. It is "" before Connect.
+func (t *Target) Where() string { return t.where }
 
 // connectLimit is how long connect waits for Redis.
 const connectLimit = 3 * time.Second
 
-// connect returns a client of the Redis that the flags name, once that has answered one question: what it is. A server that
+// Connect returns a client of the Redis that the flags name, once that has answered one question: what it is. A server that
 // belongs to a Cluster gets a client for all of it. Its errors name the address, never the password.
-func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
-	c := &g.connection
-	from, text := "--redis", c.url
+func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
+	from, text := "--redis", t.url
 	if text == "" {
-		from, text = "REDIS_URL", cmp.Or(g.Getenv("REDIS_URL"), defaultURL)
+		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
 	}
 	a, err := parseAddress(text)
 	if err != nil { // which may quote any part of the URL
 		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
 			`the password; "redislock help addresses" has the other forms`, from)
 	}
-	c.where = a.where
-	client, err := c.dial(a)
+	t.where = a.where
+	client, err := t.dial(a)
 	if err != nil {
 		return nil, err
 	}
@@ -60,14 +75,14 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 	mode, err := ask(ctx, client, a.protocol())
 	switch {
 	case err != nil:
-		err = c.explain(err)
+		err = t.Explain(err)
 	case mode == "sentinel" && a.single != nil:
-		err = c.unusable("it is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master")
+		err = t.unusable("it is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master")
 	case mode == "cluster" && a.single != nil && a.single.Network == "unix":
-		err = c.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
+		err = t.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
 	case mode == "cluster" && a.single != nil:
 		_ = client.Close()
-		return c.dial(clusterOf(a))
+		return t.dial(clusterOf(a))
 	}
 	if err != nil {
 		_ = client.Close()
@@ -78,8 +93,8 @@ func (g *globals) connect(ctx context.Context) (redis.UniversalClient, error) {
 
 // dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and
 // says nothing of the library: that takes time, and rights that a user who only locks may not have.
-func (c *connection) dial(a *address) (redis.UniversalClient, error) {
-	config, err := c.secure(a.tlsConfig(), a.serverName)
+func (t *Target) dial(a *address) (redis.UniversalClient, error) {
+	config, err := t.secure(a.tlsConfig(), a.serverName)
 	if err != nil {
 		return nil, err
 	}
@@ -122,29 +137,4 @@ func dialer(config *tls.Config) func(ctx context.Context, network, addr string) 
 		return plain.DialContext
 	}
 	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
-}
-
-// ask returns what a server says that it is: standalone, cluster or sentinel. Of all commands HELLO is the one that no ACL
-// forbids, and it costs as much as a PING.
-//
-// It is told the protocol that go-redis has agreed upon already: before Redis 6.2 it has to be told one.
-func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
-	hello := once{redis.NewCmd(ctx, "hello", protocol)}
-	if err := client.Process(ctx, hello); err != nil {
-		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it is there
-			return "", nil
-		}
-		return "", err
-	}
-	switch reply := hello.Val().(type) {
-	case map[any]any: // RESP3
-		mode, _ = reply["mode"].(string)
-	case []any: // RESP2
-		for i := 0; i+1 < len(reply); i += 2 {
-			if reply[i] == "mode" {
-				mode, _ = reply[i+1].(string)
-			}
-		}
-	}
-	return mode, nil
 }
