@@ -8,6 +8,15 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/demo"
+	"github.com/redislock/redislock/cmd/redislock/internal/doctor"
+	"github.com/redislock/redislock/cmd/redislock/internal/inspect"
+	"github.com/redislock/redislock/cmd/redislock/internal/ls"
+	"github.com/redislock/redislock/cmd/redislock/internal/release"
+	"github.com/redislock/redislock/cmd/redislock/internal/run"
+	"github.com/redislock/redislock/cmd/redislock/internal/ttl"
+	"github.com/redislock/redislock/cmd/redislock/internal/wait"
 )
 
 const rootHelp = `redislock runs commands under locks on Redis, and shows who holds which lock, who
@@ -53,14 +62,14 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.PersistentFlags().SortFlags = false
 	target.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newRunCommand(target),
-		newInspectCommand(target),
-		newTTLCommand(target),
-		newWaitCommand(target),
-		newReleaseCommand(target),
-		newDemoCommand(target),
-		newLsCommand(target),
-		newDoctorCommand(target),
+		run.New(target),
+		inspect.New(target),
+		ttl.New(target),
+		wait.New(target),
+		release.New(target),
+		demo.New(target),
+		ls.New(target),
+		doctor.New(target),
 		cli.NewExitCodesTopic(),
 		connect.NewAddressesTopic(),
 	)

@@ -53,6 +53,19 @@ func InfoOf(ctx context.Context, client *redis.Client, section string) map[strin
 	return fields
 }
 
+// Bob is the metadata of a holder.
+const Bob = `{"host":"api-3","pid":4121,"user":"bob","command":"./ship 7","now":"2026-03-01T04:10:00Z"}`
+
+// Hold locks keys by the token "the-token".
+func Hold(client redis.UniversalClient, metadata string, keys ...string) *redislock.Lock {
+	ginkgo.GinkgoHelper()
+	lock, err := redislock.ObtainMulti(context.Background(), client, keys, time.Minute, &redislock.Options{
+		Token: "the-token", Metadata: metadata,
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return lock
+}
+
 // WaitInLine makes somebody wait in line for a key until the spec ends.
 func WaitInLine(ctx context.Context, client redis.UniversalClient, key string) {
 	ginkgo.GinkgoHelper()

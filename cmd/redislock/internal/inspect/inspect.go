@@ -1,0 +1,151 @@
+// Package inspect is the command that shows who holds a lock, since when, and who waits for it.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+)
+
+const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
+that says it has been held, how long it still is unless it is renewed, how many wait
+in line, and how long the first of them has been waiting.
+
+--json prints an object a line, with the members that ls has, and held_since.
+
+The exit code is 0 if every KEY is held, and 1 if any is not.`
+
+const inspectExample = `  redislock inspect order:7
+  redislock inspect order:7 stock:42 --json | jq .fields.host
+  redislock inspect nightly >/dev/null && echo "still running"`
+
+// New returns the command.
+func New(target *connect.Target) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "inspect KEY...",
+		Short:   "Show who holds a lock, since when, and who waits for it",
+		Long:    inspectHelp,
+		Example: inspectExample,
+		Args:    cli.KeysWanted,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			return inspect(cmd.Context(), target, keys, asJSON)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	return cmd
+}
+
+func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON bool) error {
+	s, err := target.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	statuses, err := s.Inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	now, err := s.Client.Time(ctx).Result()
+	if err != nil { // which an ACL may forbid
+		now = time.Now()
+	}
+	code := cli.OK
+	for i, status := range statuses {
+		if status.TTL == 0 {
+			code = cli.No
+		}
+		switch {
+		case asJSON:
+			err = show.WriteJSON(target.Stdout, inspectedJSON(status))
+		default:
+			if i > 0 {
+				fmt.Fprintln(target.Stdout)
+			}
+			err = showStatus(target, status, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if code != cli.OK {
+		return cli.Exit(code)
+	}
+	return nil
+}
+
+// inspectedJSON is what inspect --json prints of a key.
+func inspectedJSON(s redislock.Status) any {
+	inspected := struct {
+		show.StatusJSON
+
+		HeldSince *time.Time `json:"held_since,omitempty"`
+	}{StatusJSON: show.Status{Status: s}.JSON()}
+	if since, ok := heldSince(s); ok {
+		since = since.UTC()
+		inspected.HeldSince = &since
+	}
+	return inspected
+}
+
+// heldSince returns since when a key has been held, if its metadata says so. ProcessMetadata calls it now.
+func heldSince(s redislock.Status) (time.Time, bool) {
+	fields, _ := show.Fields(s.Metadata)
+	for _, name := range []string{"obtained", "since", "now"} {
+		if since, err := time.Parse(time.RFC3339Nano, show.Value(fields, name)); err == nil {
+			return since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// showStatus prints what is known of a key, under its name; now is the time of the server.
+func showStatus(target *connect.Target, s redislock.Status, now time.Time) error {
+	out := target.Screen()
+	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
+	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
+	say := func(what, text string) { t.Add("", what, text) }
+	switch {
+	case s.TTL == 0 && s.Waiters > 0:
+		say("free", "for the first in line")
+	case s.TTL == 0:
+		say("free", "")
+	case s.Token == "":
+		say("taken", "by something that is no lock")
+	default:
+		say("token", term.Escape(s.Token))
+	}
+	if fields, ok := show.Fields(s.Metadata); ok {
+		for _, f := range fields {
+			say(term.Escape(f.Name), term.Escape(f.Value))
+		}
+	} else if s.Metadata != "" {
+		say("metadata", term.Escape(s.Metadata))
+	}
+	if since, ok := heldSince(s); ok {
+		say("held", "for "+show.Duration(max(time.Since(since), 0)))
+	}
+	if s.TTL != 0 {
+		say("left", show.TTL(s.TTL))
+	}
+	switch {
+	case s.Waiters > 0:
+		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, show.Duration(max(now.Sub(s.WaitingSince), 0))))
+	case s.TTL != 0:
+		say("in line", "nobody")
+	}
+	return t.Write(target.Stdout, term.Screen{Coloured: out.Coloured}, false)
+}

@@ -1,0 +1,183 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+)
+
+// supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
+// before the locks do. It belongs to one goroutine.
+type supervisor struct {
+	*connect.Target
+
+	flags   *runFlags
+	hold    *hold
+	child   *job.Child
+	signals *job.Signals
+
+	until  time.Time // of the hold, when it was last seen in order
+	over   bool      // the command has been told to end
+	killAt time.Time
+	killed bool
+	told   chan struct{} // closed when the loss has been told
+}
+
+// Wall clocks jump when a machine was suspended, and no timer notices.
+const clockInterval = time.Second
+
+// margin is how long before the end of the locks SIGKILL is sent, so that it has done its work by then.
+func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*time.Millisecond) }
+
+// supervise returns when the command has ended and the locks are released.
+func (s *supervisor) supervise() error {
+	s.until = s.hold.until()
+	s.told = make(chan struct{})
+	s.signals.AddJobControl()
+	lost := s.hold.alive.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case end := <-s.child.Ended:
+			return s.finish(end)
+		case sig := <-s.child.Stopped:
+			s.check()
+			s.child.Suspend(sig)
+		case sig := <-s.signals.Caught:
+			s.check() // this process may have been stopped; the command goes on only if the locks are there
+			s.child.Pass(sig)
+			s.signals.AddJobControl()
+		case <-s.child.Awake:
+			s.check()
+			s.child.Resume()
+			s.signals.AddJobControl()
+		case <-lost:
+			lost = nil
+			s.check()
+		case <-timer.C:
+			s.check()
+		}
+		timer.Reset(s.next())
+	}
+}
+
+// next returns when to look at the clocks again.
+func (s *supervisor) next() time.Duration {
+	switch {
+	case s.killed:
+		return clockInterval
+	case s.over:
+		return max(min(remaining(s.killAt), clockInterval), 0)
+	}
+	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
+}
+
+// remaining returns how long it is until target, by whichever clock says less.
+func remaining(t time.Time) time.Duration {
+	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
+}
+
+// check ends the command if that is due: when the locks are lost, or when the grace period has to begin so that it ends
+// before they do.
+func (s *supervisor) check() {
+	now := time.Now()
+	if s.over {
+		if !s.killed && remaining(s.killAt) <= 0 {
+			s.kill()
+		}
+		return
+	}
+	if why := s.hold.lost(); why != nil {
+		last := s.until.Add(-s.margin()) // the loss says nothing about the other locks
+		s.end(why, now.Add(min(s.flags.grace, remaining(last))))
+	} else if left := s.hold.left() - s.margin(); left <= s.flags.grace {
+		s.end(nil, now.Add(left))
+	} else {
+		s.until = s.hold.until()
+	}
+}
+
+// end sends SIGTERM, or SIGKILL if there is no time for it, and then tells why; nil stands for a renewal that is overdue.
+func (s *supervisor) end(why error, killAt time.Time) {
+	s.over, s.killAt = true, killAt
+	if remaining(killAt) <= 0 {
+		s.kill()
+	} else {
+		s.child.Terminate()
+	}
+	go func() { // Stderr may block
+		defer close(s.told)
+		if why == nil {
+			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
+			return
+		}
+		s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
+	}()
+}
+
+func (s *supervisor) kill() {
+	s.killed = true
+	s.child.Kill()
+}
+
+// Finish releases the locks after the end of the command, and returns the end of the program.
+func (s *supervisor) finish(end job.End) error {
+	s.child.Close()
+	if s.over {
+		for !s.killed && !s.child.GroupGone() { // what is left of the group was under the locks as well
+			time.Sleep(min(max(remaining(s.killAt), 0), 10*time.Millisecond))
+			s.check()
+		}
+		_ = s.hold.release()
+		select {
+		case <-s.told:
+		case <-time.After(time.Second):
+		}
+		return cli.Exit(s.flags.lostCode)
+	}
+	why := s.hold.lost()
+	err := s.hold.release()
+	if why == nil && errors.Is(err, redislock.ErrLockNotHeld) {
+		why = err
+	}
+	if why != nil {
+		return &cli.Error{Code: s.flags.lostCode, Err: fmt.Errorf("the lock was lost before the command ended: %w", why)}
+	}
+	if err != nil {
+		s.Complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
+	}
+	if s.child.InterruptJob(end) {
+		return job.Signalled{Signal: end.Signal}
+	}
+	if end.Code != 0 {
+		return cli.Exit(end.Code)
+	}
+	return nil
+}
+
+// trouble asks Redis what it is about a renewal that is overdue.
+func (h *hold) trouble() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	err := connect.Ping(ctx, h.client)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return errors.New("no answer from Redis")
+	case err != nil:
+		return err
+	case h.kept == nil:
+		return errors.New("whoever holds it does not renew it")
+	}
+	return errors.New("answers come late")
+}
