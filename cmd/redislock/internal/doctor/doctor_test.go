@@ -86,7 +86,7 @@ var _ = Describe("doctor", func() {
 	)
 
 	It("warns of replicas, and that a replica takes no locks", func() {
-		master, _ := clitest.NewServer(sound...)
+		master, _ := clitest.NewServer(append(sound, "repl-diskless-sync-delay 0")...)
 		host, port, _ := strings.Cut(master.Addr(), ":")
 		replica, client := clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
 		Eventually(func() string {

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/redistest"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 
@@ -43,9 +39,6 @@ func keysShown(session *gexec.Session) []string {
 	}
 	return keys
 }
-
-// ansi is what colours and moves on a terminal.
-var ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
 var _ = Describe("ls", func() {
 	var (
@@ -269,28 +262,6 @@ var _ = Describe("ls", func() {
 		Eventually(ctx, func() error { return client.Set(ctx, "order:9", tokenOf(3), longTTL).Err() }).Should(Succeed())
 		Eventually(session.Out.Contents).Should(ContainSubstring("order:9"))
 		Eventually(session.Terminate()).Should(gexec.Exit(0))
-	})
-
-	It("has a live view on a terminal, fits it, and restores what was there", func(ctx SpecContext) {
-		script, err := exec.LookPath("script")
-		if err != nil {
-			Skip("there is no script(1) to make a terminal")
-		}
-		set(ctx, "order:7", tokenOf(1)+" "+strings.Repeat("metadata ", 30), longTTL)
-		cmd := clitest.Command([]string{"REDIS_URL=" + url},
-			"-qec", "stty cols 60 rows 10; exec "+clitest.Program()+" ls --watch=100ms", "/dev/null")
-		cmd.Path, cmd.Args[0] = script, script
-		session := clitest.Start(cmd)
-		Eventually(session.Out.Contents).Should(ContainSubstring("order:7"))
-		Expect(clitest.Stdout(session)).To(HavePrefix(enterScreen))
-		Expect(clitest.Stdout(session)).To(ContainSubstring("…"))
-		for line := range strings.Lines(clitest.Stdout(session)) {
-			if strings.Contains(line, "metadata") {
-				Expect(term.Width(ansi.ReplaceAllString(strings.TrimRight(line, "\r\n"), ""))).To(BeNumerically("<=", 60))
-			}
-		}
-		session.Terminate()
-		Eventually(session).Should(gexec.Exit())
 	})
 
 	DescribeTable("refuses what it cannot use, in one line",

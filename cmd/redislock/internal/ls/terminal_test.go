@@ -5,6 +5,7 @@ package ls
 import (
 	"context"
 	"regexp"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -29,10 +31,24 @@ var _ = Describe("ls at a terminal", func() {
 		url = "redis://" + server.Addr()
 	})
 
+	It("ls --watch fits the screen", func() {
+		value := "q83vEjRWeJCrze8SNFZ4kA " + strings.Repeat("metadata ", 30)
+		Expect(client.Set(ctx, "order:7", value, time.Minute).Err()).To(Succeed())
+		user := clitest.NewTypist(url)
+		user.Types("stty cols 60 rows 10; $R ls --watch=100ms\n")
+		user.Sees("order:7.*metadata.*…")
+		user.Types(clitest.CtrlC + "echo code $?\n")
+		user.Sees("code 0\r\n")
+		ansi := regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+		for line := range strings.Lines(string(user.Screen.Contents())) {
+			Expect(term.Width(ansi.ReplaceAllString(strings.TrimRight(line, "\r\n"), ""))).To(BeNumerically("<=", 60), line)
+		}
+	})
+
 	It("ls --watch restores the screen at its end, and leaves JSON on it", func() {
 		user := clitest.NewTypist(url)
 		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
-			user.Types("$R ls --watch=100ms & sleep 0.3; kill -" + ending + " $!; wait $!; echo ended\n")
+			user.Types("$R ls --watch=100ms & sleep 0.2; kill -" + ending + " $!; wait $!; echo ended\n")
 			user.Sees(regexp.QuoteMeta(enterScreen))
 			user.Sees(regexp.QuoteMeta(leaveScreen))
 			user.Sees("ended\r\n")

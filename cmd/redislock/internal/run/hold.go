@@ -71,13 +71,14 @@ func (h *hold) lost() error {
 	return context.Cause(h.alive)
 }
 
-// releaseLimit bounds how long the end of a run waits for Redis.
-const releaseLimit = 3 * time.Second
+// releaseTime bounds how long the end of a run waits for Redis: while the locks are held, but for 1 s at least and 3 s at
+// most.
+func releaseTime(left time.Duration) time.Duration { return min(max(left, time.Second), 3*time.Second) }
 
 // release frees what was taken, and asks for the last time for what was re-entered. It returns an error that matches
 // redislock.ErrLockNotHeld if some of it was lost unnoticed.
 func (h *hold) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), max(min(releaseLimit, h.left()), releaseLimit/3))
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTime(h.left()))
 	defer cancel()
 	var lost, err error
 	if h.watched != nil {

@@ -133,7 +133,7 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("keeps them for longer than their ttl", func() {
-			session := run("-k", "a", "--ttl", "300ms", "--", "sleep", "1")
+			session := run("-k", "a", "--ttl", "300ms", "--", "sleep", "0.7")
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
@@ -281,7 +281,7 @@ var _ = Describe("redislock run", func() {
 			session := begin("-k", "a", "--ttl", "5s", "--", "echo", "ran")
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
 			Expect(server.Kill()).To(Succeed())
-			Consistently(session, "1500ms").ShouldNot(gexec.Exit())
+			Consistently(session, "1200ms").ShouldNot(gexec.Exit())
 			Expect(server.Restart()).To(Succeed()) // it has forgotten the lock
 			Eventually(session, "10s").Should(gexec.Exit(0))
 			Expect(clitest.Stdout(session)).To(Equal("ran\n"))
@@ -289,7 +289,7 @@ var _ = Describe("redislock run", func() {
 
 		It("calls Redis unreachable if that is away when the waiting ends", func() {
 			takeByAnother("a")
-			session := begin("-k", "a", "--wait", "1s", "--", "echo", "ran")
+			session := begin("-k", "a", "--wait", "400ms", "--", "echo", "ran")
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
 			Expect(server.Kill()).To(Succeed())
 			Eventually(session, "10s").Should(gexec.Exit(69))
@@ -367,7 +367,7 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("SIGKILL of redislock ends the command, and what that has started", func() {
-			session := begin("-k", "a", "--ttl", "2s", "--", "sh", "-c", `sleep 30 & echo $! >"$DIR/inner"; echo $$ >"$DIR/pid"; wait`)
+			session := begin("-k", "a", "--ttl", "600ms", "--", "sh", "-c", `sleep 30 & echo $! >"$DIR/inner"; echo $$ >"$DIR/pid"; wait`)
 			pid, inner := pidIn("pid"), pidIn("inner")
 			time.Sleep(100 * time.Millisecond) // for the guardian to be there
 			session.Kill()
@@ -425,12 +425,12 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("gives the command the grace period, and kills its whole group then", func() {
-			session := begin("-k", "a", "--ttl", "3s", "--grace", "1s", "--", "sh", "-c", `sleep 30 & echo $! >"$DIR/inner"; `+stubborn)
+			session := begin("-k", "a", "--ttl", "1500ms", "--grace", "500ms", "--", "sh", "-c", `sleep 30 & echo $! >"$DIR/inner"; `+stubborn)
 			Eventually(session).Should(gbytes.Say("ready"))
 			inner := pidIn("inner")
 			client.Del(ctx, "a")
 			Eventually(session, "6s").Should(gexec.Exit(76))
-			Expect(at("last").Sub(at("term"))).To(BeNumerically("~", time.Second, 300*time.Millisecond))
+			Expect(at("last").Sub(at("term"))).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
 			Expect(alive(inner)).To(BeFalse())
 		})
 
@@ -447,15 +447,15 @@ var _ = Describe("redislock run", func() {
 		DescribeTable("ends the command before the lock ends, when Redis",
 			func(away func() error, words string) {
 				began := time.Now()
-				session := begin("-k", "a", "--ttl", "2s", "--grace", "500ms", "--", "sh", "-c", stubborn)
+				session := begin("-k", "a", "--ttl", "1500ms", "--grace", "500ms", "--", "sh", "-c", stubborn)
 				Eventually(session).Should(gbytes.Say("ready"))
 				Expect(away()).To(Succeed())
 				lost := time.Now()
 				Eventually(session, "10s").Should(gexec.Exit(76))
 				term, last := at("term"), at("last")
-				Expect(term).To(BeTemporally(">", began.Add(1200*time.Millisecond))) // not before it has to
+				Expect(term).To(BeTemporally(">", began.Add(800*time.Millisecond))) // not before it has to
 				Expect(last.Sub(term)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
-				Expect(last).To(BeTemporally("<", lost.Add(2*time.Second)))
+				Expect(last).To(BeTemporally("<", lost.Add(1500*time.Millisecond)))
 				Expect(clitest.Stderr(session)).To(MatchRegexp(`(?m)^redislock: the lock could not be renewed, so the command is ended: .+$`))
 				Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 			},
@@ -464,10 +464,10 @@ var _ = Describe("redislock run", func() {
 		)
 
 		It("goes on if Redis comes back in time", func() {
-			session := begin("-k", "a", "--ttl", "3s", "--grace", "500ms", "--", "sh", "-c", "echo ready; sleep 4; echo done")
+			session := begin("-k", "a", "--ttl", "1500ms", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1.8; echo done")
 			Eventually(session).Should(gbytes.Say("ready"))
 			Expect(server.Pause()).To(Succeed())
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(700 * time.Millisecond) // a renewal is due at 500 ms
 			Expect(server.Resume()).To(Succeed())
 			Eventually(session, "6s").Should(gexec.Exit(0))
 			Expect(session).To(gbytes.Say("done"))
@@ -493,13 +493,13 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("does not change the exit code if only the release fails", func() {
-			session := begin("-k", "a", "--ttl", "20s", "--", "sh", "-c", "echo ready; sleep 0.5; exit 3")
+			session := begin("-k", "a", "--ttl", "1500ms", "--", "sh", "-c", "echo ready; sleep 0.2; exit 3")
 			Eventually(session).Should(gbytes.Say("ready"))
 			Expect(server.Pause()).To(Succeed())
 			began := time.Now()
 			Eventually(session, "10s").Should(gexec.Exit(3))
-			Expect(time.Since(began)).To(BeNumerically("<", 6*time.Second))
-			Expect(clitest.Stderr(session)).To(ContainSubstring("cannot release the lock, which lapses within 20s"))
+			Expect(time.Since(began)).To(BeNumerically("<", 4*time.Second))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("cannot release the lock, which lapses within 1.5s"))
 		})
 	})
 
@@ -512,7 +512,7 @@ var _ = Describe("redislock run", func() {
 		It("re-enters a hold, and neither shortens nor releases it", func() {
 			lock, err := redislock.ObtainMulti(ctx, client, []string{"a", "b"}, time.Minute, &redislock.Options{Token: "the-token", Metadata: "outer"})
 			Expect(err).NotTo(HaveOccurred())
-			session := run("-k", "a", "-k", "b", "--token", "the-token", "--ttl", "1s", "--", "sh", "-c", `sleep 1; echo "$REDISLOCK_TOKEN"`)
+			session := run("-k", "a", "-k", "b", "--token", "the-token", "--ttl", "300ms", "--", "sh", "-c", `sleep 0.5; echo "$REDISLOCK_TOKEN"`)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stdout(session)).To(Equal("the-token\n"))
 			left, err := lock.TTL(ctx)
@@ -522,7 +522,7 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("goes on for as long as whoever holds it renews it", func() {
-			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "2")...)...)
+			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "1.5")...)...)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
@@ -590,7 +590,7 @@ var _ = Describe("redislock run", func() {
 		It("that does not answer is told in time", func() {
 			Expect(server.Pause()).To(Succeed())
 			began := time.Now()
-			session := run("-k", "a", "--", "echo", "ran")
+			session := clitest.Run(url+"?read_timeout=500ms", "run", "-k", "a", "--", "echo", "ran")
 			Expect(session).To(gexec.Exit(69))
 			Expect(time.Since(began)).To(BeNumerically("<", 5*time.Second))
 			Expect(clitest.Stderr(session)).To(ContainSubstring("no answer within"))

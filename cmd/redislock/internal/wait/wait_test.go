@@ -66,9 +66,9 @@ var _ = Describe("wait", func() {
 	It("bears a Redis that is away for a while", func() {
 		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
 		session := clitest.Begin(url, "wait", "a")
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		Expect(server.Kill()).To(Succeed())
-		Consistently(session, "1s").ShouldNot(gexec.Exit())
+		Consistently(session, "500ms").ShouldNot(gexec.Exit())
 		Expect(server.Restart()).To(Succeed())
 		Eventually(session).Should(gexec.Exit(0))
 	})
