@@ -19,16 +19,16 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/wait"
 )
 
-const rootHelp = `redislock runs commands under locks on Redis, and shows who holds which lock, who
-waits for it, and whether the Redis can be trusted with it.
+const rootHelp = `redislock runs commands under locks on Redis. It shows who holds which lock and who
+waits for it, and checks whether a Redis is safe for locks.
 
-A lock is a Redis key with a time to live. Several keys are taken all or none.`
+A lock is a Redis key with a time to live. Several keys are locked all or none.`
 
-const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, wherever it is started
+const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, on whatever machine
   redislock run -k order:7 -k stock:42 --no-wait -- ./ship
   redislock ls 'order:*'                          # which locks are there?
-  redislock inspect order:7                       # who has it, and who waits?
-  redislock doctor                                # can this Redis be trusted with locks?
+  redislock inspect order:7                       # who holds it, and who waits?
+  redislock doctor                                # is this Redis safe for locks?
   redislock demo                                  # see it work, without a Redis`
 
 func newRootCommand(env *cli.Env) *cobra.Command {
@@ -77,7 +77,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	return root
 }
 
-// refuseUnknownTopics makes help fail for what it knows nothing of. Cobra's shows the help of the root then.
+// refuseUnknownTopics makes help fail for an unknown topic. Cobra's own shows the help of the root instead.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})
@@ -94,7 +94,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 	}
 }
 
-// version returns the version of the module, with which Go stamps what it builds.
+// version returns the version of the module, which Go stamps into the program.
 func version() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok || build.Main.Version == "" {
@@ -103,7 +103,7 @@ func version() string {
 	return build.Main.Version
 }
 
-// noSubcommand is for what reaches the root command: nothing, or the name of no subcommand.
+// noSubcommand checks the arguments of the root command: there are none, or the first names no subcommand.
 func noSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 
 // FlagsOnly is the Args of commands without arguments.
 func FlagsOnly(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 { // not repeated here: it may be an address with a password in it
+	if len(args) > 0 { // do not repeat them: one may be an address with a password
 		return Usagef(`%s takes flags only; run "%s --help"`, cmd.Name(), cmd.CommandPath())
 	}
 	return nil

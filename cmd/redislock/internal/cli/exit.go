@@ -11,45 +11,44 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// Exit codes. exitCodesHelp is the same for users.
+// The exit codes. exitCodesHelp lists them for users.
 const (
 	OK          = 0
-	No          = 1   // the answer is no: not locked, not released, not free; and whatever else has failed
+	No          = 1   // the answer is no: not locked, not released, not free; or any other failure
 	Usage       = 64  // the command line cannot be used, and nothing was done
 	Unavailable = 69  // Redis cannot be reached, or refuses what is asked of it
 	Lost        = 76  // the lock was lost while the command ran
-	NotRunnable = 126 // the command is there, and cannot be run
+	NotRunnable = 126 // the command exists, but cannot be run
 	NotFound    = 127 // there is no such command
 )
 
-const exitCodesHelp = `The exit codes of redislock, all that it ever ends with:
+const exitCodesHelp = `All exit codes of redislock:
 
-    0   what was asked for is done, or the answer is yes
-    1   the answer is no: the lock is taken or was not had in time (run), a key is
-        free (inspect, ttl), still taken (wait) or not that token's (release); and
-        whatever else has failed; warnings (doctor)
+    0   done, or the answer is yes
+    1   the answer is no: the lock is taken or could not be acquired in time (run), a
+        key is free (inspect, ttl), still taken (wait), or not held by that token
+        (release); there are warnings (doctor); or any other failure
     2   something is bad (doctor)
    64   the command line cannot be used; nothing was done
    69   Redis cannot be reached, or refuses what is asked of it
-   76   the lock was lost while the command ran (run), and the command ended
-  126   the command of run cannot be executed
-  127   the command of run was not found
-  128+n redislock, or the command of run, was ended by signal n: 130 by Ctrl-C,
-        143 by SIGTERM
+   76   the lock was lost while the command ran, and redislock ended the command (run)
+  126   the command cannot be executed (run)
+  127   the command was not found (run)
+  128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM
 
-Otherwise "redislock run" ends with the exit code of its command. Where that may be
-1, 69 or 76 itself, choose others with --conflict-exit-code, --unavailable-exit-code and
---lost-exit-code.`
+Otherwise "redislock run" ends with the exit code of its command. If the command itself
+may end with 1, 69 or 76, choose other codes with --conflict-exit-code,
+--unavailable-exit-code and --lost-exit-code.`
 
-// NewExitCodesTopic is no command, but a page of the help.
+// NewExitCodesTopic returns a page of the help.
 func NewExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
 }
 
-// Error is how a command ends otherwise than with OK.
+// Error ends the program with another exit code than OK.
 type Error struct {
 	Code int
-	Err  error // what to print; nil if everything was said already
+	Err  error // what to print; nil for nothing
 }
 
 func (e *Error) Error() string {
@@ -61,15 +60,15 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exit returns an error that ends the program with that code and says nothing.
+// Exit returns an error that ends the program with that code and prints nothing.
 func Exit(code int) error { return &Error{Code: code} }
 
-// Usagef returns an error that says which arguments cannot be used, and what to do instead.
+// Usagef returns the error for a command line that cannot be used. The text says what to write instead.
 func Usagef(format string, args ...any) error {
 	return &Error{Usage, fmt.Errorf(format, args...)}
 }
 
-// Unavailablef returns an error that says what Redis has refused, or why it cannot be reached.
+// Unavailablef returns the error for a Redis that refuses a request or cannot be reached.
 func Unavailablef(format string, args ...any) error {
 	return &Error{Unavailable, fmt.Errorf(format, args...)}
 }
@@ -81,7 +80,7 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 		return OK, 0
 	}
 	own, isOwn := errors.AsType[*Error](err)
-	switch ended, isSignal := errors.AsType[job.Signalled](err); {
+	switch ended, isSignal := errors.AsType[job.SignalError](err); {
 	case isSignal && !isOwn:
 		signal = ended.Signal
 	case !isOwn || own.Err != nil:
@@ -93,7 +92,7 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 // CodeOf returns the exit code for an error.
 func CodeOf(err error) int {
 	var own *Error
-	var signal job.Signalled
+	var signal job.SignalError
 	switch {
 	case errors.As(err, &own):
 		return own.Code

@@ -12,8 +12,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// UntilSignal returns the RunE of a command that needs to tidy up when a signal comes: the ctx of run ends, and a second
-// signal ends the program at once. SIGPIPE is what `redislock demo | head` gets.
+// UntilSignal returns the RunE of a command that tidies up when a signal comes: the first signal ends the ctx of run, a
+// second one ends the program at once. SIGPIPE is one of them: `redislock demo | head` gets it.
 func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, end := context.WithCancelCause(cmd.Context())
@@ -21,20 +21,20 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 		caught := make(chan os.Signal, 1)
 		dies := !signal.Ignored(syscall.SIGPIPE)
 		signal.Notify(caught, job.Endings()...)
-		// Not so a second SIGPIPE, which comes from the next line that is printed.
+		// A second SIGPIPE does not end the program: the next line that is printed causes it.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		defer signal.Stop(caught)
 		go func() {
 			select {
 			case s := <-caught:
 				signal.Stop(caught)
-				end(job.Signalled{Signal: s.(syscall.Signal)})
+				end(job.SignalError{Signal: s.(syscall.Signal)})
 			case <-ctx.Done():
 			}
 		}()
 		err := run(ctx, cmd, args)
 		if write, ours := err.(*fs.PathError); ours && dies && write.Err == syscall.EPIPE { //nolint:errorlint // no more to say
-			return job.Signalled{Signal: syscall.SIGPIPE} // nobody reads any longer
+			return job.SignalError{Signal: syscall.SIGPIPE} // nobody reads any more
 		}
 		if err != nil && ctx.Err() != nil {
 			return &Error{CodeOf(context.Cause(ctx)), err}
@@ -43,7 +43,7 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 	}
 }
 
-// EndOnQuit has Ctrl-\ end this process as other programs are ended by it. Go would print all its goroutines.
+// EndOnQuit makes Ctrl-\ end this process without a word, as it ends other programs. Go would print all goroutines.
 func EndOnQuit() {
 	if signal.Ignored(syscall.SIGQUIT) {
 		return

@@ -27,7 +27,8 @@ func RunSpecs(t *testing.T, name string) {
 	ginkgo.RunSpecs(t, name)
 }
 
-// Program returns the path of the program, which the first call builds. Under the race detector the program has it too.
+// Program returns the path of the program, and builds it in the first call. If the specs run under the race detector, so
+// does the program.
 func Program() string {
 	ginkgo.GinkgoHelper()
 	path, err := build()

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const addressesHelp = `--redis, or the variable REDIS_URL, says where Redis is:
+const addressesHelp = `Set the server with --redis, or with the variable REDIS_URL:
 
   redis://[USER:PASSWORD@]HOST[:6379][/DB]
   rediss://…                          the same over TLS
@@ -20,31 +20,31 @@ const addressesHelp = `--redis, or the variable REDIS_URL, says where Redis is:
   redis+sentinel://[USER:PASSWORD@]HOST[:26379][,HOST…]/MASTER[/DB]
                                       the master that these Sentinels name
   redis+cluster://[USER:PASSWORD@]HOST[:6379][,HOST…]
-                                      a Cluster; redis:// finds out by itself, too
+                                      a Cluster; redis:// finds out by itself as well
   rediss+sentinel://…  rediss+cluster://…
 
-USER: may be left out, as in redis://:PASSWORD@HOST. What is special in a URL is
-written as % and two digits: %40 for @, %2F for /, %3A for :, %23 for #.
+USER is optional, as in redis://:PASSWORD@HOST. Percent-encode special characters: %40
+for @, %2F for /, %3A for :, %23 for #.
 
-Over TLS each server must prove the name or address by which it is reached, to the
-authorities of --tls-ca, or else those of the system. --tls-cert and --tls-key prove
-who you are.
+Over TLS, each server's certificate must be for the name or address by which it is
+reached, and signed by an authority in the file of --tls-ca, or else by one that the
+system trusts.
+--tls-cert and --tls-key are the certificate and key of the client.
 
 Options follow as ?name=value&…:
 
-  server_name=NAME                    the name to be proven, where that is another
-  skip_verify=true                    no proof is wanted; anyone may listen in
+  server_name=NAME                    the certificate must be for this name instead
+  skip_verify=true                    accept any certificate; anyone may listen in
   sentinel_username=, sentinel_password=
                                       for the Sentinels; USER and PASSWORD are for
                                       the servers
-  dial_timeout=, read_timeout=, …     as go-redis has them
+  dial_timeout=, read_timeout=, …     as in go-redis
 
-A password on a command line is seen by all users of the machine: REDIS_URL is
-better.`
+All users of the machine can see a password on a command line. Prefer REDIS_URL.`
 
-// NewAddressesTopic is no command, but a page of the help.
+// NewAddressesTopic returns a page of the help.
 func NewAddressesTopic() *cobra.Command {
-	return &cobra.Command{Use: "addresses", Short: "How to say where Redis is", Long: addressesHelp}
+	return &cobra.Command{Use: "addresses", Short: "How to name the Redis server", Long: addressesHelp}
 }
 
 // address is a parsed URL: of its options exactly one is set.
@@ -54,10 +54,10 @@ type address struct {
 	cluster  *redis.ClusterOptions
 
 	where      string // the same for people, without a password
-	serverName string // which every server is to prove over TLS; "" for the one that is dialled
+	serverName string // the name on every server's certificate; "" for the name that is dialled
 }
 
-// protocol returns the version of the protocol that go-redis speaks by these options.
+// protocol returns the version of the protocol that go-redis speaks with these options.
 func (a *address) protocol() int {
 	var protocol int
 	switch {
@@ -84,7 +84,7 @@ func (a *address) tlsConfig() *tls.Config {
 
 var errAddress = errors.New("not an address")
 
-// parseAddress reads a URL as addressesHelp has them. Its errors say nothing, for what they could say may be a password.
+// parseAddress reads a URL as described in addressesHelp. Its errors quote nothing, because any part may be a password.
 func parseAddress(text string) (*address, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	base, kind, _ := strings.Cut(scheme, "+")
@@ -155,7 +155,7 @@ func (a *address) parseCluster(base, rest string, options url.Values) (err error
 	if path = strings.Trim(path, "/"); path != "" && path != "0" { // a Cluster has one database
 		return errAddress
 	}
-	insecure := options.Get("skip_verify") == "true" // which go-redis does not know here
+	insecure := options.Get("skip_verify") == "true" // go-redis does not know it here
 	options.Del("skip_verify")
 	options["addr"] = hosts[1:]
 	u := url.URL{Scheme: base, User: user, Host: hosts[0], RawQuery: options.Encode()}
@@ -167,7 +167,7 @@ func (a *address) parseCluster(base, rest string, options url.Values) (err error
 	return err
 }
 
-// parts takes what follows :// apart, for the hosts may be several.
+// parts takes apart what follows ://, since net/url does not know several hosts.
 func parts(rest, port string) (user *url.Userinfo, hosts []string, path string, err error) {
 	authority, path := rest, ""
 	if slash := strings.IndexByte(rest, '/'); slash >= 0 {

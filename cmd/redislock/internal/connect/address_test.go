@@ -55,7 +55,7 @@ var _ = Describe("parseAddress", func() {
 		Expect(a.cluster.TLSConfig.InsecureSkipVerify).To(BeTrue())
 	})
 
-	DescribeTable("refuses what is no address, without repeating any of it",
+	DescribeTable("refuses what is not an address, without repeating any of it",
 		func(text string) {
 			_, err := parseAddress(text)
 			Expect(err).To(HaveOccurred())
@@ -77,7 +77,7 @@ var _ = Describe("parseAddress", func() {
 		Entry("Sentinels with too much", "redis+sentinel://:secret@host/m/1/2"),
 		Entry("a Cluster with a database", "redis+cluster://:secret@host/3"),
 		Entry("a Cluster with an empty host", "redis+cluster://:secret@host,"),
-		Entry("an option that there is not", "redis://:secret@host?frob=1"),
-		Entry("a database that is no number", "redis://:secret@host/secret"),
+		Entry("an unknown option", "redis://:secret@host?frob=1"),
+		Entry("a database that is not a number", "redis://:secret@host/secret"),
 	)
 })

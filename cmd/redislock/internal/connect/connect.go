@@ -53,15 +53,16 @@ func (t *Target) Where() string { return t.where }
 // connectLimit is how long connect waits for Redis.
 const connectLimit = 3 * time.Second
 
-// Connect returns a client of the Redis that the flags name, once that has answered one question: what it is. A server that
-// belongs to a Cluster gets a client for all of it. Its errors name the address, never the password.
+// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits at most connectLimit
+// for the answer. For a server that belongs to a Cluster, it returns a client for the whole Cluster. Errors name the
+// address, never the password.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	from, text := "--redis", t.url
 	if text == "" {
 		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
 	}
 	a, err := parseAddress(text)
-	if err != nil { // which may quote any part of the URL
+	if err != nil { // do not show it: it may quote any part of the URL
 		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
 			`the password; "redislock help addresses" has the other forms`, from)
 	}
@@ -91,8 +92,8 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// dial returns a client for an address. It does no I/O but to read the files of the flags. A connection gets no name and
-// says nothing of the library: that takes time, and rights that a user who only locks may not have.
+// dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
+// not announce the library: that takes time, and rights that a user who only locks may not have.
 func (t *Target) dial(a *address) (redis.UniversalClient, error) {
 	config, err := t.secure(a.tlsConfig(), a.serverName)
 	if err != nil {
@@ -129,8 +130,8 @@ func clusterOf(a *address) *address {
 	}}
 }
 
-// dialer returns what makes connections: one that ends with ctx also while TLS is negotiated, and lets each server prove
-// the name by which it is reached.
+// dialer returns a function that makes connections. It returns when ctx ends, even during the TLS handshake, and checks each
+// server's certificate against the name that is dialled.
 func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: connectLimit}
 	if config == nil {

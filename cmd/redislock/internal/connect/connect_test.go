@@ -64,7 +64,7 @@ var _ = Describe("connecting", func() {
 		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +locking`))
 		refuses(clitest.Run("redis+sentinel://"+hosts+"/other", "ls"), "know no master of that name")
 		refuses(clitest.Run("redis://"+sentinel.Addrs()[0], "ls"), "it is a Sentinel; write redis+sentinel://")
-		refuses(clitest.Run("redis+sentinel://"+sentinel.Master().Addr()+"/m", "ls"), "is no Sentinel")
+		refuses(clitest.Run("redis+sentinel://"+sentinel.Master().Addr()+"/m", "ls"), "is not a Sentinel")
 		refuses(clitest.Run("redis+sentinel://127.0.0.1:1/m", "ls"), "no Sentinel can be asked: the connection is refused")
 	})
 
@@ -78,7 +78,7 @@ var _ = Describe("connecting", func() {
 
 	It("says that a server is no Cluster, and has no such database", func() {
 		server, _ := clitest.NewServer()
-		refuses(clitest.Run("redis+cluster://"+server.Addr(), "ls"), "it is no Cluster")
+		refuses(clitest.Run("redis+cluster://"+server.Addr(), "ls"), "it is not a Cluster")
 		refuses(clitest.Run("redis://"+server.Addr()+"/99", "ls"), "no database of that number")
 	})
 

@@ -17,15 +17,15 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// Explain turns what go-redis reports into one line for people: where Redis is, what is wrong, and how to mend it, with
-// the exit code for a Redis that cannot be used. An error that comes from elsewhere is returned as it is.
+// Explain turns an error of go-redis into one line for people: where Redis is, what is wrong, and how to mend it, with the
+// exit code for a Redis that cannot be used. It returns other errors unchanged.
 func (t *Target) Explain(err error) error {
 	what := meaning(err)
 	switch {
 	case what == "":
 		return err
 	case t.overTLS && strings.HasPrefix(what, "no answer"):
-		what += " if it does not speak TLS, write redis:// in place of rediss://"
+		what += " if it does not speak TLS, write redis:// instead of rediss://"
 	}
 	return t.unusable("%w", &explained{what, err})
 }
@@ -35,7 +35,7 @@ func (t *Target) unusable(why string, args ...any) error {
 	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.where}, args...)...)
 }
 
-// explained is an error in words of its own, which still matches what it explains.
+// explained is an error with a text of its own, which still matches the error that it explains.
 type explained struct {
 	text  string
 	cause error
@@ -63,24 +63,24 @@ func meaningOfTLS(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
-		return "no known authority vouches for its certificate; name the file of its CA with --tls-ca"
+		return "its certificate is not signed by a known authority; name the file of its CA with --tls-ca"
 	case errors.As(err, &name):
 		return fmt.Sprintf("%v; use the name in the certificate, or add ?server_name=NAME to the URL", name)
 	case errors.As(err, &invalid):
 		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
 	case errors.As(err, &record):
-		return "it does not speak TLS on this port; write redis:// in place of rediss://, or the port that does"
+		return "it does not speak TLS on this port; write redis:// instead of rediss://, or the port that does"
 	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
 		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
 		strings.Contains(err.Error(), "tls: unknown certificate authority"):
-		return "it wants a certificate that its own CA vouches for; name one with --tls-cert and --tls-key"
+		return "it wants a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
 		return "TLS failed: " + innermost(err).Error()
 	}
 	return ""
 }
 
-// meaningOfAnswer is for what a server has answered.
+// meaningOfAnswer explains an error that a server has answered.
 func meaningOfAnswer(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
@@ -94,38 +94,38 @@ func meaningOfAnswer(err error) string {
 	case has("NOAUTH"):
 		return "it wants a password; write it into the URL, redis://user:password@host:port, or set REDIS_URL"
 	case has("WRONGPASS"), has("invalid password"), has("invalid username"):
-		return "user or password is wrong; special characters of the password have to be written like %40 in the URL"
+		return "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
 	case has("without any password configured"):
-		return "it knows no password for the user; leave user and password out of the URL"
+		return "it has no password for this user; leave user and password out of the URL"
 	case has("protected mode"):
-		return "it is in protected mode and takes no connections from elsewhere; give it a password and bind it to an address"
+		return "it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"
 	case has("SELECT is not allowed in cluster mode"):
 		return "it belongs to a Cluster, which has one database; leave the number out of the URL"
 	case has("DB index is out of range"):
 		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
 	case has("cluster support disabled"):
-		return "it is no Cluster; write redis:// in place of redis+cluster://"
+		return "it is not a Cluster; write redis:// instead of redis+cluster://"
 	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
-		return "it is no Sentinel; those have a port of their own, mostly 26379"
+		return "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
 	case has("max number of clients"):
-		return "it has as many clients as it may; raise \"maxclients\" in its configuration"
+		return "it has reached its limit of clients; raise \"maxclients\" in its configuration"
 	case redis.IsLoadingError(err):
 		return "it is still loading its data; try again in a moment"
 	case redis.IsReadOnlyError(err):
-		return "it is a replica, which takes no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"
+		return "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"
 	case redis.IsMasterDownError(err):
 		return "it is a replica that has lost its master; name the master"
 	case redis.IsClusterDownError(err):
-		return "the Cluster is down (" + text + "); see CLUSTER INFO for the slots that nobody serves"
+		return "the Cluster is down (" + text + "); see CLUSTER INFO for the slots that no node serves"
 	case has("NOPERM"):
 		return text + "; let an administrator grant it (ACL SETUSER)"
 	case has("OOM"):
-		return "it is out of memory and takes no writes; raise \"maxmemory\" or let it forget something else than locks"
+		return "it is out of memory and refuses writes; raise \"maxmemory\", or delete other data"
 	}
 	return strings.TrimSpace(text)
 }
 
-// meaningOfNetwork is for the way to a server.
+// meaningOfNetwork explains an error on the way to a server.
 func meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
@@ -145,13 +145,13 @@ func meaningOfNetwork(err error) string {
 	case errors.Is(err, os.ErrNotExist):
 		return "there is no such socket; see \"unixsocket\" in the configuration of Redis"
 	case errors.Is(err, os.ErrPermission):
-		return "you may not open the socket; see \"unixsocketperm\" in the configuration of Redis"
+		return "you are not allowed to open the socket; see \"unixsocketperm\" in the configuration of Redis"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", connectLimit)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "it closed the connection; if it speaks TLS, write rediss:// in place of redis://"
+		return "it closed the connection; if it speaks TLS, write rediss:// instead of redis://"
 	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
-		return "what answers there is not Redis, or speaks TLS; is the port right?"
+		return "the server there is not Redis, or it speaks TLS; is the port right?"
 	case errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	case errors.As(err, &network):
@@ -160,7 +160,7 @@ func meaningOfNetwork(err error) string {
 	return ""
 }
 
-// innermost returns what an error wraps in the end.
+// innermost returns the error at the end of the chain.
 func innermost(err error) error {
 	for {
 		inner := errors.Unwrap(err)

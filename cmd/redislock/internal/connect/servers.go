@@ -29,14 +29,13 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 	panic("connect returns no other client")
 }
 
-// ask returns what a server says that it is: standalone, cluster or sentinel. Of all commands HELLO is the one that no ACL
-// forbids, and it costs as much as a PING.
-//
-// It is told the protocol that go-redis has agreed upon already: before Redis 6.2 it has to be told one.
+// ask returns what a server says that it is: standalone, cluster or sentinel. HELLO is the one command that no ACL forbids,
+// and it costs as much as a PING. It needs the version of the protocol before Redis 6.2: ask repeats the one that go-redis
+// has agreed on.
 func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
 	hello := once{redis.NewCmd(ctx, "hello", protocol)}
 	if err := client.Process(ctx, hello); err != nil {
-		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it is there
+		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it answers
 			return "", nil
 		}
 		return "", err
@@ -54,13 +53,13 @@ func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode 
 	return mode, nil
 }
 
-// Ping asks a Redis whether it answers, once.
+// Ping asks a Redis once whether it answers.
 func Ping(ctx context.Context, client redis.UniversalClient) error {
 	return client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
 }
 
-// once is a command that is not repeated: who waits at a terminal wants to know what is wrong, and now.
+// once is a command that go-redis does not repeat: somebody at a terminal wants to know at once what is wrong.
 type once struct{ *redis.Cmd }
 
-// NoRetry is what go-redis asks.
+// NoRetry asks go-redis not to repeat it.
 func (once) NoRetry() bool { return true }

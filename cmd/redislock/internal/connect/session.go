@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// Session is a connection to Redis, for a command that asks it something and ends.
+// Session is a connection to Redis for a command that asks something and ends.
 type Session struct {
 	*Target
 
@@ -36,7 +36,7 @@ func (s *Session) Close() {
 	_ = s.Client.Close()
 }
 
-// answerLimit bounds one question to a Redis that has answered before.
+// answerLimit bounds one request to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
 // Inspect returns who holds keys.
@@ -50,7 +50,7 @@ func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Statu
 	return statuses, nil
 }
 
-// Release releases keys, if the token holds all of them.
+// Release releases keys if the token holds all of them.
 func (s *Session) Release(ctx context.Context, keys []string, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()

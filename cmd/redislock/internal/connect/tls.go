@@ -8,19 +8,19 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// secure completes the TLS configuration that came of the URL, which is nil for a connection without TLS, by the files that
-// the flags name. Every server is to prove the name that is dialled, or serverName.
+// secure completes the TLS configuration of the URL, which is nil for a connection without TLS, with the files that the
+// flags name. The certificate of every server must be for the name that is dialled, or for serverName.
 func (t *Target) secure(config *tls.Config, serverName string) (*tls.Config, error) {
 	if config == nil {
 		if t.ca != "" || t.cert != "" || t.key != "" || serverName != "" {
-			return nil, cli.Usagef("TLS is set up, but the address is one without TLS; write rediss:// in place of redis://")
+			return nil, cli.Usagef("TLS is set up, but the address is one without TLS; write rediss:// instead of redis://")
 		}
 		return nil, nil
 	}
 	t.overTLS = true
 	config = &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: serverName,
-		InsecureSkipVerify: config.InsecureSkipVerify, // where that is asked for by name
+		InsecureSkipVerify: config.InsecureSkipVerify, // only if the URL asks for it
 	}
 	if t.ca != "" {
 		pem, err := os.ReadFile(t.ca)

@@ -126,7 +126,7 @@ var _ = Describe("connecting over TLS", func() {
 		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "--tls-cert and --tls-key")
 		other, otherKey := newAuthority().issue("client", tomorrow) // of the same name as the server's
 		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file, "--tls-cert", other, "--tls-key", otherKey),
-			"that its own CA vouches for")
+			"that its own CA has signed")
 	})
 
 	It("wants the name in the address to be proven, or server_name", func() {

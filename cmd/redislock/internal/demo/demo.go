@@ -15,13 +15,13 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const demoHelp = `Shows, in eight seconds, how two workers share three resources of a shop: all or nothing,
-who holds what, time running out, waiting in line, a lock that is kept alive, and a
-holder that hangs.
+const demoHelp = `Shows in eight seconds how two workers share three resources of a shop: all or nothing,
+who holds what, expiry, waiting in line, a lock that is kept alive, and a holder that
+hangs.
 
-It runs on a Redis in memory, or on the one that --redis names. There it uses keys that
-begin with ` + prefix + ` and leaves none behind. It exits with 1 if anything is
-not as it should be.
+It runs on a Redis in memory, or on the server of --redis. There it uses keys that begin
+with ` + prefix + ` and leaves none behind. The exit code is 1 if anything is not
+as it should be.
 
 NO_COLOR=1 turns the colours off.`
 
@@ -63,7 +63,7 @@ func New(target *connect.Target) *cobra.Command {
 	}
 }
 
-// scenes are the story, in its order. A scene ends with an error at the first thing that is not as it should be.
+// scenes are the parts of the story. A scene returns an error as soon as something is not as it should be.
 func (d *demo) scenes() []func(context.Context) error {
 	return []func(context.Context) error{
 		d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence,
@@ -101,7 +101,7 @@ func (d *demo) allOrNothing(ctx context.Context) error {
 
 func (d *demo) whoHoldsWhat(ctx context.Context) error {
 	d.scene("Who holds what",
-		"All keys of a lock hold one token, and beside it a note for whoever looks.")
+		"All keys of a lock hold the same token, and a note for people.")
 
 	if err := d.showHolders(ctx, d.first); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (d *demo) whoHoldsWhat(ctx context.Context) error {
 
 func (d *demo) aLease(ctx context.Context) error {
 	d.scene("A lock is a lease",
-		"Redis frees the keys when their time is up, unless the holder refreshes them.")
+		"Redis deletes the keys when their time is up, unless they are refreshed.")
 
 	d.restocking = d.wait(ctx, restock, []string{stock, account}, shortTTL)
 	d.says(restock, "waits in line from here on, for %s at most", seconds(patience))
@@ -161,7 +161,7 @@ func (d *demo) aLease(ctx context.Context) error {
 
 func (d *demo) nextOneIn(ctx context.Context) error {
 	d.scene("A release lets the next one in",
-		"Who waits in line is woken by a message; nobody polls, nobody overtakes.")
+		"A message wakes the first in line; nobody polls, nobody overtakes.")
 
 	if err := d.first.Release(ctx); err != nil {
 		return err
@@ -200,16 +200,16 @@ func (d *demo) keptAlive(ctx context.Context) error {
 	if time.Now().Before(end) || held.Err() != nil {
 		return unexpected("a kept lock has ended, or nothing is proven yet: %v", context.Cause(held))
 	}
-	d.gets(restock, "has it still, after its %s are over", seconds(shortTTL))
+	d.gets(restock, "still holds it, after its %s are over", seconds(shortTTL))
 	return nil
 }
 
 func (d *demo) aHolderHangs(ctx context.Context) error {
 	d.scene("A holder hangs",
-		"restock neither keeps nor releases: its lock lapses, checkout takes over.")
+		"restock neither keeps nor releases its lock: it expires.")
 
 	until := d.second.Until()
-	d.says(restock, "hangs; its lock is good until %.2f s", d.at(until))
+	d.says(restock, "hangs; its lock is valid until %.2f s", d.at(until))
 	d.says(checkout, "waits in line for order:7 and stock:42")
 
 	granted := <-d.wait(ctx, checkout, []string{order, stock}, ttl)
@@ -247,7 +247,7 @@ func (d *demo) lastDefence(ctx context.Context) error {
 	if !stored.write(third) {
 		return unexpected("the storage refused the holder of the lock")
 	}
-	d.gets(shop, "took the write of checkout, and remembers its token")
+	d.gets(shop, "accepted the write of checkout, and remembers its token")
 	if stored.write(second) {
 		return unexpected("the storage took the late write of restock")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// narrator tells a story on a terminal: scenes, lines with the time and the name of who speaks, tables, bars.
-// It belongs to one goroutine.
+// narrator tells a story on a terminal: scenes, lines with the time and the speaker, tables, bars. It belongs to one
+// goroutine.
 type narrator struct {
 	out      io.Writer
 	coloured bool
@@ -23,7 +23,7 @@ func newNarrator(out io.Writer, coloured bool) *narrator {
 	return &narrator{out: out, coloured: coloured, start: time.Now()}
 }
 
-// colourOf is the colour of whoever speaks.
+// colourOf returns the colour of a speaker.
 func colourOf(who string) string {
 	switch who {
 	case checkout:
@@ -51,7 +51,7 @@ func (n *narrator) title(text, where string) {
 	n.printf("\n%s\n%s\n", n.paint(term.Bold, text), n.paint(term.Faint, where))
 }
 
-// scene opens the next part, with a line on what is to be seen in it.
+// scene opens the next part, with a line on what it shows.
 func (n *narrator) scene(title, text string) {
 	n.number++
 	n.printf("\n%s\n   %s\n\n", n.paint(term.Bold, fmt.Sprintf("%d  %s", n.number, title)), n.paint(term.Faint, text))

@@ -22,7 +22,7 @@ import (
 
 const (
 	demoLimit = 12 * time.Second // for the story
-	tidyLimit = time.Second      // for the commands that tidy up; Client.Close may take as long again
+	tidyLimit = time.Second      // for the commands that tidy up; Client.Close may take the same time again
 )
 
 var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for the story", demoLimit)
@@ -40,7 +40,7 @@ type demo struct {
 	waiting sync.WaitGroup // the workers that wait for a lock
 
 	mu   sync.Mutex        // protects what follows
-	held []*redislock.Lock // all that were obtained
+	held []*redislock.Lock // all that were acquired
 }
 
 // run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
@@ -69,7 +69,7 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	cancel() // ends the waiting, too
+	cancel() // ends the waiting as well
 	switch left := d.tidyUp(context.WithoutCancel(ctx)); {
 	case err != nil && left != nil:
 		return fmt.Errorf("%w; tidying up: %w", err, left)
@@ -126,17 +126,17 @@ func (d *demo) refuseToDisturb(ctx context.Context) error {
 	return nil
 }
 
-// tidyUp releases every lock, deletes the counter, and looks whether anything is left.
+// tidyUp releases every lock, deletes the counter, and checks that no key is left.
 func (d *demo) tidyUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyLimit)
 	defer cancel()
 	d.waiting.Wait()
 	for _, lock := range d.held {
 		if err := lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
-			return fmt.Errorf("left keys behind that lapse within %v, and %s: %w", ttl, fence, err)
+			return fmt.Errorf("left keys behind that expire within %v, and %s: %w", ttl, fence, err)
 		}
 	}
-	_ = d.locks.Close() // waits for what was given up; after it nothing writes the counter any more
+	_ = d.locks.Close() // waits for abandoned calls; after that, nothing writes the counter any more
 	if err := d.redis.Del(ctx, fence).Err(); err != nil {
 		return fmt.Errorf("left the key %s behind: %w", fence, err)
 	}
@@ -175,7 +175,7 @@ type grant struct {
 	at   time.Time
 }
 
-// wait obtains keys in the background, in line.
+// wait acquires keys in the background, in line.
 func (d *demo) wait(ctx context.Context, worker string, keys []string, ttl time.Duration) <-chan grant {
 	granted := make(chan grant, 1)
 	d.waiting.Go(func() {
@@ -187,7 +187,7 @@ func (d *demo) wait(ctx context.Context, worker string, keys []string, ttl time.
 	return granted
 }
 
-// showLine tells who waits for stock:42.
+// showLine says who waits for stock:42.
 func (d *demo) showLine(ctx context.Context) error {
 	found, err := d.locks.Inspect(ctx, stock)
 	if err != nil {
@@ -200,7 +200,7 @@ func (d *demo) showLine(ctx context.Context) error {
 	return nil
 }
 
-// showHolders prints who holds each resource: lock those that are its keys, and nobody the others.
+// showHolders prints who holds each resource, and checks that lock holds its keys and nobody holds the others.
 func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 	found, err := d.locks.Inspect(ctx, order, stock, account)
 	if err != nil {
@@ -231,7 +231,7 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
 	return nil
 }
 
-// storage is what the locks are there to protect. It knows nothing of locks.
+// storage is what the locks protect. It knows nothing of locks.
 type storage struct {
 	highest int64 // the highest fencing token it has seen
 }
@@ -245,7 +245,7 @@ func (s *storage) write(fence int64) bool {
 	return true
 }
 
-// pause waits for d, or returns the end of ctx.
+// pause waits for d. If ctx ends before, it returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -255,7 +255,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unexpected returns the error for what should not happen.
+// unexpected returns an error for what should not happen.
 func unexpected(format string, args ...any) error {
 	return fmt.Errorf("this should not happen: "+format, args...)
 }

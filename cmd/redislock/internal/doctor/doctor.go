@@ -21,29 +21,30 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const doctorHelp = `Says what about this Redis would make its locks unsafe, one line each: a status, what
-was looked at, and what was found; where that is not well, why it matters and what to
-do about it. On a Cluster every master is looked at.
+const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
+and what was found; if something is wrong, also why it matters and what to do. On a
+Cluster, doctor checks every master.
 
   ok       as it should be
-  warn     locks can be lost, or waiting costs more, under faults that do happen
-  bad      locks are lost in normal operation, or cannot be had at all
-  unknown  this user may not look, or this Redis does not tell
+  warn     locks can be lost, or waiting costs more, under faults that happen
+  bad      locks are lost in normal operation, or cannot be acquired at all
+  unknown  this user is not allowed to look, or this Redis does not say
 
-It takes and releases a lock on keys that begin with --key and end in random
-characters; none is left behind. A user whose ACL has other keys only needs --key.
+It acquires and releases a lock on keys that begin with --key and end in random
+characters, and leaves none behind. If the ACL of this user allows other keys only, set
+--key.
 
---json prints an object a line: status, check, server, found, why, do.
+--json prints one object a line: status, check, server, found, why, do.
 
-The exit code is 0 if all is ok or unknown, 1 with warnings, 2 if something is bad;
-"redislock help exit-codes" has others.`
+The exit code is 0 if everything is ok or unknown, 1 if there are warnings, and 2 if
+something is bad; see "redislock help exit-codes" for others.`
 
 const doctorExample = `  redislock doctor
   redislock doctor --ttl 2s                       # is it fast enough for such locks?
-  redislock doctor --key order:                   # as a user who may use order:* only
+  redislock doctor --key order:                   # as a user who may only use order:*
   redislock doctor --json | jq 'select(.status != "ok")'`
 
-// Exit codes of doctor, as monitoring has them.
+// Exit codes of doctor, as monitoring systems use them.
 const (
 	exitWarnings = 1
 	exitBad      = 2
@@ -60,15 +61,17 @@ const (
 )
 
 // verdicts are their names and colours.
-var verdicts = [...]struct{ name, colour string }{{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red}}
+var verdicts = [...]struct{ name, colour string }{
+	{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red},
+}
 
-// finding is what doctor says about one thing.
+// finding is the result of one check.
 type finding struct {
 	verdict verdict
-	check   string // what was looked at
+	check   string // what was checked
 	server  string // where; "" for the whole
 	found   string
-	why, do string // "" where all is well
+	why, do string // "" if all is well
 }
 
 // findingJSON is a finding in JSON.
@@ -93,7 +96,7 @@ func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
 	cmd := &cobra.Command{
 		Use:     "doctor",
-		Short:   "Say what about this Redis makes its locks unsafe",
+		Short:   "Check whether this Redis is safe for locks",
 		Long:    doctorHelp,
 		Example: doctorExample,
 
@@ -101,9 +104,9 @@ func New(target *connect.Target) *cobra.Command {
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case opt.ttl < 10*time.Millisecond:
-				return cli.Usagef("--ttl %v is too short; no lock of less than 10ms is of use", opt.ttl)
+				return cli.Usagef("--ttl %v is too short; a lock of less than 10ms is of no use", opt.ttl)
 			case strings.ContainsAny(opt.key, "{}"):
-				return cli.Usagef("--key %q has a brace; name how the keys begin without one", opt.key)
+				return cli.Usagef("--key %q contains a brace; choose a prefix without one", opt.key)
 			}
 			return cli.FlagsOnly(cmd, args)
 		},
@@ -113,13 +116,13 @@ func New(target *connect.Target) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.DurationVar(&opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, against which the latency is judged")
-	flags.StringVar(&opt.key, "key", "redislock:doctor:", "how the `KEY` begins on which locking is tried")
+	flags.DurationVar(&opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
+	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	return cmd
 }
 
-// doctor looks at one Redis.
+// doctor checks one Redis.
 type doctor struct {
 	opt    doctorOptions
 	client redis.UniversalClient
@@ -134,7 +137,7 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 	defer func() { _ = client.Close() }()
 	d := &doctor{opt: opt, client: client, locks: redislock.New(client)}
 	findings, err := d.examine(ctx)
-	_ = d.locks.Close() // waits for what is under way, so that nothing is left behind
+	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
 	if err != nil {
 		return target.Explain(err)
 	}
@@ -157,7 +160,7 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 	return nil
 }
 
-// examine asks every server, and then looks at what is true of all of them together.
+// examine checks every server, and then what concerns all of them together.
 func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 	servers, err := connect.Masters(ctx, d.client)
 	if err != nil {
@@ -165,7 +168,7 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 	}
 	if len(servers) == 0 {
 		none := finding{check: "cluster"}.sayf(isBad, "no node serves a slot")
-		return []finding{none.because("no key can be locked", "give its slots to nodes: redis-cli --cluster fix")}, nil
+		return []finding{none.because("no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")}, nil
 	}
 	var all []finding
 	for _, server := range servers {
@@ -229,7 +232,7 @@ func (f finding) sayf(v verdict, format string, args ...any) finding {
 	return f
 }
 
-// because adds why that matters, and what to do.
+// because adds why it matters, and what to do.
 func (f finding) because(why, do string) finding {
 	f.why, f.do = why, do
 	return f

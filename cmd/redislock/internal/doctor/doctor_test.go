@@ -39,7 +39,7 @@ func checkup(session *gexec.Session) map[string]findingJSON {
 var _ = Describe("doctor", func() {
 	sound := []string{"appendonly yes", "appendfsync always"}
 
-	It("finds nothing where there is nothing, and leaves no key behind", func(ctx SpecContext) {
+	It("finds nothing wrong with a sound server, and leaves no key behind", func(ctx SpecContext) {
 		server, client := clitest.NewServer(sound...)
 		session := clitest.Run("redis://"+server.Addr(), "doctor")
 		Expect(session).To(gexec.Exit(0))
@@ -47,7 +47,7 @@ var _ = Describe("doctor", func() {
 		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 	})
 
-	It("finds a Cluster of no use that serves no slots", func() {
+	It("finds that a Cluster without slots is of no use", func() {
 		server, _ := clitest.NewServer("cluster-enabled yes")
 		session := clitest.Run("redis://"+server.Addr(), "doctor")
 		Expect(session).To(gexec.Exit(2))
@@ -61,7 +61,7 @@ var _ = Describe("doctor", func() {
 		clitest.ExpectGolden("doctor-json", clitest.Stdout(session))
 	})
 
-	DescribeTable("says what a configuration makes of locks",
+	DescribeTable("says what a configuration does to locks",
 		func(check, status, words string, code int, config ...string) {
 			server, _ := clitest.NewServer(append(sound, config...)...)
 			session := clitest.Run("redis://"+server.Addr(), "doctor", "--json")
@@ -85,7 +85,7 @@ var _ = Describe("doctor", func() {
 		Entry("no eviction", "eviction", "ok", "noeviction", 0, "maxmemory 100mb"),
 	)
 
-	It("warns of replicas, and that a replica takes no locks", func() {
+	It("warns of replicas, and says that a replica grants no locks", func() {
 		master, _ := clitest.NewServer(append(sound, "repl-diskless-sync-delay 0")...)
 		host, port, _ := strings.Cut(master.Addr(), ":")
 		replica, client := clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
@@ -106,7 +106,7 @@ var _ = Describe("doctor", func() {
 		Expect(found["locking"].Do).To(Equal("connect to the master"))
 	})
 
-	It("judges the latency against the ttl", func() {
+	It("compares the latency with the ttl", func() {
 		finder := &doctor{opt: doctorOptions{ttl: 1}}
 		_, client := clitest.NewServer()
 		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isBad))
@@ -114,7 +114,7 @@ var _ = Describe("doctor", func() {
 		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isOK))
 	})
 
-	DescribeTable("says what a user may not",
+	DescribeTable("says what a user is not allowed to do",
 		func(ctx SpecContext, args string, statuses map[string]string, words string, rights ...any) {
 			server, client := clitest.NewServer(sound...)
 			Expect(client.Do(ctx, append([]any{"ACL", "SETUSER", "app", "on", ">pw"}, rights...)...).Err()).To(Succeed())
@@ -131,9 +131,9 @@ var _ = Describe("doctor", func() {
 		},
 		Entry("nothing but locking", "", map[string]string{
 			"eviction": "unknown", "persistence": "unknown", "replicas": "unknown", "latency": "unknown",
-		}, "ask who runs it", "~*", "&*", "+@read", "+@write", "+@scripting", "+time", "+publish", "+subscribe"),
+		}, "ask the administrator", "~*", "&*", "+@read", "+@write", "+@scripting", "+time", "+publish", "+subscribe"),
 		Entry("no TIME", "", map[string]string{"clock": "unknown", "locking": "warn"}, "+time", "~*", "&*", "+@all", "-time"),
-		Entry("no CONFIG, as from a provider", "", map[string]string{"persistence": "unknown"}, "but not when it is synced",
+		Entry("no CONFIG, as from a provider", "", map[string]string{"persistence": "unknown"}, "does not say when it syncs it",
 			"~*", "&*", "+@all", "-config"),
 		Entry("other keys", "", map[string]string{"locking": "unknown"}, "--key", "~order:*", "&*", "+@all"),
 		Entry("those keys", "--key order:", map[string]string{}, `"status":"ok"`, "~order:*", "&*", "+@all"),
@@ -152,7 +152,7 @@ var _ = Describe("doctor", func() {
 		Expect(of("901").verdict).To(Equal(isWarning))
 	})
 
-	It("takes versions and forks for what they are", func() {
+	It("recognises versions and forks", func() {
 		of := func(info ...string) finding {
 			f := facts{info: map[string]string{}}
 			for i := 0; i < len(info); i += 2 {
@@ -166,7 +166,7 @@ var _ = Describe("doctor", func() {
 		Expect(of().verdict).To(Equal(isUnknown))
 	})
 
-	It("ends with 69 where there is no Redis, and with 64 for what it cannot use", func() {
+	It("ends with 69 without Redis, and with 64 for a wrong command line", func() {
 		Expect(clitest.Run("redis://127.0.0.1:1", "doctor")).To(gexec.Exit(cli.Unavailable))
 		Expect(clitest.Run("", "doctor", "--ttl", "1ms")).To(gexec.Exit(cli.Usage))
 		Expect(clitest.Run("", "doctor", "--key", "{a}")).To(gexec.Exit(cli.Usage))

@@ -9,17 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// facts are what a server tells about itself.
+// facts are what a server says about itself.
 type facts struct {
-	info   map[string]string // the fields of INFO; empty where that is forbidden
+	info   map[string]string // the fields of INFO; empty if that is forbidden
 	config map[string]string // settings, as far as CONFIG GET is allowed
-	hello  map[string]string // what the greeting says, which nobody is refused
+	hello  map[string]string // the fields of HELLO, which no ACL forbids
 }
 
-// settings are those that INFO does not have.
+// settings are read by CONFIG GET, because INFO does not have all of them.
 var settings = []string{"appendfsync", "save", "maxmemory", "maxmemory-policy", "cluster-require-full-coverage"}
 
-// learn asks a server. What it refuses is missing in the facts.
+// learn asks a server. The facts lack what it refuses to say.
 func learn(ctx context.Context, server *redis.Client) facts {
 	f := facts{info: map[string]string{}, config: map[string]string{}, hello: map[string]string{}}
 	for line := range strings.SplitSeq(server.Info(ctx).Val(), "\n") {
@@ -27,7 +27,7 @@ func learn(ctx context.Context, server *redis.Client) facts {
 			f.info[name] = value
 		}
 	}
-	for _, name := range settings { // one at a time: before Redis 7 there is no other way
+	for _, name := range settings { // one at a time: before Redis 7, CONFIG GET takes one name
 		if value, ok := server.ConfigGet(ctx, name).Val()[name]; ok {
 			f.config[name] = value
 		}
@@ -62,8 +62,8 @@ func (f facts) version() finding {
 	number, err := strconv.Atoi(major)
 	switch {
 	case err != nil:
-		return c.sayf(isUnknown, "it does not tell its version").
-			because("the scripts need Redis 6 or newer, or Valkey", "ask who runs it")
+		return c.sayf(isUnknown, "it does not say its version").
+			because("the scripts need Redis 6 or newer, or Valkey", "ask the administrator")
 	case number < oldest:
 		return c.sayf(isBad, "%s %s", name, version).
 			because("the scripts need Redis 6 or newer, or Valkey", "upgrade it")
@@ -82,9 +82,10 @@ func (f facts) role() finding {
 		return c.sayf(isOK, "a master")
 	case "slave", "replica":
 		return c.sayf(isBad, "a replica").
-			because("it takes no locks, and shows those of its master late", "connect to the master, or through the Sentinels")
+			because("it grants no locks, and shows those of its master late", "connect to the master, or through the Sentinels")
 	}
-	return c.sayf(isUnknown, "it does not tell whether it is a master").because("a replica takes no locks", "ask who runs it")
+	return c.sayf(isUnknown, "it does not say whether it is a master").
+		because("a replica grants no locks", "ask the administrator")
 }
 
 func (f facts) eviction() finding {
@@ -95,21 +96,21 @@ func (f facts) eviction() finding {
 	const do = "CONFIG SET maxmemory-policy noeviction, or give the locks a Redis of their own"
 	switch {
 	case policy == "":
-		return c.sayf(isUnknown, "it does not tell its maxmemory-policy").
+		return c.sayf(isUnknown, "it does not say its maxmemory-policy").
 			because("a server that evicts keys evicts locks", "make sure that it is noeviction")
 	case policy == "noeviction" && bytes > 0 && used > bytes/10*9:
 		return c.sayf(isWarning, "noeviction, and over 90 %% of maxmemory is used").
-			because("no lock can be had when all of it is", "raise maxmemory, or let something expire")
+			because("if the rest is used up, no lock can be acquired", "raise maxmemory, or delete other data")
 	case policy == "noeviction":
 		return c.sayf(isOK, "noeviction")
 	case err == nil && bytes == 0:
-		return c.sayf(isOK, "%s, but there is no maxmemory, so that nothing is evicted", policy)
+		return c.sayf(isOK, "%s, but there is no maxmemory, so nothing is evicted", policy)
 	case strings.HasPrefix(policy, "volatile-"):
 		return c.sayf(isBad, "maxmemory-policy is %s", policy).
-			because("keys with an expiry, as all locks are, are deleted when memory is short, while somebody holds them", do)
+			because("when memory is short, it deletes keys with an expiry, as all locks are, while somebody holds them", do)
 	}
 	return c.sayf(isBad, "maxmemory-policy is %s", policy).
-		because("any key is deleted when memory is short, a lock as well while somebody holds it", do)
+		because("when memory is short, it deletes any key, also a lock that somebody holds", do)
 }
 
 func (f facts) persistence() finding {
@@ -119,27 +120,27 @@ func (f facts) persistence() finding {
 	save, knowsSave := f.config["save"]
 	switch {
 	case f.info["aof_enabled"] == "":
-		return c.sayf(isUnknown, "it does not tell whether it persists anything").
-			because("a server that forgets at a restart forgets who holds what", "ask who runs it for an append-only file")
+		return c.sayf(isUnknown, "it does not say whether it persists anything").
+			because("a server that loses its data at a restart loses the locks", "ask the administrator for an append-only file")
 	case f.info["aof_enabled"] == "1" && f.info["aof_last_write_status"] == "err":
 		return c.sayf(isBad, "the append-only file cannot be written").
 			because("a restart loses the locks", "see the log of the server; is its disk full?")
 	case f.info["aof_enabled"] == "1" && !knowsFsync:
-		return c.sayf(isUnknown, "an append-only file, but not when it is synced").
-			because("unless that is always, a crash loses the last locks", do)
+		return c.sayf(isUnknown, "it has an append-only file, but does not say when it syncs it").
+			because("unless appendfsync is always, a crash loses the last locks", do)
 	case f.info["aof_enabled"] == "1" && fsync == "always":
 		return c.sayf(isOK, "appendonly, appendfsync always")
 	case f.info["aof_enabled"] == "1":
 		return c.sayf(isWarning, "appendfsync is %s", fsync).
 			because(map[string]string{
 				"everysec": "a crash of the machine loses the locks of the last second or two",
-				"no":       "a crash of the machine loses the locks of half a minute",
+				"no":       "a crash of the machine loses the locks of the last half minute",
 			}[fsync], do)
 	case !knowsSave:
 		return c.sayf(isWarning, "no append-only file").
 			because("a crash loses all locks since the last snapshot, if there are any", do)
 	case save == "":
-		return c.sayf(isBad, "nothing is persisted").because("every restart loses all locks while somebody holds them", do)
+		return c.sayf(isBad, "nothing is persisted").because("every restart loses all locks, also those that somebody holds", do)
 	}
 	return c.sayf(isWarning, "snapshots only (save %s)", save).
 		because("a crash loses all locks since the last one", do)
@@ -151,16 +152,17 @@ func (f facts) replicas() finding {
 	const do = "have the resource check fencing tokens, or give the locks a server without failover"
 	switch {
 	case err != nil:
-		return c.sayf(isUnknown, "it does not tell whether it has replicas").
+		return c.sayf(isUnknown, "it does not say whether it has replicas").
 			because("replication is asynchronous, so a failover loses the last locks", do)
 	case replicas == 0:
-		return c.sayf(isOK, "none, so that no failover can lose a lock")
+		return c.sayf(isOK, "none, so no failover can lose a lock")
 	case f.info["min_slaves_good_slaves"] != "":
 		return c.sayf(isWarning, "%d, with min-replicas-to-write", replicas).
-			because("replication is asynchronous all the same: a failover loses the last locks, though no longer than the lag", do)
+			because("replication is still asynchronous: a failover loses the locks of the last seconds, up to "+
+				"min-replicas-max-lag", do)
 	}
 	return c.sayf(isWarning, "%d, without min-replicas-to-write", replicas).
-		because("replication is asynchronous: a failover loses the last locks, and a master cut off goes on granting them", do)
+		because("replication is asynchronous: a failover loses the last locks, and a master cut off keeps granting them", do)
 }
 
 func (f facts) cluster() finding {
@@ -171,16 +173,16 @@ func (f facts) cluster() finding {
 	}
 	switch enabled {
 	case "0":
-		return c.sayf(isOK, "none, so that any keys can be locked together")
+		return c.sayf(isOK, "none, so any keys can be locked together")
 	case "1":
 		const tags = "a Cluster: all keys of one lock need one hash tag, as in {order:7}:stock"
 		if f.config["cluster-require-full-coverage"] == "yes" {
-			return c.sayf(isOK, "%s; one slot that nobody serves stops all (cluster-require-full-coverage)", tags)
+			return c.sayf(isOK, "%s; if no node serves a slot, all slots stop (cluster-require-full-coverage)", tags)
 		}
 		return c.sayf(isOK, "%s", tags)
 	}
-	return c.sayf(isUnknown, "it does not tell whether it is a Cluster").
-		because("on one, all keys of a lock need one hash tag, as in {order:7}:stock", "name them so in any case")
+	return c.sayf(isUnknown, "it does not say whether it is a Cluster").
+		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock", "use such names in any case")
 }
 
 // either returns a field of INFO, or else a setting.

@@ -19,13 +19,13 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const inspectHelp = `Shows who holds each KEY: the token, what the holder has left as metadata, since when
-that says it has been held, how long it still is unless it is renewed, how many wait
-in line, and how long the first of them has been waiting.
+const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held
+(if the metadata says so), how long it still is if nobody renews it, how many wait in
+line, and how long the first of them has been waiting.
 
---json prints an object a line, with the members that ls has, and held_since.
+--json prints one object a line: the members that ls prints, and held_since.
 
-The exit code is 0 if every KEY is held, and 1 if any is not.`
+The exit code is 0 if every KEY is held, and 1 otherwise.`
 
 const inspectExample = `  redislock inspect order:7
   redislock inspect order:7 stock:42 --json | jq .fields.host
@@ -60,7 +60,7 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 		return err
 	}
 	now, err := s.Client.Time(ctx).Result()
-	if err != nil { // which an ACL may forbid
+	if err != nil { // an ACL may forbid TIME
 		now = time.Now()
 	}
 	code := cli.OK
@@ -101,7 +101,7 @@ func inspectedJSON(s redislock.Status) any {
 	return inspected
 }
 
-// heldSince returns since when a key has been held, if its metadata says so. ProcessMetadata calls it now.
+// heldSince returns since when a key has been held, if its metadata says so. In ProcessMetadata the field is called "now".
 func heldSince(s redislock.Status) (time.Time, bool) {
 	fields, _ := show.Fields(s.Metadata)
 	for _, name := range []string{"obtained", "since", "now"} {
@@ -112,7 +112,7 @@ func heldSince(s redislock.Status) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// showStatus prints what is known of a key, under its name; now is the time of the server.
+// showStatus prints what is known of a key, below its name. now is the time of the server.
 func showStatus(target *connect.Target, s redislock.Status, now time.Time) error {
 	out := target.Screen()
 	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
@@ -124,7 +124,7 @@ func showStatus(target *connect.Target, s redislock.Status, now time.Time) error
 	case s.TTL == 0:
 		say("free", "")
 	case s.Token == "":
-		say("taken", "by something that is no lock")
+		say("taken", "by something that is not a lock")
 	default:
 		say("token", term.Escape(s.Token))
 	}

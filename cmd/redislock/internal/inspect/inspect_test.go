@@ -82,11 +82,11 @@ $`))
 		Expect(clitest.Stdout(session)).To(HavePrefix("a\\x1b[2J\n  token    to\\x07ken\n  host     \\x1b[31m\n"))
 	})
 
-	It("tells a value that is no lock", func() {
+	It("recognises a value that is not a lock", func() {
 		Expect(client.LPush(ctx, "a", "x").Err()).To(Succeed())
 		session := clitest.Run(url, "inspect", "a")
 		Expect(session).To(gexec.Exit(0))
-		Expect(clitest.Stdout(session)).To(Equal("a\n  taken    by something that is no lock\n  left     none\n  in line  nobody\n"))
+		Expect(clitest.Stdout(session)).To(Equal("a\n  taken    by something that is not a lock\n  left     none\n  in line  nobody\n"))
 	})
 
 	It("dies quietly by a closed pipe", func() {

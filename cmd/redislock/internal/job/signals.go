@@ -44,7 +44,7 @@ func (s *Signals) AddJobControl() {
 	}
 }
 
-// Ending returns a ctx that a deadly signal ends, with Signalled as the cause. It drops all other signals until end is
+// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end is
 // called; after that it takes none.
 func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -57,7 +57,7 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 				return
 			case sig := <-s.Caught:
 				if slices.Contains(deadly, sig) {
-					cancel(Signalled{sig.(syscall.Signal)})
+					cancel(SignalError{sig.(syscall.Signal)})
 				}
 			}
 		}
@@ -79,10 +79,10 @@ func Endings() []os.Signal {
 	return signals
 }
 
-// Signalled is the error for what a signal has ended. A command that returns it has nothing more to say.
-type Signalled struct{ Signal syscall.Signal }
+// SignalError is the error for what a signal has ended. A command that returns it has nothing more to say.
+type SignalError struct{ Signal syscall.Signal }
 
-func (s Signalled) Error() string { return "ended by a signal: " + s.Signal.String() }
+func (s SignalError) Error() string { return "ended by a signal: " + s.Signal.String() }
 
 // CodeOf returns the exit code of a process that a signal has ended, as shells have it.
 func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }

@@ -8,7 +8,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// orders are the ways to sort, each as people expect it: the ttl that ends first, the longest line first.
+// orders are the ways to sort, each as people expect it: the shortest ttl first, the longest line first.
 var orders = map[string]func(a, b show.Status) int{
 	"key": byKey,
 	"ttl": func(a, b show.Status) int {
@@ -19,7 +19,7 @@ var orders = map[string]func(a, b show.Status) int{
 	"none":    nil,
 }
 
-// orderOf returns the order of a name as in orders, or its reverse for the name with a minus in front. "none" has no reverse.
+// orderOf returns the order of a name in orders, or its reverse if a minus precedes the name. "none" has no reverse.
 func orderOf(name string) (order func(a, b show.Status) int, known bool) {
 	name, reversed := strings.CutPrefix(name, "-")
 	forward, known := orders[name]
@@ -34,7 +34,7 @@ func orderOf(name string) (order func(a, b show.Status) int, known bool) {
 
 func byKey(a, b show.Status) int { return strings.Compare(a.Key, b.Key) }
 
-// endless is 1 for a key without expiry, which comes after all others.
+// endless is 1 for a key without expiry, so that it comes after all others.
 func endless(s show.Status) int {
 	if s.TTL < 0 {
 		return 1
@@ -47,7 +47,7 @@ type collection struct {
 	order   func(a, b show.Status) int // nil for the order in which they came
 	limit   int                        // 0 for none
 	kept    []show.Status
-	dropped int // how many there were besides
+	dropped int // how many more there were
 }
 
 func (c *collection) add(s show.Status) {
@@ -61,7 +61,7 @@ func (c *collection) add(s show.Status) {
 	}
 }
 
-// settle brings what was kept into order. SCAN may return a key twice.
+// settle sorts what was kept, and drops what is beyond the limit. It drops repetitions: SCAN may return a key twice.
 func (c *collection) settle() {
 	if c.order == nil {
 		return

@@ -12,7 +12,7 @@ import (
 type lsFilter struct {
 	all     bool
 	holder  string   // how the token begins
-	meta    []string // NAME=VALUE or a part of the text; each has to be there
+	meta    []string // NAME=VALUE or a part of the text; all must be there
 	waiting bool
 }
 
@@ -33,7 +33,7 @@ func (f *lsFilter) wants(s show.Status) bool {
 	switch {
 	case s.TTL == 0, !f.all && s.TTL < 0, f.waiting && s.Waiters == 0, !strings.HasPrefix(s.Token, f.holder):
 		return false
-	case !f.all && !keyname.BeginsLikeToken(s.Token): // it has changed since it was looked at first
+	case !f.all && !keyname.BeginsLikeToken(s.Token): // it has changed since the first look
 		return false
 	}
 	for _, wanted := range f.meta {

@@ -1,5 +1,5 @@
-// Package ls is the command that lists locks. It finds them by the beginning of their values and asks the library for the rest;
-// it knows nothing of how the library stores who waits.
+// Package ls is the command that lists locks. It finds them by the beginning of their values, and asks the library for the
+// rest; it knows nothing of how the library stores who waits.
 package ls
 
 import (
@@ -24,30 +24,30 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const lsHelp = `Shows the locks whose keys match PATTERN (* any characters, ? one, [ab] one of
-these, \ takes the next as it is), or all: the key, the token of its holder, the time
-that is left, how many wait in line, and what the holder has left as metadata.
+const lsHelp = `Shows all locks, or those whose keys match PATTERN: the key, the token of its holder,
+the remaining time, how many wait in line, and the holder's metadata. In a PATTERN, *
+stands for any characters, ? for one, [ab] for a or b, and \ for the next character.
 
-The keys are gone through by SCAN, 500 at a time, so that a server with
-millions of them goes on serving meanwhile. A PATTERN without *, ? and [ is looked up
-at once. On a Cluster all masters are asked.
+ls looks through all keys with SCAN, 500 at a time, so that even a server with millions
+of keys keeps serving others. It looks up a PATTERN without *, ? and [ directly. On a
+Cluster it asks all masters.
 
-Shown are the strings with a time to live that begin like a token of this library, 22
-letters, digits, - and _. --all shows every string: locks with a token of one's own,
-and values without expiry, which keep a lock from being had as well. Values of more
-than 4 KiB are cut, and who waits for them is not told ("?").
+A lock is a string with a time to live that begins like a token of this library: with
+22 letters, digits, - and _. --all shows every string: also locks with custom tokens,
+and values without expiry, which block a lock as well. A value over 4 KiB is cut, and
+its waiters are unknown ("?").
 
---json prints an object a line: key, token, metadata (a string), fields (the metadata,
-where it is an object), ttl_ms (null without expiry), waiters (null where it is not
-known), waiting_since; where bytes are not UTF-8, key_base64, token_base64 and
-metadata_base64; metadata_cut; and with --watch, at.
+--json prints one object a line: key, token, metadata (a string), fields (the metadata
+if it is an object), ttl_ms (null without expiry), waiters (null if unknown) and
+waiting_since; key_base64, token_base64 and metadata_base64 for bytes that are not
+UTF-8; metadata_cut; and at, with --watch.
 
-The exit code is 0, also if there is no lock; "redislock help exit-codes" has others.`
+The exit code is 0 even if there is no lock; see "redislock help exit-codes" for others.`
 
 const lsExample = `  redislock ls                            # all locks
-  redislock ls 'order:*' --sort ttl       # those that end soonest first; --sort -ttl: last
+  redislock ls 'order:*' --sort ttl       # the first to expire comes first; -ttl: last
   redislock ls --meta host=api-3          # what does that machine hold?
-  redislock ls --waiting --watch          # where is a line, now and in two seconds
+  redislock ls --waiting --watch          # where do clients wait? again every 2 s
   redislock ls --json | jq -r .key`
 
 // lsOptions are the flags of ls.
@@ -60,7 +60,7 @@ type lsOptions struct {
 	watch    time.Duration
 }
 
-// defaultLimit bounds the memory of ls, whatever is in the database.
+// defaultLimit bounds the memory that ls needs, whatever is in the database.
 const defaultLimit = 10000
 
 // New returns the command.
@@ -87,16 +87,16 @@ func New(target *connect.Target) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVarP(&opt.filter.all, "all", "a", false, "show every string, not only what looks like a lock")
-	flags.StringVar(&opt.filter.holder, "holder", "", "show what a `TOKEN` holds, or tokens that begin so")
+	flags.StringVar(&opt.filter.holder, "holder", "", "show only what `TOKEN` holds, or tokens that begin like it")
 	flags.StringArrayVar(&opt.filter.meta, "meta", nil,
-		"show what has a field `NAME=VALUE` in its metadata, or any text; may be repeated")
-	flags.BoolVar(&opt.filter.waiting, "waiting", false, "show only what somebody waits for")
+		"show only metadata with the field `NAME=VALUE`, or with this text; may be repeated")
+	flags.BoolVar(&opt.filter.waiting, "waiting", false, "show only locks that somebody waits for")
 	flags.StringVar(&opt.sort, "sort", "key",
 		"sort by `WHAT`: key, ttl (shortest first), waiters (most first), holder, none; -WHAT reverses it")
-	flags.IntVar(&opt.limit, "limit", defaultLimit, "show the first `N` only; 0 for all, whatever memory that takes")
-	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line; with --sort none as soon as it is found")
+	flags.IntVar(&opt.limit, "limit", defaultLimit, "show only the first `N`; 0 for all, whatever memory that takes")
+	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line; with --sort none, each as soon as it is found")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
-	flags.DurationVarP(&opt.watch, "watch", "w", 0, "look again after each `INTERVAL`, until Ctrl-C")
+	flags.DurationVarP(&opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
 		cobra.ShellCompDirectiveNoFileComp))
@@ -113,7 +113,7 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
 	}
 	if cmd.Flags().Changed("watch") {
 		if opt.watch < 100*time.Millisecond {
-			return cli.Usagef("--watch=%v is too short; 100ms is the least", opt.watch)
+			return cli.Usagef("--watch=%v is too short; use 100ms or more", opt.watch)
 		}
 		if len(args) == 1 {
 			if _, err := time.ParseDuration(args[0]); err == nil {
@@ -148,7 +148,7 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 	return l.once(ctx)
 }
 
-// once prints the locks there are.
+// once prints the locks and ends.
 func (l *lister) once(ctx context.Context) error {
 	if l.opt.json && l.opt.sort == "none" {
 		return l.stream(ctx)
@@ -209,7 +209,7 @@ func (l *lister) search(ctx context.Context, found func(show.Status) error) erro
 	return err
 }
 
-// tellLeftOut says on stderr what is not on stdout.
+// tellLeftOut says on stderr what stdout does not show.
 func (l *lister) tellLeftOut(dropped int) {
 	if dropped > 0 {
 		l.Complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
@@ -219,7 +219,7 @@ func (l *lister) tellLeftOut(dropped int) {
 	}
 }
 
-// print prints locks as a table, or as JSON with the time at.
+// print prints locks as a table, or as JSON with the time at, which may be "".
 func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at string) error {
 	if l.opt.json {
 		for _, status := range all {

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// scanCount is how many keys a SCAN looks at. The server does nothing else meanwhile: half a millisecond.
+	// scanCount is how many keys a SCAN looks at. The server does nothing else for that time, about half a millisecond.
 	scanCount = 500
 
-	// inspectCount is how many keys the library is asked for at once, in one script.
+	// inspectCount is how many keys one Inspect asks for, in one script.
 	inspectCount = 100
 
-	// maxValue is how much of a value is read. A lock's is seldom longer, and another value may have any length.
+	// maxValue is how many bytes of a value are read. A lock's value is seldom longer; other values may have any length.
 	maxValue = 4 << 10
 )
 
@@ -36,13 +36,13 @@ type scan struct {
 	pattern string // "" for all keys
 	filter  lsFilter
 
-	found func(show.Status) error // called for each key to show, in no order; a key may come twice
+	found func(show.Status) error // called for each lock, in no order; the same key may come twice
 
 	unreadable int   // keys that could not be read
 	why        error // for the first of them
 }
 
-// run scans all masters one after the other. In memory there is never more than a page of keys.
+// run scans all masters, one after the other. It never has more than a page of keys in memory.
 func (s *scan) run(ctx context.Context) error {
 	if s.pattern != "" && !strings.ContainsAny(s.pattern, `*?[\`) { // there is at most one such key
 		return s.page(ctx, s.client, []string{s.pattern})
@@ -76,7 +76,7 @@ func (s *scan) server(ctx context.Context, server *redis.Client) error {
 	}
 }
 
-// page looks at some keys of one server: at the beginning of each value first, which tells most of them from locks.
+// page looks at some keys of one server. It reads the beginning of each value first, which rules most of them out.
 func (s *scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
 	beginnings, err := s.read(ctx, server, keys, keyname.TokenLength)
 	if err != nil {
@@ -125,14 +125,14 @@ func (s *scan) show(status show.Status) error {
 	return s.found(status)
 }
 
-// beginning is how the value of a key begins.
+// beginning is the beginning of a key's value.
 type beginning struct {
 	show.Status
 
 	value string
 }
 
-// read reads the values of keys up to the byte of that index. Keys that are gone or no strings any more are left out.
+// read reads the values of keys up to the byte with index last. It leaves out keys that are gone, or not strings any more.
 func (s *scan) read(ctx context.Context, server redis.UniversalClient, keys []string, last int64) ([]beginning, error) {
 	values, ttls := make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
 	if err := pipelined(ctx, server, len(keys), func(pipe redis.Pipeliner, i int) {
@@ -144,7 +144,7 @@ func (s *scan) read(ctx context.Context, server redis.UniversalClient, keys []st
 	for i, key := range keys {
 		value, err := values[i].Result()
 		ttl, err2 := ttls[i].Result()
-		if err = cmp.Or(err, err2); moved(err) { // its slot of a Cluster is on its way to another server
+		if err = cmp.Or(err, err2); moved(err) { // the slot is moving to another server of the Cluster
 			value, err = s.client.GetRange(ctx, key, 0, last).Result()
 			ttl, err2 = s.client.PTTL(ctx, key).Result()
 			err = cmp.Or(err, err2)
@@ -161,7 +161,7 @@ func (s *scan) read(ctx context.Context, server redis.UniversalClient, keys []st
 	return all, nil
 }
 
-// atLeastOne returns a ttl as the library does, where 0 is a free key.
+// atLeastOne returns a ttl as the library has it: 0 would stand for a free key.
 func atLeastOne(ttl time.Duration) time.Duration {
 	if ttl == 0 {
 		return time.Millisecond
@@ -169,7 +169,7 @@ func atLeastOne(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// bySize parts keys by the size of their values: those that can be read as a whole, and the others.
+// bySize divides keys by the size of their values: into those that can be read as a whole, and the others.
 func (s *scan) bySize(ctx context.Context, server redis.UniversalClient, keys []string) (small, large []string, err error) {
 	sizes := make([]*redis.IntCmd, len(keys))
 	if err := pipelined(ctx, server, len(keys), func(pipe redis.Pipeliner, i int) {
@@ -202,8 +202,8 @@ func (s *scan) forbid(err error) {
 	}
 }
 
-// pipelined sends commands together. It returns an error if they could not be sent, or answered; what the server says to
-// each of them is left to the caller.
+// pipelined sends commands together. It returns an error if they could not be sent or were not answered. The caller looks at
+// the answer to each of them.
 func pipelined(ctx context.Context, server redis.UniversalClient, n int, queue func(redis.Pipeliner, int)) error {
 	if n == 0 {
 		return nil
@@ -219,7 +219,7 @@ func pipelined(ctx context.Context, server redis.UniversalClient, n int, queue f
 	return err
 }
 
-// moved reports whether a server has said that the key is somewhere else.
+// moved reports whether a server says that the key is on another one.
 func moved(err error) bool {
 	if err == nil {
 		return false

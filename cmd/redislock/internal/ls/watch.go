@@ -20,9 +20,9 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// watch shows the locks again and again, until ctx ends, which is no failure. On a terminal it has a screen of its own,
-// and leaves what was there before as it was; otherwise it prints one table after the other. Once it has begun, a Redis
-// that fails is told, and asked again.
+// watch shows the locks again and again, until ctx ends; that is not a failure. On a terminal it uses the alternate screen,
+// and restores the normal one at the end. Elsewhere it prints one table after the other. After the first success it reports
+// a Redis that fails, and asks again.
 func (l *lister) watch(ctx context.Context) error {
 	live := term.Is(l.Stdout) && !l.opt.json
 	resumed := make(chan struct{}, 1)
@@ -68,7 +68,7 @@ func (l *lister) watch(ctx context.Context) error {
 	}
 }
 
-// redraw fills the terminal anew, without clearing it first, which would flicker.
+// redraw fills the terminal anew. It does not clear it first, because that would flicker.
 func (l *lister) redraw(all *collection, failed error) error {
 	s := l.Screen()
 	title := fmt.Sprintf("%s   %d locks   every %v, Ctrl-C ends", time.Now().Format(time.TimeOnly), len(all.kept), l.opt.watch)
@@ -78,7 +78,7 @@ func (l *lister) redraw(all *collection, failed error) error {
 	}
 	room := len(all.kept)
 	if s.Lines > 0 {
-		room = max(0, min(room, s.Lines-4)) // the title, an empty line, the head and what is said below
+		room = max(0, min(room, s.Lines-4)) // without the title, an empty line, the head and the line below
 	}
 	var out bytes.Buffer
 	if s.Columns > 0 {
@@ -96,7 +96,7 @@ func (l *lister) redraw(all *collection, failed error) error {
 	return err
 }
 
-// append prints what there is now below what there was.
+// append prints the locks below those of the last time.
 func (l *lister) append(all *collection, failed error, first bool) error {
 	if failed != nil {
 		l.Complain(failed)

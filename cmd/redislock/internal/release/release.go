@@ -22,19 +22,18 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const releaseHelp = `Releases the locks on KEYs, for whoever is next.
+const releaseHelp = `Releases the locks on KEYs. The first waiter in line can acquire them then.
 
-With --token, only if that token holds all of them; otherwise nothing is released. It is
-for a holder that cannot do so itself any more, by the REDISLOCK_TOKEN that it had.
+--token releases them only if that token holds all of them, and nothing otherwise. Use
+it for a holder that cannot release its locks any more, with its REDISLOCK_TOKEN.
 
-With --force, whoever holds them. It says who that is, and asks first at a terminal;
-elsewhere, and where that is not wanted, --yes stands for the answer. A KEY that has
-changed hands since is left alone. Whoever loses a lock so may go on without noticing
-for a third of its ttl: end the holder first where you can. Only strings are removed;
-whether one is a lock is for you to see.
+--force releases them from any holder. At a terminal it shows the holders and asks
+first; elsewhere, or to skip the question, add --yes. It leaves a KEY alone that has a
+new holder by then. The old holder may not notice for up to a third of the ttl: end it
+first if you can. --force removes any string; check that it is a lock.
 
-The exit code is 0 if all KEYs have been released, or with --force are free; and 1 if
-they are not that token's, have changed hands, or the answer was no.`
+The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
+token does not hold them, if a KEY has a new holder, or if the answer was no.`
 
 const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJCrze8SNFZ4kA
   redislock release nightly --force
@@ -46,7 +45,7 @@ func New(target *connect.Target) *cobra.Command {
 	var force, yes bool
 	cmd := &cobra.Command{
 		Use:               "release KEY... (--token T | --force)",
-		Short:             "Release a lock of which the token is known, or that is stuck",
+		Short:             "Release a lock by its token, or one that is stuck",
 		Long:              releaseHelp,
 		Example:           releaseExample,
 		Args:              cli.KeysWanted,
@@ -67,11 +66,11 @@ func New(target *connect.Target) *cobra.Command {
 			case force:
 				return releaseByForce(cmd.Context(), target, keys, yes)
 			}
-			return cli.Usagef("say whose the locks are with --token T, or release them whoever has them with --force")
+			return cli.Usagef("say whose the locks are with --token T, or use --force to release them from any holder")
 		},
 	}
-	cmd.Flags().StringVar(&token, "token", "", "release what the token `T` holds")
-	cmd.Flags().BoolVar(&force, "force", false, "release them whoever holds them")
+	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
+	cmd.Flags().BoolVar(&force, "force", false, "release the keys from any holder")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -92,7 +91,7 @@ func releaseByToken(ctx context.Context, target *connect.Target, keys []string, 
 	return nil
 }
 
-// notThatTokens says who has the first key that a token does not hold.
+// notThatTokens says who holds the first key that the token does not hold.
 func notThatTokens(ctx context.Context, s *connect.Session, keys []string, token string, why error) error {
 	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
@@ -125,7 +124,7 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 		case status.TTL == 0:
 			fmt.Fprintf(target.Stdout, "%s is free\n", term.Escape(status.Key))
 		case status.Token == "":
-			return fmt.Errorf("nothing was released: %q holds something that is no lock; look at it with redis-cli", status.Key)
+			return fmt.Errorf("nothing was released: %q holds something that is not a lock; look at it with redis-cli", status.Key)
 		default:
 			held = append(held, status)
 		}
@@ -151,7 +150,7 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	return nil
 }
 
-// withoutRepeats returns each key once: a lock cannot be taken away twice.
+// withoutRepeats returns each key once: a lock cannot be released twice.
 func withoutRepeats(keys []string) []string {
 	var once []string
 	for _, key := range keys {
@@ -176,7 +175,7 @@ func agreed(target *connect.Target, held []redislock.Status) bool {
 	return false
 }
 
-// takeAway releases a key if it is still held by whom it was.
+// takeAway releases a key if the holder is still the same.
 func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) error {
 	err := s.Release(ctx, []string{status.Key}, status.Token)
 	switch {

@@ -78,7 +78,7 @@ var _ = Describe("release", func() {
 		Eventually(session, "500ms").Should(gexec.Exit(0))
 	})
 
-	It("leaves what is no lock alone", func() {
+	It("leaves alone what is not a lock", func() {
 		clitest.Hold(client, "", "a")
 		Expect(client.LPush(ctx, "b", "x").Err()).To(Succeed())
 		session := clitest.Run(url, "release", "a", "b", "--force", "--yes")

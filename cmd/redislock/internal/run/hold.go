@@ -22,20 +22,20 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-// hold is all that a run has locked: what it took and keeps itself, and what it re-entered, which somebody else keeps.
+// hold is all that a run has locked: what it acquired and renews itself, and what it re-entered, which somebody else renews.
 type hold struct {
 	client redis.UniversalClient
 	locks  *redislock.Client
 	token  string
 
-	kept    *redislock.Lock // nil if nothing was taken
+	kept    *redislock.Lock // nil if nothing was acquired
 	watched *watch          // nil if nothing was re-entered
 
 	alive context.Context // ends when any of it is lost
 	stop  []context.CancelFunc
 }
 
-// until returns the time up to which all of it is certainly held.
+// until returns the time until which all of it is certainly held.
 func (h *hold) until() time.Time {
 	switch {
 	case h.watched == nil:
@@ -50,14 +50,14 @@ func (h *hold) until() time.Time {
 	return until
 }
 
-// left returns how long all of it is certainly held from now on, by the monotonic clock, which stands still while the
-// machine is suspended, and by the wall clock, which may be set back.
+// left returns how long all of it is certainly held from now on: the lesser of what the monotonic clock says, which stands
+// still while the machine is suspended, and of what the wall clock says, which may be set back.
 func (h *hold) left() time.Duration {
 	until := h.until()
 	return min(time.Until(until), until.Round(0).Sub(time.Now().Round(0)))
 }
 
-// lost returns why it is held no longer, nil if it is. It looks at the clocks, too.
+// lost returns why it is no longer held, or nil if it is. It looks at the clocks as well.
 func (h *hold) lost() error {
 	if h.kept != nil && h.alive.Err() == nil && h.left() > 0 {
 		return nil
@@ -75,7 +75,7 @@ func (h *hold) lost() error {
 // most.
 func releaseTime(left time.Duration) time.Duration { return min(max(left, time.Second), 3*time.Second) }
 
-// release frees what was taken, and asks for the last time for what was re-entered. It returns an error that matches
+// release releases what was acquired, and looks a last time at what was re-entered. It returns an error that matches
 // redislock.ErrLockNotHeld if some of it was lost unnoticed.
 func (h *hold) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime(h.left()))
@@ -83,7 +83,7 @@ func (h *hold) release() error {
 	var lost, err error
 	if h.watched != nil {
 		if lost = h.watched.look(ctx); !errors.Is(lost, redislock.ErrLockNotHeld) {
-			lost = nil // that nobody answers loses nothing
+			lost = nil // a Redis that does not answer does not mean a loss
 		}
 	}
 	if h.kept != nil {
@@ -92,7 +92,7 @@ func (h *hold) release() error {
 	return errors.Join(lost, err)
 }
 
-// close ends what is left of the hold in this process. What has not been released lapses with its ttl.
+// close ends what the hold still does in this process. Locks that were not released expire.
 func (h *hold) close() {
 	for _, stop := range h.stop {
 		stop()
@@ -121,8 +121,8 @@ func (h *hold) variables(keys []string) []string {
 	return variables
 }
 
-// replaces reports whether an inherited variable is not for the command. The fencing token of a surrounding run is,
-// where this one has taken nothing.
+// replaces reports whether the command must not inherit a variable. It inherits the fencing token of a surrounding run if
+// this one has acquired nothing.
 func (h *hold) replaces(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	switch name {
@@ -134,7 +134,7 @@ func (h *hold) replaces(variable string) bool {
 	return false
 }
 
-// obtain takes the locks. A signal ends the waiting, and undoes what is had by then.
+// obtain acquires the locks. A signal ends the waiting, and releases what was acquired by then.
 func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *job.Signals) (*hold, error) {
 	ctx, end := signals.Ending(ctx)
 	client, err := target.Connect(ctx)
@@ -168,16 +168,16 @@ func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *
 
 // interrupted returns the signal that has ended ctx, or err if none has.
 func interrupted(ctx context.Context, err error) error {
-	if signal, ok := errors.AsType[job.Signalled](context.Cause(ctx)); ok {
+	if signal, ok := errors.AsType[job.SignalError](context.Cause(ctx)); ok {
 		return signal
 	}
 	return err
 }
 
-// take obtains keys, and keeps them from then on.
+// take acquires keys, and keeps them from then on.
 func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 	waiting := ctx
-	if h.watched != nil { // whoever has lost the one need not wait for the other
+	if h.watched != nil { // if the re-entered locks are lost, there is no point in waiting for the others
 		var cancel context.CancelCauseFunc
 		waiting, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -205,15 +205,15 @@ func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
 		context.AfterFunc(alive, func() { end(context.Cause(alive)) })
 		h.alive, h.stop = both, append(h.stop, func() { end(nil) })
 	}
-	if time.Since(began) > time.Second { // the times in the metadata are those of the wait
+	if time.Since(began) > time.Second { // the times in the metadata are from before the wait
 		refresh, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_ = lock.Refresh(refresh, f.ttl, &redislock.Options{Metadata: f.metadata()}) // of a loss KeepAlive will know
+		_ = lock.Refresh(refresh, f.ttl, &redislock.Options{Metadata: f.metadata()}) // KeepAlive notices a loss
 	}
 	return nil
 }
 
-// refused returns the exit and the words for an obtain that has failed.
+// refused returns the exit code and the words for an obtain that has failed.
 func (f *runFlags) refused(ctx context.Context, target *connect.Target, h *hold, err error) error {
 	switch {
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):

@@ -11,10 +11,10 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// longestCommand is how much of a command line the metadata tells, in bytes.
+// longestCommand is how much of a command line the metadata contains, in bytes.
 const longestCommand = 300
 
-// metadata returns what is left in the locks: what --meta says, or the description of this process with the user and the
+// metadata returns what the locks store: the text of --meta, or a description of this process with the user and the
 // command.
 func (f *runFlags) metadata() string {
 	if f.hasMeta {
@@ -35,8 +35,8 @@ func (f *runFlags) metadata() string {
 	return strings.TrimSuffix(redislock.ProcessMetadata(), "}") + "," + more
 }
 
-// userName returns who runs this, for people to read. The environment comes first: to look the number up may mean to ask
-// a directory server.
+// userName returns who runs this process, for people to read. It looks at the environment first, since looking the id up may
+// mean asking a directory server.
 func userName() string {
 	if name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME")); name != "" {
 		return name
@@ -47,7 +47,7 @@ func userName() string {
 	return ""
 }
 
-// commandLine returns the command as it could be typed into a shell, cut to a length for people to read.
+// commandLine returns the command as one could type it into a shell, cut to a length that people can read.
 func commandLine(command []string) string {
 	var line strings.Builder
 	for i, word := range command {
@@ -62,7 +62,7 @@ func commandLine(command []string) string {
 	return strings.ToValidUTF8(line.String(), "�")
 }
 
-// shellQuote quotes a word if a shell would see more in it.
+// shellQuote quotes a word that a shell would not take literally.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r) ||

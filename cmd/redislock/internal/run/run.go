@@ -1,5 +1,5 @@
-// Package run is the command that runs a command under locks. It knows nothing of process groups and terminals, which package
-// job handles.
+// Package run is the command that runs a command under locks. It knows nothing of process groups and terminals, which
+// package job handles.
 package run
 
 import (
@@ -23,45 +23,47 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const runHelp = `Takes the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
-them. It ends with the exit code of COMMAND, which has stdin, stdout and stderr to
-itself.
+const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
+them. It ends with the exit code of COMMAND, which gets stdin, stdout and stderr;
+redislock itself prints only errors, to stderr.
 
-Waiting. While a KEY is taken, redislock waits in line, for ever as flock(1) does:
-first come, first served, across machines. --wait bounds the waiting, --no-wait does
-without. Once in line, it waits on while Redis is away.
+Waiting. While a KEY is taken, redislock waits in line: first come, first served, across
+machines. Like flock(1), it waits for ever. --wait sets a limit; --no-wait does not wait
+at all. Once in line, it keeps waiting if Redis goes away for a while.
 
-Signals are passed on to the process group of COMMAND, which is one of its own; while
-redislock still waits, they end it. At a terminal, Ctrl-C and Ctrl-Z reach COMMAND, and
-Ctrl-Z stops redislock too: who is stopped for longer than the ttl loses the lock.
+Signals. COMMAND runs in a process group of its own, which gets the signals that redislock
+gets. While redislock still waits, a signal ends it. At a terminal, Ctrl-C and Ctrl-Z
+reach COMMAND. Ctrl-Z stops redislock as well: if it is stopped for longer than the ttl,
+it loses the lock.
 
-Loss. The locks are renewed each third of the ttl. When they are lost, or cannot be
-renewed in time, COMMAND and its process group get SIGTERM, and SIGKILL after the grace
-period. That ends before the locks do: COMMAND is gone before anybody else can have
-them, unless redislock itself is stopped or its machine is. If redislock is killed,
-its COMMAND is killed too.
+Loss. redislock renews the locks every third of the ttl. If they are lost, or cannot be
+renewed in time, it sends SIGTERM to the process group of COMMAND, and SIGKILL after the
+grace period. The grace period ends before the locks do, so COMMAND is gone before anybody
+else can acquire them, unless redislock itself or its machine is stopped. If redislock is
+killed, COMMAND is killed as well.
 
-The locks are released as soon as COMMAND itself has ended, whatever it has left in the
-background: let it wait for what it starts.
+redislock releases the locks as soon as COMMAND itself has ended, even if COMMAND has left
+processes in the background: COMMAND should wait for the processes that it starts.
 
-COMMAND finds in its environment:
-  REDISLOCK_KEYS   the KEYs, one a line
-  REDISLOCK_TOKEN  the token that the KEYs hold
+Environment of COMMAND:
+  REDISLOCK_KEYS   the KEYs, one per line
+  REDISLOCK_TOKEN  the token that holds the KEYs
   REDISLOCK_FENCE  the fencing token, with --fence-key
-  REDISLOCK_UNTIL  up to when the locks were good at its start, in RFC 3339
+  REDISLOCK_UNTIL  how long the locks were valid when COMMAND started, in RFC 3339
 
-Nesting. With --token "$REDISLOCK_TOKEN", a COMMAND may call redislock run for KEYs that
-its caller holds: those are neither shortened nor released, only watched, and only the
-others are taken, and released. No --fence-key counts if all of them are held.
+Nesting. With --token "$REDISLOCK_TOKEN", COMMAND may call redislock run for KEYs that its
+caller holds already. The inner run watches those KEYs, but does not renew, shorten or
+release them; it acquires and releases only the others. If its caller holds all KEYs,
+--fence-key has no effect.
 
-Whoever may read the Redis sees the user and the COMMAND line that hold a lock. Where that
-tells too much, say what to tell with --meta.`
+Anybody who can read the Redis sees the user and the command line that hold a lock. Use
+--meta to leave another text.`
 
 const runExample = `  redislock run -k nightly -- ./backup.sh
   redislock run -k order:7 -k stock:42 --wait 10m -- ./ship 7
   redislock run -k nightly --no-wait -E 75 --quiet -- ./backup.sh   # cron: skip if it runs
   redislock run -k deploy -- sh -c 'make && make install'
-  redislock run -k disk -k tape --token "$REDISLOCK_TOKEN" -- ./inner.sh   # inside of another`
+  redislock run -k disk -k tape --token "$REDISLOCK_TOKEN" -- ./inner.sh   # inside another run`
 
 // runFlags are what the command line says.
 type runFlags struct {
@@ -109,25 +111,25 @@ func New(target *connect.Target) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.SetInterspersed(false) // what follows COMMAND is its own
-	flags.StringArrayVarP(&f.keys, "key", "k", nil, "`KEY` to lock; may be given several times")
+	flags.SetInterspersed(false) // what follows COMMAND belongs to it
+	flags.StringArrayVarP(&f.keys, "key", "k", nil, "`KEY` to lock; may be repeated")
 	flags.DurationVar(&f.ttl, "ttl", 30*time.Second,
-		"how long a lock outlives a redislock that dies; `D` is like 90s or 10m")
-	flags.DurationVar(&f.wait, "wait", 0, "wait in line for `D` at most (default: for ever)")
-	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait for a lock that is taken")
+		"how long the locks outlive a redislock that dies; `D` is like 90s or 10m")
+	flags.DurationVar(&f.wait, "wait", 0, "wait in line for at most `D` (default: for ever)")
+	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait if a lock is taken")
 	flags.StringVar(&f.fenceKey, "fence-key", "", "mint a fencing token from the counter `K`")
-	flags.StringVar(&f.meta, "meta", "", "`TEXT` to leave in the locks, instead of host, pid, user, COMMAND")
+	flags.StringVar(&f.meta, "meta", "", "`TEXT` to store in the locks instead of host, pid, user and COMMAND")
 	flags.DurationVar(&f.grace, "grace", 0,
-		"leave `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
-	flags.StringVar(&f.token, "token", "", "hold the locks by the token `T`, and re-enter what it holds")
-	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks were not had")
+		"time `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
+	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T`, and re-enter locks that it already holds")
+	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks could not be acquired")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
 	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing if the locks were not had")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if the locks could not be acquired")
 	return cmd
 }
 
-// leastTTL is the least ttl that leaves time to renew, and to end a command.
+// leastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
 const leastTTL = 100 * time.Millisecond
 
 // check returns a usage error if the flags cannot be used, and fills in the defaults.
@@ -144,13 +146,13 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	case set("wait") && f.noWait:
 		return cli.Usagef("--wait and --no-wait exclude each other")
 	case set("wait") && f.wait <= 0:
-		return cli.Usagef("--wait %v is no time to wait; for none, say --no-wait", f.wait)
+		return cli.Usagef("--wait %v is not a time to wait; for none, say --no-wait", f.wait)
 	case f.hasToken && f.token == "":
-		return cli.Usagef("--token is empty; without --token a new one is made up")
+		return cli.Usagef("--token is empty; without --token, redislock makes up a new one")
 	case strings.ContainsFunc(f.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
 		return cli.Usagef("--token %q holds white space or a control character", f.token)
 	case f.grace < 0:
-		return cli.Usagef("--grace %v is less than nothing", f.grace)
+		return cli.Usagef("--grace %v is negative", f.grace)
 	case f.grace > f.ttl/2:
 		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.ttl)
 	}
@@ -163,7 +165,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		"conflict-exit-code": f.conflictCode, "lost-exit-code": f.lostCode, "unavailable-exit-code": f.unavailableCode,
 	} {
 		if code < 0 || code > 255 {
-			return cli.Usagef("--%s %d is no exit code; choose one from 0 to 255", name, code)
+			return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
 		}
 	}
 	if !f.hasGrace {
@@ -172,7 +174,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// run takes the locks, runs the command and releases them.
+// run acquires the locks, runs the command and releases them.
 func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	path, err := lookCommand(f.command[0])
 	if err != nil {
@@ -200,8 +202,8 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	return s.supervise()
 }
 
-// fitGrace sees to it that the grace period fits into what is left of locks that somebody else renews: at least two
-// thirds of their ttl, while they are.
+// fitGrace makes the grace period fit into the remaining time of locks that somebody else renews. While that goes on, at
+// least two thirds of their ttl remain.
 func (f *runFlags) fitGrace(h *hold) error {
 	if h.watched == nil {
 		return nil
@@ -211,7 +213,7 @@ func (f *runFlags) fitGrace(h *hold) error {
 	case !f.hasGrace:
 		f.grace = min(f.grace, max(left/3, 0))
 	case f.grace > left/2:
-		return cli.Usagef("--grace %v is more than half of the %v that are left of the locks to re-enter",
+		return cli.Usagef("--grace %v is more than half of the %v that remain of the locks to re-enter",
 			f.grace, left.Round(time.Millisecond))
 	}
 	return nil
@@ -236,7 +238,7 @@ func startError(name string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
 	}
-	if errors.Is(err, syscall.E2BIG) { // it was short enough for this program, which had no REDISLOCK_KEYS
+	if errors.Is(err, syscall.E2BIG) { // without REDISLOCK_KEYS, the environment was short enough for this program
 		err = fmt.Errorf("the system allows no environment with so many KEYs in %s; take fewer, or shorter ones", keysVariable)
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}

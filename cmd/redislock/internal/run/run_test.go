@@ -415,7 +415,7 @@ var _ = Describe("redislock run", func() {
 			Expect(free("a")).To(BeTrue())
 		})
 
-		It("leaves the key to whoever has it, and ends with the code that is wanted", func() {
+		It("leaves the key to its new holder, and ends with the code that is wanted", func() {
 			session := begin("-k", "a", "--ttl", "900ms", "--lost-exit-code", "42", "--", "sh", "-c", "echo ready; exec sleep 30")
 			Eventually(session).Should(gbytes.Say("ready"))
 			Expect(client.Set(ctx, "a", "another", 0).Err()).To(Succeed())
@@ -521,7 +521,7 @@ var _ = Describe("redislock run", func() {
 			Expect(client.Get(ctx, "a").Val()).To(Equal("the-token outer"))
 		})
 
-		It("goes on for as long as whoever holds it renews it", func() {
+		It("goes on for as long as its holder renews it", func() {
 			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "1.5")...)...)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stderr(session)).To(BeEmpty())
@@ -572,7 +572,7 @@ var _ = Describe("redislock run", func() {
 			session := begin("-k", "a", "--token", "the-token", "--", "sleep", "30")
 			Eventually(session).Should(gexec.Exit(76))
 			Expect(time.Since(began)).To(BeNumerically("~", 1100*time.Millisecond, 300*time.Millisecond))
-			Expect(clitest.Stderr(session)).To(ContainSubstring("whoever holds it does not renew it"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("its holder does not renew it"))
 		})
 	})
 

@@ -16,8 +16,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-// supervisor stands between a running command and its locks: it passes signals on, and sees to it that the command ends
-// before the locks do. It belongs to one goroutine.
+// supervisor watches a running command and its locks. It passes signals on, and ends the command before the locks end. It
+// belongs to one goroutine.
 type supervisor struct {
 	*connect.Target
 
@@ -26,17 +26,17 @@ type supervisor struct {
 	child   *job.Child
 	signals *job.Signals
 
-	until  time.Time // of the hold, when it was last seen in order
+	until  time.Time // the hold's, when it was last seen valid
 	over   bool      // the command has been told to end
 	killAt time.Time
 	killed bool
-	told   chan struct{} // closed when the loss has been told
+	told   chan struct{} // closed when the loss has been reported
 }
 
-// Wall clocks jump when a machine was suspended, and no timer notices.
+// A wall clock jumps when the machine was suspended, and no timer notices that.
 const clockInterval = time.Second
 
-// margin is how long before the end of the locks SIGKILL is sent, so that it has done its work by then.
+// margin is how long before the end of the locks SIGKILL is sent, so that the command is gone by then.
 func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*time.Millisecond) }
 
 // supervise returns when the command has ended and the locks are released.
@@ -83,13 +83,13 @@ func (s *supervisor) next() time.Duration {
 	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
 }
 
-// remaining returns how long it is until target, by whichever clock says less.
+// remaining returns the time until t, by the clock that says less.
 func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
 
-// check ends the command if that is due: when the locks are lost, or when the grace period has to begin so that it ends
-// before they do.
+// check ends the command if that is due: if the locks are lost, or if the grace period must begin now to end before the
+// locks do.
 func (s *supervisor) check() {
 	now := time.Now()
 	if s.over {
@@ -99,7 +99,7 @@ func (s *supervisor) check() {
 		return
 	}
 	if why := s.hold.lost(); why != nil {
-		last := s.until.Add(-s.margin()) // the loss says nothing about the other locks
+		last := s.until.Add(-s.margin()) // the other locks may be held until then
 		s.end(why, now.Add(min(s.flags.grace, remaining(last))))
 	} else if left := s.hold.left() - s.margin(); left <= s.flags.grace {
 		s.end(nil, now.Add(left))
@@ -108,7 +108,7 @@ func (s *supervisor) check() {
 	}
 }
 
-// end sends SIGTERM, or SIGKILL if there is no time for it, and then tells why; nil stands for a renewal that is overdue.
+// end sends SIGTERM, or SIGKILL if there is no time for that, and then reports why. nil stands for an overdue renewal.
 func (s *supervisor) end(why error, killAt time.Time) {
 	s.over, s.killAt = true, killAt
 	if remaining(killAt) <= 0 {
@@ -131,11 +131,11 @@ func (s *supervisor) kill() {
 	s.child.Kill()
 }
 
-// Finish releases the locks after the end of the command, and returns the end of the program.
+// finish releases the locks after the end of the command, and returns how the program ends.
 func (s *supervisor) finish(end job.End) error {
 	s.child.Close()
 	if s.over {
-		for !s.killed && !s.child.GroupGone() { // what is left of the group was under the locks as well
+		for !s.killed && !s.child.GroupGone() { // the rest of the group also ran under the locks
 			time.Sleep(min(max(remaining(s.killAt), 0), 10*time.Millisecond))
 			s.check()
 		}
@@ -158,7 +158,7 @@ func (s *supervisor) finish(end job.End) error {
 		s.Complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
 	}
 	if s.child.InterruptJob(end) {
-		return job.Signalled{Signal: end.Signal}
+		return job.SignalError{Signal: end.Signal}
 	}
 	if end.Code != 0 {
 		return cli.Exit(end.Code)
@@ -166,7 +166,7 @@ func (s *supervisor) finish(end job.End) error {
 	return nil
 }
 
-// trouble asks Redis what it is about a renewal that is overdue.
+// trouble finds out why a renewal is overdue.
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
@@ -177,7 +177,7 @@ func (h *hold) trouble() error {
 	case err != nil:
 		return err
 	case h.kept == nil:
-		return errors.New("whoever holds it does not renew it")
+		return errors.New("its holder does not renew it")
 	}
 	return errors.New("answers come late")
 }

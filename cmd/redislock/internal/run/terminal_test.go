@@ -223,5 +223,4 @@ var _ = Describe("at a terminal", func() {
 		second.Sees("second started\r\n")
 		second.Sees("code 0\r\n")
 	})
-
 })

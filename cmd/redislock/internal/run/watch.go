@@ -11,8 +11,8 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// watch is a hold of somebody else, whose token this run was given. It is asked for again and again, and never renewed:
-// that could only be to this run's ttl, and would hide that whoever keeps it is gone.
+// watch is a hold of somebody else, whose token this run was given. The run looks at it again and again, but never renews
+// it: it could only set its own ttl, and that would hide that the one who renews the hold is gone.
 type watch struct {
 	lock *redislock.Lock // attached
 	end  context.CancelCauseFunc
@@ -22,9 +22,9 @@ type watch struct {
 	failed bool // the last look
 }
 
-// reenter watches those of keys that the token holds already, and returns the others.
+// reenter starts to watch the keys that the token holds already, and returns the others.
 func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, err error) {
-	for range 3 { // they may be lost between the two questions
+	for range 3 { // the keys may be lost between Inspect and Attach
 		var statuses []redislock.Status
 		statuses, err = h.locks.Inspect(ctx, keys...)
 		if err != nil {
@@ -58,21 +58,21 @@ func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, er
 	return nil, err
 }
 
-// validUntil returns the time up to which the watched locks are certainly held.
+// validUntil returns the time until which the watched locks are certainly held.
 func (w *watch) validUntil() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.until
 }
 
-// hasFailed reports whether the last look has.
+// hasFailed reports whether the last look failed.
 func (w *watch) hasFailed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failed
 }
 
-// run looks each second at least, until ctx ends or the locks are lost.
+// run looks at least once a second, until ctx ends or the locks are lost.
 func (w *watch) run(ctx context.Context) {
 	for {
 		interval := min(time.Until(w.validUntil())/3, time.Second)

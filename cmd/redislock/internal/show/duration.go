@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Duration writes a duration as people read it, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It never
-// rounds up, so that what is left of a lock is not overstated.
+// Duration writes a duration for people, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It rounds down, so
+// that it never overstates the remaining time of a lock.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -26,7 +26,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
 }
 
-// TTL writes the remaining ttl of a key, as [redislock.Status] has it.
+// TTL writes the remaining ttl of a key, as in [redislock.Status].
 func TTL(ttl time.Duration) string {
 	if ttl < 0 {
 		return "none"

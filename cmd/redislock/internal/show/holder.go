@@ -9,7 +9,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// Holder says in a few words who holds a key: what the metadata tells, or else the token.
+// Holder says in a few words who holds a key: what the metadata says, or else the token.
 func Holder(s redislock.Status) string {
 	var who strings.Builder
 	fields, _ := Fields(s.Metadata)
@@ -29,7 +29,7 @@ func Holder(s redislock.Status) string {
 	case s.Token != "":
 		who.WriteString(term.Shorten(term.Escape(s.Token), 60))
 	default:
-		who.WriteString("something that is no lock")
+		who.WriteString("something that is not a lock")
 	}
 	switch {
 	case s.TTL < 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// WriteJSON prints a value as one line of JSON. It is as safe on a terminal as what escape returns: characters that
-// cannot be seen, or turn the direction of others, are written as \u and four digits.
+// WriteJSON prints a value as one line of JSON that is safe on a terminal: invisible characters, and those that change the
+// direction of text, are written as \u and four digits.
 func WriteJSON(w io.Writer, value any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -39,7 +39,7 @@ func WriteJSON(w io.Writer, value any) error {
 	return err
 }
 
-// inBase64 returns what JSON cannot hold, bytes that are not UTF-8, in base64; "" for a text that it can.
+// inBase64 returns in base64 what JSON cannot hold: text that is not UTF-8. For other text it returns "".
 func inBase64(text string) string {
 	if utf8.ValidString(text) {
 		return ""

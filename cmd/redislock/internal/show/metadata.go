@@ -10,10 +10,10 @@ import (
 // Field is one member of a JSON object that a holder left as metadata.
 type Field struct {
 	Name  string
-	Value string // of a string what it says; of anything else its JSON
+	Value string // the text of a string; the JSON of anything else
 }
 
-// Fields returns the members of metadata that is a JSON object, in their order; ok is false for any other metadata.
+// Fields returns the members of metadata that is a JSON object, in their order. For other metadata, ok is false.
 func Fields(metadata string) (fields []Field, ok bool) {
 	if !strings.HasPrefix(strings.TrimLeft(metadata, " \t\r\n"), "{") || !json.Valid([]byte(metadata)) {
 		return nil, false
@@ -41,7 +41,7 @@ func Fields(metadata string) (fields []Field, ok bool) {
 	return fields, true
 }
 
-// Value returns the value of a field of metadata, "" if it has none.
+// Value returns the value of a field, or "" if there is no such field.
 func Value(fields []Field, name string) string {
 	for _, f := range fields {
 		if f.Name == name {
@@ -51,7 +51,7 @@ func Value(fields []Field, name string) string {
 	return ""
 }
 
-// Metadata writes metadata on one line: an object as name=value, anything else as it is.
+// Metadata writes metadata on one line: an object as name=value, anything else unchanged.
 func Metadata(metadata string) string {
 	fields, ok := Fields(metadata)
 	if !ok {

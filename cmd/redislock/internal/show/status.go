@@ -15,12 +15,12 @@ import (
 type Status struct {
 	redislock.Status
 
-	Cut bool // the metadata goes on; who waits is not known, for the library would have read all of it
+	Cut bool // only the beginning was read, so the waiters are unknown: the library would read all of it
 }
 
-// CutStatus returns the status of a key of which only the beginning was read.
+// CutStatus returns the status of a key of whose value only the beginning was read.
 func CutStatus(key, value string, ttl time.Duration) Status {
-	for range utf8.UTFMax { // no character is cut in two
+	for range utf8.UTFMax { // do not cut a character in two
 		if r, size := utf8.DecodeLastRuneInString(value); r != utf8.RuneError || size != 1 {
 			break
 		}
@@ -31,9 +31,9 @@ func CutStatus(key, value string, ttl time.Duration) Status {
 	return s
 }
 
-// StatusJSON is a status in JSON. What is not UTF-8 has replacement characters, and stands beside that in base64.
+// StatusJSON is a status in JSON. Text that is not UTF-8 has replacement characters, and is repeated in base64.
 type StatusJSON struct {
-	At             string          `json:"at,omitempty"` // of a live view: when it was looked at
+	At             string          `json:"at,omitempty"` // with --watch: when this was seen
 	Key            string          `json:"key"`
 	KeyBase64      string          `json:"key_base64,omitempty"`
 	Token          string          `json:"token"`
@@ -43,10 +43,11 @@ type StatusJSON struct {
 	MetadataCut    bool            `json:"metadata_cut,omitempty"`
 	Fields         json.RawMessage `json:"fields,omitempty"` // the metadata, if it is an object
 	TTL            *int64          `json:"ttl_ms"`           // null for a key without expiry, 0 for a free one
-	Waiters        *int            `json:"waiters"`          // null where that is not known
+	Waiters        *int            `json:"waiters"`          // null if unknown
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
 }
 
+// JSON returns the status as JSON has it.
 func (s Status) JSON() StatusJSON {
 	j := StatusJSON{
 		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Escape makes text safe to print on one line of a terminal, and to tell apart from any other text: control characters,
-// bytes that are not UTF-8 and characters that cannot be seen or turn the direction of others are written as in a Go
-// string, and so is the backslash. Whatever Redis holds goes through here before it is printed.
+// Escape makes text safe to print on one line of a terminal. It writes control characters, bytes that are not UTF-8,
+// invisible characters and those that change the direction of text as a Go string has them. It does the same to the
+// backslash, so that different texts stay different. Everything that comes from Redis goes through it before it is printed.
 func Escape(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !Visible(r) }) {
 		return text
@@ -45,7 +45,7 @@ func Escape(text string) string {
 	return out.String()
 }
 
-// Printable is escape for text that has quoted keys in it already: it leaves backslashes as they are.
+// Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
 func Printable(text string) string {
 	bad := func(r rune) bool { return !Visible(r) }
 	if !strings.ContainsFunc(text, bad) {
@@ -65,8 +65,8 @@ func Printable(text string) string {
 	return safe.String()
 }
 
-// Visible reports whether a character can be printed as it is. Of those that Unicode counts as letters or symbols some
-// show as nothing at all.
+// Visible reports whether a character can be printed unchanged. The exceptions listed here are letters or symbols in
+// Unicode, but show as nothing.
 func Visible(r rune) bool {
 	switch r {
 	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
@@ -75,7 +75,7 @@ func Visible(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
-// Width returns how many columns of a terminal a text takes that escape has made.
+// Width returns how many columns of a terminal an escaped text takes.
 func Width(text string) int {
 	columns := 0
 	for _, r := range text {
@@ -98,7 +98,7 @@ func columnsOfRune(r rune) int {
 	return 1
 }
 
-// Shorten cuts a text to so many columns, with an ellipsis in the place of what is cut.
+// Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.
 func Shorten(text string, columns int) string {
 	if Width(text) <= columns {
 		return text

@@ -16,13 +16,13 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const ttlHelp = `Shows how long each KEY is still held unless it is renewed: a time like 12s or 1m03s,
-"none" for one without expiry, "free" for one that is not held. For several KEYs the
-name stands before it.
+const ttlHelp = `Shows how long each KEY is still held if nobody renews it: a time like 12s or 1m03s,
+"none" for a KEY without expiry, "free" for one that is not held. With several KEYs,
+each line begins with the name of the KEY.
 
-With --ms it is a whole number of milliseconds, -1 without expiry and 0 if free.
+With --ms it prints whole milliseconds: -1 without expiry, 0 if free.
 
-The exit code is 0 if every KEY is held, and 1 if any is not.`
+The exit code is 0 if every KEY is held, and 1 otherwise.`
 
 const ttlExample = `  redislock ttl order:7
   redislock ttl --ms order:7 stock:42`

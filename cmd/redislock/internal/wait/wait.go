@@ -19,14 +19,14 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const waitHelp = `Waits until all KEYs are free at the same time, with nobody in line for them. It takes
-none of them and no place in line, so they may be taken again by the time it ends: to
-do something while they are free, use run.
+const waitHelp = `Waits until all KEYs are free at the same time and nobody waits in line for them. It
+acquires no lock and joins no line, so the KEYs may be taken again by the time it ends:
+to do something under the locks, use run.
 
-It looks again after a while that grows up to a second, and bears ten seconds without
-an answer from Redis.
+It looks again after 10 ms, then after twice as long each time, up to a second. It gives
+up after ten seconds without an answer from Redis.
 
-The exit code is 0 when all are free, and 1 if some are not when --timeout is over.`
+The exit code is 0 if all KEYs are free, and 1 if some are not when --timeout is over.`
 
 const waitExample = `  redislock wait nightly
   redislock wait order:7 stock:42 --timeout 30s || echo "still busy"`
@@ -44,20 +44,20 @@ func New(target *connect.Target) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
-				return cli.Usagef("--timeout %v is no time to wait", timeout)
+				return cli.Usagef("--timeout %v is not a time to wait", timeout)
 			}
 			return wait(cmd.Context(), target, keys, timeout, quiet)
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait for `D` at most (default: for ever)")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "say nothing if they are not free in time")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing if the keys are not free in time")
 	return cmd
 }
 
 const (
 	firstWait  = 10 * time.Millisecond
-	longestGap = time.Second      // between two looks
-	bearable   = 10 * time.Second // without an answer
+	longestGap = time.Second      // the longest time between two looks
+	bearable   = 10 * time.Second // the longest time without an answer
 )
 
 func wait(ctx context.Context, target *connect.Target, keys []string, timeout time.Duration, quiet bool) error {
@@ -95,7 +95,7 @@ func wait(ctx context.Context, target *connect.Target, keys []string, timeout ti
 		select {
 		case <-time.After(gap):
 		case <-over:
-			late = true // what was seen last may be a second old
+			late = true // look once more: the last look may be a second old
 		}
 		gap = min(gap*2, longestGap)
 	}
@@ -108,5 +108,5 @@ func stillTaken(s redislock.Status, timeout time.Duration) string {
 	return fmt.Sprintf("not free within %v: %q is held by %s", timeout, s.Key, show.Holder(s))
 }
 
-// isFree reports whether a key could be had right now. Where there is a line, whoever is first in it comes first.
+// isFree reports whether anybody could acquire a key now. If there is a line, only its first waiter can.
 func isFree(s redislock.Status) bool { return s.TTL == 0 && s.Waiters == 0 }
