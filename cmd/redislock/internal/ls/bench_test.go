@@ -42,7 +42,7 @@ func BenchmarkLs(b *testing.B) {
 		}
 	}
 	program := b.TempDir() + "/redislock"
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "github.com/redislock/redislock/cmd/redislock").CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	must(b, client.Do(b.Context(), "slowlog", "reset").Err())
