@@ -5,7 +5,6 @@ package run
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -65,24 +64,8 @@ var _ = Describe("redislock run", func() {
 		return lock
 	}
 	free := func(keys ...string) bool { return client.Exists(ctx, keys...).Val() == 0 }
-	// written returns a file's content in dir, once it is there with a whole line.
-	written := func(name string) string {
-		GinkgoHelper()
-		path := filepath.Join(dir, name)
-		Eventually(func() string {
-			text, _ := os.ReadFile(path)
-			return string(text)
-		}).Should(HaveSuffix("\n"))
-		text, err := os.ReadFile(path)
-		Expect(err).NotTo(HaveOccurred())
-		return strings.TrimSpace(string(text))
-	}
-	pidIn := func(name string) int {
-		GinkgoHelper()
-		pid, err := strconv.Atoi(written(name))
-		Expect(err).NotTo(HaveOccurred())
-		return pid
-	}
+	written := func(name string) string { return clitest.Written(filepath.Join(dir, name)) }
+	pidIn := func(name string) int { return clitest.PidIn(filepath.Join(dir, name)) }
 
 	When("the keys are free", func() {
 		It("runs the command while it holds them all, and releases them", func() {
@@ -315,86 +298,6 @@ var _ = Describe("redislock run", func() {
 		Expect(written("order")).To(Equal("0\n1\n2\n3"))
 	})
 
-	Describe("signals", func() {
-		DescribeTable("reach the whole process group of the command",
-			func(sig syscall.Signal, name string) {
-				session := begin("-k", "a", "--", "sh", "-c",
-					`sh -c 'trap "echo inner; exit 0" `+name+`; echo ready; while :; do sleep 0.05; done' & `+
-						`trap "wait; exit 5" `+name+`; wait; wait`)
-				Eventually(session).Should(gbytes.Say("ready"))
-				session.Signal(sig)
-				Eventually(session).Should(gexec.Exit(5))
-				Expect(session).To(gbytes.Say("inner"))
-				Expect(free("a")).To(BeTrue())
-			},
-			Entry("SIGTERM", syscall.SIGTERM, "TERM"), Entry("SIGHUP", syscall.SIGHUP, "HUP"),
-			Entry("SIGUSR1", syscall.SIGUSR1, "USR1"), Entry("SIGUSR2", syscall.SIGUSR2, "USR2"),
-		) // not SIGINT and SIGQUIT, which sh has its background ignore
-
-		It("SIGINT reaches the command", func() {
-			session := begin("-k", "a", "--", "sh", "-c", "echo ready; exec sleep 30")
-			Eventually(session).Should(gbytes.Say("ready"))
-			session.Signal(syscall.SIGINT)
-			Eventually(session).Should(gexec.Exit(130))
-			Expect(free("a")).To(BeTrue())
-		})
-
-		It("that the command survives leave the lock alone", func() {
-			session := begin("-k", "a", "--ttl", "500ms", "--", "sh", "-c", `trap "echo got" TERM; echo ready; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done`)
-			Eventually(session).Should(gbytes.Say("ready"))
-			session.Signal(syscall.SIGTERM)
-			Eventually(session).Should(gbytes.Say("got"))
-			Expect(free("a")).To(BeFalse())
-			Eventually(session).Should(gexec.Exit(0))
-		})
-
-		It("that were ignored at the start stay so, as under nohup", func() {
-			cmd := clitest.Command([]string{"REDIS_URL=" + url, "BINARY=" + clitest.Program()})
-			cmd.Path = "/bin/sh"
-			cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$BINARY" run -k a -- sh -c 'echo ready; sleep 0.5; echo done'`}
-			session := clitest.Start(cmd)
-			Eventually(session).Should(gbytes.Say("ready"))
-			session.Signal(syscall.SIGHUP)
-			Eventually(session).Should(gexec.Exit(0))
-			Expect(session).To(gbytes.Say("done"))
-		})
-
-		It("SIGKILL of the command releases the lock", func() {
-			session := begin("-k", "a", "--", "sh", "-c", `echo $$ >"$DIR/pid"; exec sleep 30`)
-			Expect(syscall.Kill(pidIn("pid"), syscall.SIGKILL)).To(Succeed())
-			Eventually(session).Should(gexec.Exit(137))
-			Expect(free("a")).To(BeTrue())
-		})
-
-		It("SIGKILL of redislock ends the command, and what that has started", func() {
-			session := begin("-k", "a", "--ttl", "600ms", "--", "sh", "-c", `sleep 30 & echo $! >"$DIR/inner"; echo $$ >"$DIR/pid"; wait`)
-			pid, inner := pidIn("pid"), pidIn("inner")
-			time.Sleep(100 * time.Millisecond) // for the guardian to be there
-			session.Kill()
-			for _, p := range []int{pid, inner} {
-				Eventually(func() bool { return alive(p) }).Should(BeFalse())
-			}
-			Eventually(func() bool { return free("a") }).Should(BeTrue()) // by its ttl
-		})
-	})
-
-	It("SIGKILL of redislock ends the command also without the guardian, on Linux", func() {
-		if runtime.GOOS != "linux" {
-			Skip("only Linux has Pdeathsig")
-		}
-		session := begin("-k", "a", "--ttl", "2s", "--", "sh", "-c", `echo $$ >"$DIR/pid"; sleep 30`)
-		pid := pidIn("pid")
-		var guardian int
-		Eventually(func() (err error) {
-			out, _ := exec.Command("pgrep", "-f", "redislock-guard "+strconv.Itoa(pid)).Output()
-			guardian, err = strconv.Atoi(strings.TrimSpace(string(out)))
-			return err
-		}).Should(Succeed())
-		Expect(syscall.Kill(guardian, syscall.SIGKILL)).To(Succeed())
-		session.Kill()
-		Eventually(func() bool { return alive(pid) }).Should(BeFalse())
-	})
-
 	Describe("a lock that is lost", func() {
 		// A command that says when it gets SIGTERM, and goes on.
 		const stubborn = `trap 'date +%s%N >"$DIR/term"' TERM; echo $$ >"$DIR/pid"; echo ready; ` +
@@ -431,7 +334,7 @@ var _ = Describe("redislock run", func() {
 			client.Del(ctx, "a")
 			Eventually(session, "6s").Should(gexec.Exit(76))
 			Expect(at("last").Sub(at("term"))).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
-			Expect(alive(inner)).To(BeFalse())
+			Expect(clitest.Alive(inner)).To(BeFalse())
 		})
 
 		It("ends what the command has left of its group, too", func() {
@@ -441,7 +344,7 @@ var _ = Describe("redislock run", func() {
 			inner := pidIn("inner")
 			client.Del(ctx, "a")
 			Eventually(session).Should(gexec.Exit(76))
-			Eventually(func() bool { return alive(inner) }).Should(BeFalse())
+			Eventually(func() bool { return clitest.Alive(inner) }).Should(BeFalse())
 		})
 
 		DescribeTable("ends the command before the lock ends, when Redis",
@@ -483,7 +386,7 @@ var _ = Describe("redislock run", func() {
 			session.Signal(syscall.SIGCONT)
 			Eventually(session, "500ms").Should(gexec.Exit(76))
 			Expect(clitest.Stderr(session)).To(ContainSubstring("the lease ran out unrenewed"))
-			Expect(alive(pidIn("pid"))).To(BeFalse())
+			Expect(clitest.Alive(pidIn("pid"))).To(BeFalse())
 		})
 
 		It("is told although the command has ended well meanwhile", func() {
@@ -619,16 +522,3 @@ var _ = Describe("redislock run", func() {
 		})
 	})
 })
-
-// alive reports whether there is such a process, and it is no zombie.
-func alive(pid int) bool {
-	if syscall.Kill(pid, 0) != nil {
-		return false
-	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return !os.IsNotExist(err)
-	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(state, "Z")
-}
