@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -33,8 +34,13 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 		}()
 		err := run(ctx, cmd, args)
-		if write, ours := err.(*fs.PathError); ours && dies && write.Err == syscall.EPIPE { //nolint:errorlint // no more to say
-			return job.SignalError{Signal: syscall.SIGPIPE} // nobody reads any more
+		// Nobody reads any more. The write fails in this goroutine, so SIGPIPE may not have ended ctx yet.
+		if write, ours := errors.AsType[*fs.PathError](err); ours && dies && write.Err == syscall.EPIPE {
+			broken := job.SignalError{Signal: syscall.SIGPIPE}
+			if err == error(write) {
+				return broken // no more to say
+			}
+			return &Error{CodeOf(broken), err}
 		}
 		if err != nil && ctx.Err() != nil {
 			return &Error{CodeOf(context.Cause(ctx)), err}
