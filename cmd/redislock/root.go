@@ -6,9 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/demo"
 	"github.com/redislock/redislock/cmd/redislock/internal/doctor"
 	"github.com/redislock/redislock/cmd/redislock/internal/inspect"

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 

@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 

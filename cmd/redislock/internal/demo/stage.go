@@ -14,10 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const (

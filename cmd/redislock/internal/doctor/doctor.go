@@ -11,14 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,

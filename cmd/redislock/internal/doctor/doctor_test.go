@@ -11,7 +11,6 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 

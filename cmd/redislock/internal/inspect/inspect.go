@@ -9,14 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held

@@ -3,9 +3,8 @@ package ls
 import (
 	"strings"
 
-	"github.com/redislock/redislock/internal/keyname"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 // lsFilter says which keys are shown.

@@ -14,13 +14,10 @@ import (
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/redistest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/redistest"
 )
 
 func TestLS(t *testing.T) { clitest.RunSpecs(t, "ls") }

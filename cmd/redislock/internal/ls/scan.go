@@ -11,11 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/keyname"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 const (

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const (

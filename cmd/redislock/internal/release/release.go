@@ -12,14 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const releaseHelp = `Releases the locks on KEYs. The first waiter in line can acquire them then.

@@ -9,9 +9,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 
-	"github.com/redislock/redislock/internal/redistest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/redistest"
 )
 
 var _ = Describe("redislock run on a Cluster", Ordered, func() {

@@ -16,11 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redislock/redislock/cmd/redislock/internal/job"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases

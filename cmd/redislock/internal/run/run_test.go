@@ -20,11 +20,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/redistest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/redistest"
 )
 
 func TestRun(t *testing.T) { clitest.RunSpecs(t, "run") }
@@ -521,4 +519,13 @@ var _ = Describe("redislock run", func() {
 			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("cret"))
 		})
 	})
+})
+
+var _ = Describe("the end of a run", func() {
+	DescribeTable("waits for Redis while the locks are held, within limits",
+		func(left, limit time.Duration) { Expect(releaseTime(left)).To(Equal(limit)) },
+		Entry("nothing left", -time.Second, time.Second),
+		Entry("two seconds", 2*time.Second, 2*time.Second),
+		Entry("a long ttl", time.Minute, 3*time.Second),
+	)
 })

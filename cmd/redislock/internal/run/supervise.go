@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/job"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 // supervisor watches a running command and its locks. It passes signals on, and ends the command before the locks end. It

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 

@@ -7,13 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redislock/redislock/cmd/redislock/internal/term"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const ttlHelp = `Shows how long each KEY is still held if nobody renews it: a time like 12s or 1m03s,

@@ -11,12 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
-
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
-
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 const waitHelp = `Waits until all KEYs are free at the same time and nobody waits in line for them. It
