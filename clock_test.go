@@ -4,22 +4,26 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/redislock/redislock/internal/lease"
 )
 
 // After a suspend, the wall clock is ahead of the monotonic one, which stood still. Only package time can make such a
 // time, so this test writes into one.
 func TestUntilAfterSuspend(t *testing.T) {
-	until := time.Now().Add(10 * time.Second)
-	wall := (*uint64)(unsafe.Pointer(&until)) // the first field; its seconds begin at bit 30
+	sent := time.Now()
+	wall := (*uint64)(unsafe.Pointer(&sent)) // the first field; its seconds begin at bit 30
 	*wall -= 3600 << 30
+	held := lease.Found(sent, 10*time.Second)
+	until := held.Until()
 	if !time.Now().Before(until) || time.Now().Round(0).Before(until.Round(0)) {
 		t.Fatal("package time has another layout by now; mend this test")
 	}
-	lock := &Lock{client: New(nil), until: until}
+	lock := &Lock{client: New(nil), lease: held}
 	if time.Now().Before(lock.Until()) {
 		t.Error("the lock believes itself valid an hour after its wall clock time")
 	}
-	if !passed(until) {
+	if !lease.Passed(until) {
 		t.Error("a time has not passed whose wall clock time has")
 	}
 }

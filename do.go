@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Do runs fn under the lock on keys: it obtains the lock as [Client.ObtainMulti] does, keeps it alive while fn runs, and
-// releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, no later than the lease,
-// and with ctx. A deadline on ctx is thus the cap on waiting and working together. Once ctx has ended, nothing is renewed
-// any more, so an fn that goes on for longer than the ttl loses the lock.
+// Do runs fn under the lock on keys: it obtains the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
+// and releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, no later than the
+// lease, and with ctx. A deadline on ctx is thus the cap on waiting and working together. Once ctx has ended, nothing
+// is renewed any more, so an fn that goes on for longer than the ttl loses the lock.
 //
 // Do blocks until fn has returned and the lock is released; when the ctx of fn ends, Do waits for fn. It returns:
 //   - the error of ObtainMulti, if there was no lock; fn was not called then;
@@ -18,9 +18,9 @@ import (
 //     the error of fn if there was one, so that [errors.Is] finds both;
 //   - the error of Release, if fn returned nil and the lock was not lost.
 //
-// A panic in fn, and a runtime.Goexit, releases the lock and goes on. Do inside the fn of another Do on overlapping keys
-// waits for its own caller, unless both have the same [Options.Token]; then the inner one releases the keys that both
-// have. After Close, Do returns [ErrClosed], and the ctx of an fn that is running ends with it as its cause.
+// A panic in fn, and a runtime.Goexit, releases the lock and goes on. Do inside the fn of another Do on overlapping
+// keys waits for its own caller, unless both have the same [Options.Token]; then the inner one releases the keys that
+// both have. After Close, Do returns [ErrClosed], and the ctx of an fn that is running ends with it as its cause.
 //
 // The package-level Do makes a Client, and so a scheduler, for each call: with many locks at a time, use one Client.
 func (c *Client) Do(
@@ -41,8 +41,9 @@ func (c *Client) Do(
 	returned := false
 	defer func() {
 		stop()
-		loss := lost(ctx, kept)
+		// The release is sent before any error is looked at: some are the caller's own, and may panic.
 		released := lock.Release(ctx)
+		loss := lost(ctx, kept)
 		if !returned {
 			return // a panic: there is nobody to return an error to
 		}
@@ -70,11 +71,13 @@ func Do(
 	return newShort(client).Do(ctx, keys, ttl, opt, fn)
 }
 
-// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended with
-// is not that, even if it is the loss of another lock, around this one.
+// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended
+// with is not that, even if it is the loss of another lock, around this one.
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
-	if cause == context.Cause(parent) || !errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
+	// None of the library's own causes is of a type that cannot be compared, so such a one is the parent's.
+	if !canCompare(cause) || cause == context.Cause(parent) ||
+		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil
 	}
 	return cause

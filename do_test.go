@@ -15,6 +15,17 @@ import (
 	"github.com/redislock/redislock/internal/faultproxy"
 )
 
+// several is an error of a type that cannot be compared, as validators have it.
+type several []error
+
+func (s several) Error() string   { return errors.Join(s...).Error() }
+func (s several) Unwrap() []error { return s }
+
+// wrapping is an error of a type that can be compared, with a value that cannot.
+type wrapping struct{ inner any }
+
+func (w wrapping) Error() string { return fmt.Sprint(w.inner) }
+
 var _ = describe("Do", func(on *onRedis) {
 	var locks *redislock.Client
 	keys := []string{"a", "b"}
@@ -118,6 +129,25 @@ var _ = describe("Do", func(on *onRedis) {
 		Expect(err).To(BeIdenticalTo(context.DeadlineExceeded))
 		Expect(on.keys(ctx)).To(BeEmpty(), "released, though ctx has ended")
 	})
+
+	DescribeTable("releases when its ctx has ended with an error that cannot be compared", func(ctx SpecContext, cause error) {
+		parent, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		err := locks.Do(parent, keys, time.Minute, nil, func(kept context.Context) error {
+			cancel(cause)
+			<-kept.Done()
+			return errWork
+		})
+		Expect(err).To(BeIdenticalTo(errWork))
+		Expect(on.keys(ctx)).To(BeEmpty())
+		_, err = locks.ObtainMulti(parent, keys, time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+	},
+		Entry("a slice", several{errors.New("name is missing"), errors.New("age is negative")}),
+		Entry("a slice inside of a struct", wrapping{several{errors.New("name is missing")}}),
+		Entry("a slice that is a loss of another lock", several{redislock.ErrLockNotHeld}),
+	)
 
 	It("ends the ctx of fn when the Client is closed", func(ctx SpecContext) {
 		err := locks.Do(ctx, keys, time.Minute, nil, func(kept context.Context) error {

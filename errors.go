@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
+
+	"github.com/redislock/redislock/internal/transport"
 )
 
 var (
@@ -18,7 +21,7 @@ var (
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
 	// ErrLapsed is why the context of a kept lock has ended whose lease ran out unrenewed: whether the keys are still held
-	// is not known.
+	// is not known. Refresh wraps it if the lease ran out before Redis answered.
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
 	// ErrInvalid is wrapped, with words that say what to mend, by every call whose arguments cannot be used. Such a
@@ -63,38 +66,6 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
 }
 
-// loss turns the reply of refresh and release, 0 or the indices of the keys that were not mine, into an error: nil for
-// none, whole if there are no others, else a *LostError.
-func loss(keys []string, reply any, whole error) error {
-	if reply == int64(0) {
-		return nil
-	}
-	lost, ok := reply.([]any)
-	if !ok {
-		return unexpected(reply)
-	}
-	switch len(lost) {
-	case 0:
-		return nil
-	case len(keys):
-		return whole
-	}
-	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
-	for i, entry := range lost {
-		index, _ := entry.(int64)
-		if index > 0 {
-			partial.taken++
-		} else {
-			index = -index
-		}
-		if index < 1 || int(index) > len(keys) {
-			return unexpected(reply)
-		}
-		partial.Keys[i] = keys[index-1]
-	}
-	return partial
-}
-
 // invalid returns ErrInvalid with words.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
@@ -111,6 +82,24 @@ func unexpected(reply any) error {
 // failed wraps what Redis or the network said with the operation and the keys it was for.
 func failed(operation string, keys []string, err error) error {
 	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
+}
+
+// explain adds to an answer of the server what it means and how to mend it, where the server's words do not say.
+func explain(keys []string, err error) error {
+	line := lineOf(keys[0])
+	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
+		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
+	}
+	if !transport.HasCode(err, "CROSSSLOT") {
+		return err
+	}
+	for _, key := range keys {
+		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
+			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
+				"as in {order:7}:stock: %w", keys[0], first, key, other, err)
+		}
+	}
+	return err
 }
 
 // describe names the first key and counts the others.
@@ -138,11 +127,15 @@ func ended(ctx context.Context) error {
 		}
 	}
 	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == err {
+	if canCompare(err) && err == cause {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// canCompare reports whether err == other is safe, whatever other is. The error of a ctx may be anything: a slice, as
+// validators have them, or a struct that holds one. To compare two of one such type panics.
+func canCompare(err error) bool { return reflect.ValueOf(err).Comparable() }
 
 // timerLag is how late the timer of a ctx may be.
 const timerLag = 10 * time.Millisecond

@@ -163,3 +163,23 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		}
 	}
 })
+
+var _ = describe("A ctx whose Err cannot be compared", func(on *onRedis) {
+	It("ends an Obtain without a panic", func() {
+		_, err := redislock.New(on.client).Obtain(uncomparable{context.Background()}, "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+	})
+})
+
+// uncomparable is a ctx of the caller's own that has ended, with an error that cannot be compared.
+type uncomparable struct{ context.Context }
+
+func (uncomparable) Err() error            { return several{context.Canceled} }
+func (uncomparable) Done() <-chan struct{} { return closedChannel }
+
+var closedChannel = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

@@ -1,8 +1,12 @@
 package redislock
 
-import "os"
+import (
+	"os"
+
+	"github.com/redislock/redislock/internal/transport"
+)
 
 // AlwaysTogether makes the specs run over pipelines, whether there are other calls or not: REDISLOCK_TEST_TOGETHER=1.
 var AlwaysTogether = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
 
-func init() { alwaysTogether = AlwaysTogether }
+func init() { transport.AlwaysTogether = AlwaysTogether }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -240,6 +241,69 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 				WithTimeout(1200 * time.Millisecond).Should(BeZero())
 		})
 
+		When("ctx ends while Redis is away", func() {
+			strategies := map[string]*redislock.Options{
+				"with one try":     nil,
+				"with a strategy":  {RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)},
+				"in line":          {Queue: true},
+				"by its own token": {Token: "me"},
+			}
+			outage := func(ctx context.Context, locks *redislock.Client, opt *redislock.Options) error {
+				GinkgoHelper()
+				limited := within(ctx, 300*time.Millisecond)
+				_, err := locks.ObtainMulti(limited, []string{"a", "b"}, time.Minute, opt)
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				return err
+			}
+			for name, opt := range strategies {
+				It("tells that nobody listens, "+name, func(ctx SpecContext) {
+					dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: 100}))
+					DeferCleanup(dead.Close)
+					Expect(outage(ctx, dead, opt)).To(MatchError(syscall.ECONNREFUSED))
+				})
+
+				It("tells that there was no answer where go-redis itself still dials, "+name, func(ctx SpecContext) {
+					dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1"}))
+					DeferCleanup(dead.Close)
+					Expect(outage(ctx, dead, opt)).To(MatchError(ContainSubstring("no answer from Redis")))
+				})
+
+				It("tells that the server does not answer, "+name, func(ctx SpecContext) {
+					broken("obtain", 0, faultproxy.BlackHole())
+					Expect(outage(ctx, locks, opt)).To(MatchError(ContainSubstring("the last try: " +
+						`redislock: obtain "a" and 1 more: no answer from Redis`)))
+					proxy.CutAll()
+				})
+			}
+
+			It("tells so after a wait in line, too", func(ctx SpecContext) {
+				obtain(ctx, locks, time.Minute, nil, "a")
+				limited := within(ctx, 2500*time.Millisecond)
+				failed := make(chan error, 1)
+				go func() {
+					_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+					failed <- err
+				}()
+				Eventually(func() int { return executed("obtain") }).Should(BeNumerically(">", 2))
+				broken("obtain", 0, faultproxy.BlackHole())
+				var err error
+				Eventually(failed).WithTimeout(5 * time.Second).Should(Receive(&err))
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				Expect(err).To(MatchError(ContainSubstring("no answer from Redis")))
+				proxy.CutAll()
+			})
+
+			It("tells nothing but the refusal, if that was the last answer", func(ctx SpecContext) {
+				obtain(ctx, locks, time.Minute, nil, "a")
+				_, err := locks.Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, &redislock.Options{
+					RetryStrategy: redislock.LinearBackoff(time.Minute),
+				})
+				Expect(err).To(MatchError("redislock: not obtained: context deadline exceeded"))
+			})
+		})
+
 		It("needs no cleanup when it could not be sent", func(ctx SpecContext) {
 			proxy.RefuseConnections(true)
 			_, err := locks.Obtain(ctx, "a", time.Minute, nil)
@@ -448,6 +512,65 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			Expect(lock.Until()).To(BeTemporally("==", until))
 		})
 
+		When("the server hangs, and ctx never ends", func() {
+			It("returns when the lock is valid no longer", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 400*time.Millisecond, nil, "short")
+				broken("refresh", 0, faultproxy.BlackHole())
+				until := short.Until()
+				err := short.Refresh(context.Background(), time.Minute, nil)
+				Expect(time.Now()).To(And(BeTemporally(">", until), BeTemporally("<", until.Add(soon))))
+				Expect(err).To(MatchError(redislock.ErrLapsed))
+				Expect(err).To(MatchError(`redislock: refresh "short": redislock: the lease ran out unrenewed, and Redis has not answered the refresh`))
+				Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+				Expect(err).NotTo(MatchError(context.Canceled))
+				Expect(short.Until()).To(BeTemporally("==", until))
+				proxy.CutAll()
+			})
+
+			It("is sent once even past Until, and waits a moment", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 50*time.Millisecond, nil, "short")
+				Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+				on.client.Set(ctx, "short", short.Token(), time.Minute)
+				broken("refresh", 1, faultproxy.DelayReply(50*time.Millisecond))
+				Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				truthful(ctx, short)
+			})
+
+			It("counts an answer that comes a moment after Until", func(ctx SpecContext) {
+				short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
+				broken("refresh", 1, faultproxy.DelayReply(400*time.Millisecond))
+				Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				truthful(ctx, short)
+			})
+
+			It("goes on for as long as renewals prolong the lock", func(ctx SpecContext) {
+				short := obtain(ctx, timingOut(1500*time.Millisecond), 500*time.Millisecond, nil, "short")
+				kept, stop := short.KeepAlive(ctx)
+				defer stop()
+				proxy.Add(faultproxy.Rule{Match: func(args []string) bool {
+					return running("refresh")(args) && args[len(args)-1] == "0" // no renewal
+				}, Times: 1, Action: faultproxy.SwallowReply()})
+				err := short.Refresh(context.Background(), time.Second, nil)
+				Expect(err).To(MatchError(os.ErrDeadlineExceeded), "the ReadTimeout of the client")
+				Expect(err).NotTo(MatchError(redislock.ErrLapsed))
+				Expect(kept.Err()).NotTo(HaveOccurred())
+			})
+
+			It("does not wait for a turn for longer, and promises no more than the one ahead leaves", func(ctx SpecContext) {
+				with(ctx, locks)
+				broken("refresh", 1, faultproxy.DelayRequest(2*time.Second))
+				Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+				until := lock.Until()
+				sent := time.Now()
+				Expect(lock.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+				Expect(time.Now()).To(BeTemporally("<", until.Add(soon)))
+				Expect(lock.Until()).To(BeTemporally(">", until))
+				Expect(lock.Until()).To(BeTemporally("<", sent.Add(3*time.Second)), "the shorter one is on its way")
+				Eventually(func() int { return executed("refresh") }).WithTimeout(3 * time.Second).Should(Equal(2))
+				truthful(ctx, lock)
+			})
+		})
+
 		It("is not kept from the wire by one that is lost there", func(ctx SpecContext) {
 			with(ctx, timingOut(2*soon))
 			broken("refresh", 1, faultproxy.SwallowReply())
@@ -587,6 +710,50 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 			Expect(on.keys(ctx)).To(HaveLen(2))
 			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
 			Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+		})
+
+		It("that joins one in the background returns as a first one would, and leaves that going on", func(ctx SpecContext) {
+			with(ctx, locks)
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			for range 3 {
+				start := time.Now()
+				err := lock.Release(context.Background())
+				Expect(time.Since(start)).To(BeNumerically("<", soon))
+				Expect(err).To(MatchError(HavePrefix(`redislock: release "a" and 1 more: `)))
+				Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+				time.Sleep(200 * time.Millisecond)
+			}
+			proxy.RefuseConnections(false)
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+			Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		})
+
+		It("that joins one in the background begins the next round of that", func(ctx SpecContext) {
+			with(ctx, locks)
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			time.Sleep(2 * time.Second) // by now seconds lie between two rounds
+			proxy.RefuseConnections(false)
+			Expect(lock.Release(within(ctx, soon/2))).To(Succeed())
+			Expect(requested("release")).To(Equal(1))
+		})
+
+		It("knows what an earlier round has freed, in whatever call", func(ctx SpecContext) {
+			with(ctx, timingOut(100*time.Millisecond))
+			swallowed := broken("release", 1, faultproxy.SwallowReply())
+			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			Expect(swallowed.Count()).To(Equal(1))
+			Expect(on.keys(ctx)).To(BeEmpty())
+			proxy.CutAll()
+			proxy.RefuseConnections(true)
+			Expect(lock.Release(context.Background())).NotTo(Succeed())
+			proxy.RefuseConnections(false)
+			Expect(lock.Release(context.Background())).To(Succeed())
+			Expect(lock.Release(context.Background())).To(Equal(redislock.ErrLockNotHeld))
 		})
 
 		It("waits a second for the answer when ctx had ended before", func(ctx SpecContext) {

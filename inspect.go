@@ -2,21 +2,12 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the script
 	"math"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-)
-
-//go:embed inspect.lua
-var inspectSource string
-
-var (
-	inspectScript = newScript("inspect", inspectSource)
-	attachScript  = newScript("attach", inspectSource)
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // Status is what one key held when [Client.Inspect] looked.
@@ -34,8 +25,8 @@ type Status struct {
 // tells may have changed by the time it is read. It needs one round trip for all keys of a slot, or on a Ring of a
 // shard, and slots are asked side by side.
 //
-// Those who wait in line are counted while they are heard of: see [Options.Queue]. A key that can have no line shows none,
-// and so does every key while its slot of a Cluster moves.
+// Those who wait in line are counted while they are heard of: see [Options.Queue]. A key that can have no line shows
+// none, and so does every key while its slot of a Cluster moves.
 //
 // A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Where that
 // leaves the Token empty, and for a key that is not a string, the TTL tells that the key is not free: it is not 0.
@@ -46,14 +37,13 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
-	groups, err := c.node.together(keys)
+	groups, err := c.redis.Group(keys)
 	if err != nil {
 		return nil, failed("inspect", keys, err)
 	}
 	held, err := c.look(ctx, keys, groups)
-	if redis.HasErrorPrefix(err, "CROSSSLOT") { // a Cluster behind a type of the caller's own
-		groups, _ = grouped(keys, func(key string) (int, error) { return slot(key), nil })
-		held, err = c.look(ctx, keys, groups)
+	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a type of the caller's own
+		held, err = c.look(ctx, keys, transport.GroupBySlot(keys))
 	}
 	if err != nil {
 		return nil, err
@@ -67,13 +57,13 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	return statuses, nil
 }
 
-// Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart, and whose keys
-// and token are known. Its metadata is that of the first key, its [Lock.Until] comes from the least remaining ttl, its
-// [Lock.FenceToken] is 0. The lock itself is not changed.
+// Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart, and whose
+// keys and token are known. Its metadata is that of the first key, its [Lock.Until] comes from the least remaining ttl,
+// its [Lock.FenceToken] is 0. The lock itself is not changed.
 //
-// It blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a [*LostError]
-// if it holds only some of them; [ErrInvalid] if an argument cannot be used; [ErrClosed] after Close; an error that wraps
-// ctx.Err() if ctx ended first; and what Redis reported, wrapped.
+// It blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
+// [*LostError] if it holds only some of them; [ErrInvalid] if an argument cannot be used; [ErrClosed] after Close; an
+// error that wraps ctx.Err() if ctx ended first; and what Redis reported, wrapped.
 func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	keys = unique(keys)
 	if err := c.usable(ctx, keys); err != nil {
@@ -85,12 +75,11 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := checkToken(token); err != nil {
 		return nil, err
 	}
-	if err := c.node.onOneShard("attach", keys); err != nil {
+	if err := checkShard(c.redis, "attach", keys); err != nil {
 		return nil, err
 	}
-	boxed := box(keys)
-	request := &call{script: attachScript, keys: keys, boxed: boxed[:len(keys)], args: []any{len(keys)}, ctx: ctx}
-	reply, err := c.ask(request)
+	request := newInspect(ctx, keys, false)
+	reply, err := c.ask("attach", keys, request)
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +99,14 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 			ttl = min(ttl, h.ttl)
 		}
 	}
-	if err := loss(keys, lost, ErrLockNotHeld); err != nil {
+	if err := readLoss(keys, lost, ErrLockNotHeld); err != nil {
 		return nil, err
 	}
-	return &Lock{
-		client: c, keys: keys, boxed: boxed, token: token, metadata: held[0].metadata, until: validUntil(request.sent, ttl),
-	}, nil
-}
-
-// held is what one key holds.
-type held struct {
-	token, metadata string
-	ttl             time.Duration // -1 without expiry
-	gone            bool          // there is no such key
-	waiters         int
-	since           time.Time // zero without waiters
+	lock := &Lock{
+		client: c, keys: keys, boxed: box(keys), token: token, metadata: held[0].metadata, lease: lease.Found(request.Sent, ttl),
+	}
+	lock.upkeep.lock = lock
+	return lock, nil
 }
 
 // lookers bounds how many groups of keys are asked for side by side.
@@ -137,23 +119,13 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, lookers)
 	for g, group := range groups {
-		slices.SortStableFunc(group, func(a, b int) int { // the script wants those first that have a line
-			switch has := hasLine(keys[a]); {
-			case has == hasLine(keys[b]):
-				return 0
-			case has:
-				return -1
-			}
-			return 1
-		})
+		sortByLine(keys, group)
 		some := make([]string, len(group))
 		for i, at := range group {
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			reply, err := c.ask(&call{
-				script: inspectScript, keys: some, boxed: box(some), args: []any{len(some)}, ctx: ctx,
-			})
+			reply, err := c.ask("inspect", some, newInspect(ctx, some, true))
 			if err != nil {
 				errs[g] = err
 				return
@@ -186,46 +158,17 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	return all, nil
 }
 
-// readHeld takes the reply of the script apart.
-func readHeld(keys []string, reply any) ([]held, error) {
-	values, _ := reply.([]any)
-	if len(values) != 4*len(keys) {
-		return nil, failed("inspect", keys, unexpected(reply))
-	}
-	all := make([]held, len(keys))
-	for i := range all {
-		h := &all[i]
-		value, _ := values[4*i].(string) // nil for a key of another type
-		left, _ := values[4*i+1].(int64)
-		switch left {
-		case -2:
-			h.gone = true
-		case -1:
-			h.ttl = -1
-		default:
-			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
-		}
-		h.token, h.metadata = splitValue(value)
-		waiters, _ := values[4*i+2].(int64)
-		h.waiters = int(waiters)
-		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
-			h.since = time.UnixMicro(ticket)
-		}
-	}
-	return all, nil
-}
-
 // ask sends a call that changes nothing, and returns its reply, or its error with the operation and the keys.
-func (c *Client) ask(request *call) (any, error) {
-	err := ended(request.ctx)
-	if err == nil && c.node.do(request.ctx, request) {
-		if request.err == nil {
-			return request.reply, nil
+func (c *Client) ask(operation string, keys []string, request *transport.Call) (any, error) {
+	err := ended(request.Ctx)
+	if err == nil && c.redis.Do(request.Ctx, request) {
+		if request.Err == nil {
+			return request.Reply, nil
 		}
-		err = explain(request.keys, request.err)
+		err = explain(keys, request.Err)
 	}
-	if over := ended(request.ctx); over != nil {
+	if over := ended(request.Ctx); over != nil {
 		err = over
 	}
-	return nil, failed(request.script.operation, request.keys, err)
+	return nil, failed(operation, keys, err)
 }

@@ -30,17 +30,26 @@ for first = 1, n, CHUNK do
 		if line then
 			waiters = tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0
 		end
-		local at = 0 -- in the line; the dead stay until somebody takes part in it
-		while waiters > 0 and since == 0 do
-			local waiter = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, 1)
-			if not waiter[1] then
-				break
+		if waiters > 0 then
+			-- The dead stay in a line until somebody takes part in it. The first live waiter is among the first dead + 1,
+			-- and among the live. The script looks at whichever are fewer.
+			local dead = call('ZCOUNT', line, 0, '+inf') - waiters
+			if dead < waiters then
+				local front = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, dead + 1)
+				for at = 1, #front, 2 do
+					local heard = tonumber(call('ZSCORE', line, '~' .. front[at]) or 0)
+					if heard >= tonumber(latest) and heard <= tonumber(earliest) then
+						since = tonumber(front[at + 1])
+						break
+					end
+				end
+			else
+				local live = call('ZRANGEBYSCORE', line, latest, earliest)
+				for at = 1, #live do
+					local ticket = tonumber(call('ZSCORE', line, string.sub(live[at], 2)) or 0)
+					since = at == 1 and ticket or math.min(since, ticket)
+				end
 			end
-			local heard = tonumber(call('ZSCORE', line, '~' .. waiter[1]) or 0)
-			if heard >= tonumber(latest) and heard <= tonumber(earliest) then
-				since = tonumber(waiter[2])
-			end
-			at = at + 1
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[first + i - 1])

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
 )
 
-// KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is called,
-// the lock is released or lost, or the Client is closed. The returned context ends then as well, and when the lock is lost
-// it ends no later than [Lock.Until]. A deadline on ctx is thus the cap on the whole hold.
+// KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
+// called, the lock is released or lost, or the Client is closed. The returned context ends then as well, and when the
+// lock is lost it ends no later than [Lock.Until]. A deadline on ctx is thus the cap on the whole hold.
 //
 // [context.Cause] of the returned context tells why it has ended:
 //   - an error that matches [ErrLockNotHeld] if the keys are gone or another's; a [*LostError] if only some are;
@@ -22,11 +24,11 @@ import (
 // its Err, Done or Cause checks the clocks. Contexts derived from it may lag, so check the context itself, or Until,
 // right before a critical step.
 //
-// KeepAlive does not block and costs no goroutine and no timer of its own, if ctx is one of package context: one scheduler
-// renews all locks of a Client, in common pipelines, when a third of their validity has passed. A renewal that fails is
-// tried again for as long as the lock is valid. A renewal never shortens a ttl and never creates a key, so one that is on
-// the wire when the lock is released or the function called does no harm, and nobody waits for it. An explicit Refresh
-// goes on working beside.
+// KeepAlive does not block and costs no goroutine and no timer of its own, if ctx is one of package context: one
+// scheduler renews all locks of a Client, in common pipelines, when a third of their validity has passed. A renewal
+// that fails is tried again for as long as the lock is valid. A renewal never shortens a ttl and never creates a key,
+// so one that is on the wire when the lock is released or the function called does no harm, and nobody waits for it. An
+// explicit Refresh goes on working beside.
 //
 // KeepAlive may be called again: the lock is renewed while any of the contexts lives, and each ends by itself. Always
 // call the returned function; it may be called several times and from several goroutines. It does not release the lock.
@@ -47,7 +49,7 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 		end(err)
 		return inner, func() {}
 	}
-	if !l.client.keeper.add(l) {
+	if !l.client.renewals.add(l) {
 		l.unkeep(k)
 		end(ErrClosed)
 		return inner, func() {}
@@ -97,7 +99,7 @@ func (k *kept) Value(key any) any {
 
 // look ends the context if the lock is valid no longer: the scheduler may not have had its turn yet.
 func (k *kept) look() {
-	if k.Context.Err() == nil && passed(k.lock.Until()) {
+	if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {
 		k.lock.lapse()
 		k.end(k.lock.ending()) // another goroutine may be about to, but this one must not return before
 	}
@@ -110,9 +112,9 @@ func (l *Lock) keep(k *kept) error {
 	switch {
 	case !l.released.IsZero():
 		return fmt.Errorf("%w: %w", ErrLockNotHeld, errReleased)
-	case l.ended != nil || passed(l.until):
+	case l.ended != nil || lease.Passed(l.lease.Until()):
 		return l.whyEnded()
-	case l.ttl == 0:
+	case l.lease.TTL() == 0:
 		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
 	}
 	l.kept = append(l.kept, k)
@@ -126,7 +128,7 @@ func (l *Lock) unkeep(k *kept) {
 	last := len(l.kept) == 0
 	l.mu.Unlock()
 	if last {
-		l.client.keeper.remove(l)
+		l.client.renewals.remove(l)
 	}
 }
 
@@ -145,14 +147,14 @@ func (l *Lock) endAll(ending []*kept, cause error) {
 		k.end(cause)
 	}
 	if len(ending) > 0 {
-		l.client.keeper.remove(l)
+		l.client.renewals.remove(l)
 	}
 }
 
 // lapse ends every context of a lock that is valid no longer. It reports false if there are some that live on.
 func (l *Lock) lapse() bool {
 	l.mu.Lock()
-	if l.ended == nil && !passed(l.until) {
+	if l.ended == nil && !lease.Passed(l.lease.Until()) {
 		defer l.mu.Unlock()
 		return len(l.kept) == 0
 	}
@@ -181,31 +183,6 @@ func (l *Lock) whyEnded() error {
 	return fmt.Errorf("%w: %s", ErrLapsed, describe(l.keys))
 }
 
-// lossCause says what a reply of refresh that reports a loss means to those who relied on the lock.
-func lossCause(keys []string, reply any) error {
-	err := loss(keys, reply, ErrLockNotHeld)
-	if err != ErrLockNotHeld {
-		return err
-	}
-	for _, entry := range reply.([]any) { // loss has made sure of that
-		if index, _ := entry.(int64); index > 0 {
-			return fmt.Errorf("%w: another holder has %q", ErrLockNotHeld, keys[index-1])
-		}
-	}
-	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
-}
-
-// renewal is what the scheduler has to know of a lock at one moment.
-type renewal struct {
-	lock     *Lock
-	call     *call
-	until    time.Time     // of the lock, when the renewal was made
-	early    time.Duration // by how much it may be sent before its time
-	patience time.Duration // after which another one follows, if this one is not answered
-	certain  time.Duration // what a success makes certain
-	sequence int           // of the lock, when the renewal was made
-}
-
 // isKept reports whether any context of the lock lives.
 func (l *Lock) isKept() bool {
 	l.mu.Lock()
@@ -213,89 +190,8 @@ func (l *Lock) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// renewal returns the renewal that is due at that time, with the time to look at the lock again if nothing comes of it. If
-// none is due, it is nil, and the time is when one will be; the zero time if the lock is kept or valid no longer.
-func (l *Lock) renewal(now time.Time) (*renewal, time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.kept) == 0 || l.ended != nil || passed(l.until) {
-		return nil, time.Time{}
-	}
-	switch {
-	case now.Before(l.retryAt):
-		return nil, earlier(l.until, l.retryAt)
-	case now.Add(l.early).Before(l.renewAt):
-		return nil, earlier(l.until, l.renewAt)
-	}
-	left := l.until.Sub(now)
-	certain := l.ttl
-	if l.unanswered > 0 {
-		certain = min(certain, l.unanswered)
-	}
-	for _, other := range l.refreshes { // may be executed after this renewal
-		certain = min(certain, other.ttl)
-	}
-	// Another try follows each that is not answered soon, and several fit into what is left, however little that is.
-	patience := max(left/4, leastPatience)
-	r := &renewal{
-		lock: l, until: l.until, early: l.early, patience: patience, certain: certain, sequence: l.sequence,
-		call: &call{
-			script: refreshScript, keys: l.keys, boxed: l.boxed[:len(l.keys)], token: l.token,
-			args: []any{l.ttl.Milliseconds(), "", "1"}, ctx: context.Background(),
-		},
-	}
-	r.call.renewal = r
-	l.retryAt = now.Add(patience)
-	return r, earlier(l.until, l.retryAt)
-}
-
-// leastPatience is how long the scheduler waits for the answer to a renewal at least, before it sends another.
-const leastPatience = 50 * time.Millisecond
-
-// renewed draws the conclusions from a renewal that has ended. It returns when to look at the lock next, if that is not
-// the zero time, and whether to look no sooner.
-func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.kept) == 0 || l.ended != nil {
-		return time.Time{}, false
-	}
-	err := r.call.err
-	if _, loss := r.call.reply.([]any); err == nil && !loss && r.call.reply != int64(0) {
-		err = unexpected(r.call.reply)
-	}
-	if err != nil {
-		if !r.until.Equal(l.until) {
-			return time.Time{}, false // another renewal, or a Refresh, has done better since
-		}
-		now := time.Now()
-		l.renewErr = err
-		l.retryAt = now.Add(jittered(max(l.until.Sub(now)/16, leastPatience/4)))
-		return earlier(l.until, l.retryAt), false
-	}
-	if cause := lossCause(l.keys, r.call.reply); cause != nil {
-		l.lose(cause)
-		return time.Now(), false // to be ended
-	}
-	if r.sequence == l.sequence { // else a Refresh has come between, and it is not known which was executed first
-		if until := validUntil(r.call.sent, r.certain); until.After(l.until) {
-			l.setUntil(r.call.sent, until)
-		}
-	}
-	return earlier(l.until, l.renewAt), true
-}
-
-// setUntil sets the validity that a request sent at that time has gained. l.mu is held.
-func (l *Lock) setUntil(sent, until time.Time) {
-	validity := until.Sub(sent)
-	l.until, l.renewAt, l.early = until, sent.Add(validity/3), validity/20
-	l.retryAt, l.renewErr = time.Time{}, nil
-}
-
 // lose notes that the lock is held no longer. l.mu is held.
 func (l *Lock) lose(cause error) {
-	if now := time.Now(); now.Before(l.until) {
-		l.until = now
-	}
+	l.lease.End(time.Now())
 	l.ended = cause
 }

@@ -109,6 +109,36 @@ func TestKeepAliveThroughSilence(t *testing.T) {
 	t.Logf("kept %d, lost %d of %d", kept, lost, runs)
 }
 
+// The same for locks so short that little time is left for another try: one lost reply must not lose them.
+func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
+	for run := range 200 {
+		random := rand.New(rand.NewPCG(uint64(run), 44))
+		ttl := 20*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond)))
+		if run < 10 {
+			ttl = 50 * time.Millisecond
+		}
+		onFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, network *silence) {
+			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := lock.KeepAlive(t.Context())
+			defer stop()
+			for range 3 { // connections that hang go on hanging, for longer than all of this takes
+				time.Sleep(time.Duration(random.Int64N(int64(3 * ttl))))
+				network.on.Store(true)
+				left := time.Until(lock.Until())
+				time.Sleep(time.Duration(0.8 * random.Float64() * float64(left)))
+				network.on.Store(false)
+				time.Sleep(2 * ttl)
+				if err := ctx.Err(); err != nil {
+					t.Fatalf("run %d: ttl %v: lost: %v", run, ttl, context.Cause(ctx))
+				}
+			}
+		})
+	}
+}
+
 // When no reply comes any more, the context ends exactly at Until, and before the key does.
 func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 	runs := 1000

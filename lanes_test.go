@@ -48,6 +48,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 	It("share round trips, of all kinds", func(ctx SpecContext) {
 		trips := &pipelines{}
 		client.AddHook(trips)
+		obtain(ctx, locks, time.Minute, nil, "warm") // so that it is known that no hook rewrites keys
 		held := make([]*redislock.Lock, 200)
 		delayed("obtain", 2)
 		each(len(held), func(i int) {
@@ -72,7 +73,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		sent, calls := trips.counts()
 		Expect(calls).To(BeNumerically(">", 600))
 		Expect(calls / sent).To(BeNumerically(">", 10))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.keys(ctx)).To(ConsistOf("warm"))
 	})
 
 	It("are seen by the hooks of a client with a long ReadTimeout too", func(ctx SpecContext) {

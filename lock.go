@@ -2,17 +2,14 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the script
 	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
-
-//go:embed pttl.lua
-var pttlSource string
-
-var pttlScript = newScript("ttl", pttlSource)
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. A nil *Lock is a lock that
 // is not held: its methods say so.
@@ -24,29 +21,22 @@ type Lock struct {
 	fence  int64
 
 	obtained time.Duration // the ttl of the obtain; 0 if attached
-	// zombie says that a sending of the obtain was never answered, though a later one was. It may still be on its way,
-	// and would take the keys again after a Release.
-	zombie bool
+	// mayReappear says that a sending of the obtain was never answered, though a later one was. It may still be on its
+	// way, and would take the keys again after a Release.
+	mayReappear bool
 
-	scheduled *scheduled // in the queue of renewals; nil if it is not there; protected by keeper.mu
+	upkeep upkeep // its place among the renewals
 
 	mu       sync.Mutex // protects what follows
 	metadata string
-	ttl      time.Duration // of the last Obtain or Refresh; 0 if attached
-	until    time.Time     // the end of validity
-	ended    error         // why the lock is held no longer; nil if it is, as far as is known
-	released time.Time     // when Release was first called; zero if it was not
-	release  *call         // the last release, if that was not answered
+	lease    lease.Lease
+	ended    error           // why the lock is held no longer; nil if it is, as far as is known
+	released time.Time       // when Release was first called; zero if it was not
+	release  *transport.Call // the last release, if that was not answered
+	pursuit  *pursuit        // that of release; nil if it is not pursued
 
-	refreshes  []*refreshing // those under way
-	sequence   int           // how many there were
-	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may yet be executed; 0: none
-
-	kept     []*kept       // the contexts for which the lock is kept alive
-	renewAt  time.Time     // when it is to be renewed
-	early    time.Duration // by how much sooner it may be, to share a round trip
-	retryAt  time.Time     // no renewal before that: one is under way, or has failed just now
-	renewErr error         // how the last renewal failed, if it did
+	kept     []*kept // the contexts for which the lock is kept alive
+	renewErr error   // how the last renewal failed, if it did
 }
 
 // exists reports whether l came from a Client. The zero Lock is no more held than a nil one.
@@ -86,10 +76,10 @@ func (l *Lock) Metadata() string {
 	return l.metadata
 }
 
-// FenceToken returns the fencing token of this hold: 0 without [Options.FenceKey] and for an attached lock. It is higher
-// than that of every earlier hold with the same FenceKey, re-obtaining by token included, also after the counter was lost,
-// unless the clock of the server was set back meanwhile. A resource that remembers the highest token it has seen, and
-// refuses lower ones, is safe from a holder that outlived its lock.
+// FenceToken returns the fencing token of this hold: 0 without [Options.FenceKey] and for an attached lock. It is
+// higher than that of every earlier hold with the same FenceKey, re-obtaining by token included, also after the counter
+// was lost, unless the clock of the server was set back meanwhile. A resource that remembers the highest token it has
+// seen, and refuses lower ones, is safe from a holder that outlived its lock.
 func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
@@ -115,7 +105,7 @@ func (l *Lock) Until() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := l.until
+	until := l.lease.Until()
 	if !l.released.IsZero() && l.released.Before(until) {
 		until = l.released
 	}
@@ -124,20 +114,6 @@ func (l *Lock) Until() time.Time {
 		return wall
 	}
 	return until
-}
-
-// validUntil returns the end of the validity that a request sent at that time gains: the ttl less 1 %, for clocks that
-// run at slightly different speeds, and less 1 ms, for Redis keeps whole milliseconds.
-func validUntil(sent time.Time, ttl time.Duration) time.Time {
-	ttl = ttl.Truncate(time.Millisecond)
-	return sent.Add(ttl - ttl/100 - time.Millisecond)
-}
-
-// passed reports whether t has come by either clock: the monotonic one stands still while a machine is suspended, and
-// the wall clock can be set back.
-func passed(t time.Time) bool {
-	now := time.Now()
-	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
 // TTL asks Redis for the least time left to any key of the lock, in whole milliseconds, rounded down. It is 0 if any of
@@ -152,8 +128,8 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, errNilContext
 	}
-	reply, err := l.client.ask(&call{
-		script: pttlScript, keys: l.keys, boxed: l.boxed[:len(l.keys)], token: l.token, ctx: ctx,
+	reply, err := l.client.ask("ttl", l.keys, &transport.Call{
+		Script: pttlScript, Keys: l.boxed[:len(l.keys)], Token: l.token, Ctx: ctx,
 	})
 	if err != nil {
 		return 0, err

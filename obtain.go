@@ -2,18 +2,16 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the script
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
 
-//go:embed obtain.lua
-var obtainSource string
-
-var obtainScript = newScript("obtain", obtainSource)
-
-// obtaining is one Obtain with all its tries. It belongs to one goroutine.
+// obtaining is one Obtain with all its tries. It belongs to one goroutine, at the end to that of its cleanup.
 type obtaining struct {
 	client   *Client
 	keys     []string
@@ -24,11 +22,16 @@ type obtaining struct {
 	custom   bool // the token is the caller's own
 
 	token    string
-	waiter   *waiter // nil if it does not wait in line
-	doubtful bool    // a sending of the present token may have been executed unknown to us
-	first    call    // the first try
-	adrift   []*call // tries that went on although nobody waited for them any longer
+	waiter   *waiter        // nil if it does not wait in line
+	doubtful bool           // a sending of the present token may have been executed unknown to us
+	first    transport.Call // the first try
+	failure  error          // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
 	lock     *Lock
+
+	// The tries that were abandoned without an answer.
+	adrift []*transport.Call // those that may still be under way
+	late   bool              // one that has ended since was granted
+	taken  []string          // the keys that such late grants have newly taken
 }
 
 // obtain is ObtainMulti for keys that are the library's own slice.
@@ -53,17 +56,32 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 			return nil, err
 		}
 	}
-	cut, err := retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	returned := false
+	defer func() {
+		if !returned { // a hook, or a strategy of the caller's own, has panicked
+			o.doubtful = true
+			o.withdraw(ctx)
+		}
+	}()
+	cut, err := retry(ctx, c.closed, strategy, o.waiter.woken, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	returned = true
 	if err == nil {
 		return o.lock, nil
 	}
 	o.withdraw(ctx)
-	if cut && err != ErrNotObtained {
-		return nil, notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), err))
-	} else if cut {
-		return nil, notObtained(ended(ctx))
+	if cut {
+		return nil, o.cutShort(ctx)
 	}
 	return nil, err
+}
+
+// cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, if it did not end in a
+// refusal: an outage must not read as if somebody else had the lock.
+func (o *obtaining) cutShort(ctx context.Context) error {
+	if o.failure == nil {
+		return notObtained(ended(ctx))
+	}
+	return notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), o.failure))
 }
 
 // prepare checks the arguments and takes over what opt says. It does no I/O.
@@ -93,7 +111,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if o.token == "" {
 		o.token = randomToken()
 	}
-	return o.client.node.onOneShard("obtain", o.scripted())
+	return checkShard(o.client.redis, "obtain", o.scripted())
 }
 
 // scripted returns all keys that have to be in one place.
@@ -106,123 +124,142 @@ func (o *obtaining) scripted() []string {
 
 // try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
-	if err := ended(ctx); err != nil {
-		return false, notObtained(err)
+	if ended(ctx) != nil {
+		return false, o.cutShort(ctx)
 	}
 	c := &o.first
-	if c.script != nil {
-		c = new(call) // the first may be adrift
+	if c.Script != nil {
+		c = new(transport.Call) // the first may be adrift
 	}
-	c.script, c.keys, c.boxed, c.fence, c.token = obtainScript, o.keys, o.boxed, o.fenceKey, o.token
-	c.giveUp = time.Now().Add(o.ttl)
-	var fenced any = "0" // a constant costs no allocation
-	if o.fenceKey != "" {
-		fenced = "1"
-	}
-	c.arguments(o.metadata, o.ttl.Milliseconds(), len(o.keys), fenced)
-	c.simple = len(o.boxed) == 2 && len(o.keys) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
-	if o.waiter != nil {
-		c.args, c.queues = o.waiter.begin(c.args), true
-	}
+	o.fillObtain(c)
+	c.GiveUp = time.Now().Add(o.ttl)
 	var cancel context.CancelFunc
-	c.ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
+	o.collect()
+	c.Ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
 	defer cancel()
-	if !o.client.node.do(c.ctx, c) {
+	if !o.client.redis.Do(c.Ctx, c) && !hear(c) {
 		o.adrift = append(o.adrift, c)
-		c = &call{err: errUnanswered}
+		c = &transport.Call{Err: errUnanswered}
 	}
-	o.doubtful = o.doubtful || c.doubtful
-	if c.err != nil {
-		if err := ended(ctx); err != nil {
-			return false, notObtained(err)
+	o.doubtful = o.doubtful || c.Doubtful
+	if c.Err != nil {
+		o.fail(c)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
 		}
-		return o.waiter.bear(c.err), failed("obtain", o.keys, explain(o.scripted(), c.err))
+		return o.waiter.bear(c.Err), o.failure
 	}
-	fence, taken, granted, err := o.read(c.reply)
+	o.failure = nil
+	g, err := readGrant(o.keys, c.Reply)
 	switch {
 	case err != nil:
 		return false, failed("obtain", o.keys, err)
-	case !granted:
+	case !g.granted:
 		if o.waiter != nil {
-			o.waiter.refuse(c.reply)
+			o.waiter.refuse(g)
 		}
 		return true, ErrNotObtained
 	}
-	if o.waiter != nil && len(c.boxed) == len(o.keys) {
+	if o.waiter != nil && c.Spare == nil {
 		o.leave(ctx) // the lines could not be reached, so the script has not taken it out of them
 	}
-	until := validUntil(c.sent, o.ttl)
-	if passed(until) {
+	valid := lease.Granted(c.Sent, o.ttl)
+	if lease.Passed(valid.Until()) {
 		if o.waiter != nil {
 			o.waiter.next = time.Millisecond
 		}
-		return o.decline(ctx, taken)
+		return o.decline(ctx, g.taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, metadata: o.metadata,
-		ttl: o.ttl, obtained: o.ttl, zombie: (o.doubtful || len(o.adrift) > 0) && !o.custom,
+		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: g.fence, metadata: o.metadata,
+		lease: valid, obtained: o.ttl, mayReappear: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
-	o.lock.setUntil(c.sent, until)
+	o.lock.upkeep.lock = o.lock
 	return false, nil
 }
 
-// read takes the reply of the script apart: the fencing token and the newly taken keys, if it is a grant.
-func (o *obtaining) read(reply any) (fence int64, taken []string, granted bool, err error) {
-	switch reply {
-	case int64(0):
-		return 0, nil, false, nil
-	case int64(1):
-		return 0, o.keys, true, nil
+// lastWord is how long an obtain waits for a call whose ctx has ended. One that is not being read leaves go-redis at
+// once, with the error that it last met.
+const lastWord = 2 * time.Millisecond
+
+// hear reports whether a call that was abandoned has ended all the same, within lastWord.
+func hear(c *transport.Call) bool {
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case <-c.Done():
+		return true
+	case <-timer.C:
+		return false
 	}
-	grant, _ := reply.([]any)
-	if len(grant) == 0 {
-		return 0, nil, false, unexpected(reply)
-	}
-	fence, _ = grant[0].(int64)
-	switch {
-	case fence == -1: // a place in line
-		return 0, nil, false, nil
-	case len(grant) == 1:
-		return fence, o.keys, true, nil
-	}
-	held := make(map[int64]bool, len(grant)-1)
-	for _, entry := range grant[1:] {
-		index, _ := entry.(int64)
-		held[index] = true
-	}
-	for i, key := range o.keys {
-		if !held[int64(i+1)] {
-			taken = append(taken, key)
+}
+
+// fail takes down how a try has failed. If all that it came to is the end of its ctx, it was still waiting for
+// something, a connection maybe, after an earlier try had failed to get one. Then the earlier failure says more.
+func (o *obtaining) fail(c *transport.Call) {
+	if c.Ctx != nil && c.Ctx.Err() != nil && errors.Is(c.Err, c.Ctx.Err()) {
+		c.Err = errUnanswered
+		if o.failure != nil {
+			return
 		}
 	}
-	return fence, taken, true, nil
+	o.failure = failed("obtain", o.keys, explain(o.scripted(), c.Err))
+}
+
+// collect takes down what abandoned tries have come to that have ended by now. A waiter may abandon some every hour.
+func (o *obtaining) collect() {
+	o.adrift = slices.DeleteFunc(o.adrift, func(c *transport.Call) bool {
+		select {
+		case <-c.Done():
+			o.note(c)
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// note takes down what an abandoned try that has ended leaves behind.
+func (o *obtaining) note(c *transport.Call) {
+	o.doubtful = o.doubtful || c.Doubtful
+	if c.Err != nil {
+		return
+	}
+	if g, err := readGrant(o.keys, c.Reply); err == nil && g.granted {
+		o.late, o.taken = true, append(o.taken, g.taken...)
+	}
 }
 
 // decline gives back a grant whose reply came too late to be relied on. That counts as a refusal.
 //
 // With a random token, the next try takes another one: what is left of this one can then be released at leisure, and no
-// release can hit a later grant. All keys are, for the grant may have been for a resend whose first sending took them. A
-// token of the caller's own stays, so the release must have been answered before the next try; if it was not, there is
-// none.
+// release can hit a later grant. All keys are, for the grant may have been for a resend whose first sending took them.
+// A token of the caller's own stays, so the release must have been answered before the next try; if it was not, there
+// is none.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if !o.custom {
-		o.client.sweep(newRelease(ctx, o.token, o.keys, o.boxed), o.ttl, 0)
+		o.client.sweep(o.newRelease(ctx), o.keys, o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
 	if len(taken) == 0 {
 		return true, ErrNotObtained
 	}
-	back := newRelease(ctx, o.token, taken, box(taken))
-	back.giveUp = time.Now().Add(o.ttl)
-	if !o.client.node.do(ctx, back) {
-		o.client.persist(back)
-		return false, notObtained(ended(ctx))
+	boxed := box(taken)
+	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
+	back.GiveUp = time.Now().Add(o.ttl)
+	if !o.client.redis.Do(ctx, back) {
+		o.client.persist(back, taken)
+		back = &transport.Call{Err: errUnanswered}
 	}
-	if back.err != nil {
-		return false, failed("obtain", o.keys, back.err)
+	if back.Err != nil {
+		o.fail(back)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
+		}
+		return false, o.failure
 	}
-	return !back.doubtful, ErrNotObtained
+	return !back.Doubtful, ErrNotObtained
 }
 
 // withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken after
@@ -230,35 +267,33 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 // this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
 // waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
-	if len(o.adrift) == 0 && (!o.doubtful || o.custom) {
+	if len(o.adrift) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		if o.waiter.hasPlace() {
 			o.leave(ctx)
 		}
 		return
 	}
-	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.boxed), keys: o.keys}
+	x := &cleanup{release: o.newRelease(ctx), keys: o.keys}
 	o.client.inBackground(x, func() {
-		granted, doubtful, taken := false, o.doubtful, []string(nil)
 		for _, c := range o.adrift {
-			<-c.done
-			doubtful = doubtful || c.doubtful
-			if _, newly, yes, err := o.read(c.reply); yes && c.err == nil && err == nil {
-				granted, taken = true, append(taken, newly...)
-			}
+			<-c.Done()
+			o.note(c)
 		}
 		switch {
-		case o.custom && len(taken) > 0: // the rest may be an earlier hold's
-			x.release.keys, x.release.boxed, x.release.args = taken, box(taken), []any{len(taken)}
+		case o.custom && len(o.taken) > 0: // the rest may be an earlier hold's
+			boxed, n := box(o.taken), len(o.taken)
+			x.release.Keys, x.release.Spare, x.release.Args = boxed[:n], boxed[n:], []any{n}
+			x.release.Simple = false // it was made for all keys
 			o.client.sendCleanup(x, o.ttl)
-		case !o.custom && (granted || doubtful):
+		case !o.custom && (o.late || o.doubtful):
 			if o.waiter.hasPlace() {
-				x.release.args = append(x.release.args, o.waiter.id)
+				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.id()), false
 			}
 			o.client.sweepNow(x, o.ttl)
 			return
 		}
-		if o.waiter.hasPlace() && !granted {
-			o.client.node.send(o.newLeave(ctx), nil)
+		if o.waiter.hasPlace() {
+			o.client.redis.Send(o.newLeave(ctx))
 		}
 	})
 }
@@ -266,14 +301,19 @@ func (o *obtaining) withdraw(ctx context.Context) {
 // leave gives up the waiter's place in line, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	x := &cleanup{release: o.newLeave(ctx)}
-	o.client.inBackground(x, func() { o.client.node.send(x.release, nil) })
+	o.client.inBackground(x, func() { o.client.redis.Send(x.release) })
 }
 
 // newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.
-func (o *obtaining) newLeave(ctx context.Context) *call {
+func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
 	c := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
-	c.args = append(c.args, o.waiter.id)
-	c.giveUp = time.Now().Add(waiterLife)
-	c.persistent.Store(true)
+	c.Args = append(c.Args, o.waiter.id())
+	c.GiveUp = time.Now().Add(waiterLife)
+	c.Persist()
 	return c
+}
+
+// newRelease returns a call, yet to be sent, that releases all keys.
+func (o *obtaining) newRelease(ctx context.Context) *transport.Call {
+	return newRelease(ctx, o.token, o.boxed[:len(o.keys)], o.boxed[len(o.keys):])
 }

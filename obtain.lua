@@ -42,19 +42,24 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, metadata, ttl, n, fenced = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
+
+-- Most locks are one free key that nobody waits for. The rest of the script does the same for them at more length, and says
+-- what is wrong with the ttl.
+if #KEYS == 2 and ARGV[4] == '1' and ARGV[5] == '0' and call('EXISTS', KEYS[2]) == 0 then
+	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
+	if done and done.ok then
+		return 1
+	end
+end
+
+local n, fenced = tonumber(ARGV[4]), ARGV[5] == '1'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 -- PEXPIRE deletes a key at 0 and fails on a fraction, and by then the keys are set.
 if not string.find(ttl, '^[1-9]%d*$') then
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
-end
-
--- Most locks are one free key that nobody waits for; the rest of the script does the same for them at more length.
-if n == 1 and #KEYS == 2 and not fenced and call('EXISTS', KEYS[2]) == 0
-	and call('SET', KEYS[1], value, 'NX', 'PX', ttl) then
-	return 1
 end
 
 -- The fencing token is settled before anything is written, so that a bad counter costs nothing.

@@ -144,8 +144,8 @@ func contend(pools []*redislock.Client, contenders int, opt *redislock.Options, 
 	}
 }
 
-// roundTrips sends the least script there is every few milliseconds until ctx ends, and returns the times in their order
-// of length.
+// roundTrips sends the least script there is every few milliseconds until ctx ends, and returns the times in their
+// order of length.
 func roundTrips(ctx context.Context, client *redis.Client) []time.Duration {
 	least := redis.NewScript("return 1")
 	var trips []time.Duration

@@ -139,8 +139,8 @@ type verdict struct {
 	woken, may   map[string]bool // by id: who is woken, and who may be as well
 }
 
-// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a place. Which of the dead
-// are removed is up to the script, if nobody waits for them any more: stays tells.
+// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a place. Which of the
+// dead are removed is up to the script, if nobody waits for them any more: stays tells.
 func (m *queueModel) obtain(c *contender, ticket int64, stays func(key, id string) bool) verdict {
 	for _, key := range c.keys {
 		for _, p := range m.lines[key] {
@@ -244,7 +244,7 @@ func (m *queueModel) release(keys []string, token string, lines []string, id str
 	}
 	for _, key := range lines {
 		var stay []modelPlace
-		looks, moved := true, len(keys) > 0
+		looks, moved, live := true, len(keys) > 0, 0
 		for _, p := range m.lines[key] {
 			if p.id == id || looks && !m.live(p) {
 				moved = true
@@ -252,7 +252,8 @@ func (m *queueModel) release(keys []string, token string, lines []string, id str
 			}
 			stay = append(stay, p)
 			v.woken[p.id] = v.woken[p.id] || looks && moved
-			looks = looks && moved && p.heard < m.now-modelSilent // then the next one is to look after it
+			live++
+			looks = looks && moved && live < 2 && p.heard < m.now-modelSilent // then the second is to look after the first
 		}
 		m.lines[key] = stay
 	}
@@ -293,7 +294,8 @@ func newQueueHistory(on *onRedis, inbox *redis.PubSub, random *rand.Rand) *queue
 }
 
 // settle makes the time of a real server the model's: what has passed since ARGV[1] is taken back, and ARGV[2] µs pass.
-// The ttls change by ARGV[3] ms too: they are long between steps, so that nothing expires while this process is held up.
+// The ttls change by ARGV[3] ms too: they are long between steps, so that nothing expires while this process is held
+// up.
 const settle = `
 local now = redis.call('TIME')
 now = now[1] * 1000000 + now[2]

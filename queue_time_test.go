@@ -2,6 +2,8 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,39 @@ func TestQueueSignsOfLife(t *testing.T) {
 		lock := <-granted
 		if late := time.Since(released); lock == nil || late > time.Millisecond {
 			t.Errorf("granted %v after %v", lock, late)
+		}
+	})
+}
+
+// A lost reply costs a waiter a second, and never its turn, however many were lost before it in a long wait.
+func TestQueueLosesRepliesNowAndThen(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, network *silence) {
+		if _, err := locks.Obtain(t.Context(), "a", 10*time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		over := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(ctx, "a", time.Hour, &redislock.Options{Queue: true})
+			over <- err
+		}()
+		for lost := range 10 {
+			time.Sleep(10 * time.Minute)
+			network.on.Store(true)
+			time.Sleep(time.Second)
+			network.on.Store(false)
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				statuses, err := locks.Inspect(t.Context(), "a")
+				if err != nil || statuses[0].Waiters != 1 {
+					t.Fatalf("after %d lost replies: %+v, %v: the waiter counts as dead", lost+1, statuses, err)
+				}
+			}
+		}
+		cancel()
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 	})
 }
@@ -112,6 +147,67 @@ func TestQueueSubscription(t *testing.T) {
 		wait()
 		if n := subscriptions(); n != 1 {
 			t.Errorf("%d subscriptions", n)
+		}
+	})
+}
+
+// A crashed waiter is passed over and no longer counted 3 s after its last try, in all of its lines. What is left of it
+// delays nobody, and ends with the lines, 3 s after the last waiter.
+func TestQueueCrashedWaiter(t *testing.T) {
+	onFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *silence) {
+		keys := make([]string, 30)
+		for i := range keys {
+			keys[i] = "key" + strconv.Itoa(i)
+		}
+		held, err := locks.ObtainMulti(t.Context(), keys, time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys { // by a process that has crashed
+			now := float64(time.Now().UnixMicro())
+			entry := []redis.Z{{Score: now, Member: "crashed/1"}, {Score: -now, Member: "~crashed/1"}}
+			if err := client.ZAdd(t.Context(), lineKey(key), entry...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		granted := make(chan *redislock.Lock)
+		go func() { // ends when granted
+			lock, err := locks.ObtainMulti(t.Context(), keys, time.Hour, &redislock.Options{Queue: true})
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- lock
+		}()
+		synctest.Wait()
+		expect := func(waiters int) {
+			t.Helper()
+			statuses, err := locks.Inspect(t.Context(), keys...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, status := range statuses {
+				if status.Waiters != waiters {
+					t.Errorf("%q has %d waiters, want %d", status.Key, status.Waiters, waiters)
+				}
+			}
+		}
+		expect(2)
+		time.Sleep(3*time.Second + time.Microsecond)
+		expect(1)
+		released := time.Now()
+		if err := held.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		lock := <-granted
+		if late := time.Since(released); late != 0 {
+			t.Errorf("granted after %v, want at once", late)
+		}
+		time.Sleep(3*time.Second + time.Millisecond)
+		if err := lock.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left := client.Keys(t.Context(), "*").Val(); len(left) > 0 {
+			t.Errorf("%q are left", left)
 		}
 	})
 }

@@ -7,10 +7,10 @@
 // # Guarantees
 //
 // Two tokens are never both valid for one key, each before its [Lock.Until], as long as Redis itself keeps what it
-// acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity is counted from before
-// the request was sent. A set of keys is taken, refreshed and judged as a whole, by one Lua script. A call returns when
-// its ctx ends, whatever the network does, and what an obtain that was given up has taken after all is released in the
-// background, and lapses with its ttl at the latest.
+// acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity is counted from
+// before the request was sent. A set of keys is taken, refreshed and judged as a whole, by one Lua script. A call
+// returns when its ctx ends, whatever the network does, and what an obtain that was given up has taken after all is
+// released in the background, and lapses with its ttl at the latest.
 //
 // # Limits
 //
@@ -23,13 +23,13 @@
 //
 // With [Options.Queue] a refused obtain waits in line: first come, first served wherever key sets overlap, across
 // processes and machines, until it is granted or ctx ends. Nobody polls: who releases wakes the first of the line.
-// Otherwise a refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has no
-// deadline. Without either there is one try.
+// Otherwise a refused obtain is repeated as [Options.RetryStrategy] says, until ctx ends, or for one ttl where ctx has
+// no deadline. Without either there is one try.
 //
 // # Keeping a lock
 //
-// [Client.Do] runs a function under a lock that is renewed meanwhile, and [Lock.KeepAlive] renews one for as long as it is
-// wanted. Their contexts end no later than Until when the lock is lost, and tell why.
+// [Client.Do] runs a function under a lock that is renewed meanwhile, and [Lock.KeepAlive] renews one for as long as it
+// is wanted. Their contexts end no later than Until when the lock is lost, and tell why.
 //
 // # Errors
 //
@@ -42,22 +42,32 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server or behind Sentinel), a
-// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own. Calls that are made at the same time share
-// pipelines, which hooks see as such, without the values of each ctx, and on a Cluster and a Ring only hooks of the nodes'
-// clients. Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every
-// call; resending is then whatever the wrapped client does.
+// [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own.
+//
+// Hooks of a go-redis client see every call that goes by itself, with the values of the caller's ctx. Calls that are
+// made at the same time share pipelines: hooks see those as pipelines, without the values of any ctx, and on a Cluster
+// and a Ring only the hooks of the nodes' clients do. Renewals of KeepAlive and Do always share. If a hook changes the
+// arguments of a call that goes by itself, to put a prefix before each key, say, then no call shares any more, and
+// renewals carry the values of the ctx that KeepAlive was given; until the first call has been answered, none share.
+// That finds every hook that changes the first call already, and changes it in place. Pass [WithSeparateCalls] to [New]
+// for a hook that must see each command, that only changes some of them, or that replaces a command by another.
+//
+// A hook that panics does so in the goroutine of the caller, also where the library sends in another one.
+//
+// Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every call;
+// resending is then whatever the wrapped client does.
 type RedisClient interface {
 	redis.Scripter
 }
@@ -65,28 +75,46 @@ type RedisClient interface {
 // Client obtains locks on one Redis. It is safe for concurrent use and cheap: it owns no connection and, at rest, no
 // goroutine. The Redis client below it stays the caller's to close, after the Client.
 type Client struct {
-	node   *node
-	keeper *keeper
-	inbox  *inbox
-	closed chan struct{} // closed by Close
+	redis    *transport.Redis
+	unusable error // why nothing can be sent, if so
+	renewals *renewals
+	inbox    *inbox.Inbox
+	closed   chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects what follows
 	isClosed bool
-	cleanups map[*cleanup]struct{} // those under way
+	cleaning int                              // how many cleanups are under way
+	cleanups map[string]map[*cleanup]struct{} // the same, by token
 }
 
-// New returns a Client that keeps its locks on client. It does no I/O. A nil client, or a [redis.Pipeliner], which would
-// queue scripts instead of running them, makes every later call return [ErrInvalid].
-func New(client RedisClient) *Client {
-	n := newNode(client)
-	return &Client{node: n, keeper: newKeeper(n), inbox: newInbox(n), closed: make(chan struct{})}
+// New returns a Client that keeps its locks on client, with the options, of which nil ones are skipped. It does no I/O.
+// A nil client, or a [redis.Pipeliner], which would queue scripts instead of running them, makes every later call
+// return [ErrInvalid].
+func New(client RedisClient, opts ...ClientOption) *Client {
+	set := clientOptions{linger: inboxLinger}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&set)
+		}
+	}
+	redis, err := transport.New(client, set.separate)
+	if err != nil {
+		return &Client{unusable: invalid("%v", err), closed: make(chan struct{})}
+	}
+	return &Client{
+		redis:    redis,
+		renewals: newRenewals(redis),
+		inbox:    inbox.New(redis, randomToken(), set.linger),
+		closed:   make(chan struct{}),
+	}
 }
+
+// inboxLinger is how long a Client goes on listening after its last waiter: the next one may come soon.
+const inboxLinger = 10 * time.Second
 
 // newShort returns a Client for one call, that does not listen any longer than that.
 func newShort(client RedisClient) *Client {
-	c := New(client)
-	c.inbox.linger = 0
-	return c
+	return New(client, func(set *clientOptions) { set.linger = 0 })
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try with a random token and no
@@ -142,14 +170,15 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // can be relied on; a grant that arrives later than that is given back and counts as a refusal.
 //
 // The call blocks until the lock is granted, the strategy stops or ctx ends; with a strategy and no deadline on ctx, it
-// gives up after ttl. With [Options.Queue] it waits in line until ctx ends. It returns within milliseconds of the end of
-// ctx, whatever Redis does, and in the background gives up its place in line and releases what a request that is under
-// way then takes after all; but if the token is the caller's own, only what a late reply reports as newly taken.
+// gives up after ttl. With [Options.Queue] it waits in line until ctx ends. It returns within milliseconds of the end
+// of ctx, whatever Redis does, and in the background gives up its place in line and releases what a request that is
+// under way then takes after all; but if the token is the caller's own, only what a late reply reports as newly taken.
 //
 // It returns:
 //   - [ErrNotObtained] if a key is held by another and the strategy allows no further try;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or the
-//     ttl in its place, ended first; in line it wraps the last error of Redis, if the last try failed with one;
+//     ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed: with an
+//     error of Redis or the network, or without an answer. So an outage does not read as if another held the lock;
 //   - [ErrInvalid], with words, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, but for a short resending of what
@@ -169,26 +198,52 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 	return newShort(client).ObtainMulti(ctx, keys, ttl, opt)
 }
 
+// Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed], and makes Obtain,
+// ObtainMulti, Do, Attach and Inspect return it from now on. Locks that are held stay held, without being renewed, and
+// their TTL, Refresh and Release go on working. Close waits up to a second for those in line to give up their places,
+// and for the releases that are still under way in the background, so call it before closing the Redis client. It
+// always returns nil, and may be called again.
+func (c *Client) Close() error {
+	if c == nil || c.closed == nil {
+		return nil
+	}
+	c.mu.Lock()
+	if !c.isClosed {
+		c.isClosed = true
+		close(c.closed)
+	}
+	c.mu.Unlock()
+	if c.redis == nil { // New could not use what it was given
+		return nil
+	}
+	c.renewals.close()
+	c.inbox.Close()
+	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// busy reports whether there are cleanups under way, or waiters, who end with one.
+func (c *Client) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cleaning > 0 || c.inbox.Members() > 0
+}
+
 // usable returns an error if nothing can be sent: a client that New could not use, a nil ctx, or keys that cannot be
 // locked. It does no I/O.
 func (c *Client) usable(ctx context.Context, keys []string) error {
 	switch {
-	case c == nil || c.node == nil:
+	case c == nil || c.closed == nil:
 		return invalid("the Client is nil or was not made by New")
-	case c.node.unusable != nil:
-		return c.node.unusable
+	case c.unusable != nil:
+		return c.unusable
 	case ctx == nil:
 		return errNilContext
-	case len(keys) == 0:
-		return invalid("no keys")
 	}
-	for i, key := range keys {
-		if key == "" {
-			return invalid("key %d of %d is empty", i+1, len(keys))
-		}
-		if strings.HasSuffix(key, reservedSuffix) {
-			return invalid("key %q: names that end in %q are reserved", key, reservedSuffix)
-		}
+	if err := checkKeys(keys); err != nil {
+		return err
 	}
 	select {
 	case <-c.closed:
@@ -197,9 +252,6 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 		return nil
 	}
 }
-
-// reservedSuffix ends the names of the library's own keys, which stand beside the lock keys.
-const reservedSuffix = keyname.LineSuffix
 
 // minTTL is the least ttl of which something is left after the margin of validity.
 const minTTL = 2 * time.Millisecond
@@ -220,40 +272,9 @@ func checkToken(token string) error {
 	return nil
 }
 
-func checkFenceKey(fenceKey string, keys []string) error {
-	if strings.HasSuffix(fenceKey, reservedSuffix) {
-		return invalid("FenceKey %q: names that end in %q are reserved", fenceKey, reservedSuffix)
-	}
-	if fenceKey != "" && slices.Contains(keys, fenceKey) {
-		return invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
-	}
-	return nil
-}
-
 // randomToken returns 128 random bits in 22 characters: the chance that two locks ever share one is nil in practice.
 func randomToken() string {
 	var random [keyname.TokenBytes]byte
 	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
 	return base64.RawURLEncoding.EncodeToString(random[:])
-}
-
-// unique returns keys in their order without the repetitions. The slice is always a new one.
-func unique(keys []string) []string {
-	distinct := make([]string, 0, len(keys))
-	if len(keys) <= 16 { // a map costs more than it saves
-		for _, key := range keys {
-			if !slices.Contains(distinct, key) {
-				distinct = append(distinct, key)
-			}
-		}
-		return distinct
-	}
-	seen := make(map[string]struct{}, len(keys))
-	for _, key := range keys {
-		if _, again := seen[key]; !again {
-			seen[key] = struct{}{}
-			distinct = append(distinct, key)
-		}
-	}
-	return distinct
 }

@@ -425,6 +425,15 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 		Expect(sent.count()).To(Equal(5))
 	})
 
+	DescribeTable("tries once where a strategy limits or spreads nil", func(ctx SpecContext, s redislock.RetryStrategy) {
+		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: s})
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+		Expect(sent.count()).To(Equal(1))
+	},
+		Entry("LimitRetry", redislock.LimitRetry(nil, 3)),
+		Entry("Jitter", redislock.Jitter(nil, 0.5)),
+	)
+
 	It("starts afresh with every call, so that Options can be shared", func(ctx SpecContext) {
 		shared := &redislock.Options{RetryStrategy: redislock.LimitRetry(
 			redislock.Jitter(redislock.ExponentialBackoff(0, time.Millisecond), 0.5), 3)}

@@ -2,31 +2,29 @@ package redislock
 
 import (
 	"context"
-	_ "embed" // for the script
 	"fmt"
-	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
-
-//go:embed refresh.lua
-var refreshSource string
-
-var refreshScript = newScript("refresh", refreshSource)
 
 // Refresh gives all keys of the lock the new ttl, counted from now, or none of them if any is lost. With
 // [Options.Metadata] it also replaces the metadata. Of the other options only RetryStrategy counts: errors of Redis are
 // repeated as it says, while the lock is still valid; a loss is final.
 //
-// Refresh blocks until Redis answers or ctx ends. Calls on one lock take turns, also with one that was given up if that
-// was for a shorter ttl and is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys
-// may be there yet. It returns:
+// Refresh blocks until Redis answers, ctx ends or the lock is valid no longer, and then up to 250 ms more for a late
+// answer. Calls on one lock take turns for as long, also with one that was given up if that was for a shorter ttl and
+// is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys may be there yet. It
+// returns:
 //   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
 //     lock;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
-//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. Then it is not known
-//     whether the ttl has changed, or when it will, and Until counts on the worse: unless the answer comes after all,
-//     this handle promises no more than that ttl from then on, even after a Refresh for longer.
+//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250 ms
+//     after Until, and whatever Redis reported otherwise. Then it is not known whether the ttl has changed, or when it
+//     will, and Until counts on the worse: unless the answer comes after all, this handle promises no more than that ttl
+//     from then on, even after a Refresh for longer.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -45,13 +43,15 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return err
 	}
 	l.renewSooner()
-	cut, err := retry(ctx, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx) })
+	valid, stop := l.whileValid(ctx)
+	defer stop()
+	cut, err := retry(valid, nil, opt.strategy(), nil, l.Until(), func() (bool, error) { return r.try(ctx, valid) })
 	if cut {
-		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", ended(ctx), err))
+		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	l.mu.Lock()
-	if !r.adrift {
-		r.end()
+	if !r.abandoned {
+		l.lease.Finish(r.refresh, r.sent)
 	}
 	l.mu.Unlock()
 	l.lapse() // if it was found lost
@@ -59,157 +59,156 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	return err
 }
 
+// lateAnswer is how long past Until a Refresh waits: an answer that comes so late may still bring a validity.
+const lateAnswer = 250 * time.Millisecond
+
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a
+// server that hangs would leave the holder in the belief that it has a lock. Call the function, which ends it as well.
+func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithCancel(ctx)
+	var timer *time.Timer
+	ready := make(chan struct{}) // closed when timer is set
+	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+lateAnswer, func() {
+		<-ready
+		// A renewal may have prolonged the validity meanwhile.
+		if left := time.Until(l.Until()); left > 0 && limited.Err() == nil {
+			timer.Reset(left + lateAnswer)
+			return
+		}
+		cancel()
+	})
+	close(ready)
+	return limited, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// outlived returns why a ctx from whileValid has ended, nil if it has not: ctx is that which it was made from.
+func outlived(ctx context.Context) error {
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
+}
+
 // renewSooner tells the scheduler, if the lock is kept, that it may be due sooner than it was.
 func (l *Lock) renewSooner() {
 	l.mu.Lock()
-	due := earlier(l.until, l.renewAt)
+	due := l.lease.Due()
 	l.mu.Unlock()
-	l.client.keeper.look(l, due)
+	l.client.renewals.lookBy(l, due)
 }
 
-// refreshing is one Refresh with all its tries. Its fields from adrift on are protected by Lock.mu.
+// refreshing is one Refresh with all its tries. Its fields from refresh on are protected by Lock.mu.
 type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
 
-	adrift  bool          // its call goes on although its caller has left
-	ended   chan struct{} // closed when nothing of it is under way any more
-	before  time.Time     // the lock's validity as it was
-	lowered time.Time     // what begin made of it
-	left    bool          // something was sent
+	refresh   *lease.Refresh // what it is to the lease
+	abandoned bool           // its call goes on although its caller has left
+	sent      bool           // something was sent
 }
 
 // begin waits for the lock's turn to refresh, and brings the validity forward to what a shorter ttl leaves of it: the
-// ttl may be that from the moment the request leaves.
+// ttl may be that from the moment the request leaves. A turn that does not come while the lock is valid is not waited
+// for: the refresh is sent all the same, and conclude allows for those that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	l := r.lock
+	var turn context.Context // nil until there is somebody to wait for
+	stop := context.CancelFunc(func() {})
+	defer func() { stop() }()
 	for {
 		if err := ended(ctx); err != nil {
 			return failed("refresh", l.keys, err)
 		}
 		l.mu.Lock()
-		ahead := r.ahead()
-		if ahead == nil {
+		ahead := l.lease.Ahead(r.ttl)
+		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
 		l.mu.Unlock()
+		if turn == nil {
+			turn, stop = l.whileValid(ctx)
+		}
 		select {
-		case <-ahead.ended:
-		case <-ctx.Done():
+		case <-ahead.Ended():
+		case <-turn.Done():
 		}
 	}
 	defer l.mu.Unlock()
 	if !l.released.IsZero() {
 		return ErrNotObtained
 	}
-	r.ended = make(chan struct{})
-	l.refreshes = append(l.refreshes, r)
-	l.sequence++
-	r.before, r.lowered = l.until, l.until
-	now := time.Now()
-	if shorter := validUntil(now, r.ttl); shorter.Before(l.until) {
-		validity := shorter.Sub(now)
-		r.lowered = shorter
-		l.until, l.renewAt, l.early = shorter, earlier(l.renewAt, now.Add(validity/3)), validity/20
-	}
+	r.refresh = l.lease.Begin(time.Now(), r.ttl)
 	return nil
-}
-
-// ahead returns a refresh that this one has to wait for, nil if there is none: one that is awaited, or one adrift that
-// would cut the ttl if it came in later. Any other adrift does no harm, and to wait for it would let a single lost reply
-// keep a lock from being refreshed for as long as the Redis client waits for that. l.mu is held.
-func (r *refreshing) ahead() *refreshing {
-	for _, other := range r.lock.refreshes {
-		if !other.adrift || other.ttl < r.ttl {
-			return other
-		}
-	}
-	return nil
-}
-
-// end lets the next refresh have its turn. Where nothing was sent, the validity is what it was. l.mu is held.
-func (r *refreshing) end() {
-	l := r.lock
-	if !r.left && l.until.Equal(r.lowered) {
-		l.until = r.before
-	}
-	l.refreshes = slices.DeleteFunc(l.refreshes, func(other *refreshing) bool { return other == r })
-	close(r.ended)
 }
 
 // try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
-func (r *refreshing) try(ctx context.Context) (again bool, err error) {
+//
+// valid is from whileValid.
+func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
-	c := &call{
-		script: refreshScript,
-		keys:   l.keys,
-		boxed:  l.boxed[:len(l.keys)],
-		token:  l.token,
-		args:   []any{r.ttl.Milliseconds(), r.metadata, "0"},
-		ctx:    ctx,
-		giveUp: l.Until(),
+	c := l.newRefresh(valid, r.ttl, r.metadata, false)
+	c.GiveUp = l.Until()
+	if !l.client.redis.Do(valid, c) {
+		r.abandon(c)
+		return false, failed("refresh", l.keys, outlived(ctx))
 	}
-	if !l.client.node.do(ctx, c) {
-		r.drift(c)
-		return false, failed("refresh", l.keys, ended(ctx))
-	}
-	again, err = r.settle(c)
-	if again && ended(ctx) != nil {
-		return false, failed("refresh", l.keys, ended(ctx))
+	again, err = r.conclude(c)
+	if again && (ended(ctx) != nil || valid.Err() != nil) {
+		return false, failed("refresh", l.keys, outlived(ctx))
 	}
 	return again, err
 }
 
-// drift leaves a call to itself.
-func (r *refreshing) drift(c *call) {
+// abandon leaves a call to itself.
+func (r *refreshing) abandon(c *transport.Call) {
 	l := r.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.adrift = true
+	r.abandoned = true
+	r.refresh.Abandon()
 	go func() { // ends with the call
-		<-c.done
+		<-c.Done()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		r.note(c)
-		r.end()
+		l.lease.Finish(r.refresh, r.sent)
 	}()
 }
 
 // note takes down what is known of a call that has ended, whether it succeeded or not. l.mu is held.
-func (r *refreshing) note(c *call) {
-	r.left = r.left || !c.first.IsZero()
-	if l := r.lock; c.doubtful && (l.unanswered == 0 || r.ttl < l.unanswered) {
-		l.unanswered = r.ttl
+func (r *refreshing) note(c *transport.Call) {
+	r.sent = r.sent || !c.First.IsZero()
+	if c.Doubtful {
+		r.lock.lease.Doubt(r.refresh)
 	}
 }
 
-// settle draws the conclusions from a call that has ended.
-func (r *refreshing) settle(c *call) (again bool, err error) {
+// conclude draws the conclusions from a call that has ended.
+func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	l := r.lock
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.note(c)
-	if c.err != nil {
-		return true, failed("refresh", l.keys, explain(l.keys, c.err))
+	if c.Err != nil {
+		return true, failed("refresh", l.keys, explain(l.keys, c.Err))
 	}
-	if err := loss(l.keys, c.reply, ErrNotObtained); err != nil {
-		l.lose(lossCause(l.keys, c.reply))
+	if err := readLoss(l.keys, c.Reply, ErrNotObtained); err != nil {
+		l.lose(readLossCause(l.keys, c.Reply))
 		return false, err
 	}
-	certain := r.ttl
-	if l.unanswered > 0 {
-		certain = min(certain, l.unanswered)
-	}
-	l.ttl = r.ttl
 	if l.released.IsZero() {
 		l.ended = nil
 	}
-	l.setUntil(c.sent, validUntil(c.sent, certain))
+	l.lease.Confirm(r.refresh, c.Sent)
+	l.renewErr = nil
 	if r.metadata != "" {
 		l.metadata = r.metadata
 	}
-	if passed(validUntil(c.sent, r.ttl)) {
+	if lease.Passed(lease.ValidUntil(c.Sent, r.ttl)) {
 		return false, ErrNotObtained
 	}
 	return false, nil

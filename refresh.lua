@@ -40,6 +40,11 @@ if lost then
 	return lost
 end
 
+if metadata ~= '' and not renewal then
+	-- Redis that is out of memory refuses SET, but not in a script that has written already. Nobody is to lose a lock
+	-- because of a few bytes of metadata.
+	call('PEXPIRE', KEYS[1], ttl)
+end
 for i = 1, #KEYS do
 	local left = renewal and call('PTTL', KEYS[i]) or 0
 	if left < 0 or left >= tonumber(ttl) then

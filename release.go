@@ -3,14 +3,11 @@ package redislock
 import (
 	"cmp"
 	"context"
-	_ "embed" // for the script
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
-
-//go:embed release.lua
-var releaseSource string
-
-var releaseScript = newScript("release", releaseSource)
 
 const (
 	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
@@ -20,9 +17,10 @@ const (
 // Release frees every key of the lock that its token still holds, also when others are lost. From its call on the lock
 // counts as given up: [Lock.Until] has passed, and Refresh refuses.
 //
-// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent all
-// the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the sending
-// goes on in the background until the ttl is over. It returns:
+// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent
+// all the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the
+// sending goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns
+// when as much as a first call would have sent is answered or has failed. It returns:
 //   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
 //   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
 //   - a [*LostError] if some were not; the others are free now;
@@ -36,7 +34,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until, c := l.beginRelease(now)
+	until := l.beginRelease(now)
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -45,72 +43,185 @@ func (l *Lock) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
-	// freed the keys.
-	if c == nil || c.await(wait) && c.err != nil {
-		c = l.newRelease(ctx, now, until, c)
-		if !l.client.node.do(wait, c) {
-			l.client.persist(c)
+	// freed the keys. If a round of it fails that was under way already, that may be old news; the next one is awaited.
+	var c *transport.Call
+	for joined := 0; ; joined++ {
+		var p *pursuit
+		var before bool
+		if c, p, before = l.join(); c == nil {
+			break
+		}
+		if !c.Await(wait) {
+			return failed("release", l.keys, ended(ctx))
+		}
+		if c.Err == nil {
+			return l.endRelease(c, until)
+		}
+		if !l.isPursued(p) {
+			break
+		}
+		if joined > 0 || !before {
+			return failed("release", l.keys, explain(l.keys, c.Err))
 		}
 	}
-	if !c.await(wait) {
-		l.noteRelease(c)
+	c = l.newRelease(ctx, now, until, c)
+	if !l.client.redis.Do(wait, c) {
+		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
 	return l.endRelease(c, until)
 }
 
 // beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
-// was before, and the last release if that was not answered.
-func (l *Lock) beginRelease(now time.Time) (until time.Time, unanswered *call) {
+// was before.
+func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
-	if len(ending) > 0 && passed(l.until) {
+	if len(ending) > 0 && lease.Passed(l.lease.Until()) {
 		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
 	}
 	if l.released.IsZero() {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until, unanswered = l.until, l.release
+	until = l.lease.Until()
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	return until, unanswered
+	return until
 }
 
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
 // is in doubt from an earlier one that failed.
-func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *call) *call {
-	c := newRelease(ctx, l.token, l.keys, l.boxed)
-	c.giveUp = now.Add(releaseWait)
-	if c.giveUp.Before(until) {
-		c.giveUp = until
+func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
+	c := newRelease(ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
+	c.GiveUp = now.Add(releaseWait)
+	if c.GiveUp.Before(until) {
+		c.GiveUp = until
 	}
 	if earlier != nil {
-		c.first, c.doubtful = earlier.first, earlier.doubtful
+		c.First, c.Doubtful = earlier.First, earlier.Doubtful
 	}
 	return c
 }
 
-func (l *Lock) noteRelease(unanswered *call) {
+// pursuit is a release that goes on although its caller has left, in rounds, until the keys are freed or its giveUp has
+// come. A round is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a
+// round, as if it had sent that itself, while all that is sent still follows one another.
+type pursuit struct {
+	sooner  chan struct{} // has room for one; begins the next round
+	planned chan struct{} // closed once it is known what follows the first round, which ends by itself
+	sent    bool          // Lock.release is under way, and not only planned; protected by Lock.mu
+}
+
+// join hastens the next round of a release that is pursued. It returns the last release, nil if none is open, and
+// whether it was sent before this call.
+func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p = l.pursuit; p != nil {
+		select {
+		case p.sooner <- struct{}{}:
+		default:
+		}
+		before = p.sent
+	}
+	return l.release, p, before
+}
+
+// pursue begins a pursuit. Its first round is under way.
+func (l *Lock) pursue(c *transport.Call) {
+	p := &pursuit{sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
+	l.mu.Lock()
+	l.release, l.pursuit = c, p
+	l.mu.Unlock()
+	x := &cleanup{release: c, keys: l.keys, sending: true}
+	if !l.client.inBackground(x, func() { l.sendRounds(x, c, p) }) {
+		l.endPursuit(p)
+		close(p.planned)
+	}
+}
+
+// endPursuit notes that there are no rounds to come.
+func (l *Lock) endPursuit(p *pursuit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pursuit == p { // else two releases were given up at the same time, and the other one is pursued yet
+		l.pursuit = nil
+	}
+}
+
+// sendRounds is pursue in the goroutine of the cleanup. While there are rounds to come, Lock.release is the one under
+// way or, between two, the next; so whoever joins can wait for its end.
+func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) {
+	<-c.Done()
+	l.client.rest(x)
+	next, wait := l.planRound(c, p, 0)
+	close(p.planned)
+	for round := 1; next != nil; round++ {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-p.sooner:
+			timer.Stop()
+		}
+		l.mu.Lock()
+		p.sent = true
+		l.mu.Unlock()
+		c = next
+		l.client.sendRound(x, c)
+		next, wait = l.planRound(c, p, round)
+		c.Finish() // not before, so that those who wait for it find the next one planned
+	}
+}
+
+// planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
+func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
+	now := time.Now()
+	wait = l.client.redis.ResendWait(round)
+	if c.Err == nil || c.IsDropped() || transport.IsFinal(c.Err) || now.Add(wait).After(c.GiveUp) {
+		l.endPursuit(p)
+		return nil, 0
+	}
+	next = l.newRelease(c.Ctx, now, c.GiveUp, c)
+	next.GiveUp = c.GiveUp
+	next.Plan()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.release, p.sent = next, false
+	return next, wait
+}
+
+// isPursued reports whether there are rounds to come after one that has ended.
+func (l *Lock) isPursued(p *pursuit) bool {
+	if p == nil {
+		return false
+	}
+	<-p.planned
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pursuit != nil
+}
+
+func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.release = unanswered
 }
 
 // endRelease draws the conclusions from a release that has ended.
-func (l *Lock) endRelease(c *call, until time.Time) error {
-	if c.err != nil {
+func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
+	if c.Err != nil {
 		l.noteRelease(c)
-		return failed("release", l.keys, explain(l.keys, c.err))
+		return failed("release", l.keys, explain(l.keys, c.Err))
 	}
 	l.noteRelease(nil)
-	if l.zombie {
-		l.client.sweep(newRelease(c.ctx, l.token, l.keys, l.boxed), l.obtained, sweepAgain)
+	if l.mayReappear {
+		l.client.sweep(newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):]), l.keys, l.obtained, sweepAgain)
 	}
-	err := loss(l.keys, c.reply, ErrLockNotHeld)
-	if err == ErrLockNotHeld && c.doubtful && c.first.Before(until) {
+	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
+	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
 		return nil // it was an earlier sending of ours that freed them
 	}
 	return err

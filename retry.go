@@ -38,6 +38,15 @@ func (o *Options) strategy() RetryStrategy {
 	return restart(o.RetryStrategy)
 }
 
+// orNoRetry returns s, or NoRetry for nil, which means the same in Options. Without this, a nil strategy would only be
+// found by a panic inside Obtain, at the first refusal.
+func orNoRetry(s RetryStrategy) RetryStrategy {
+	if s == nil {
+		return NoRetry()
+	}
+	return s
+}
+
 type linearBackoff time.Duration
 
 // NoRetry tries once: 0, 0, 0, …
@@ -89,9 +98,9 @@ type limitedRetry struct {
 }
 
 // LimitRetry stops s after limit retries, that is after limit+1 tries: LimitRetry(LinearBackoff(d), 2) waits d, d and
-// then stops. A limit under 1 means one try.
+// then stops. A limit under 1 means one try, and so does a nil s, which counts as [NoRetry].
 func LimitRetry(s RetryStrategy, limit int) RetryStrategy {
-	return &limitedRetry{strategy: s, limit: int64(limit)}
+	return &limitedRetry{strategy: orNoRetry(s), limit: int64(limit)}
 }
 
 func (r *limitedRetry) NextBackoff() time.Duration {
@@ -112,12 +121,12 @@ type jitter struct {
 
 // Jitter spreads the waits of s evenly over ± fraction of each, so that callers who were refused together do not come
 // back together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. fraction is cut to
-// 0 … 1. The limit is that of s.
+// 0 … 1. The limit is that of s. A nil s counts as [NoRetry].
 func Jitter(s RetryStrategy, fraction float64) RetryStrategy {
 	if !(fraction > 0) { // catches NaN
 		fraction = 0
 	}
-	return jitter{strategy: s, fraction: min(fraction, 1)}
+	return jitter{strategy: orNoRetry(s), fraction: min(fraction, 1)}
 }
 
 func (j jitter) NextBackoff() time.Duration {
@@ -137,15 +146,13 @@ func (j jitter) restart() RetryStrategy {
 }
 
 // retry calls try until that says not to try again, s stops (a nil s at once), the next wait would outlast until (the
-// zero time sets no such limit), ctx ends or closed is closed. A waiter that is woken does not wait any longer. It returns
-// the error of the last try, and whether it was ctx that ended the waiting.
+// zero time sets no such limit), ctx ends or closed is closed. A wait ends early when the channel that woken returns
+// has something to receive; a nil woken never does. It returns the error of the last try, and whether it was ctx that
+// ended the waiting.
 func retry(
-	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
+	ctx context.Context, closed <-chan struct{}, s RetryStrategy, woken func() <-chan struct{}, until time.Time,
+	try func() (again bool, err error),
 ) (cut bool, err error) {
-	var woken <-chan struct{}
-	if w, ok := s.(*waiter); ok {
-		woken = w.woken
-	}
 	for {
 		again, err := try()
 		if !again || s == nil {
@@ -155,10 +162,14 @@ func retry(
 		if wait < 1 || !until.IsZero() && time.Now().Add(wait).After(until) {
 			return false, err
 		}
+		var early <-chan struct{}
+		if woken != nil {
+			early = woken()
+		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-woken:
+		case <-early:
 			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()

@@ -35,6 +35,9 @@ var _ = Describe("Retry strategies", func() {
 		Entry("up to a limit", redislock.LimitRetry(redislock.LinearBackoff(time.Second), 2), time.Second, time.Second, time.Duration(0), time.Duration(0)),
 		Entry("not at all for a limit of 0", redislock.LimitRetry(redislock.LinearBackoff(time.Second), 0), time.Duration(0)),
 		Entry("not at all for a negative limit", redislock.LimitRetry(redislock.LinearBackoff(time.Second), -1), time.Duration(0)),
+		Entry("not at all for a limit on nil", redislock.LimitRetry(nil, 2), time.Duration(0), time.Duration(0)),
+		Entry("not at all for a jitter on nil", redislock.Jitter(nil, 0.5), time.Duration(0), time.Duration(0)),
+		Entry("not at all for both on nil", redislock.Jitter(redislock.LimitRetry(nil, 2), 0.5), time.Duration(0)),
 		Entry("as before with no jitter", redislock.Jitter(redislock.LinearBackoff(time.Second), 0), time.Second, time.Second),
 		Entry("as before with an impossible jitter", redislock.Jitter(redislock.LinearBackoff(time.Second), math.NaN()), time.Second),
 	)

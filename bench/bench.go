@@ -14,9 +14,6 @@ type bench struct {
 	lockers []*locker // this library first
 	serial  int       // of the keys that were used only once
 	began   int64     // sets the keys of one run apart from those of another
-
-	ending context.Context // can be cancelled, and is by end
-	end    context.CancelFunc
 }
 
 // open connects everybody to the server at addr, or to one of its own if addr is empty.
@@ -29,14 +26,11 @@ func open(addr string, p *plan) (*bench, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	b := &bench{plan: p, target: t, lockers: lockers, began: time.Now().Unix()}
-	b.ending, b.end = context.WithCancel(context.Background())
-	return b, nil
+	return &bench{plan: p, target: t, lockers: lockers, began: time.Now().Unix()}, nil
 }
 
 // close closes all connections, and the server if it is ours.
 func (b *bench) close() error {
-	b.end()
 	return errors.Join(closeLockers(b.lockers), b.target.close())
 }
 
@@ -48,61 +42,55 @@ func (b *bench) freshKey() string {
 
 // groups returns all that can be run.
 func (b *bench) groups() []*group {
-	return []*group{b.serialGroup(), b.parallelGroup(), b.keysGroup(), b.contendedGroup(), b.keptGroup()}
-}
-
-// serialCell returns the cell in which each who locks single keys takes and releases the lock on one, in one goroutine.
-func (b *bench) serialCell(ctx context.Context, name, title string) cell {
-	return b.sliced(ctx, name, title, b.singles(), keySets(1, 1), b.serialRounds, b.serialSlice)
+	return []*group{b.parallelGroup(), b.cancellableGroup(), b.keysGroup(), b.contendedGroup(), b.keptGroup()}
 }
 
 // pairCell returns the cell in which each of lockers takes and releases, in a goroutine for each set, the lock on it.
-func (b *bench) pairCell(ctx context.Context, name, title string, lockers []*locker, sets [][]string) cell {
-	return b.sliced(ctx, name, title, lockers, sets, b.rounds, b.slice)
-}
-
-func (b *bench) sliced(
-	ctx context.Context, name, title string, lockers []*locker, sets [][]string, rounds int, slice time.Duration,
-) cell {
+func (b *bench) pairCell(name, title string, lockers []*locker, newCtx newContext, sets [][]string, t turns) cell {
 	c := cell{
-		name: name, title: title, rounds: rounds,
-		columns: []metric{pairRate, median, tail, allocs, allocated, sent, executed, serverCPU},
+		name: name, title: title, rounds: t.rounds,
+		columns: []metric{pairRate, median, tail, clientCPU, allocs, allocated, sent, executed, serverCPU},
 		drawn:   []metric{pairRate},
 	}
 	for _, l := range lockers {
 		c.contestants = append(c.contestants, contestant{
-			name: l.name,
-			// The context is part of what is measured, so it is not that of the run.
-			round: func(context.Context) (figures, error) { return b.pairs(ctx, l, sets, slice) },
+			name:  l.name,
+			round: func(context.Context) (figures, error) { return b.pairs(newCtx, l, sets, t) },
 		})
 	}
 	return c
 }
 
-func (b *bench) serialGroup() *group {
-	endless := context.Background()
+func (b *bench) parallelGroup() *group {
 	return &group{
-		name: "serial", title: "One goroutine, one key",
-		about: "A goroutine obtains the lock on one key and releases it, over and over. With a ctx that can be cancelled " +
-			"this library returns the moment it is, which go-redis by itself does not; that has its price.",
-		cells: []cell{
-			b.serialCell(endless, "ctx=background", "ctx is context.Background()"),
-			b.serialCell(b.ending, "ctx=cancel", "ctx can be cancelled"),
-		},
+		name: "parallel", title: "Goroutines with a key each, and context.Background()",
+		about:  "Each goroutine obtains the lock on a key of its own and releases it, over and over.",
+		cells:  b.goroutineCells(background),
+		summed: []metric{wall, clientCPU},
 	}
 }
 
-func (b *bench) parallelGroup() *group {
-	g := &group{
-		name: "parallel", title: "Many goroutines, a key each",
-		about: "Each goroutine obtains the lock on a key of its own and releases it, over and over.",
+func (b *bench) cancellableGroup() *group {
+	return &group{
+		name: "cancellable", title: "Goroutines with a key each, and a ctx that can be cancelled",
+		about: "The same work, but each goroutine has a ctx of its own, from context.WithCancel. This library returns the " +
+			"moment its ctx is cancelled, which go-redis by itself does not; that has its price.",
+		cells:  b.goroutineCells(cancellable),
+		summed: []metric{wall, clientCPU},
 	}
+}
+
+// goroutineCells returns the cells in which goroutines take and release locks on single keys, each with a ctx of its own.
+func (b *bench) goroutineCells(newCtx newContext) []cell {
+	var cells []cell
 	for _, n := range b.goroutines {
-		name := fmt.Sprintf("goroutines=%d", n)
 		title := whole(float64(n)) + " goroutines"
-		g.cells = append(g.cells, b.pairCell(context.Background(), name, title, b.singles(), keySets(n, 1)))
+		if n == 1 {
+			title = "1 goroutine"
+		}
+		cells = append(cells, b.pairCell(fmt.Sprintf("goroutines=%d", n), title, b.singles(), newCtx, keySets(n, 1), b.turns(n)))
 	}
-	return g
+	return cells
 }
 
 func (b *bench) keysGroup() *group {
@@ -132,7 +120,7 @@ func (b *bench) keysGroup() *group {
 		}
 		name := fmt.Sprintf("keys=%d", n)
 		title := whole(float64(n)) + " keys"
-		g.cells = append(g.cells, b.pairCell(context.Background(), name, title, lockers, keySets(1, n)))
+		g.cells = append(g.cells, b.pairCell(name, title, lockers, background, keySets(1, n), b.many))
 	}
 	return g
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"regexp"
 )
 
 // thisLibrary is the name of the contestant that the others are compared with.
@@ -17,6 +16,8 @@ type group struct {
 	title string
 	about string
 	cells []cell
+	// summed are what a table at the head of the group compares for all cells at a glance. Less of each is better.
+	summed []metric
 }
 
 // cell is one piece of work that every contestant does in every round.
@@ -24,7 +25,7 @@ type cell struct {
 	name    string // within its group
 	title   string
 	rounds  int
-	columns []metric // the first is the one that is compared
+	columns []metric
 	drawn   []metric
 	// contestants[0] is the one that the others are compared with.
 	contestants []contestant
@@ -39,18 +40,20 @@ type contestant struct {
 // measuredGroup is what became of a group.
 type measuredGroup struct {
 	name, title, about string
+	summed             []metric
 	tables             []table
 }
 
-// run runs the cells whose names only matches. It returns an error as soon as a contestant does, or when ctx has ended.
-func (g *group) run(ctx context.Context, only *regexp.Regexp) (measuredGroup, error) {
-	done := measuredGroup{name: g.name, title: g.title, about: g.about}
+// run runs what is selected. It returns an error as soon as a contestant does, or when ctx has ended.
+func (g *group) run(ctx context.Context, selected *selection) (measuredGroup, error) {
+	done := measuredGroup{name: g.name, title: g.title, about: g.about, summed: g.summed}
 	for i := range g.cells {
 		c := &g.cells[i]
 		name := g.name + "/" + c.name
-		if !only.MatchString(name) {
+		if !selected.cell(name) {
 			continue
 		}
+		c.contestants = selected.contestants(c.contestants)
 		fmt.Fprintf(os.Stderr, "%s: %d contestants, %d rounds\n", name, len(c.contestants), c.rounds)
 		measured, err := c.run(ctx)
 		if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"regexp"
 	"testing"
 )
 
@@ -34,10 +33,10 @@ func TestCellRunsTheContestantsInTurns(t *testing.T) {
 			t.Errorf("round %d: %v", round, turns[3*round:3*round+3])
 		}
 	}
-	if got := measured.ratio(1); got.median != 2 {
+	if got := measured.ratio(pairRate, 1); got.median != 2 {
 		t.Errorf("ratio(b) = %v, want 2", got)
 	}
-	if got := measured.ratio(2); got != (spread{}) {
+	if got := measured.ratio(pairRate, 2); got != (spread{}) {
 		t.Errorf("ratio(c) = %v, want none", got)
 	}
 }
@@ -52,7 +51,11 @@ func TestCellEndsWithAnError(t *testing.T) {
 			return nil, broken
 		}}}},
 	}}
-	_, err := g.run(t.Context(), regexp.MustCompile("/x$"))
+	selected, err := newSelection("/x$", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = g.run(t.Context(), &selected)
 	if !errors.Is(err, broken) || err.Error() != "g/x: a: broken" {
 		t.Errorf("error %v", err)
 	}

@@ -5,7 +5,13 @@
 //
 // It prints medians with their spread, and ratios taken round by round, since a machine's speed changes while the program
 // runs; and it writes them to results/results.md, with a chart for each kind of work. It needs redis-server on PATH, or the
-// address of one, whose keys under "redislock-bench" it uses.
+// address of one, whose keys under "redislock-bench" it uses, and a Unix.
+//
+// --only and --against run a part of it. How this library compares with bsm/redislock where few call at a time, once as the
+// machine is and once with two cores kept busy by other processes:
+//
+//	go -C bench run . --only 'goroutines=(1|2|4|8|16)$' --against bsm
+//	go -C bench run . --only 'goroutines=(1|2|4|8|16)$' --against bsm --busy 2
 package main
 
 import (
@@ -15,15 +21,18 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"regexp"
+	"slices"
 )
 
 func main() {
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == workerArgument {
+	switch args := os.Args[1:]; {
+	case slices.Equal(args, []string{workerArgument}):
 		err = work(os.Stdin, os.Stdout)
-	} else {
-		err = run(os.Args[1:])
+	case slices.Equal(args, []string{busyArgument}):
+		err = keepBusy(os.Stdin)
+	default:
+		err = run(args)
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -42,26 +51,29 @@ func run(args []string) (err error) {
 	addr := flags.String("redis", "", "`host:port` of a redis-server that nobody else uses; one is started if empty")
 	rounds := flags.Int("rounds", 0, "`n` rounds of every cell in place of its own number")
 	short := flags.Bool("short", false, "a pass of a few seconds that shows that all works; its figures say nothing")
-	pattern := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")
-	out := flags.String("out", "", "`directory` for the results; by default "+defaultOut+", and none with --short or --only")
+	only := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")
+	against := flags.String("against", "", "compare only with the contestants whose name matches this `regexp`, such as bsm")
+	busy := flags.Uint("busy", 0, "keep `n` cores busy with other processes while the cells run")
+	out := flags.String("out", "",
+		"`directory` for the results; by default "+defaultOut+" for a whole run, and none if a flag changes what is run")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
-	only, err := regexp.Compile(*pattern)
+	selected, err := newSelection(*only, *against)
 	if err != nil {
-		return fmt.Errorf("--only: %w", err)
+		return err
 	}
 	p := fullPlan()
 	if *short {
 		p = shortPlan()
 	}
 	if *rounds > 0 {
-		p.rounds, p.serialRounds, p.contendRounds, p.keptRounds = *rounds, *rounds, *rounds, *rounds
+		p.few.rounds, p.many.rounds, p.contendRounds, p.keptRounds = *rounds, *rounds, *rounds, *rounds
 	}
-	if *out == "" && !*short && *pattern == "" {
+	if *out == "" && !*short && selected.everything() && *busy == 0 {
 		*out = defaultOut
 	}
 
@@ -72,16 +84,28 @@ func run(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	extent := fact{"Extent", "all cells"}
-	if *pattern != "" {
-		extent.value = "only the cells that match " + *pattern
+	cores, err := startBusyCores(*busy)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cores.close()) }()
+	extent := "all cells"
+	if *only != "" {
+		extent = "only the cells that match " + *only
+	}
+	if *against != "" {
+		extent += ", only against " + *against
 	}
 	if *short {
-		extent.value += ", shortened by --short: the figures say nothing"
+		extent += ", shortened by --short: the figures say nothing"
 	}
-	r := report{circumstances: append(b.circumstances(ctx), extent), settings: b.settings()}
+	r := report{
+		circumstances: append(b.circumstances(ctx),
+			fact{"Extent", extent}, fact{"Cores kept busy by --busy", whole(float64(*busy))}),
+		settings: b.settings(),
+	}
 	for _, group := range b.groups() {
-		done, err := group.run(ctx, only)
+		done, err := group.run(ctx, &selected)
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		} else if err != nil {
@@ -92,7 +116,7 @@ func run(args []string) (err error) {
 		}
 	}
 	if len(r.groups) == 0 {
-		return fmt.Errorf("--only %s matches no cell", *pattern)
+		return fmt.Errorf("--only %s matches no cell", *only)
 	}
 	if *out != "" {
 		if err := r.write(*out); err != nil {

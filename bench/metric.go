@@ -10,6 +10,7 @@ type metric struct {
 	head   string // of its column, with the unit
 	format func(float64) string
 	spread bool // its quartiles are shown
+	ratio  bool // the column after it compares the first row with the others
 }
 
 // figures are the values of one contestant in one round, by the head of the metric.
@@ -17,29 +18,31 @@ type figures map[string]float64
 
 // What the cells measure.
 var (
-	pairRate  = metric{"pairs/s", whole, true}
-	median    = metric{"p50 µs", digits, false}
-	tail      = metric{"p99 µs", digits, true}
-	allocs    = metric{"allocs", digits, false}
-	allocated = metric{"bytes", whole, false}
-	sent      = metric{"sent", digits, false}
-	executed  = metric{"run", digits, false}
-	serverCPU = metric{"server µs", digits, true}
+	pairRate  = metric{head: "pairs/s", format: whole, spread: true, ratio: true}
+	wall      = metric{head: "wall µs", format: digits, spread: true, ratio: true}
+	median    = metric{head: "p50 µs", format: digits}
+	tail      = metric{head: "p99 µs", format: digits, spread: true}
+	clientCPU = metric{head: "client µs", format: digits, spread: true, ratio: true}
+	allocs    = metric{head: "allocs", format: digits}
+	allocated = metric{head: "bytes", format: whole}
+	sent      = metric{head: "sent", format: digits}
+	executed  = metric{head: "run", format: digits}
+	serverCPU = metric{head: "server µs", format: digits, spread: true}
 
-	lockRate    = metric{"locks/s", whole, true}
-	fairness    = metric{"Jain", thousandths, true}
-	medianWait  = metric{"wait p50 ms", digits, false}
-	longestWait = metric{"longest wait ms", digits, true}
-	stuck       = metric{"stuck", whole, false}
+	lockRate    = metric{head: "locks/s", format: whole, spread: true, ratio: true}
+	fairness    = metric{head: "Jain", format: thousandths, spread: true}
+	medianWait  = metric{head: "wait p50 ms", format: digits}
+	longestWait = metric{head: "longest wait ms", format: digits, spread: true}
+	stuck       = metric{head: "stuck", format: whole}
 
-	serverLoad  = metric{"server CPU %", digits, true}
-	renewalRate = metric{"renewals/s", whole, false}
-	perRead     = metric{"renewals/read", digits, false}
-	perRenewal  = metric{"server µs/renewal", digits, false}
-	heapPerLock = metric{"heap B/lock", whole, false}
-	stack       = metric{"stack B/lock", whole, false}
-	goroutines  = metric{"goroutines/lock", fixed, false}
-	lost        = metric{"lost", whole, false}
+	serverLoad  = metric{head: "server CPU %", format: digits, spread: true, ratio: true}
+	renewalRate = metric{head: "renewals/s", format: whole}
+	perRead     = metric{head: "renewals/read", format: digits}
+	perRenewal  = metric{head: "server µs/renewal", format: digits}
+	heapPerLock = metric{head: "heap B/lock", format: whole}
+	stack       = metric{head: "stack B/lock", format: whole}
+	goroutines  = metric{head: "goroutines/lock", format: fixed}
+	lost        = metric{head: "lost", format: whole}
 )
 
 // whole writes 12345.6 as 12,346.

@@ -10,11 +10,11 @@ import (
 )
 
 // pairs lets l take and release locks for a slice of time, after a warm-up, in a goroutine for each set of keys.
-func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string, slice time.Duration) (figures, error) {
-	if _, err := newBurst(ctx, l, sets).run(b.warmUp); err != nil {
+func (b *bench) pairs(newCtx newContext, l *locker, sets [][]string, t turns) (figures, error) {
+	if _, err := newBurst(newCtx, l, sets).run(t.warmUp); err != nil {
 		return nil, err
 	}
-	burst := newBurst(ctx, l, sets)
+	burst := newBurst(newCtx, l, sets)
 	runtime.GC() // nobody pays for the garbage of another
 	before, err := b.target.stats(context.Background())
 	if err != nil {
@@ -22,7 +22,15 @@ func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string, slice tim
 	}
 	var memory, memoryAfter runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	took, err := burst.run(slice)
+	cpu, err := processCPU()
+	if err != nil {
+		return nil, err
+	}
+	took, err := burst.run(t.slice)
+	if err != nil {
+		return nil, err
+	}
+	cpuAfter, err := processCPU()
 	if err != nil {
 		return nil, err
 	}
@@ -35,13 +43,27 @@ func (b *bench) pairs(ctx context.Context, l *locker, sets [][]string, slice tim
 	n := float64(len(latencies))
 	f := figures{
 		pairRate.head:  n / took.Seconds(),
+		wall.head:      micros(took) / n,
 		median.head:    quantile(latencies, 0.5),
 		tail.head:      quantile(latencies, 0.99),
+		clientCPU.head: micros(cpuAfter-cpu) / n,
 		allocs.head:    float64(memoryAfter.Mallocs-memory.Mallocs) / n,
 		allocated.head: float64(memoryAfter.TotalAlloc-memory.TotalAlloc) / n,
 	}
 	after.since(before).perLock(f, l.sends, n)
 	return f, nil
+}
+
+// newContext returns a ctx for one goroutine, and what ends it. The ctx is part of what is measured: a library may do more
+// with one that can be cancelled. Each goroutine has its own, as each request of a service has.
+type newContext func() (context.Context, context.CancelFunc)
+
+// background returns the ctx that never ends.
+func background() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
+
+// cancellable returns a ctx that can be cancelled, and is not while the goroutine runs.
+func cancellable() (context.Context, context.CancelFunc) {
+	return context.WithCancel(context.Background())
 }
 
 // burst is goroutines that stand ready to take and release locks. What they need themselves is allocated before they run.
@@ -57,7 +79,7 @@ type burst struct {
 const roomForLatencies = 1 << 18
 
 // newBurst starts a goroutine for each set of keys. They wait for run, which must be called.
-func newBurst(ctx context.Context, l *locker, sets [][]string) *burst {
+func newBurst(newCtx newContext, l *locker, sets [][]string) *burst {
 	b := &burst{
 		start:     make(chan struct{}),
 		latencies: make([][]time.Duration, len(sets)),
@@ -65,7 +87,9 @@ func newBurst(ctx context.Context, l *locker, sets [][]string) *burst {
 	}
 	for i, keys := range sets {
 		b.latencies[i] = make([]time.Duration, 0, roomForLatencies/len(sets))
+		ctx, cancel := newCtx()
 		b.wait.Go(func() {
+			defer cancel()
 			<-b.start
 			b.errs[i] = b.loop(ctx, l, keys, &b.latencies[i])
 		})

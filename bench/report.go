@@ -36,9 +36,12 @@ const howToRead = "Written by `go -C bench run .`, from the root of the reposito
 All contestants ran on one redis-server, and took turns in each round, in a random order. A figure is the median over the
 rounds, with the quartiles in brackets.
 
-- **ratio**: what this library has in the first column divided by what the contestant has there, in the same round. Above 1
-  this library does more.
-- **pairs/s**: pairs of an obtain and a release in a second; **p50**, **p99**: the time that a pair takes.
+- **ratio**: what this library has in the column before it divided by what the contestant has there, in the same round.
+  Above 1 this library has more, which is better for pairs/s and worse for a time.
+- **pairs/s**: pairs of an obtain and a release in a second; **wall µs**: the time that passes for each pair, whichever
+  goroutine takes it; **p50**, **p99**: the time that one goroutine's pair takes.
+- **client µs**: the time that the client's process is on a processor for a pair, user and system. Only one contestant works
+  at a time; the server is another process.
 - **allocs**, **bytes**: what the client allocates for a pair.
 - **sent**: commands that the clients send for a lock; **run**: commands that the server runs for it, those inside scripts
   too; **server µs**: the time that the server is on a processor for it.
@@ -66,6 +69,7 @@ func writeFacts(text *strings.Builder, head string, facts []fact) {
 
 func (g *measuredGroup) writeMarkdown(text *strings.Builder) {
 	fmt.Fprintf(text, "## %s\n\n%s\n\n![%s](%s.svg)\n\n", g.title, g.about, g.title, g.name)
+	g.writeSummary(text)
 	for i := range g.tables {
 		g.tables[i].writeMarkdown(text)
 	}
@@ -73,19 +77,21 @@ func (g *measuredGroup) writeMarkdown(text *strings.Builder) {
 
 func (t *table) writeMarkdown(text *strings.Builder) {
 	fmt.Fprintf(text, "### %s\n\n| rounds: %d |", t.title, len(t.rows[0].rounds))
-	for i, m := range t.columns {
+	columns := len(t.columns)
+	for _, m := range t.columns {
 		fmt.Fprintf(text, " %s |", m.head)
-		if i == 0 {
+		if m.ratio {
 			text.WriteString(" ratio |")
+			columns++
 		}
 	}
-	text.WriteString("\n|---|" + strings.Repeat("--:|", len(t.columns)+1) + "\n")
+	text.WriteString("\n|---|" + strings.Repeat("--:|", columns) + "\n")
 	for i := range t.rows {
 		fmt.Fprintf(text, "| %s |", t.rows[i].name)
-		for j, m := range t.columns {
+		for _, m := range t.columns {
 			fmt.Fprintf(text, " %s |", m.text(t.rows[i].spread(m)))
-			if j == 0 {
-				fmt.Fprintf(text, " %s |", t.ratioText(i))
+			if m.ratio {
+				fmt.Fprintf(text, " %s |", t.ratioText(m, i))
 			}
 		}
 		text.WriteByte('\n')
@@ -102,10 +108,10 @@ func (m *metric) text(s spread) string {
 }
 
 // ratioText returns how the first row compares with row i.
-func (t *table) ratioText(i int) string {
+func (t *table) ratioText(m metric, i int) string {
 	if i == 0 {
 		return "1"
 	}
 	ratio := metric{format: fixed, spread: true}
-	return ratio.text(t.ratio(i))
+	return ratio.text(t.ratio(m, i))
 }

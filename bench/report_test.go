@@ -12,10 +12,12 @@ var update = flag.Bool("update", false, "write the golden files in place of read
 
 // sample is a small report.
 func sample() *report {
-	rounds := func(rates ...float64) []figures {
+	rounds := func(cpu float64, rates ...float64) []figures {
 		var all []figures
 		for _, rate := range rates {
-			all = append(all, figures{pairRate.head: rate, median.head: 1e6 / rate, allocs.head: 22})
+			all = append(all, figures{
+				pairRate.head: rate, wall.head: 1e6 / rate, median.head: 1e6 / rate, clientCPU.head: cpu, allocs.head: 22,
+			})
 		}
 		return all
 	}
@@ -23,16 +25,27 @@ func sample() *report {
 		circumstances: []fact{{"Processor", "a fast one"}, {"Go", "1.26"}},
 		settings:      []fact{{thisLibrary, "nil options"}, {"peer", "its defaults"}},
 		groups: []measuredGroup{{
-			name: "serial", title: "One & only", about: "What is done.",
+			name: "parallel", title: "One & only", about: "What is done.",
+			summed: []metric{wall, clientCPU},
 			tables: []table{{
 				title:   "a <key>",
-				columns: []metric{pairRate, median, allocs},
+				columns: []metric{pairRate, median, clientCPU, allocs},
 				drawn:   []metric{pairRate},
 				rows: []row{
-					{name: thisLibrary, rounds: rounds(20_000, 22_000, 24_000)},
-					{name: "peer", rounds: rounds(10_000, 11_000, 10_000)},
+					{name: thisLibrary, rounds: rounds(30, 20_000, 22_000, 24_000)},
+					{name: "peer", rounds: rounds(20, 10_000, 11_000, 10_000)},
+				},
+			}, {
+				title:   "two keys",
+				columns: []metric{pairRate},
+				rows: []row{
+					{name: thisLibrary, rounds: rounds(30, 20_000)},
+					{name: "newcomer", rounds: rounds(60, 25_000)},
 				},
 			}},
+		}, {
+			name: "kept", title: "Without a summary", about: "What else is done.",
+			tables: []table{{title: "x", columns: []metric{fairness}, rows: []row{{name: thisLibrary, rounds: []figures{{}}}}}},
 		}},
 	}
 }
@@ -42,7 +55,7 @@ func TestReportIsWrittenAsGolden(t *testing.T) {
 	if err := sample().write(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"results.md", "serial.svg"} {
+	for _, name := range []string{"results.md", "parallel.svg"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,7 @@ import "math"
 // table holds what a cell came to.
 type table struct {
 	title   string
-	columns []metric // the first is the one that is compared
+	columns []metric
 	drawn   []metric // in the chart
 	rows    []row    // the first is the one that the others are compared with
 }
@@ -25,13 +25,12 @@ func (r *row) spread(m metric) spread {
 	return spreadOf(values)
 }
 
-// ratio returns the spread of what the first row has of the first metric, divided by what row i has of it in the same
-// round. Rounds in which row i has nothing are left out.
-func (t *table) ratio(i int) spread {
-	head := t.columns[0].head
+// ratio returns the spread of what the first row has of a metric, divided by what row i has of it in the same round.
+// Rounds in which row i has nothing are left out.
+func (t *table) ratio(m metric, i int) spread {
 	var ratios []float64
 	for j, f := range t.rows[i].rounds {
-		if ratio := t.rows[0].rounds[j][head] / f[head]; !math.IsInf(ratio, 0) && !math.IsNaN(ratio) {
+		if ratio := t.rows[0].rounds[j][m.head] / f[m.head]; !math.IsInf(ratio, 0) && !math.IsNaN(ratio) {
 			ratios = append(ratios, ratio)
 		}
 	}

@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"time"
 )
 
@@ -25,35 +22,20 @@ type job struct {
 }
 
 // worker is a process of contenders, seen from the one that started it. They talk in JSON: the worker gets its job, says
-// true when it is connected, gets the time to start at, and answers with its outcome. When its input ends, so does it.
+// true when it is connected, gets the time to start at, and answers with its outcome.
 type worker struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  io.ReadCloser
-	to   *json.Encoder // to in
-	from *json.Decoder // from out
+	*child
+	to   *json.Encoder // to its input
+	from *json.Decoder // from its output
 }
 
-// startWorker starts this program again. The worker is killed when ctx ends, and must be closed.
+// startWorker starts a worker and gives it its job. The worker is killed when ctx ends, and must be closed.
 func startWorker(ctx context.Context, j job) (*worker, error) {
-	program, err := os.Executable()
+	c, err := startChild(ctx, workerArgument)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, workerArgument)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	w := &worker{cmd: cmd, in: in, out: out, to: json.NewEncoder(in), from: json.NewDecoder(out)}
+	w := &worker{child: c, to: json.NewEncoder(c.in), from: json.NewDecoder(c.out)}
 	if err := w.to.Encode(j); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -81,10 +63,4 @@ func (w *worker) outcome() (outcome, error) {
 		return outcome{}, fmt.Errorf("a worker failed: %w", err)
 	}
 	return o, nil
-}
-
-// close ends the worker's input, which ends the worker, and waits until it has gone. A worker that still wants to tell
-// something is not listened to.
-func (w *worker) close() error {
-	return errors.Join(w.in.Close(), w.out.Close(), w.cmd.Wait())
 }

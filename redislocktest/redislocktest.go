@@ -28,8 +28,9 @@ import (
 type Client struct {
 	*redislock.Client
 
-	redis  *redis.Client
-	server *miniredis.Miniredis
+	tb    testing.TB
+	redis *redis.Client
+	clock *redis.Client // moves time forward, past the hooks that a test may add to the other
 }
 
 // New returns a Client on an empty Redis. Both end with the test; New fails the test if they cannot start. Several
@@ -38,14 +39,18 @@ func New(tb testing.TB) *Client {
 	tb.Helper()
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
-	client := redis.NewClient(&redis.Options{
-		Addr:     "127.0.0.1:0", // dialled by nobody; go-redis looks a name up, which a bubble of synctest does not bear
-		Dialer:   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-		PoolSize: 16,
-	})
-	c := &Client{Client: redislock.New(client), redis: client, server: server}
+	connect := func(connections int) *redis.Client {
+		return redis.NewClient(&redis.Options{
+			Addr:     "127.0.0.1:0", // dialled by nobody; go-redis looks a name up, which a bubble of synctest does not bear
+			Dialer:   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			PoolSize: connections,
+		})
+	}
+	client := connect(16)
+	c := &Client{Client: redislock.New(client), tb: tb, redis: client, clock: connect(1)}
 	tb.Cleanup(func() {
 		_ = c.Close()
+		_ = c.clock.Close()
 		_ = client.Close()
 		server.Close()
 	})
@@ -56,6 +61,34 @@ func New(tb testing.TB) *Client {
 // it.
 func (c *Client) Redis() *redis.Client { return c.redis }
 
-// FastForward lets the keys of the Redis age by d at once. The clock of the process does not move, and so neither does
-// [redislock.Lock.Until]; to move both, sleep inside a bubble of testing/synctest instead.
-func (c *Client) FastForward(d time.Duration) { c.server.FastForward(d) }
+// FastForward brings the expiry of every key forward by d, in whole milliseconds, at once. A lock with no more than d left
+// has lapsed when it returns. Those who wait in line, with [redislock.Options.Queue], keep their places, and each tries
+// right away: when the lock has lapsed, the first in line gets it. FastForward does not wait for their tries. It does not
+// wake an obtain that retries without Queue.
+//
+// No clock moves, neither that of the process nor that of the Redis, and so neither does [redislock.Lock.Until]; to move
+// all of them, sleep inside a bubble of testing/synctest instead. FastForward may be called from several goroutines. It
+// fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" is not a line.
+func (c *Client) FastForward(d time.Duration) {
+	c.tb.Helper()
+	if err := c.clock.Eval(context.Background(), fastForward, nil, d.Milliseconds()).Err(); err != nil && err != redis.Nil {
+		c.tb.Errorf("redislocktest: FastForward: %v", err)
+	}
+}
+
+// fastForward makes every key older but the lines. A line lives for 3 s only, since those who wait show signs of life, and
+// these are dated by the clock, which stands still: without its line, the order of the waiters would be lost.
+const fastForward = `
+for _, key in ipairs(redis.call('KEYS', '*')) do
+	if string.sub(key, -15) ~= ':redislock:line' then
+		local left = redis.call('PTTL', key)
+		if left >= 0 then
+			redis.call('PEXPIRE', key, left - ARGV[1])
+		end
+	else
+		for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', key, 0, '+inf')) do
+			local inbox, number = string.match(waiter, '^(.*)/(.*)$')
+			redis.call('PUBLISH', 'redislock:inbox:' .. inbox, number)
+		end
+	end
+end`

@@ -57,3 +57,43 @@ func fakeTime(t *testing.T) {
 		}
 	})
 }
+
+// Those who wait in line are granted in their order when time is moved forward, and at once.
+func TestFastForwardKeepsTheLine(t *testing.T) {
+	for range 20 { // without the line, the order is random
+		synctest.Test(t, func(t *testing.T) {
+			locks := redislocktest.New(t)
+			if _, err := locks.Obtain(t.Context(), "order:7", time.Minute, nil); err != nil {
+				t.Fatal(err)
+			}
+			granted := make(chan int, 2)
+			for place := range 2 {
+				go func() { // ends when granted
+					keys := []string{"order:7", "other:" + string(rune('0'+place))}
+					if _, err := locks.ObtainMulti(t.Context(), keys, time.Minute, &redislock.Options{Queue: true}); err != nil {
+						t.Error(err)
+					}
+					granted <- place
+				}()
+				synctest.Wait()
+			}
+			for place := range 2 {
+				time.Sleep(10 * time.Second)
+				began := time.Now()
+				locks.FastForward(50*time.Second - time.Millisecond)
+				synctest.Wait()
+				if len(granted) > 0 {
+					t.Fatalf("place %d was granted a millisecond before the lock lapsed", <-granted)
+				}
+				locks.FastForward(time.Millisecond)
+				synctest.Wait()
+				if got := <-granted; got != place {
+					t.Fatalf("place %d was granted, want %d", got, place)
+				}
+				if late := time.Since(began); late != 0 {
+					t.Fatalf("place %d was granted after %v, want at once", place, late)
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,8 @@
 // text: nothing of Redis, and nothing of what a lock is.
 package keyname
 
+import "strings"
+
 const (
 	// LineSuffix ends the names of the keys in which the library keeps its lines. No lock key may end in it.
 	LineSuffix = ":redislock:line"
@@ -29,4 +31,11 @@ func BeginsLikeToken(value string) bool {
 		}
 	}
 	return true
+}
+
+// HashTag returns the hash tag of a key, what stands between its first { and the next }, if there is anything.
+func HashTag(key string) (string, bool) {
+	_, rest, opened := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	return tag, opened && closed && tag != ""
 }

@@ -2,16 +2,20 @@ package redislock
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // cleanup is a release that goes on in the background: of what an abandoned obtain may have taken, or of a lock whose
 // Release was not answered in time.
 type cleanup struct {
-	release *call
-	keys    []string      // all that may be released
-	sending bool          // the release may be on the wire; protected by Client.mu
+	release *transport.Call
+	keys    []string      // all that may be released; never changed
+	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
 	done    chan struct{} // closed when nothing is sent any more
 }
 
@@ -33,19 +37,28 @@ const (
 func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.cleanups) >= maxCleanups && len(x.release.keys) > 0 {
+	if c.cleaning >= maxCleanups && len(x.release.Keys) > 0 {
 		return false
 	}
-	if c.cleanups == nil {
-		c.cleanups = make(map[*cleanup]struct{})
+	token := x.release.Token
+	if c.cleanups[token] == nil {
+		if c.cleanups == nil {
+			c.cleanups = make(map[string]map[*cleanup]struct{})
+		}
+		c.cleanups[token] = make(map[*cleanup]struct{})
 	}
-	c.cleanups[x] = struct{}{}
+	c.cleanups[token][x] = struct{}{}
+	c.cleaning++
 	x.done = make(chan struct{})
 	go func() {
 		defer func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.cleanups, x)
+			delete(c.cleanups[token], x)
+			if len(c.cleanups[token]) == 0 {
+				delete(c.cleanups, token)
+			}
+			c.cleaning--
 			close(x.done)
 		}()
 		job()
@@ -53,28 +66,18 @@ func (c *Client) inBackground(x *cleanup, job func()) bool {
 	return true
 }
 
-// newRelease returns a call, yet to be sent, that releases the keys and wakes who is first in their lines. It outlives
-// ctx.
-func newRelease(ctx context.Context, token string, keys []string, boxed []any) *call {
-	if ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
-	c := &call{script: releaseScript, keys: keys, boxed: boxed, token: token, ctx: ctx}
-	c.simple = len(keys) == 1 && len(boxed) == 2
-	c.arguments(len(keys))
-	return c
-}
-
 // persist lets a release that is on the wire go on until its giveUp.
-func (c *Client) persist(release *call) {
-	x := &cleanup{release: release, keys: release.keys, sending: true}
-	release.persistent.Store(c.inBackground(x, func() { <-release.done }))
+func (c *Client) persist(release *transport.Call, keys []string) {
+	x := &cleanup{release: release, keys: keys, sending: true}
+	if c.inBackground(x, func() { <-release.Done() }) {
+		release.Persist()
+	}
 }
 
 // sweep sends the release of keys of which none may be held by the token any more, for as long as one of them can last:
 // once after the delay, and once more a little later unless that deleted something.
-func (c *Client) sweep(release *call, ttl, delay time.Duration) {
-	x := &cleanup{release: release, keys: release.keys}
+func (c *Client) sweep(release *transport.Call, keys []string, ttl, delay time.Duration) {
+	x := &cleanup{release: release, keys: keys}
 	c.inBackground(x, func() {
 		if delay > 0 {
 			c.pause(delay)
@@ -85,7 +88,7 @@ func (c *Client) sweep(release *call, ttl, delay time.Duration) {
 
 // sweepNow is sweep in the goroutine of the cleanup.
 func (c *Client) sweepNow(x *cleanup, ttl time.Duration) {
-	if c.sendCleanup(x, ttl) == 0 && !x.release.dropped.Load() {
+	if c.sendCleanup(x, ttl) == 0 && !x.release.IsDropped() {
 		c.pause(sweepAgain)
 		c.sendCleanup(x, ttl)
 	}
@@ -105,36 +108,75 @@ func (c *Client) pause(d time.Duration) {
 // that deleted.
 func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	c.mu.Lock()
-	x.sending = !x.release.dropped.Load()
+	x.sending = !x.release.IsDropped()
 	c.mu.Unlock()
 	if !x.sending {
 		return 0
 	}
-	x.release.giveUp = time.Now().Add(ttl)
-	x.release.persistent.Store(true)
-	c.node.send(x.release, nil)
+	x.release.GiveUp = time.Now().Add(ttl)
+	x.release.Persist()
+	c.redis.Send(x.release)
 	c.mu.Lock()
 	x.sending = false
 	c.mu.Unlock()
-	if x.release.err != nil {
+	if x.release.Err != nil {
 		return 0
 	}
-	lost, _ := x.release.reply.([]any)
-	return len(x.release.keys) - len(lost)
+	lost, _ := x.release.Reply.([]any)
+	return len(x.release.Keys) - len(lost)
+}
+
+// rest notes that the release of a cleanup is not on the wire for now.
+func (c *Client) rest(x *cleanup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x.sending = false
+}
+
+// sendRound sends a release as the next of a cleanup, unless that was superseded.
+func (c *Client) sendRound(x *cleanup, round *transport.Call) {
+	c.mu.Lock()
+	if x.release.IsDropped() {
+		c.mu.Unlock()
+		round.Drop()
+		round.Err = transport.ErrDropped
+		return
+	}
+	x.release, x.sending = round, true
+	c.mu.Unlock()
+	c.redis.Send(round)
+	c.rest(x)
 }
 
 // supersede ends the cleanups that could delete what an obtain with a token of the caller's own is about to take: the
 // token may be that of an obtain or a lock that was given up. It waits for those that are on the wire, but not past the
 // end of ctx. Other processes with the same token are not seen.
+//
+// The keys are compared without the lock, since there may be many. A cleanup does not change its keys, and one that
+// begins to send meanwhile is found sending afterwards.
 func (c *Client) supersede(ctx context.Context, token string, keys []string) error {
+	c.mu.Lock()
+	found := slices.Collect(maps.Keys(c.cleanups[token]))
+	c.mu.Unlock()
+	if len(found) == 0 {
+		return nil
+	}
+	wanted := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		wanted[key] = struct{}{}
+	}
+	found = slices.DeleteFunc(found, func(x *cleanup) bool {
+		return ctx.Err() == nil && !slices.ContainsFunc(x.keys, func(key string) bool { _, shared := wanted[key]; return shared })
+	})
+	if err := ended(ctx); err != nil { // so found may hold too much
+		return notObtained(err)
+	}
 	var onTheWire []chan struct{}
 	c.mu.Lock()
-	for x := range c.cleanups {
-		if x.release.token == token && slices.ContainsFunc(x.keys, func(key string) bool { return slices.Contains(keys, key) }) {
-			x.release.dropped.Store(true)
-			if x.sending {
-				onTheWire = append(onTheWire, x.done)
-			}
+	for _, x := range found {
+		x.release.Drop()
+		if x.sending {
+			onTheWire = append(onTheWire, x.done)
 		}
 	}
 	c.mu.Unlock()
@@ -142,38 +184,8 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return notObtained(ended(ctx))
+			return notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
 		}
 	}
 	return nil
-}
-
-// Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed], and makes Obtain,
-// ObtainMulti, Do, Attach and Inspect return it from now on. Locks that are held stay held, without being renewed, and
-// their TTL, Refresh and Release go on working. Close waits up to a second for those in line to give up their places, and
-// for the releases that are still under way in the background, so call it before closing the Redis client. It always
-// returns nil, and may be called again.
-func (c *Client) Close() error {
-	if c == nil || c.closed == nil {
-		return nil
-	}
-	c.mu.Lock()
-	if !c.isClosed {
-		c.isClosed = true
-		close(c.closed)
-	}
-	c.mu.Unlock()
-	c.keeper.close()
-	c.inbox.close()
-	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
-		time.Sleep(time.Millisecond)
-	}
-	return nil
-}
-
-// busy reports whether there are cleanups under way, or waiters, who end with one.
-func (c *Client) busy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.cleanups) > 0 || c.inbox.waiting() > 0
 }

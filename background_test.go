@@ -1,0 +1,50 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// An obtain with a custom token compares its keys with those of every cleanup for that token. Pair by pair, as many
+// keys as here took 5 s, during which no other cleanup of the Client could begin or end.
+func TestSupersedeManyKeys(t *testing.T) {
+	names := func(prefix string) []string {
+		names := make([]string, 50_000)
+		for i := range names {
+			names[i] = prefix + strconv.Itoa(i)
+		}
+		return names
+	}
+	background, theirs := context.Background(), names("a")
+	locks := New(nil)
+	release := newRelease(background, "me", nil, nil)
+	end := make(chan struct{})
+	locks.inBackground(&cleanup{release: release, keys: theirs}, func() { <-end })
+	defer func() {
+		close(end)
+		_ = locks.Close()
+	}()
+
+	began := time.Now()
+	if err := locks.supersede(background, "me", names("b")); err != nil || release.IsDropped() {
+		t.Errorf("other keys: %v, dropped: %v", err, release.IsDropped())
+	}
+	if err := locks.supersede(background, "you", theirs); err != nil || release.IsDropped() {
+		t.Errorf("another token: %v, dropped: %v", err, release.IsDropped())
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	if err := locks.supersede(ended, "me", theirs[:1]); !errors.Is(err, context.Canceled) || release.IsDropped() {
+		t.Errorf("ctx has ended: %v, dropped: %v", err, release.IsDropped())
+	}
+	if err := locks.supersede(background, "me", append(names("b"), theirs[49_999])); err != nil || !release.IsDropped() {
+		t.Errorf("a key in common: %v, dropped: %v", err, release.IsDropped())
+	}
+}

@@ -1,0 +1,188 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Call is one script on its way to a Redis, with all its resends. Set the fields of the first group, and do not touch a
+// call again before it has finished.
+type Call struct {
+	Script *Script
+	Keys   []any  // KEYS, each a string
+	Spare  []any  // further KEYS, without which the script still does its main work
+	Token  string // ARGV[1]; "" for a script that takes none
+	Args   []any  // the rest of ARGV; see SetArgs
+
+	// Simple says that the joint script may do it: it has one key and one spare key.
+	Simple bool
+	// Accept reports whether a joint script's reply settles the call. Nil accepts all.
+	Accept func(reply any) bool
+
+	// Ctx is done when nobody wants the call any more. A call whose Ctx is done is not sent again, nor for a first time.
+	Ctx context.Context
+	// GiveUp ends the resending; the zero time leaves it to the Redis client's own count.
+	GiveUp time.Time
+	// Tag is the caller's own.
+	Tag any
+
+	// What came of it. Read it when the call has finished; First and Doubtful may be set beforehand, to what is known of
+	// an earlier call for the same purpose.
+	Reply    any
+	Err      error
+	First    time.Time // when it was first written to a connection; zero while it has not been
+	Sent     time.Time // when it was last written
+	Doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
+
+	room      [7]any // spare an allocation: most calls need no more room
+	tokenRoom [24]byte
+
+	persistent atomic.Bool // see Persist
+	dropped    atomic.Bool // see Drop
+
+	lane   *lane         // that it goes in; nil for none
+	client *redis.Client // of the lane's server
+	trip   trip          // if it goes by itself in a lane
+	bulk   bool          // it is part of a pipeline, whose other calls an error of its own would end
+	left   bool          // the present sending has reached a connection
+	done   chan struct{} // closed when it has finished; nil if Do returns only then
+}
+
+// SetArgs sets Args.
+func (c *Call) SetArgs(args ...any) { c.Args = append(c.room[:0], args...) }
+
+// Persist lets resending go on until GiveUp, past the client's own count. It may be called at any time.
+func (c *Call) Persist() { c.persistent.Store(true) }
+
+// Drop ends the resending, like the end of Ctx. It may be called at any time.
+func (c *Call) Drop() { c.dropped.Store(true) }
+
+// IsDropped reports whether Drop was called.
+func (c *Call) IsDropped() bool { return c.dropped.Load() }
+
+// ErrDropped is the error of a call that was dropped before it was sent.
+var ErrDropped = errors.New("superseded")
+
+// Done returns a channel that is closed when a call has finished for which Do has returned false, or which is on its
+// way in another goroutine. It is nil otherwise.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Plan gives a call a Done before it is sent, for those who wait for what another goroutine is going to Send. That one
+// calls Finish afterwards.
+func (c *Call) Plan() { c.done = make(chan struct{}) }
+
+// Finish closes the Done of a planned call.
+func (c *Call) Finish() { close(c.done) }
+
+// depart notes that the call is being written to a connection, after any wait for one. From here on a lost reply leaves
+// doubt, and before it a call that nobody wants any more is dropped.
+func (c *Call) depart() error {
+	if err := c.unwanted(); err != nil && !c.bulk {
+		return err
+	}
+	c.left, c.Sent = true, time.Now()
+	if c.First.IsZero() {
+		c.First = c.Sent
+	}
+	return nil
+}
+
+// unwanted returns why nobody wants the call any more; nil if somebody does.
+func (c *Call) unwanted() error {
+	if c.dropped.Load() {
+		return ErrDropped
+	}
+	return c.Ctx.Err()
+}
+
+// MarshalBinary makes the call an argument of its own command, in the place of the token: go-redis asks for it while it
+// writes the command.
+func (c *Call) MarshalBinary() ([]byte, error) {
+	return append(c.tokenRoom[:0], c.Token...), c.depart()
+}
+
+// String is the token, for hooks that print commands.
+func (c *Call) String() string { return c.Token }
+
+// Await waits for the end of the call, but not past the end of ctx. It reports whether the call has finished. If a hook
+// of the Redis client has panicked, Await panics with the same value, as the call would have done in the caller's own
+// goroutine.
+func (c *Call) Await(ctx context.Context) bool {
+	if c.done == nil {
+		return true
+	}
+	if ctx.Done() == nil {
+		<-c.done
+		c.rethrow()
+		return true
+	}
+	select {
+	case <-c.done:
+		c.rethrow()
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.done: // both at once: an answer is worth more than an end
+		c.rethrow()
+		return true
+	default:
+		return false
+	}
+}
+
+// command is a command that go-redis itself never resends.
+type command struct{ *redis.Cmd }
+
+// NoRetry is honoured by go-redis from v9.19 on.
+func (command) NoRetry() bool { return true }
+
+func newCommand(c *Call, how [2]any) command {
+	const others = 4 // how, the number of keys and the token
+	keys := len(c.Keys) + len(c.Spare)
+	args := make([]any, 3, others+keys+len(c.Args))
+	args[0], args[1], args[2] = how[0], how[1], keys
+	args = append(append(args, c.Keys...), c.Spare...)
+	if c.Token != "" {
+		args = append(args, c)
+	}
+	cmd := command{redis.NewCmd(c.Ctx, append(args, c.Args...)...)}
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// isUnchanged reports whether the command still has the arguments that newCommand gave it. Hooks rewrite them in place.
+func (c *Call) isUnchanged(cmd command, how [2]any) bool {
+	args := cmd.Args()
+	keys := len(c.Keys) + len(c.Spare)
+	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
+		return false
+	}
+	if !startsWith(args[3:], c.Keys) || !startsWith(args[3+len(c.Keys):], c.Spare) {
+		return false
+	}
+	args = args[3+keys:]
+	if c.Token != "" {
+		if len(args) == 0 || args[0] != any(c) {
+			return false
+		}
+		args = args[1:]
+	}
+	return len(args) == len(c.Args) && startsWith(args, c.Args)
+}
+
+func startsWith(args, wanted []any) bool {
+	if len(args) < len(wanted) {
+		return false
+	}
+	for i, arg := range wanted {
+		if args[i] != arg {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxJoint bounds the calls of one joint script, and with them how long it keeps the server.
+const maxJoint = 200
+
+// leftAlone is the reply of a joint script for a call that it has done nothing for.
+const leftAlone = int64(-1)
+
+// isStandalone reports whether a server stands alone, by its own account, and whether that is known yet. Nobody asks
+// the nodes of a Cluster.
+func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
+	if r.cluster != nil || AlwaysTogether {
+		return r.cluster == nil, true
+	}
+	account := r.servers.of(r, client).standalone.Load()
+	return account == standaloneYes, account != standaloneUnknown
+}
+
+// greeting returns the command by which a server says what it is; nil where that is known, or makes no difference.
+func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
+	simple := func(q request) bool { return q.calls[0].Simple }
+	if _, known := r.isStandalone(client); known || !slices.ContainsFunc(requests, simple) {
+		return nil
+	}
+	return redis.NewMapStringInterfaceCmd(context.Background(), "hello")
+}
+
+// meet notes what a server has answered to greeting.
+func (r *Redis) meet(client *redis.Client, greeting *redis.MapStringInterfaceCmd) {
+	mode, err := greeting.Val()["mode"], greeting.Err()
+	if err != nil && !IsAnswer(err) {
+		return
+	}
+	account := standaloneNo
+	if mode == "standalone" {
+		account = standaloneYes
+	}
+	r.servers.of(r, client).standalone.Store(account)
+}
+
+// requests returns what to send to a server for the calls.
+func (r *Redis) requests(client *redis.Client, calls []*Call) []request {
+	standalone, _ := r.isStandalone(client)
+	requests := make([]request, 0, min(len(calls), 8))
+	open := map[*Script]int{} // the request that has room for more calls, by the script
+	for i, c := range calls {
+		joint := c.Script.joint
+		if !c.Simple || !standalone || joint == nil {
+			requests = append(requests, request{script: c.Script, calls: calls[i : i+1 : i+1]})
+			continue
+		}
+		at, found := open[joint]
+		if !found || len(requests[at].calls) == maxJoint {
+			at = len(requests)
+			open[joint] = at
+			requests = append(requests, request{script: joint})
+		}
+		requests[at].calls = append(requests[at].calls, c)
+	}
+	return requests
+}
+
+func (q *request) isJoint() bool { return q.script != q.calls[0].Script }
+
+// takeApart gives the calls of a joint request their replies, or its error, and returns requests for those that it has
+// left alone, or whose reply they do not accept.
+func (q *request) takeApart(finished func(*Call)) []request {
+	replies, _ := q.reply.([]any)
+	if q.err == nil && len(replies) != len(q.calls) {
+		q.err = fmt.Errorf("unexpected reply %v (%[1]T)", q.reply)
+	}
+	refused := IsAnswer(q.err)
+	var again []request
+	for i, c := range q.calls {
+		switch {
+		case refused || q.err == nil && (replies[i] == leftAlone || c.Accept != nil && !c.Accept(replies[i])):
+			again = append(again, request{script: c.Script, calls: q.calls[i : i+1 : i+1]})
+			continue
+		case q.err != nil:
+			c.Reply, c.Err = nil, q.err
+		default:
+			c.Reply, c.Err = replies[i], nil
+		}
+		finished(c)
+	}
+	return again
+}
+
+func newJointCommand(calls []*Call, how [2]any) command {
+	n, each := len(calls), calls[0].Script.jointArgs
+	args := make([]any, 3+2*n, 3+(2+each)*n)
+	args[0], args[1], args[2] = how[0], how[1], 2*n
+	for i, c := range calls {
+		args[3+i], args[3+n+i] = c.Keys[0], c.Spare[0]
+		args = append(args, c)
+		args = append(args, c.Args[:each-1]...)
+	}
+	cmd := command{redis.NewCmd(calls[0].Ctx, args...)}
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}

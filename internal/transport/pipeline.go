@@ -1,0 +1,172 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// strays bounds the calls of one sendApart that are under way at any one time and do not hang.
+const strays = 64
+
+// sendTogether sends calls that are all for one server, in one pipeline, and calls finished once for each that has
+// ended, possibly concurrently. It returns when all have. It waits for a connection for up to patience, and then for
+// the replies as long as the client does. Each call has its own reply or error. Nothing is resent but what the server
+// does not know the script of, what a joint script has left alone, and what the server tells to go elsewhere.
+//
+// A call for elsewhere goes by itself, since where it goes may hang; and so do all where there is no client of the
+// server, because it is not known or because calls must not share.
+//
+// Where a hook panics, that is the error of all that have not ended yet.
+func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
+	wanted := make([]*Call, 0, len(calls))
+	for _, c := range calls {
+		if c.Err = c.unwanted(); c.Err != nil {
+			finished(c)
+		} else {
+			wanted = append(wanted, c)
+		}
+	}
+	if client == nil {
+		r.sendApart(wanted, patience, finished)
+		return
+	}
+	var elsewhere []*Call
+	requests := r.requests(client, wanted)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		panicked := &hookPanicError{recover()}
+		for _, q := range requests {
+			elsewhere = append(elsewhere, q.calls...)
+		}
+		for _, c := range elsewhere {
+			c.Reply, c.Err = nil, panicked
+			finished(c)
+		}
+	}()
+	for len(requests) > 0 {
+		r.pipeline(client, requests, patience)
+		var again []request
+		for _, q := range requests {
+			switch {
+			case q.err != nil && !q.whole && redis.HasErrorPrefix(q.err, "NOSCRIPT"):
+				q.whole = true
+				again = append(again, q)
+			case q.isJoint():
+				again = append(again, q.takeApart(finished)...)
+			case q.err != nil && (redis.HasErrorPrefix(q.err, "MOVED") || redis.HasErrorPrefix(q.err, "ASK")):
+				elsewhere = append(elsewhere, q.calls[0])
+			default:
+				q.calls[0].Reply, q.calls[0].Err = q.reply, q.err
+				finished(q.calls[0])
+			}
+		}
+		requests = again
+	}
+	returned = true
+	r.sendApart(elsewhere, patience, finished)
+}
+
+// sendApart sends each call by itself, once. Where many hang, the others wait for them no longer than for a slow trip.
+func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*Call)) {
+	var wait sync.WaitGroup
+	free := make(chan struct{}, strays)
+	for _, c := range calls {
+		free <- struct{}{}
+		wait.Go(func() {
+			release := sync.OnceFunc(func() { <-free })
+			defer release()
+			timer := time.AfterFunc(slowTrip, release)
+			defer timer.Stop()
+			defer finished(c)
+			c.guard(func() {
+				wanted := c.Ctx
+				ctx, stop := connectWithin(wanted, patience)
+				defer func() { stop(); c.Ctx = wanted }()
+				c.Ctx = ctx
+				c.Reply, c.Err = r.once(c)
+			})
+		})
+	}
+	wait.Wait()
+}
+
+// connectWithin returns a ctx that ends d from now, for calls that may wait that long for a connection. It has no
+// deadline: with ContextTimeoutEnabled, go-redis would end the reading of replies at that. Its end ends no reading.
+func connectWithin(ctx context.Context, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(d, func() { cancel(fmt.Errorf("no connection within %v", d)) })
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
+// request is one command of a pipeline: the script of a call, or a joint one of several.
+type request struct {
+	script *Script
+	calls  []*Call
+	whole  bool // the script goes with its source, not by its hash
+
+	command command
+	reply   any
+	err     error
+}
+
+// queue adds the request to a pipeline.
+func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
+	for _, c := range q.calls {
+		c.left, c.bulk = false, bulk
+		if c.Token == "" {
+			_ = c.depart() // nothing will tell when it is written, so take it that it is now
+		}
+	}
+	how := q.script.evalsha
+	if q.whole {
+		how = q.script.eval
+	}
+	if q.isJoint() {
+		q.command = newJointCommand(q.calls, how)
+	} else {
+		q.command = newCommand(q.calls[0], how)
+	}
+	_ = pipe.Process(ctx, q.command) // only queues
+}
+
+// pipeline sends requests in one pipeline, each once, if there is a connection within patience.
+func (r *Redis) pipeline(client *redis.Client, requests []request, patience time.Duration) {
+	ctx, stop := connectWithin(context.Background(), patience)
+	defer stop()
+	pipe := client.Pipeline()
+	for i := range requests {
+		requests[i].queue(ctx, pipe, len(requests) > 1 || len(requests[i].calls) > 1)
+	}
+	greeting := r.greeting(client, requests)
+	if greeting != nil {
+		_ = pipe.Process(ctx, greeting)
+	}
+	_, err := pipe.Exec(ctx)
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
+	if greeting != nil {
+		r.meet(client, greeting)
+	}
+	for i := range requests {
+		q := &requests[i]
+		q.reply, q.err = q.command.Result()
+		if q.err == nil && q.reply == nil || errors.Is(q.err, context.Canceled) {
+			q.err = err // it was not sent at all
+		}
+	}
+	if err != nil && !IsAnswer(err) && r.cluster != nil {
+		r.cluster.ReloadState(ctx) // a master may have moved
+	}
+}

@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+// serverOf returns the client of the server that has the keys of the call, so that what goes there can go together; nil
+// for a client type of the caller's own, behind which nobody can look.
+func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
+	if r.cluster == nil && r.ring == nil {
+		return r.single, nil
+	}
+	keys := c.Keys
+	if len(keys) == 0 {
+		keys = c.Spare
+	}
+	key := keys[0].(string)
+	if r.cluster != nil {
+		return r.cluster.MasterForKey(context.Background(), key)
+	}
+	return r.ring.GetShardClientForKey(key)
+}
+
+// IsRing reports whether the Redis is a Ring, which sends a command to the shard of its first key, wherever the others
+// are.
+func (r *Redis) IsRing() bool { return r.ring != nil }
+
+// Group returns the keys, by their indices, in the groups of which each can be sent in one command.
+func (r *Redis) Group(keys []string) ([][]int, error) {
+	switch {
+	case r.ring != nil:
+		return grouped(keys, r.ring.GetShardClientForKey)
+	case r.cluster != nil:
+		return GroupBySlot(keys), nil
+	}
+	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
+}
+
+// GroupBySlot is Group on a Cluster.
+func GroupBySlot(keys []string) [][]int {
+	groups, _ := grouped(keys, func(key string) (int, error) { return Slot(key), nil })
+	return groups
+}
+
+func grouped[P comparable](keys []string, place func(string) (P, error)) ([][]int, error) {
+	var groups [][]int
+	index := map[P]int{}
+	for i, key := range keys {
+		p, err := place(key)
+		if err != nil {
+			return nil, err
+		}
+		at, known := index[p]
+		if !known {
+			at = len(groups)
+			index[p] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], i)
+	}
+	return groups, nil
+}
+
+// Slot returns the Cluster slot of key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16384, as the Redis
+// Cluster specification lays down.
+func Slot(key string) int {
+	if hashTag, ok := keyname.HashTag(key); ok {
+		key = hashTag
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc ^= uint16(key[i]) << 8
+		for range 8 {
+			carry := crc & 0x8000
+			crc <<= 1
+			if carry != 0 {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return int(crc % 16384)
+}

@@ -1,0 +1,135 @@
+package redislock
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// unique returns keys in their order without the repetitions. The slice is always a new one.
+func unique(keys []string) []string {
+	distinct := make([]string, 0, len(keys))
+	if len(keys) <= 16 { // a map costs more than it saves
+		for _, key := range keys {
+			if !slices.Contains(distinct, key) {
+				distinct = append(distinct, key)
+			}
+		}
+		return distinct
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		if _, again := seen[key]; !again {
+			seen[key] = struct{}{}
+			distinct = append(distinct, key)
+		}
+	}
+	return distinct
+}
+
+func checkKeys(keys []string) error {
+	if len(keys) == 0 {
+		return invalid("no keys")
+	}
+	for i, key := range keys {
+		if key == "" {
+			return invalid("key %d of %d is empty", i+1, len(keys))
+		}
+		if strings.HasSuffix(key, keyname.LineSuffix) {
+			return invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
+		}
+	}
+	return nil
+}
+
+func checkFenceKey(fenceKey string, keys []string) error {
+	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
+		return invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
+	}
+	if fenceKey != "" && slices.Contains(keys, fenceKey) {
+		return invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
+	}
+	return nil
+}
+
+// checkLines returns an error if nobody can wait in line for one of the keys.
+func checkLines(keys []string) error {
+	for _, key := range keys {
+		if !hasLine(key) {
+			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
+				"name it without braces, or with a tag, as in {order:7}:stock", key)
+		}
+	}
+	return nil
+}
+
+// checkShard returns an error if the Redis is a Ring and keys are on several of its shards. A Ring sends a command to
+// the shard of its first key, so the others would be locked where nobody else looks for them.
+func checkShard(redis *transport.Redis, operation string, keys []string) error {
+	if !redis.IsRing() || len(keys) < 2 {
+		return nil
+	}
+	shards, err := redis.Group(keys)
+	if err != nil {
+		return failed(operation, keys, err)
+	}
+	if len(shards) > 1 {
+		return invalid("%q and %q are on different shards of the Ring; give all keys of a lock one hash tag, "+
+			"as in {order:7}:stock", keys[0], keys[shards[1][0]])
+	}
+	return nil
+}
+
+// hasLine reports whether the key can have a line: not if it has a brace but no hash tag, for then no longer name would
+// be in its slot.
+func hasLine(key string) bool {
+	if strings.IndexByte(key, '{') < 0 {
+		return strings.IndexByte(key, '}') < 0
+	}
+	_, tagged := keyname.HashTag(key)
+	return tagged
+}
+
+// writeLine writes the name of the line of a key, if it can have one. It is in the slot of the key on a Cluster and
+// begins with the key, as an ACL may demand.
+func writeLine(name *strings.Builder, key string) {
+	if !hasLine(key) {
+		return
+	}
+	name.WriteString(key)
+	if strings.IndexByte(key, '{') < 0 {
+		name.WriteByte('{')
+		name.WriteString(key)
+		name.WriteByte('}')
+	}
+	name.WriteString(keyname.LineSuffix)
+}
+
+// lineOf returns the name of the line of a key, "" if it can have none.
+func lineOf(key string) string {
+	var name strings.Builder
+	writeLine(&name, key)
+	return name.String()
+}
+
+// box returns the keys, and after them the lines of those that have one, as the arguments of a command. They are made
+// once for all calls of a lock, and the names of the lines in one piece.
+func box(keys []string) []any {
+	boxed := make([]any, len(keys), 2*len(keys))
+	size := 0
+	for i, key := range keys {
+		boxed[i] = key
+		size += 2*len(key) + len("{}") + len(keyname.LineSuffix)
+	}
+	var names strings.Builder
+	names.Grow(size)
+	for _, key := range keys {
+		start := names.Len()
+		if writeLine(&names, key); names.Len() > start {
+			boxed = append(boxed, names.String()[start:])
+		}
+	}
+	return boxed
+}

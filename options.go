@@ -1,0 +1,20 @@
+package redislock
+
+import "time"
+
+// ClientOption is an option of [New].
+type ClientOption func(*clientOptions)
+
+type clientOptions struct {
+	separate bool
+	linger   time.Duration // how long the subscription outlives the last waiter
+}
+
+// WithSeparateCalls makes every call, renewals included, go by itself through the very client that New was given, with
+// all of its hooks and with the values of the caller's ctx. The library still resends what was not answered.
+//
+// Without it, calls that are made at the same time share round trips. Use it if a hook must see each command, or
+// decides by the values of ctx: see [RedisClient]. It costs throughput where more than a few goroutines call at a time.
+func WithSeparateCalls() ClientOption {
+	return func(set *clientOptions) { set.separate = true }
+}

@@ -1,0 +1,240 @@
+package redislock
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// This file is the scripts, as Go sees them: for each one constructor of a call and one reader of its reply. What the
+// arguments and replies mean stands in the scripts' headers.
+
+var (
+	//go:embed obtain.lua
+	obtainSource string
+	//go:embed obtain_each.lua
+	obtainEachSource string
+	//go:embed refresh.lua
+	refreshSource string
+	//go:embed release.lua
+	releaseSource string
+	//go:embed release_each.lua
+	releaseEachSource string
+	//go:embed pttl.lua
+	pttlSource string
+	//go:embed inspect.lua
+	inspectSource string
+)
+
+var (
+	obtainScript  = yielding(transport.NewScript(obtainSource).Join(obtainEachSource, 3))
+	refreshScript = transport.NewScript(refreshSource)
+	releaseScript = transport.NewScript(releaseSource).Join(releaseEachSource, 1)
+	pttlScript    = transport.NewScript(pttlSource)
+	inspectScript = transport.NewScript(inspectSource)
+)
+
+// yielding makes a script's calls make way for others: what takes locks must not hold up what frees and keeps them.
+func yielding(s *transport.Script) *transport.Script {
+	s.Yields = true
+	return s
+}
+
+// fillObtain makes c a call of obtain. A call without a place in line has no line arguments.
+func (o *obtaining) fillObtain(c *transport.Call) {
+	n := len(o.keys)
+	c.Script, c.Keys, c.Spare, c.Token = obtainScript, o.boxed[:n:n], o.boxed[n:], o.token
+	var fenced any = "0" // a constant costs no allocation
+	if o.fenceKey != "" {
+		c.Keys = append(c.Keys, o.fenceKey)
+		fenced = "1"
+	}
+	c.SetArgs(o.metadata, o.ttl.Milliseconds(), n, fenced)
+	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
+	if o.waiter != nil {
+		c.Args = o.waiter.begin(c.Args)
+		c.Accept = isNoRefusal
+	}
+}
+
+// isNoRefusal reports whether a reply of obtain_each settles a call that wants a place in line if it is refused.
+func isNoRefusal(reply any) bool { return reply != int64(0) }
+
+// grant is what obtain has granted, if it has.
+type grant struct {
+	granted bool
+	fence   int64
+	taken   []string // the keys that are newly taken
+
+	wait   time.Duration // until the next try of a waiter that is refused
+	ticket int64         // of its place in line; 0 if it has none
+}
+
+func readGrant(keys []string, reply any) (grant, error) {
+	switch reply {
+	case int64(0):
+		return grant{}, nil
+	case int64(1):
+		return grant{granted: true, taken: keys}, nil
+	}
+	parts, _ := reply.([]any)
+	if len(parts) == 0 {
+		return grant{}, unexpected(reply)
+	}
+	first, _ := parts[0].(int64)
+	switch {
+	case first == -1 && len(parts) == 3: // refused, with a place in line
+		wait, _ := parts[1].(int64)
+		ticket, _ := parts[2].(int64)
+		return grant{wait: time.Duration(wait) * time.Millisecond, ticket: ticket}, nil
+	case len(parts) == 1:
+		return grant{granted: true, fence: first, taken: keys}, nil
+	}
+	held := make(map[int64]bool, len(parts)-1)
+	for _, entry := range parts[1:] {
+		index, _ := entry.(int64)
+		held[index] = true
+	}
+	g := grant{granted: true, fence: first}
+	for i, key := range keys {
+		if !held[int64(i+1)] {
+			g.taken = append(g.taken, key)
+		}
+	}
+	return g, nil
+}
+
+// newRelease returns a call, yet to be sent, that releases the keys and wakes who is first in their lines. It outlives
+// ctx.
+func newRelease(ctx context.Context, token string, keys, lines []any) *transport.Call {
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c := &transport.Call{Script: releaseScript, Keys: keys, Spare: lines, Token: token, Ctx: ctx}
+	c.Simple = len(keys) == 1 && len(lines) == 1
+	c.SetArgs(len(keys))
+	return c
+}
+
+// newRefresh returns a call, yet to be sent, that gives the lock's keys a new ttl. A renewal never shortens one.
+func (l *Lock) newRefresh(ctx context.Context, ttl time.Duration, metadata string, renewal bool) *transport.Call {
+	mode := "0"
+	if renewal {
+		mode = "1"
+	}
+	return &transport.Call{
+		Script: refreshScript, Keys: l.boxed[:len(l.keys)], Token: l.token,
+		Args: []any{ttl.Milliseconds(), metadata, mode}, Ctx: ctx,
+	}
+}
+
+// readLoss turns the reply of refresh and release, 0 or the indices of the keys that were not mine, into an error: nil
+// for none, whole if there are no others, else a *LostError.
+func readLoss(keys []string, reply any, whole error) error {
+	if reply == int64(0) {
+		return nil
+	}
+	lost, ok := reply.([]any)
+	if !ok {
+		return unexpected(reply)
+	}
+	switch len(lost) {
+	case 0:
+		return nil
+	case len(keys):
+		return whole
+	}
+	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
+	for i, entry := range lost {
+		index, _ := entry.(int64)
+		if index > 0 {
+			partial.taken++
+		} else {
+			index = -index
+		}
+		if index < 1 || int(index) > len(keys) {
+			return unexpected(reply)
+		}
+		partial.Keys[i] = keys[index-1]
+	}
+	return partial
+}
+
+// readLossCause says what a reply of refresh that reports a loss means to those who relied on the lock.
+func readLossCause(keys []string, reply any) error {
+	err := readLoss(keys, reply, ErrLockNotHeld)
+	if err != ErrLockNotHeld {
+		return err
+	}
+	for _, entry := range reply.([]any) { // readLoss has made sure of that
+		if index, _ := entry.(int64); index > 0 {
+			return fmt.Errorf("%w: another holder has %q", ErrLockNotHeld, keys[index-1])
+		}
+	}
+	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
+}
+
+// held is what one key holds.
+type held struct {
+	token, metadata string
+	ttl             time.Duration // -1 without expiry
+	gone            bool          // there is no such key
+	waiters         int
+	since           time.Time // zero without waiters
+}
+
+// newInspect returns a call, yet to be sent, that asks what keys hold and who waits for them. Those that have a line
+// come first: see sortByLine.
+func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call {
+	boxed := box(keys)
+	c := &transport.Call{Script: inspectScript, Keys: boxed[:len(keys)], Args: []any{len(keys)}, Ctx: ctx}
+	if lines {
+		c.Spare = boxed[len(keys):]
+	}
+	return c
+}
+
+// sortByLine puts the indices of keys that have a line before the others, as inspect wants them.
+func sortByLine(keys []string, indices []int) {
+	slices.SortStableFunc(indices, func(a, b int) int {
+		switch has := hasLine(keys[a]); {
+		case has == hasLine(keys[b]):
+			return 0
+		case has:
+			return -1
+		}
+		return 1
+	})
+}
+
+func readHeld(keys []string, reply any) ([]held, error) {
+	values, _ := reply.([]any)
+	if len(values) != 4*len(keys) {
+		return nil, failed("inspect", keys, unexpected(reply))
+	}
+	all := make([]held, len(keys))
+	for i := range all {
+		h := &all[i]
+		value, _ := values[4*i].(string) // nil for a key of another type
+		left, _ := values[4*i+1].(int64)
+		switch left {
+		case -2:
+			h.gone = true
+		case -1:
+			h.ttl = -1
+		default:
+			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
+		}
+		h.token, h.metadata = splitValue(value)
+		waiters, _ := values[4*i+2].(int64)
+		h.waiters = int(waiters)
+		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
+			h.since = time.UnixMicro(ticket)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,154 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// renewals renews the kept locks of a Client. What is due in one round of the schedule is sent together.
+type renewals struct {
+	redis    *transport.Redis
+	schedule *schedule.Schedule
+	due      []*renewal // in the present round; belongs to the schedule's goroutine
+}
+
+func newRenewals(redis *transport.Redis) *renewals {
+	r := &renewals{redis: redis}
+	r.schedule = schedule.New(r.endRound)
+	return r
+}
+
+// upkeep is the place of a lock among the renewals.
+type upkeep struct {
+	lock  *Lock // nil until it is first kept
+	entry schedule.Entry
+}
+
+// Look makes the renewal of a lock that is due.
+func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
+	r, next := u.lock.renew(now)
+	if r == nil {
+		return next, 0
+	}
+	u.lock.client.renewals.due = append(u.lock.client.renewals.due, r)
+	return next, r.lease.Early
+}
+
+// Wanted reports whether the lock is kept.
+func (u *upkeep) Wanted() bool { return u.lock.isKept() }
+
+// Entry is the place in the schedule.
+func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
+
+// add makes a lock be renewed. It reports false after close.
+func (r *renewals) add(l *Lock) bool { return r.schedule.Add(&l.upkeep) }
+
+// remove ends that, unless the lock is kept again.
+func (r *renewals) remove(l *Lock) { r.schedule.Remove(&l.upkeep) }
+
+// lookBy makes the scheduler look at a lock no later than at that time.
+func (r *renewals) lookBy(l *Lock, at time.Time) { r.schedule.LookBy(&l.upkeep, at) }
+
+// close ends every kept context.
+func (r *renewals) close() {
+	for _, item := range r.schedule.Close() {
+		if l := item.(*upkeep).lock; !l.lapse() {
+			l.endKept(ErrClosed)
+		}
+	}
+}
+
+// endRound sends the renewals that were due, those of the locks that lapse first before the others. over are the locks
+// that were found kept or valid no longer.
+func (r *renewals) endRound(over []schedule.Item) {
+	for _, item := range over {
+		l := item.(*upkeep).lock
+		if !l.lapse() && !r.add(l) { // a Refresh has saved it since
+			l.endKept(ErrClosed)
+		}
+	}
+	if len(r.due) == 0 {
+		return
+	}
+	slices.SortFunc(r.due, func(a, b *renewal) int { return a.lease.Until.Compare(b.lease.Until) })
+	calls := make([]*transport.Call, len(r.due))
+	for i, due := range r.due {
+		calls[i] = due.call
+	}
+	r.due = nil
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(*renewal).lease.Patience }
+	r.redis.SendBatches(calls, patience, func(c *transport.Call) { r.finish(c.Tag.(*renewal)) })
+}
+
+// finish draws the conclusions from a renewal that has ended.
+func (r *renewals) finish(done *renewal) {
+	switch next, settled := done.lock.renewed(done); {
+	case next.IsZero():
+	case settled:
+		r.schedule.LookAt(&done.lock.upkeep, next)
+	default:
+		r.schedule.LookBy(&done.lock.upkeep, next)
+	}
+}
+
+// renewal is one renewal of a lock.
+type renewal struct {
+	lock  *Lock
+	lease *lease.Renewal
+	call  *transport.Call
+}
+
+// renew returns the renewal that is due at that time, with the time to look at the lock again if nothing comes of it.
+// If none is due, it is nil, and the time is when one will be; the zero time if the lock is kept or valid no longer.
+func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.kept) == 0 || l.ended != nil || lease.Passed(l.lease.Until()) {
+		return nil, time.Time{}
+	}
+	due, next := l.lease.Renew(now)
+	if due == nil {
+		return nil, next
+	}
+	r := &renewal{lock: l, lease: due}
+	ctx := context.WithoutCancel(l.kept[0].Context) // a hook may look at its values
+	r.call = l.newRefresh(ctx, due.TTL, "", true)
+	r.call.Tag = r
+	return r, next
+}
+
+// renewed notes how a renewal has ended. It returns when to look at the lock next, if that is not the zero time, and
+// whether to look no sooner.
+func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.kept) == 0 || l.ended != nil {
+		return time.Time{}, false
+	}
+	err := r.call.Err
+	if _, loss := r.call.Reply.([]any); err == nil && !loss && r.call.Reply != int64(0) {
+		err = unexpected(r.call.Reply)
+	}
+	if err != nil {
+		next, counts := l.lease.RenewalFailed(r.lease, time.Now())
+		if counts {
+			l.renewErr = err
+		}
+		return next, false
+	}
+	if cause := readLossCause(l.keys, r.call.Reply); cause != nil {
+		l.lose(cause)
+		return time.Now(), false // to be ended
+	}
+	before := l.lease.Until()
+	next = l.lease.Renewed(r.lease, r.call.Sent)
+	if l.lease.Until().After(before) {
+		l.renewErr = nil
+	}
+	return next, true
+}

@@ -1,0 +1,150 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	silent = 2500 * time.Millisecond // a waiter last heard of so long ago is live, but likely dead
+	dead   = time.Minute             // a waiter last heard of so long ago is dead
+)
+
+// crowd adds n waiters to the end of a line, each last heard of so long ago by the clock of the server. It returns the
+// ticket of the first of them.
+func crowd(ctx context.Context, client *redis.Client, line, inbox string, n int, ago time.Duration) (ticket int64) {
+	GinkgoHelper()
+	now, err := client.Time(ctx).Result()
+	Expect(err).NotTo(HaveOccurred())
+	ticket = now.UnixMicro()
+	if last := client.ZRevRangeWithScores(ctx, line, 0, 0).Val(); len(last) > 0 {
+		ticket = max(ticket, int64(last[0].Score)+1)
+	}
+	members := make([]redis.Z, 0, 2*n)
+	for i := range n {
+		id := fmt.Sprintf("%s/%d", inbox, i)
+		members = append(members, redis.Z{Score: float64(ticket + int64(i)), Member: id},
+			redis.Z{Score: -float64(now.Add(-ago).UnixMicro()), Member: "~" + id})
+	}
+	Expect(client.ZAdd(ctx, line, members...).Err()).To(Succeed())
+	return ticket
+}
+
+var _ = describe("A release", func(on *onRedis) {
+	It("wakes the first in line, and the second if the first is silent, but nobody else", func(ctx SpecContext) {
+		inbox := on.client.PSubscribe(ctx, inboxes+"*")
+		DeferCleanup(inbox.Close)
+		Expect(inbox.Receive(ctx)).NotTo(BeNil())
+		release := func(line string, n int, ago time.Duration) (woken []string) {
+			crowd(ctx, on.client, line, line, n, ago)
+			Expect(on.client.Eval(ctx, source("release"), []string{"gone", line}, "t", 1).Val()).To(Equal(list{int64(-1)}))
+			Expect(on.client.Publish(ctx, inboxes+"end", "").Err()).To(Succeed())
+			for {
+				message, err := inbox.ReceiveMessage(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				if message.Channel == inboxes+"end" {
+					return woken
+				}
+				woken = append(woken, message.Channel[len(inboxes):]+"/"+message.Payload)
+			}
+		}
+		Expect(release("a", 5, 0)).To(Equal([]string{"a/0"}))
+		Expect(release("b", 5, silent)).To(Equal([]string{"b/0", "b/1"}))
+		crowd(ctx, on.client, "c", "gone", 500, dead)
+		Expect(release("c", 5, silent)).To(Equal([]string{"c/0", "c/1"}))
+		Expect(on.client.ZCard(ctx, "c").Val()).To(Equal(int64(10)), "the dead are removed")
+	})
+})
+
+// These specs count the commands that a script runs, because the time that it takes depends on the machine.
+var _ = describeOn(onServer, "However many in line are silent or dead,", func(*onRedis) {
+	var client *redis.Client
+
+	BeforeEach(func() {
+		client = connect(&redis.Options{Addr: startServer().Addr()})
+	})
+
+	// ran returns how often a script ran each command.
+	ran := func(ctx context.Context, script string, keys []string, args ...any) (reply any, commands map[string]int) {
+		GinkgoHelper()
+		Expect(client.ConfigResetStat(ctx).Err()).To(Succeed())
+		reply, err := client.Eval(ctx, source(script), keys, args...).Result()
+		Expect(err).NotTo(HaveOccurred())
+		commands = map[string]int{}
+		for _, stat := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`).FindAllStringSubmatch(client.Info(ctx, "commandstats").Val(), -1) {
+			commands[stat[1]], _ = strconv.Atoi(stat[2])
+		}
+		return reply, commands
+	}
+	atMost := func(n int) OmegaMatcher { return BeNumerically("<=", n) }
+
+	It("a release looks at two live waiters of a line at most", func(ctx SpecContext) {
+		keys := []string{"a"}
+		crowd(ctx, client, "line", "silent", 5000, silent)
+		_, commands := ran(ctx, "release", append(keys, "line"), "t", len(keys))
+		Expect(commands["publish"]).To(Equal(2))
+		Expect(commands["zscore"]).To(atMost(2))
+		Expect(commands["zrangebyscore"]).To(atMost(2))
+
+		for i := range 200 {
+			keys = append(keys, strconv.Itoa(i))
+		}
+		all := keys
+		for i := range keys {
+			all = append(all, fmt.Sprint("line ", i))
+			crowd(ctx, client, all[len(all)-1], "silent", 40, silent)
+		}
+		_, commands = ran(ctx, "release", all, "t", len(keys))
+		Expect(commands["publish"]).To(Equal(2))
+		Expect(commands["zscore"]).To(atMost(2 * len(keys)))
+		Expect(commands["zrangebyscore"]).To(atMost(2 * len(keys)))
+	})
+
+	It("a release removes many dead waiters with one command, and wakes the live one behind them", func(ctx SpecContext) {
+		crowd(ctx, client, "line", "dead", 5000, dead)
+		crowd(ctx, client, "line", "live", 2, 0)
+		_, commands := ran(ctx, "release", []string{"gone", "line"}, "t", 1)
+		Expect(commands["publish"]).To(Equal(1))
+		Expect(commands["zrem"]).To(atMost(20))
+		Expect(commands["zrangebyscore"]).To(atMost(20))
+		Expect(client.ZCard(ctx, "line").Val()).To(Equal(int64(4)))
+	})
+
+	It("a release removes about 10,000 dead waiters at most", func(ctx SpecContext) {
+		all := []string{"gone"}
+		for i := range 5 {
+			all = append(all, fmt.Sprint("line ", i))
+			crowd(ctx, client, all[i+1], "dead", 4000, dead)
+			crowd(ctx, client, all[i+1], fmt.Sprint("live ", i), 1, 0)
+		}
+		_, commands := ran(ctx, "release", all, "t", 1)
+		Expect(commands["zscore"]).To(atMost(10_010))
+		Expect(commands["publish"]).To(Equal(2), "one for each line that was cleared")
+		Expect(client.ZCard(ctx, all[1]).Val()).To(Equal(int64(2)))
+		Expect(client.ZCard(ctx, all[5]).Val()).To(Equal(int64(8002)))
+	})
+
+	It("an inspect looks at the dead or at the live, whichever are fewer", func(ctx SpecContext) {
+		crowd(ctx, client, "line", "dead", 5000, dead)
+		first := crowd(ctx, client, "line", "live", 2, 0)
+		reply, commands := ran(ctx, "inspect", []string{"gone", "line"}, 1)
+		Expect(reply).To(Equal(list{nil, int64(-2), int64(2), first}))
+		Expect(commands["zscore"]).To(atMost(2))
+		Expect(commands["zrangebyscore"]).To(atMost(1))
+		Expect(client.ZCard(ctx, "line").Val()).To(Equal(int64(10_004)), "it changes nothing")
+
+		crowd(ctx, client, "other", "dead", 2, dead)
+		first = crowd(ctx, client, "other", "live", 5000, 0)
+		reply, commands = ran(ctx, "inspect", []string{"gone", "other"}, 1)
+		Expect(reply).To(Equal(list{nil, int64(-2), int64(5000), first}))
+		Expect(commands["zscore"]).To(atMost(3))
+		Expect(commands["zrangebyscore"]).To(atMost(1))
+	})
+})
