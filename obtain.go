@@ -40,6 +40,9 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
+	if err := c.checkShard(ctx, "obtain", o.scripted()); err != nil {
+		return nil, err
+	}
 	strategy := opt.strategy()
 	if o.waiter != nil {
 		o.waiter.pace = strategy
@@ -117,7 +120,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if o.token == "" {
 		o.token = randomToken()
 	}
-	return checkShard(o.client.redis, "obtain", o.scripted())
+	return nil
 }
 
 // scripted returns all keys that have to be in one place.

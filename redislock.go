@@ -56,14 +56,16 @@ import (
 // [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own.
 //
 // Hooks of a go-redis client see every call that goes by itself, with the values of the caller's ctx. Calls that are
-// made at the same time share pipelines: hooks see those as pipelines, without the values of any ctx, and on a Cluster
-// and a Ring only the hooks of the nodes' clients do. Renewals of KeepAlive and Do always share. If a hook changes the
-// arguments of a call that goes by itself, to put a prefix before each key, say, then no call shares any more, and
-// renewals carry the values of the ctx that KeepAlive was given; until the first call has been answered, none share.
-// That finds every hook that changes the first call already, and changes it in place. Pass [WithSeparateCalls] to [New]
-// for a hook that must see each command, that only changes some of them, or that replaces a command by another.
+// made at the same time share pipelines. Hooks see those as pipelines, without the values of any ctx; on a Cluster and a
+// Ring only the hooks of the nodes' clients see them. Renewals of KeepAlive and Do always share.
 //
-// A hook that panics does so in the goroutine of the caller, also where the library sends in another one.
+// A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a call
+// that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was given, and on a
+// Ring all keys of a lock need one hash tag. No calls share until the first one has been answered, so a hook that changes
+// the first call is always noticed in time. Pass [WithSeparateCalls] to [New] for a hook that must see each command, that
+// changes only some of them, or that sends another command instead.
+//
+// If a hook panics, the call panics in the goroutine of its caller.
 //
 // Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every call;
 // resending is then whatever the wrapped client does.

@@ -65,7 +65,21 @@ func (l *Lock) Release(ctx context.Context) error {
 		}
 	}
 	c = l.newRelease(ctx, now, until, c)
-	if !l.client.redis.Do(wait, c) {
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked, and the keys may be there yet: it is sent once more, in the background
+			next := l.newRelease(ctx, now, until, c)
+			next.Plan()
+			go func() { // ends with the call
+				defer next.Finish()
+				l.client.redis.Send(next)
+			}()
+			l.pursue(next)
+		}
+	}()
+	answered := l.client.redis.Do(wait, c)
+	returned = true
+	if !answered {
 		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
