@@ -149,7 +149,7 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 }
 
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed], and makes Obtain,
-// ObtainMulti, Do, Attach and Inspect return it from now on. Locks that are held stay held, without being renewed, and
+// ObtainMulti, Do, Attach, Inspect and Line return it from now on. Locks that are held stay held, without being renewed, and
 // their TTL, Refresh and Release go on working. Close waits up to a second for those in line to give up their places, and
 // for the releases that are still under way in the background, so call it before closing the Redis client. It always
 // returns nil, and may be called again.
