@@ -29,6 +29,7 @@ type Lock struct {
 	// zombie says that a sending of the obtain was never answered, though a later one was. It may still be on its way,
 	// and would take the keys again after a Release.
 	zombie bool
+	entry  string // the waiter's of such an obtain, which may come back into the lines; "" if there was none
 
 	scheduled *scheduled // in the queue of renewals; nil if it is not there; protected by keeper.mu
 

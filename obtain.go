@@ -116,9 +116,9 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, notObtained(err)
 	}
 	if o.waiter != nil {
-		done, err := o.waiter.admit(ctx, len(o.keys))
+		done, err := o.waiter.admit(ctx, o.client.closed, len(o.keys))
 		if err != nil {
-			return false, notObtained(err)
+			return false, err
 		}
 		defer done()
 		if h := o.waiter.handedOver(); h != nil {
@@ -180,6 +180,9 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey, metadata: o.metadata,
 		ttl: o.ttl, obtained: o.ttl, zombie: (o.doubtful || len(o.adrift) > 0) && !o.custom,
+	}
+	if o.lock.zombie && o.waiter.hasPlace() {
+		o.lock.entry = o.waiter.entry
 	}
 	o.lock.setUntil(since, until)
 	return false, nil
@@ -253,14 +256,14 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 }
 
 // withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken, or was
-// handed, after all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
-// this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
-// waiter see to it.
+// handed, after all is released, and its place in line given up. That is done at once for a waiter, and once more for all
+// when the tries that are adrift have ended, lest it overtake what it undoes. Where there is no room for one more cleanup,
+// the ttl of the keys and the silence of the waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
+	if o.waiter.hasPlace() { // at once: it might be handed the keys until then
+		o.leave(ctx)
+	}
 	if len(o.adrift) == 0 && (!o.doubtful || o.custom) {
-		if o.waiter.hasPlace() {
-			o.leave(ctx)
-		}
 		return
 	}
 	x := &cleanup{release: newRelease(ctx, o.token, o.keys, o.boxed), keys: o.keys}

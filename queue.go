@@ -135,7 +135,7 @@ func newWaiter(b *inbox) *waiter {
 // admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended. Few large
 // tries go out at a time: a server that is busy with many would answer none of them in time. Those who have a place do not
 // wait behind those who want one, lest they lose theirs.
-func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
+func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), err error) {
 	if keys < bulk {
 		return func() {}, nil
 	}
@@ -147,7 +147,9 @@ func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
 	case slots <- struct{}{}:
 		return func() { <-slots }, nil
 	case <-ctx.Done():
-		return nil, ended(ctx)
+		return nil, notObtained(ended(ctx))
+	case <-closed:
+		return nil, ErrClosed
 	}
 }
 

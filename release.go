@@ -111,7 +111,11 @@ func (l *Lock) endRelease(c *call, until time.Time) error {
 	}
 	l.noteRelease(nil)
 	if l.zombie {
-		l.client.sweep(newRelease(c.ctx, l.token, l.keys, l.boxed), l.obtained, sweepAgain)
+		again := newRelease(c.ctx, l.token, l.keys, l.boxed)
+		if l.entry != "" {
+			again.args = append(again.args, l.entry)
+		}
+		l.client.sweep(again, l.obtained, sweepAgain)
 	}
 	err := loss(l.keys, c.reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.doubtful && c.first.Before(until) {
