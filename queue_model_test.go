@@ -722,7 +722,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 		at, _ := place[3].(int64)
 		life, _ := place[4].(int64)
 		h.check(wait >= 1 && wait <= want.most && h.near(min(wait, want.least), min(want.wait, want.least)),
-			"want to wait for %d ms, or %d at least", want.wait, want.least)
+			"is to wait for %d ms, want %d, or %d at least", wait, want.wait, want.least)
 		least, most := max(h.clock, want.above+1), max(h.clock+int64(h.slack), want.below+1)
 		h.check(c.ticket == want.ticket || want.ticket == 0 && c.ticket >= least && c.ticket <= most,
 			"want the ticket %d, or one from %d to %d", want.ticket, least, most)
