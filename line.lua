@@ -40,21 +40,30 @@ local function read(line, entry, ticket)
 	return waiter
 end
 
--- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it.
+-- first returns the first live waiter of a line from that position on, and whether any were removed before it: the dead,
+-- and those of an inbox that is gone. If spares is set, the latter stay while there is nobody else: their process may live, and
+-- have lost its connection only, and then they come back in the order in which they stand.
+local spares = false
 local function first(line, position)
-	local removed = false
+	local removed, passed = false, {}
 	while true do
 		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
-		if not found[1] then
-			return nil, removed
-		end
-		local waiter = read(line, found[1], found[2])
-		if waiter.left >= 0 and waiter.left <= waiter.life + 1000 and not (waiter.open and gone[waiter.inbox]) then
-			return waiter, removed
-		end
-		removed = true
-		if (tonumber(call('ZREM', line, waiter.entry, '~' .. waiter.id)) or 0) == 0 then -- an ACL forbids it
+		local waiter = found[1] and read(line, found[1], found[2])
+		local live = waiter and waiter.left >= 0 and waiter.left <= waiter.life + 1000
+		if live and waiter.open and gone[waiter.inbox] and spares then
+			passed[#passed + 1] = waiter
 			position = position + 1
+		elseif not waiter or live and not (waiter.open and gone[waiter.inbox]) then
+			for i = 1, waiter and #passed or 0 do
+				call('ZREM', line, passed[i].entry, '~' .. passed[i].id)
+				removed = true
+			end
+			return waiter or nil, removed
+		else
+			removed = true
+			if (tonumber(call('ZREM', line, waiter.entry, '~' .. waiter.id)) or 0) == 0 then -- an ACL forbids it
+				position = position + 1
+			end
 		end
 	end
 end

@@ -19,7 +19,8 @@ Returns     0       every key was mine and is deleted
             it wants only deleted keys, is first in all their lines and not late, its
             subscription is open, and it has no fence key but KEYS[n+1], the keys hold its value
             with its ttl now, and it is in no line any more. Where nobody receives a message
-            to an open subscription, that waiter is removed, and the next is served.
+            to an open subscription, the next is served whose inbox is another one, and
+            those before it are removed; all stay if there is none.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: number, " granted ", time in µs, space and
             fencing token or 0, where keys were handed over; number, where the first
             was not served in that way, and for the second too if the first is late; number, " after "
@@ -75,6 +76,7 @@ end
 now = now[1] * 1000000 + now[2]
 call = pcall -- the keys are deleted: from here on an error must not hide what became of them
 -- include line
+spares = true
 
 -- handOver gives a waiter the keys whose lines stand there in KEYS. It reports whether that is done; if not, and
 -- nobody received the grant, the waiter's inbox is gone.
@@ -101,17 +103,16 @@ local function handOver(waiter, places)
 			return false
 		end
 	end
-	-- First out of the lines: who stays there with the lock might be handed it once more, with nobody to take it.
-	local value, failed = string.sub(rest, length + 1), false
-	for i = 1, #places do
-		failed = failed or type(call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)) ~= 'number'
-	end
+	-- Who stayed in line with the lock in hand would be handed it once more, with nobody to take it: so see that an ACL lets
+	-- this user remove somebody, before the message cannot be taken back.
+	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[places[1]], '')) ~= 'number'
 	for i = 1, failed and 0 or #places do
 		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
 	end
 	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
 	if heard and type(told[waiter.id]) == 'number' then
 		for i = 1, #places do
+			call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)
 			warn(KEYS[places[i]], tonumber(ttl))
 		end
 		return true
