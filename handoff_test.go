@@ -214,4 +214,28 @@ var _ = describe("A hand-off", func(on *onRedis) {
 		Expect(first.granted().Release(ctx)).To(Succeed())
 		Expect(third.granted().Release(ctx)).To(Succeed())
 	})
+
+	It("is not made to a try that comes back into the line after the lock was released", func(ctx SpecContext) {
+		proxy, err := faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		faulty := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
+		DeferCleanup(faulty.Close)
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		first := wait(ctx, faulty, time.Minute, queue, "a")
+		ready(ctx, "a")
+		stuck := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 1, Action: faultproxy.DelayRequest(2500 * time.Millisecond)})
+		Eventually(stuck.Count).WithTimeout(2 * time.Second).WithPolling(time.Millisecond).Should(Equal(1))
+		sent := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
+		held = obtain(ctx, locks, time.Minute, nil, "a")
+		Eventually(func() int { return waiters(ctx, locks, "a") }).WithTimeout(4*time.Second).WithPolling(5*time.Millisecond).
+			Should(Equal(1), "the stuck try has taken a place")
+		Expect(time.Since(sent)).To(BeNumerically(">", 2*time.Second))
+		Eventually(func() int { return waiters(ctx, locks, "a") }).WithTimeout(1500*time.Millisecond).
+			Should(BeZero(), "and the release has looked once more")
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
 })

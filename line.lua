@@ -40,30 +40,40 @@ local function read(line, entry, ticket)
 	return waiter
 end
 
--- first returns the first live waiter of a line from that position on, and whether dead ones were removed before it. Many
--- dead ones go with one command. When enough have gone, it looks no further.
+-- first returns the first live waiter of a line from that position on, and whether any were removed before it: the dead,
+-- and those of an inbox that is gone. If spares is set, the latter stay while there is nobody else: their process may live, and
+-- have lost its connection only, and then they come back in the order in which they stand. Many go with one command. When
+-- most have been looked at, it looks no further.
+local spares = false
 local function first(line, position)
-	local removed, size = false, 1
+	local removed, size, passed = false, 1, {}
 	repeat
 		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, size)
-		local dead, live = {}, nil
+		local out, before, waiter = {}, #passed, nil
 		for i = 1, #found, 2 do
-			local waiter = read(line, found[i], found[i + 1])
-			if waiter.left >= 0 and waiter.left <= waiter.life + 1000 and not (waiter.open and gone[waiter.inbox]) then
-				live = waiter
+			local next = read(line, found[i], found[i + 1])
+			local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]
+			if live and not unheard then
+				waiter = next
 				break
 			end
-			dead[#dead + 1], dead[#dead + 2] = waiter.entry, '~' .. waiter.id
+			local kept = live and spares and passed or out
+			kept[#kept + 1], kept[#kept + 2] = next.entry, '~' .. next.id
 		end
-		if dead[1] then
+		position = position + (#passed - before) / 2
+		most = most - (#out + #passed - before) / 2
+		for i = 1, waiter and #passed or 0 do
+			out[#out + 1] = passed[i]
+		end
+		for i = 1, #out, CHUNK do
 			removed = true
-			most = most - #dead / 2
-			if (tonumber(call('ZREM', line, unpack(dead))) or 0) == 0 then -- an ACL forbids it
-				position = position + #dead / 2
+			local last = math.min(i + CHUNK - 1, #out)
+			if (tonumber(call('ZREM', line, unpack(out, i, last))) or 0) == 0 then -- an ACL forbids it
+				position = position + (last - i + 1) / 2
 			end
 		end
-		if live then
-			return live, removed
+		if waiter then
+			return waiter, removed
 		end
 		size = math.max(math.min(size * 4, CHUNK / 2, most), 1)
 	until not found[1] or most <= 0

@@ -138,3 +138,48 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 		}
 	}
 }
+
+// BenchmarkReleaseInLine releases one key that 5,000 wait for: all of them late, or all of a process that is gone. It
+// reports the server's time for the script.
+func BenchmarkReleaseInLine(b *testing.B) {
+	for _, kind := range []string{"late", "gone"} {
+		b.Run(kind+"=5000", func(b *testing.B) {
+			client := benchClient(b)
+			ctx := b.Context()
+			release := redis.NewScript(source("release"))
+			spent := func() (total float64) {
+				for stat := range strings.SplitSeq(client.Info(ctx, "commandstats").Val(), "\r\n") {
+					if rest, found := strings.CutPrefix(stat, "cmdstat_eval"); found {
+						_, usec, _ := strings.Cut(rest, "usec=")
+						usec, _, _ = strings.Cut(usec, ",")
+						us, _ := strconv.ParseFloat(usec, 64)
+						total += us
+					}
+				}
+				return total
+			}
+			var us []float64
+			for b.Loop() {
+				client.FlushAll(ctx)
+				client.Set(ctx, "a", "t", time.Minute)
+				left := 2900 * time.Millisecond
+				if kind == "late" {
+					left = 900 * time.Millisecond
+				}
+				for i := range 5000 {
+					id := "box/" + strconv.Itoa(i)
+					client.ZAdd(ctx, lineKey("a"), redis.Z{Score: float64(i + 1), Member: id + " 1 60000 0 t" + strconv.Itoa(i)},
+						redis.Z{Score: mark(time.Now().Add(left), 3, kind == "gone"), Member: "~" + id})
+				}
+				before := spent()
+				if err := release.Run(ctx, client, []string{"a", lineKey("a")}, "t", 1).Err(); err != nil {
+					b.Fatal(err)
+				}
+				us = append(us, spent()-before)
+			}
+			slices.Sort(us)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(us[len(us)/2], "server-µs")
+		})
+	}
+}

@@ -137,9 +137,13 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, o.cutShort(ctx)
 	}
 	if o.waiter != nil {
-		done, err := o.waiter.admit(ctx, len(o.keys))
-		if err != nil {
+		done := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		switch {
+		case done != nil:
+		case ended(ctx) != nil:
 			return false, o.cutShort(ctx)
+		default:
+			return false, ErrClosed
 		}
 		defer done()
 		if h := o.waiter.handedOver(); h != nil {
@@ -198,6 +202,9 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		mayReappear: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
 	o.lock.upkeep.lock = o.lock
+	if o.lock.mayReappear && o.waiter.hasPlace() {
+		o.lock.entry = o.waiter.entry
+	}
 	return false, nil
 }
 
@@ -294,14 +301,14 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 }
 
 // withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken, or was
-// handed, after all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
-// this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
-// waiter see to it.
+// handed, after all is released, and its place in line given up. That is done at once for a waiter, and once more for all
+// when the tries that are adrift have ended, lest it overtake what it undoes. Where there is no room for one more cleanup,
+// the ttl of the keys and the silence of the waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
+	if o.waiter.hasPlace() { // at once: it might be handed the keys until then
+		o.leave(ctx)
+	}
 	if len(o.adrift) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
-		if o.waiter.hasPlace() {
-			o.leave(ctx)
-		}
 		return
 	}
 	x := &cleanup{release: o.newRelease(ctx), keys: o.keys}

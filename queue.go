@@ -86,12 +86,12 @@ func newWaiter(l *lines) *waiter {
 	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
 }
 
-// admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended. Few large
-// tries go out at a time: a server that is busy with many would answer none of them in time. Those who have a place do not
-// wait behind those who want one, lest they lose theirs.
-func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
+// admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended; nil if ctx has
+// ended or closed is closed before. Few large tries go out at a time: a server that is busy with many would answer none of
+// them in time. Those who have a place do not wait behind those who want one, lest they lose theirs.
+func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func()) {
 	if keys < bulk {
-		return func() {}, nil
+		return func() {}
 	}
 	slots := w.lines.entering
 	if w.refused {
@@ -99,10 +99,11 @@ func (w *waiter) admit(ctx context.Context, keys int) (done func(), err error) {
 	}
 	select {
 	case slots <- struct{}{}:
-		return func() { <-slots }, nil
+		return func() { <-slots }
 	case <-ctx.Done():
-		return nil, ended(ctx)
+	case <-closed:
 	}
+	return nil
 }
 
 // renew makes the waiter another one, with the ticket that it has. Its entry is written anew at the next try.

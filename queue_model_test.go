@@ -252,7 +252,7 @@ func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string
 		}
 		v.wait = max(v.wait, m.left(p)+1)
 		for i := len(m.lines[key]) - 1; c.id != "" && v.wait < v.least && i >= 0; i-- {
-			if q := m.lines[key][i]; before(q) { // who is right before it, live or not
+			if q := m.lines[key][i]; before(q) && (v.ticket == 0 || q.ticket < v.ticket) { // right before it, live or not
 				v.wait = max(v.wait, m.left(q)+1)
 				break
 			}
@@ -364,8 +364,7 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 		var order []modelPlace
 		places := map[string][]string{}
 		for _, key := range pending {
-			removed := m.sweepFront(key, gone, 0)
-			if p, found := m.first(key, 0); found && (stirred[key] || removed) {
+			if p, found, removed := m.serve(key, gone, 0); found && (stirred[key] || removed) {
 				stirred[key] = true
 				if places[p.id] == nil {
 					order = append(order, p)
@@ -381,13 +380,13 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 			switch {
 			case !told && p.wants == len(at) && all && len(lines) == len(keys) && p.open && !m.late(p) &&
 				(p.fence == "" || p.fence == fence):
-				for _, key := range at {
-					m.remove(key, func(q modelPlace) bool { return q.id == p.id })
-				}
 				m.tell(p, "granted", v, gone)
 				if m.isGone(p) {
 					pending = append(pending, at...)
 					break
+				}
+				for _, key := range at {
+					m.remove(key, func(q modelPlace) bool { return q.id == p.id })
 				}
 				v.handed = append(v.handed, p.contender)
 				for _, key := range at {
@@ -395,8 +394,9 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 					m.locks[key] = modelLock{p.token, p.ttl * 1000}
 				}
 				for _, key := range at {
-					m.sweepFront(key, gone, 0)
-					m.warn(key, p.ttl, v, gone)
+					if next, found, _ := m.serve(key, gone, 0); found && 3*p.ttl < next.life {
+						m.tell(next, fmt.Sprint("after ", p.ttl), v, gone)
+					}
 				}
 			default:
 				m.tell(p, "", v, gone)
@@ -404,8 +404,7 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 					if m.isGone(p) {
 						pending = append(pending, key)
 					} else if m.late(p) { // the next one is to look after it
-						m.sweepFront(key, gone, 1)
-						if next, found := m.first(key, 1); found {
+						if next, found, _ := m.serve(key, gone, 1); found {
 							m.tell(next, "", v, gone)
 						}
 					}
@@ -416,18 +415,24 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 	return v
 }
 
-// sweepFront removes the dead from a position on up to the first live one, and reports whether there were any.
-func (m *queueModel) sweepFront(key string, gone map[string]bool, from int) bool {
-	removed := false
-	for from < len(m.lines[key]) {
-		p := m.lines[key][from]
-		if m.live(p) && !(p.open && gone[p.box()]) {
-			break
+// serve returns the first live one from a position on, but for those whose inbox is gone. It removes the dead before it,
+// and those as well, if there is somebody else, and reports whether there were any.
+func (m *queueModel) serve(key string, gone map[string]bool, from int) (first modelPlace, found, removed bool) {
+	passed := map[string]bool{}
+	for i := from; i < len(m.lines[key]); {
+		switch p := m.lines[key][i]; {
+		case !m.live(p):
+			m.lines[key] = slices.Delete(m.lines[key], i, i+1)
+			removed = true
+		case p.open && gone[p.box()]:
+			passed[p.id] = true
+			i++
+		default:
+			m.remove(key, func(q modelPlace) bool { return passed[q.id] })
+			return p, true, removed || len(passed) > 0
 		}
-		m.lines[key] = slices.Delete(m.lines[key], from, from+1)
-		removed = true
 	}
-	return removed
+	return modelPlace{}, false, removed
 }
 
 // queueHistory does random things to the locks and lines of Redis and to a model.
@@ -722,7 +727,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 		at, _ := place[3].(int64)
 		life, _ := place[4].(int64)
 		h.check(wait >= 1 && wait <= want.most && h.near(min(wait, want.least), min(want.wait, want.least)),
-			"want to wait for %d ms, or %d at least", want.wait, want.least)
+			"is to wait for %d ms, want %d, or %d at least", wait, want.wait, want.least)
 		least, most := max(h.clock, want.above+1), max(h.clock+int64(h.slack), want.below+1)
 		h.check(c.ticket == want.ticket || want.ticket == 0 && c.ticket >= least && c.ticket <= most,
 			"want the ticket %d, or one from %d to %d", want.ticket, least, most)

@@ -145,14 +145,21 @@ type Options struct {
 	// belong to. A key with a waiter is not free: obtains that came later find it taken, and so do those without Queue.
 	// Only who holds one of the keys already, by its token, need not wait for those in line.
 	//
-	// A waiter is woken by a message when it may be its turn, and tries by itself when the ttl of the holder ends. Each
-	// second at least it tries too, as a sign of life: after 3 s without one it is passed over, and loses nothing but
-	// time if it comes back. Lost messages thus cost a second at most. Errors of Redis or the network that may pass do
-	// not end the waiting, once the lock was refused for the first time; others do, and any at the first try.
+	// A release gives the keys to the first in line at once, if that wants no others than it frees, has a random token and at
+	// most 1 KiB of metadata, and no FenceKey but that of the released lock. Otherwise a message wakes the first, which
+	// then tries. When the ttl of the holder ends, the first tries by itself.
+	//
+	// Each second at least a waiter tries too, as a sign of life; less often where many wait for many keys, so that the server
+	// spends a tenth of its time on them at most. After three such intervals without one it is passed over, and loses
+	// nothing but time if it comes back. On a server that stands alone, a release passes over a waiter whose process was
+	// killed. A waiter that was stopped just before its turn may be given the lock, which then lasts for its ttl. Lost messages
+	// cost an interval at most. Errors of Redis or the network that may pass do not end the waiting, once the lock was
+	// refused for the first time; others do, and any at the first try.
 	//
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, over one connection for all waiters of
-	// a Client, which is closed 10 s after the last of them. A Ring, a client type of the caller's own and a user who is
-	// refused the channel wait in the same line, and try each second, or as often as RetryStrategy says.
+	// a Client, which is closed 10 s after the last of them. Keys are given at once through a *redis.Client only. A Ring, a
+	// client type of the caller's own and a user who is refused the channel wait in the same line, and try each interval, or as
+	// often as RetryStrategy says. The file docs/line.md has the details.
 	//
 	// A key with a brace must have a hash tag. The default false does not wait in line.
 	Queue bool

@@ -237,7 +237,11 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	}
 	l.noteRelease(nil)
 	if l.mayReappear {
-		l.client.sweep(newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):]), l.keys, l.obtained, sweepAgain)
+		again := newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
+		if l.entry != "" {
+			again.Args, again.Simple = append(again.Args, l.entry), false
+		}
+		l.client.sweep(again, l.keys, l.obtained, sweepAgain)
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {

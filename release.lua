@@ -19,8 +19,9 @@ Returns     0       every key was mine and is deleted
             it wants only deleted keys, is first in all their lines and not late, its
             subscription is open, and it has no fence key but KEYS[n+1], the keys hold its value
             with its ttl now, and it is in no line any more. Where nobody receives a message
-            to an open subscription, that waiter is removed, and the next is served. One
-            call removes about 10,000 dead waiters, and does not look behind those it leaves.
+            to an open subscription, the next is served whose inbox is another one, and
+            those before it are removed; all stay if there is none. One call passes over about
+            10,000 waiters of a line, and does not look behind those.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: number, " granted ", time in µs, space and
             fencing token or 0, where keys were handed over; number, where the first
             was not served in that way, and for the second too if the first is late; number, " after "
@@ -78,8 +79,9 @@ if not now or now.err then
 end
 now = now[1] * 1000000 + now[2]
 call = pcall -- the keys are deleted: from here on an error must not hide what became of them
-local most = 10000 -- dead waiters to remove: that takes about 20 ms, in which Redis serves nobody else
+local most = 10000 -- waiters to pass over: that takes about 20 ms, in which Redis serves nobody else
 -- include line
+spares = true
 
 -- handOver gives a waiter the keys whose lines stand there in KEYS. It reports whether that is done; if not, and
 -- nobody received the grant, the waiter's inbox is gone.
@@ -106,17 +108,16 @@ local function handOver(waiter, places)
 			return false
 		end
 	end
-	-- First out of the lines: who stays there with the lock might be handed it once more, with nobody to take it.
-	local value, failed = string.sub(rest, length + 1), false
-	for i = 1, #places do
-		failed = failed or type(call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)) ~= 'number'
-	end
+	-- Who stayed in line with the lock in hand would be handed it once more, with nobody to take it: so see that an ACL lets
+	-- this user remove somebody, before the message cannot be taken back.
+	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[places[1]], '')) ~= 'number'
 	for i = 1, failed and 0 or #places do
 		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
 	end
 	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
 	if heard and type(told[waiter.id]) == 'number' then
 		for i = 1, #places do
+			call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)
 			warn(KEYS[places[i]], tonumber(ttl))
 		end
 		return true

@@ -232,13 +232,27 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(2)), "the last one has not said that it would hear")
 		})
 
+		It("leaves those whose inbox is gone where they stand if there is nobody else", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			for i, id := range []string{"gone/2", "gone/1", "gone/3"} {
+				stand(ctx, "la", float64(i+1), id+" 1 60000 0 t1", full, true)
+			}
+			before := on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect(on.keys(ctx)).To(ConsistOf("la"))
+			Expect(on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()).To(Equal(before))
+		})
+
 		It("goes by silence alone where the subscription is not open, whoever hears", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, false)
+			stand(ctx, "la", 2, "gone/2 1 60000 0 t2", full, true)
 			stand(ctx, "lb", 1, "gone/2 1 60000 0 t2", full, true)
+			stand(ctx, "lb", 2, "gone/1 1 60000 0 t1", full, false)
 			Expect(run(ctx, "release", "a b la lb", "t", 2)).To(Equal(none))
-			Expect(on.keys(ctx)).To(ConsistOf("la"), "only the other one is passed by")
+			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
+			Expect(on.client.ZCard(ctx, "lb").Val()).To(Equal(int64(2)), "only the other one is passed by")
 		})
 
 		It("gives nothing to whom it has given before, nor wakes more than two", func(ctx SpecContext) {

@@ -9,7 +9,7 @@ import (
 // clock of ours allows.
 func TestHandOffSince(t *testing.T) {
 	sent := time.Now()
-	after := func(d time.Duration) time.Time { return sent.Add(d) }
+	after := sent.Add
 	back := time.Now().Round(0) // a time without a monotonic reading is compared by the wall clock alone
 	for name, c := range map[string]struct {
 		at      int64 // in µs after the try was served
