@@ -9,22 +9,22 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Refresh gives all keys of the lock the new ttl, counted from now, or none of them if any is lost. With
-// [Options.Metadata] it also replaces the metadata. Of the other options only RetryStrategy counts: errors of Redis are
-// repeated as it says, while the lock is still valid; a loss is final.
+// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
+// [Options.Metadata], it also replaces the metadata. Of the other options it uses only RetryStrategy: it retries errors
+// of Redis as that says, while the lock is still valid. A loss is final.
 //
-// Refresh blocks until Redis answers, ctx ends or the lock is valid no longer, and then up to 250 ms more for a late
-// answer. Calls on one lock take turns for as long, also with one that was given up if that was for a shorter ttl and
-// is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys may be there yet. It
-// returns:
+// Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
+// answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
+// shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
+// still exist. It returns:
 //   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
 //     lock;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
-//   - [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
-//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250 ms
-//     after Until, and whatever Redis reported otherwise. Then it is not known whether the ttl has changed, or when it
-//     will, and Until counts on the worse: unless the answer comes after all, this handle promises no more than that ttl
-//     from then on, even after a Refresh for longer.
+//   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
+//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
+//     ms after Until, and any other error of Redis, wrapped. After these three it is not known whether the ttl has
+//     changed or still will, and Until assumes the worse: unless the answer arrives after all, this handle promises no
+//     more than that ttl from then on, even after a Refresh with a longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():

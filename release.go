@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
-	releaseLeast = 20 * time.Millisecond // the same if Until has passed too: enough to hear what became of the lock
+	releaseWait  = time.Second           // how long a Release waits whose ctx had already ended
+	releaseLeast = 20 * time.Millisecond // the least of that if Until has passed too: enough for an answer
 )
 
-// Release frees every key of the lock that its token still holds, also when others are lost. From its call on the lock
-// counts as given up: [Lock.Until] has passed, and Refresh refuses.
+// Release frees every key that the lock's token still holds, even if others are lost. From the call on, the lock counts
+// as given up: [Lock.Until] has passed, and Refresh refuses.
 //
-// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent
-// all the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the
-// sending goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns
-// when as much as a first call would have sent is answered or has failed. It returns:
-//   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
-//   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
-//   - a [*LostError] if some were not; the others are free now;
-//   - [ErrInvalid] for a nil ctx;
-//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. It may be called again.
+// Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
+// It then waits for the answer for at most a second, and no longer than Until. If ctx ends, Release returns and keeps
+// trying in the background until the ttl is over. A further Release meanwhile joins that, and returns when as many
+// requests as a first call would send are answered or have failed. It returns:
+//   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
+//   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
+//   - a [*LostError] if the lock had lost some keys; the others are free now;
+//   - an error that wraps [ErrInvalid] for a nil ctx;
+//   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis, wrapped. Release may then be
+//     called again.
 func (l *Lock) Release(ctx context.Context) error {
 	switch {
 	case !l.exists():
