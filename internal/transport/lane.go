@@ -137,8 +137,8 @@ func (l *lane) launch(client *redis.Client) {
 	go l.run(t, client, l.takeQueue()) // ends when the queue is empty after a trip
 }
 
-// leave ends the trip of a call that went by itself, and sends the waiting calls.
-func (l *lane) leave(c *Call) {
+// endTrip ends the trip of a call that went by itself, and sends the waiting calls.
+func (l *lane) endTrip(c *Call) {
 	c.uncount()
 	if c.trip.began.IsZero() {
 		return

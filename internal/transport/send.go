@@ -68,7 +68,7 @@ func (r *Redis) sendHere(c *Call) {
 
 func (r *Redis) sendFirst(c *Call) {
 	if c.lane != nil {
-		defer c.lane.leave(c)
+		defer c.lane.endTrip(c)
 	}
 	c.Reply, c.Err = r.once(c)
 }
