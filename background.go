@@ -75,9 +75,8 @@ func (c *Client) persist(release *transport.Call, keys []string) {
 	}
 }
 
-// sweep releases keys of which the token may still hold some that nobody uses. It sends the release after the delay,
-// and resends it for as long as the keys can last. Unless that deleted something, it sends the release once more a
-// little later.
+// sweep makes sure that the token holds none of the keys. It sends the release after the delay, and resends it for as
+// long as the keys can last. Unless that deleted something, it sends the release once more a little later.
 func (c *Client) sweep(release *transport.Call, keys []string, ttl, delay time.Duration) {
 	x := &cleanup{release: release, keys: keys}
 	c.inBackground(x, func() {
