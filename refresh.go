@@ -46,7 +46,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	valid, stop := l.whileValid(ctx)
 	defer stop()
 	cut, err := func() (bool, error) {
-		defer r.finish() // also where a hook or a strategy panics: the next Refresh would wait for this one
+		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
 		return retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
@@ -57,11 +57,12 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	return err
 }
 
-// lateAnswer is how long past Until a Refresh waits: an answer that comes so late may still bring a validity.
+// lateAnswer is how long past Until a Refresh waits. An answer that comes so late may still extend the validity.
 const lateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a
-// server that hangs would leave the holder in the belief that it has a lock. Call the function, which ends it as well.
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity. Waiting any longer for a
+// server that hangs would leave the holder in the belief that it has a lock. Call the returned function, which also
+// ends the ctx.
 func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
 	var timer *time.Timer
@@ -82,7 +83,7 @@ func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// outlived returns why a ctx from whileValid has ended, nil if it has not: ctx is that which it was made from.
+// outlived returns why a ctx that whileValid made from ctx has ended.
 func outlived(ctx context.Context) error {
 	if err := ended(ctx); err != nil {
 		return err
@@ -90,7 +91,7 @@ func outlived(ctx context.Context) error {
 	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
 }
 
-// renewSooner tells the scheduler, if the lock is kept, that it may be due sooner than it was.
+// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
 func (l *Lock) renewSooner() {
 	l.mu.Lock()
 	due := l.lease.Due()
@@ -98,23 +99,23 @@ func (l *Lock) renewSooner() {
 	l.client.renewals.lookBy(l, due)
 }
 
-// refreshing is one Refresh with all its tries. Its fields from refresh on are protected by Lock.mu.
+// refreshing is one Refresh with all its tries. Lock.mu protects the fields from refresh on.
 type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
 
-	refresh   *lease.Refresh // what it is to the lease
-	abandoned bool           // its call goes on although its caller has left
+	refresh   *lease.Refresh // its part in the lease
+	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
 }
 
-// begin waits for the lock's turn to refresh, and brings the validity forward to what a shorter ttl leaves of it: the
-// ttl may be that from the moment the request leaves. A turn that does not come while the lock is valid is not waited
-// for: the refresh is sent all the same, and conclude allows for those that may be executed after it.
+// begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
+// apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent all the
+// same: conclude allows for other refreshes that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	l := r.lock
-	var turn context.Context // nil until there is somebody to wait for
+	var turn context.Context // nil until there is a refresh to wait for
 	stop := context.CancelFunc(func() {})
 	defer func() { stop() }()
 	for {
@@ -143,7 +144,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// finish ends a refresh unless its call goes on.
+// finish ends a refresh, unless its call goes on.
 func (r *refreshing) finish() {
 	r.lock.mu.Lock()
 	defer r.lock.mu.Unlock()
@@ -152,16 +153,15 @@ func (r *refreshing) finish() {
 	}
 }
 
-// try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
-//
-// valid is from whileValid.
+// try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
+// whileValid.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
 	c := l.newRefresh(valid, r.ttl, r.metadata, false)
 	c.GiveUp = l.Until()
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and what the server did is not known
+		if !returned { // a hook has panicked, and it is not known what the server did
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			r.note(c)
@@ -180,7 +180,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon leaves a call to itself.
+// abandon lets a call go on without its caller.
 func (r *refreshing) abandon(c *transport.Call) {
 	l := r.lock
 	l.mu.Lock()
@@ -196,7 +196,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}()
 }
 
-// note takes down what is known of a call that has ended, whether it succeeded or not. l.mu is held.
+// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds l.mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -204,7 +204,7 @@ func (r *refreshing) note(c *transport.Call) {
 	}
 }
 
-// conclude draws the conclusions from a call that has ended.
+// conclude applies the result of a call that has ended to the lock.
 func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	l := r.lock
 	l.mu.Lock()

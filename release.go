@@ -43,8 +43,8 @@ func (l *Lock) Release(ctx context.Context) error {
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
-	// freed the keys. If a round of it fails that was under way already, that may be old news; the next one is awaited.
+	// Join an earlier release that is under way in the background: two at a time could not tell which of them freed the
+	// keys. If its round that was already under way fails, that may be out of date, so wait for the next round.
 	var c *transport.Call
 	for joined := 0; ; joined++ {
 		var p *pursuit
@@ -68,7 +68,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	c = l.newRelease(ctx, now, until, c)
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and the keys may be there yet: it is sent once more, in the background
+		if !returned { // a hook has panicked, and the keys may still exist: send once more, in the background
 			next := l.newRelease(ctx, now, until, c)
 			next.Plan()
 			go func() { // ends with the call
@@ -87,14 +87,13 @@ func (l *Lock) Release(ctx context.Context) error {
 	return l.endRelease(c, until)
 }
 
-// beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
-// was before.
+// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that.
 func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
 	if len(ending) > 0 && lease.Passed(l.lease.Until()) {
-		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
+		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say so, and not that it was released
 	}
 	if l.released.IsZero() {
 		l.released = now
@@ -107,8 +106,8 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 	return until
 }
 
-// newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
-// is in doubt from an earlier one that failed.
+// newRelease returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
+// doubt from an earlier release that failed.
 func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
 	n := len(l.keys)
 	c := newRelease(ctx, l.token, l.boxed[:n:n], l.boxed[n:])
@@ -126,17 +125,17 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *tr
 	return c
 }
 
-// pursuit is a release that goes on although its caller has left, in rounds, until the keys are freed or its giveUp has
-// come. A round is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a
-// round, as if it had sent that itself, while all that is sent still follows one another.
+// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or its GiveUp
+// has passed. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
+// with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
 type pursuit struct {
 	sooner  chan struct{} // has room for one; begins the next round
-	planned chan struct{} // closed once it is known what follows the first round, which ends by itself
-	sent    bool          // Lock.release is under way, and not only planned; protected by Lock.mu
+	planned chan struct{} // closed once it is known whether another round follows the first
+	sent    bool          // Lock.release was sent, and is not only planned; protected by Lock.mu
 }
 
-// join hastens the next round of a release that is pursued. It returns the last release, nil if none is open, and
-// whether it was sent before this call.
+// join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
+// join, and whether it was sent before this call.
 func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +149,7 @@ func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 	return l.release, p, before
 }
 
-// pursue begins a pursuit. Its first round is under way.
+// pursue begins a pursuit whose first round is under way.
 func (l *Lock) pursue(c *transport.Call) {
 	p := &pursuit{sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	l.mu.Lock()
@@ -163,17 +162,17 @@ func (l *Lock) pursue(c *transport.Call) {
 	}
 }
 
-// endPursuit notes that there are no rounds to come.
+// endPursuit notes that no rounds follow.
 func (l *Lock) endPursuit(p *pursuit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pursuit == p { // else two releases were given up at the same time, and the other one is pursued yet
+	if l.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
 		l.pursuit = nil
 	}
 }
 
-// sendRounds is pursue in the goroutine of the cleanup. While there are rounds to come, Lock.release is the one under
-// way or, between two, the next; so whoever joins can wait for its end.
+// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Lock.release is the one
+// under way or, between two rounds, the next one, so a Release that joins can wait for its end.
 func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) {
 	<-c.Done()
 	l.client.rest(x)
@@ -192,11 +191,11 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) {
 		c = next
 		l.client.sendRound(x, c)
 		next, wait = l.planRound(c, p, round)
-		c.Finish() // not before, so that those who wait for it find the next one planned
+		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
 }
 
-// planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
+// planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
 func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
 	wait = l.client.redis.ResendWait(round)
@@ -213,7 +212,7 @@ func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transp
 	return next, wait
 }
 
-// isPursued reports whether there are rounds to come after one that has ended.
+// isPursued reports whether rounds follow one that has ended.
 func (l *Lock) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
@@ -230,7 +229,7 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.release = unanswered
 }
 
-// endRelease draws the conclusions from a release that has ended.
+// endRelease applies the result of a release that has ended.
 func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if c.Err != nil {
 		l.noteRelease(c)
@@ -246,7 +245,7 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
-		return nil // it was an earlier sending of ours that freed them
+		return nil // an earlier sending of ours freed them
 	}
 	return err
 }
