@@ -43,7 +43,7 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 		return nil, failed("inspect", keys, err)
 	}
 	held, err := c.look(ctx, keys, groups)
-	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a type of the caller's own
+	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
 		held, err = c.look(ctx, keys, transport.GroupBySlot(keys))
 	}
 	if err != nil {
