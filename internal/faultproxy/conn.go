@@ -86,7 +86,7 @@ func (c *conn) serve(ctx context.Context, delay time.Duration) {
 	if !sleepUntil(ctx, time.Now().Add(delay)) || !c.dial(ctx) {
 		return
 	}
-	// flow is done when nothing more may pass, be it cut or a black hole.
+	// flow is done when nothing more may pass: after a cut, or in a black hole.
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
