@@ -42,6 +42,7 @@ const soon = time.Second
 
 var _ = describe("Through a faulty network,", func(on *onRedis) {
 	var proxy *faultproxy.Proxy
+	var last *redis.Client // the one that client made last
 	var locks *redislock.Client
 
 	// broken makes the next times runs of a script suffer the fault, and all of them if times is 0.
@@ -55,7 +56,8 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 	client := func(change func(*redis.Options)) *redislock.Client {
 		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
 		change(opt)
-		locks := redislock.New(connect(opt))
+		last = connect(opt)
+		locks := redislock.New(last)
 		DeferCleanup(locks.Close) // so that cleanups under way need not wait
 		return locks
 	}
@@ -67,6 +69,15 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 		limited, cancel := context.WithTimeout(ctx, d)
 		DeferCleanup(cancel)
 		return limited
+	}
+	// disconnect ends all connections and refuses new ones. The client knows it: by itself, go-redis sees an idle
+	// connection break only where that is a socket of Unix.
+	disconnect := func(ctx context.Context) {
+		proxy.RefuseConnections(true)
+		proxy.CutAll()
+		for last.PoolStats().TotalConns > 0 {
+			_ = last.Ping(within(ctx, 10*time.Millisecond))
+		}
 	}
 	// truthful checks that a lock does not claim to last longer than its keys do.
 	truthful := func(ctx context.Context, lock *redislock.Lock) {
@@ -584,8 +595,7 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 		It("restores Until where a shorter one could not be sent", func(ctx SpecContext) {
 			with(ctx, locks)
 			until := lock.Until()
-			proxy.CutAll()
-			proxy.RefuseConnections(true)
+			disconnect(ctx)
 			Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).NotTo(Succeed())
 			Expect(lock.Until()).To(Equal(until))
 		})
@@ -690,8 +700,7 @@ var _ = describe("Through a faulty network,", func(on *onRedis) {
 
 		It("does not take credit for what it never sent", func(ctx SpecContext) {
 			with(ctx, locks)
-			proxy.CutAll()
-			proxy.RefuseConnections(true)
+			disconnect(ctx)
 			Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
 			on.client.Del(ctx, "a", "b")
 			proxy.RefuseConnections(false)
