@@ -26,15 +26,21 @@ import (
 )
 
 // suites are the processes that the specs run in, side by side: ginkgo runs one suite in a process, and its specs one
-// after the other. Each has the specs that its filter selects by their labels.
+// after the other. Each has the specs whose labels its filter selects. On a real server, those that wait the most have a
+// process, and a server, of their own.
 var suites = map[string]string{
 	"miniredis":    inMemory,
-	"redis-server": sharing,
-	"others":       "!" + inMemory + " && !" + sharing, // they start servers of their own, or need none
+	"redis-server": sharing + " && !" + keeping + " && !" + faults,
+	"keeping":      sharing + " && " + keeping,
+	"faults":       sharing + " && " + faults,
+	"others":       "!" + inMemory + " && !" + sharing, // they start servers for themselves, or need none
 }
 
 // suiteVariable names, in the environment of such a process, the suite that it runs.
 const suiteVariable = "REDISLOCK_TEST_SUITE"
+
+// namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
+const namedServer = "REDISLOCK_TEST_REDIS"
 
 func TestRedislock(t *testing.T) {
 	if suite := os.Getenv(suiteVariable); suite != "" {
@@ -47,6 +53,9 @@ func TestRedislock(t *testing.T) {
 		wait.Go(func() { // and not t.Parallel: they wait more than they work, so all of them run at once on any machine
 			t.Run(suite, func(t *testing.T) { startSuite(t, suite) })
 		})
+		if os.Getenv(namedServer) != "" {
+			wait.Wait() // they empty the one server that they all use
+		}
 	}
 	wait.Wait()
 }
@@ -115,27 +124,30 @@ type onRedis struct {
 	memory *miniredis.Miniredis // nil on a real server
 }
 
+// Labels.
 const (
 	inMemory = "miniredis"
 	onServer = "redis-server"
-	sharing  = "one server" // labels those specs on a real server that share one
+	sharing  = "one server" // of a suite, which its specs on a real server share
+	keeping  = "keeping"
+	faults   = "faults"
 )
 
 // describe runs the same specs on miniredis, always, and on a real redis-server, where there is one.
-func describe(what string, specs func(on *onRedis)) bool {
+func describe(what string, specs func(on *onRedis), labels ...string) bool {
 	for _, kind := range []string{inMemory, onServer} {
-		describeOn(kind, what, specs)
+		describeOn(kind, what, specs, labels...)
 	}
 	return true
 }
 
 // describeOn runs specs on one kind of Redis: those that the other kind cannot run.
-func describeOn(kind, what string, specs func(on *onRedis)) bool {
-	labels := Label(kind)
+func describeOn(kind, what string, specs func(on *onRedis), labels ...string) bool {
+	labels = append(labels, kind)
 	if kind == onServer {
-		labels = Label(kind, sharing)
+		labels = append(labels, sharing)
 	}
-	return Describe(what+" on "+kind, labels, func() {
+	return Describe(what+" on "+kind, Label(labels...), func() {
 		on := &onRedis{kind: kind}
 		BeforeEach(on.begin)
 		specs(on)
@@ -200,52 +212,6 @@ func (on *onRedis) keys(ctx context.Context) []string {
 	return on.client.Keys(ctx, "*").Val()
 }
 
-// calls returns how many scripts the server was asked to run so far.
-type calls struct {
-	mu sync.Mutex // protects n
-	n  int
-}
-
-func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "evalsha") {
-			c.mu.Lock()
-			c.n++
-			c.mu.Unlock()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.mu.Lock()
-		for _, cmd := range cmds {
-			if strings.HasPrefix(cmd.Name(), "evalsha") {
-				n, _ := callsIn(cmd)
-				c.n += n
-			}
-		}
-		c.mu.Unlock()
-		return next(ctx, cmds)
-	}
-}
-
-func (c *calls) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n
-}
-
-// countCalls counts the scripts that client sends from now on.
-func countCalls(client *redis.Client) *calls {
-	c := &calls{}
-	client.AddHook(c)
-	return c
-}
-
 // checkLeaks fails the spec if a goroutine that it started outlives it, and everything that it cleans up.
 func checkLeaks() {
 	before := gleak.Goroutines()
@@ -255,7 +221,7 @@ func checkLeaks() {
 }
 
 // sharedServer returns the address and the database of a real server that is empty for the taking: the one that
-// REDISLOCK_TEST_REDIS names, or one that is started for the run.
+// namedServer names, or one that is started for the run.
 var sharedServer = func() func() (string, int) {
 	var server *redistest.Server
 	AfterSuite(func() {
@@ -265,7 +231,7 @@ var sharedServer = func() func() (string, int) {
 	})
 	return func() (string, int) {
 		GinkgoHelper()
-		if named := os.Getenv("REDISLOCK_TEST_REDIS"); named != "" {
+		if named := os.Getenv(namedServer); named != "" {
 			return named, 9
 		}
 		requireServer()
