@@ -64,12 +64,14 @@ func TestRedislock(t *testing.T) {
 func startSuite(t *testing.T, suite string) {
 	args := []string{"-test.run=^TestRedislock$"}
 	for _, arg := range os.Args[1:] {
-		if strings.HasPrefix(arg, "-test.timeout=") || strings.HasPrefix(arg, "-test.v=") || strings.HasPrefix(arg, "-ginkgo.") {
-			if strings.Contains(arg, "-report=") {
-				arg += "." + suite // a file for each
-			}
-			args = append(args, arg)
+		switch {
+		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="):
+		case strings.HasPrefix(arg, "-test."):
+			continue
+		case strings.Contains(arg, "-report="):
+			arg += "." + suite // a file for each
 		}
+		args = append(args, arg)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
