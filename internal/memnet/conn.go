@@ -40,19 +40,25 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-func (c *Conn) LocalAddr() net.Addr  { return address{} }
+// LocalAddr returns an address that only says that it is in memory.
+func (c *Conn) LocalAddr() net.Addr { return address{} }
+
+// RemoteAddr returns the same.
 func (c *Conn) RemoteAddr() net.Addr { return address{} }
 
+// SetDeadline sets both deadlines.
 func (c *Conn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t)
 	return c.SetWriteDeadline(t)
 }
 
+// SetReadDeadline makes every Read fail from t on, those under way too, with os.ErrDeadlineExceeded.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.in.setReadDeadline(t)
 	return nil
 }
 
+// SetWriteDeadline does the same for Write.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	c.out.setWriteDeadline(t)
 	return nil

@@ -126,8 +126,10 @@ func goroutines() int {
 func TestLooksAtOnceAndWhenDue(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *schedule.Schedule, l *log) {
 		a := &item{name: "a", log: l, every: 3 * sec}
-		if !s.Add(a) || !s.Add(a) {
-			t.Error("refused")
+		for range 2 { // the second changes nothing
+			if !s.Add(a) {
+				t.Error("refused")
+			}
 		}
 		time.Sleep(7 * sec)
 		l.want(t, "0s a, 3s a, 6s a")
