@@ -288,6 +288,9 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 	})
 
 	It("wait no longer for a connection that hangs if others waited before them", func(ctx SpecContext) {
+		for _, script := range []string{"obtain", "obtain_each"} {
+			Expect(on.client.ScriptLoad(ctx, source(script)).Err()).To(Succeed()) // the faults are for calls that are sent once
+		}
 		obtain(ctx, locks, time.Minute, nil, "warm")
 		slow := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.DelayReply(20 * time.Millisecond)})
 		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})
