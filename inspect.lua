@@ -28,8 +28,8 @@ local function isLive(mark)
 end
 
 -- firstTicket returns the ticket of the first live waiter of a line with so many of them, 0 for none. The dead stay in a line
--- until somebody takes part in it. The first live waiter is among the first dead + 1. Where the live are fewer, their marks
--- are read first, and the entries then need no look at theirs.
+-- until somebody takes part in it, so the first live waiter is among the first dead + 1 (and further back where a clock
+-- has jumped). Where the live are fewer than the dead, their marks are read first, and the entries then need no look at theirs.
 local function firstTicket(line, waiters)
 	local dead, live = call('ZCOUNT', line, 0, '+inf') - waiters, nil
 	if dead >= waiters then
@@ -39,15 +39,17 @@ local function firstTicket(line, waiters)
 			live[marks[i]] = isLive(tonumber(marks[i + 1]))
 		end
 	end
-	for at = 0, dead, CHUNK do
-		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, math.min(CHUNK, dead + 1 - at))
+	local at, size = 0, math.min(dead + 1, CHUNK)
+	repeat
+		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, size)
 		for i = 1, #found, 2 do
 			local mark = '~' .. (string.match(found[i], '^%S*') or '')
 			if live and live[mark] or not live and isLive(tonumber(call('ZSCORE', line, mark) or 0)) then
 				return tonumber(found[i + 1])
 			end
 		end
-	end
+		at, size = at + size, CHUNK
+	until not found[1]
 	return 0
 end
 
