@@ -35,14 +35,6 @@ func (c *Call) guard(f func()) {
 	returned = true
 }
 
-// doubtPanic notes, when deferred, that a call by which a hook panics in the caller's own goroutine may have been
-// executed.
-func (c *Call) doubtPanic() {
-	if c.Err == nil && c.Reply == nil { // it has not come back
-		c.Doubtful = c.Doubtful || c.left
-	}
-}
-
 // rethrow does to the goroutine of the caller what a hook did while that waited for the call.
 func (c *Call) rethrow() {
 	var p *hookPanicError

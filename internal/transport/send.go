@@ -16,8 +16,14 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	switch {
 	case l != nil && !l.admit(c, client): // it goes with others
 	case ctx.Done() == nil:
-		defer c.doubtPanic()
+		returned := false
+		defer func() {
+			if !returned { // a hook has panicked
+				c.Doubtful = c.Doubtful || c.left
+			}
+		}()
 		r.sendHere(c)
+		returned = true
 		return true
 	default:
 		// go-redis does not interrupt a read when ctx ends, so the caller waits beside it.
