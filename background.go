@@ -14,7 +14,7 @@ import (
 // Release was not answered in time.
 type cleanup struct {
 	release *transport.Call
-	keys    []string      // all that may be released; never changed
+	keys    []string      // all that may be released, none for a waiter that leaves; never changed
 	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
 	done    chan struct{} // closed when nothing is sent any more
 }
@@ -37,7 +37,7 @@ const (
 func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cleaning >= maxCleanups && len(x.release.Keys) > 0 {
+	if c.cleaning >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
 	token := x.release.Token

@@ -21,14 +21,12 @@ import (
 func running(name string) func(args []string) bool {
 	var names []string // by which a request goes
 	for _, file := range []string{name, name + "_each"} {
-		text, err := os.ReadFile(file + ".lua")
-		if file != name && os.IsNotExist(err) {
+		if _, err := os.Stat(file + ".lua"); file != name && os.IsNotExist(err) {
 			continue
-		} else if err != nil {
-			panic(err)
 		}
-		sum := sha1.Sum(text)
-		names = append(names, "evalsha "+hex.EncodeToString(sum[:]), "eval "+string(text))
+		text := source(file)
+		sum := sha1.Sum([]byte(text))
+		names = append(names, "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
 	}
 	return func(args []string) bool {
 		return len(args) > 1 && slices.Contains(names, strings.ToLower(args[0])+" "+args[1])

@@ -75,7 +75,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := checkToken(token); err != nil {
 		return nil, err
 	}
-	if err := checkShard(c.redis, "attach", keys); err != nil {
+	if err := c.checkShard(ctx, "attach", keys); err != nil {
 		return nil, err
 	}
 	request := newInspect(ctx, keys, false)

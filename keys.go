@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // unique returns keys in their order without the repetitions. The slice is always a new one.
@@ -61,23 +60,6 @@ func checkLines(keys []string) error {
 			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
 				"name it without braces, or with a tag, as in {order:7}:stock", key)
 		}
-	}
-	return nil
-}
-
-// checkShard returns an error if the Redis is a Ring and keys are on several of its shards. A Ring sends a command to
-// the shard of its first key, so the others would be locked where nobody else looks for them.
-func checkShard(redis *transport.Redis, operation string, keys []string) error {
-	if !redis.IsRing() || len(keys) < 2 {
-		return nil
-	}
-	shards, err := redis.Group(keys)
-	if err != nil {
-		return failed(operation, keys, err)
-	}
-	if len(shards) > 1 {
-		return invalid("%q and %q are on different shards of the Ring; give all keys of a lock one hash tag, "+
-			"as in {order:7}:stock", keys[0], keys[shards[1][0]])
 	}
 	return nil
 }

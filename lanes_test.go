@@ -211,7 +211,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 				})
 			}
 			Expect(trips.jointCount()).To(BeZero())
-			Expect(asked.Count()).To(BeNumerically("<=", 4), "once, by each that is under way")
+			Expect(asked.Count()).To(BeNumerically("<=", 10), "once, by each trip that is under way; a slow one makes room for another")
 			sent, _ := trips.counts()
 			Expect(sent).To(BeNumerically(">", 0))
 		})

@@ -20,10 +20,13 @@ type Lock struct {
 	token  string
 	fence  int64
 
+	fenceKey string // "" for none, or if attached
+
 	obtained time.Duration // the ttl of the obtain; 0 if attached
 	// mayReappear says that a sending of the obtain was never answered, though a later one was. It may still be on its
 	// way, and would take the keys again after a Release.
 	mayReappear bool
+	entry       string // of such an obtain's waiter, which may come back into the lines; "" if there was none
 
 	upkeep upkeep // its place among the renewals
 

@@ -40,9 +40,12 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
+	if err := c.checkShard(ctx, "obtain", o.scripted()); err != nil {
+		return nil, err
+	}
 	strategy := opt.strategy()
 	if o.waiter != nil {
-		o.waiter.pace, strategy = strategy, o.waiter
+		o.waiter.pace = strategy
 		defer o.waiter.leave()
 	} else if strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
@@ -63,7 +66,13 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 			o.withdraw(ctx)
 		}
 	}()
-	cut, err := retry(ctx, c.closed, strategy, o.waiter.woken, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	var cut bool
+	var err error
+	if o.waiter != nil {
+		cut, err = o.inLine(ctx)
+	} else {
+		cut, err = retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	}
 	returned = true
 	if err == nil {
 		return o.lock, nil
@@ -105,13 +114,13 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 			if err := checkLines(o.keys); err != nil {
 				return err
 			}
-			o.waiter = newWaiter(o.client.inbox)
+			o.waiter = newWaiter(o.client.lines)
 		}
 	}
 	if o.token == "" {
 		o.token = randomToken()
 	}
-	return checkShard(o.client.redis, "obtain", o.scripted())
+	return nil
 }
 
 // scripted returns all keys that have to be in one place.
@@ -126,6 +135,20 @@ func (o *obtaining) scripted() []string {
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if ended(ctx) != nil {
 		return false, o.cutShort(ctx)
+	}
+	if o.waiter != nil {
+		done := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		switch {
+		case done != nil:
+		case ended(ctx) != nil:
+			return false, o.cutShort(ctx)
+		default:
+			return false, ErrClosed
+		}
+		defer done()
+		if h := o.waiter.handedOver(); h != nil {
+			return o.accept(ctx, h)
+		}
 	}
 	c := &o.first
 	if c.Script != nil {
@@ -156,25 +179,32 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, failed("obtain", o.keys, err)
 	case !g.granted:
 		if o.waiter != nil {
-			o.waiter.refuse(g)
+			o.waiter.refuse(c.Sent, g)
 		}
 		return true, ErrNotObtained
 	}
 	if o.waiter != nil && c.Spare == nil {
-		o.leave(ctx) // the lines could not be reached, so the script has not taken it out of them
+		o.leaveLines(ctx) // they could not be reached, so the script has not taken it out of them
 	}
-	valid := lease.Granted(c.Sent, o.ttl)
+	return o.grant(ctx, c.Sent, g.fence, g.taken)
+}
+
+// grant makes the lock that was granted after that time, unless it has lapsed by now. Like try, it reports whether another
+// try makes sense.
+func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
+	valid := lease.Granted(since, o.ttl)
 	if lease.Passed(valid.Until()) {
-		if o.waiter != nil {
-			o.waiter.next = time.Millisecond
-		}
-		return o.decline(ctx, g.taken)
+		return o.decline(ctx, taken)
 	}
 	o.lock = &Lock{
-		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: g.fence, metadata: o.metadata,
-		lease: valid, obtained: o.ttl, mayReappear: (o.doubtful || len(o.adrift) > 0) && !o.custom,
+		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
+		metadata: o.metadata, lease: valid, obtained: o.ttl,
+		mayReappear: (o.doubtful || len(o.adrift) > 0) && !o.custom,
 	}
 	o.lock.upkeep.lock = o.lock
+	if o.lock.mayReappear && o.waiter.hasPlace() {
+		o.lock.entry = o.waiter.entry
+	}
 	return false, nil
 }
 
@@ -237,8 +267,16 @@ func (o *obtaining) note(c *transport.Call) {
 // A token of the caller's own stays, so the release must have been answered before the next try; if it was not, there
 // is none.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
+	if o.waiter != nil {
+		o.waiter.next = time.Now().Add(time.Millisecond)
+	}
 	if !o.custom {
-		o.client.sweep(o.newRelease(ctx), o.keys, o.ttl, 0)
+		back := o.newRelease(ctx)
+		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the token of before
+			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
+			o.waiter.renew()
+		}
+		o.client.sweep(back, o.keys, o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
@@ -262,15 +300,15 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	return !back.Doubtful, ErrNotObtained
 }
 
-// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken after
-// all is released, and its place in line given up. Nothing is sent before the tries that are adrift have ended, lest
-// this overtake what it undoes. Where there is no room for one more cleanup, the ttl of the keys and the silence of the
-// waiter see to it.
+// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken, or was
+// handed, after all is released, and its place in line given up. That is done at once for a waiter, and once more for all
+// when the tries that are adrift have ended, lest it overtake what it undoes. Where there is no room for one more cleanup,
+// the ttl of the keys and the silence of the waiter see to it.
 func (o *obtaining) withdraw(ctx context.Context) {
+	if o.waiter.hasPlace() { // at once: it might be handed the keys until then
+		o.leave(ctx)
+	}
 	if len(o.adrift) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
-		if o.waiter.hasPlace() {
-			o.leave(ctx)
-		}
 		return
 	}
 	x := &cleanup{release: o.newRelease(ctx), keys: o.keys}
@@ -287,7 +325,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			o.client.sendCleanup(x, o.ttl)
 		case !o.custom && (o.late || o.doubtful):
 			if o.waiter.hasPlace() {
-				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.id()), false
+				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.entry), false
 			}
 			o.client.sweepNow(x, o.ttl)
 			return
@@ -298,17 +336,31 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	})
 }
 
-// leave gives up the waiter's place in line, in the background.
+// leave gives up the waiter's place in line, and the keys if a hand-off has come first, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	x := &cleanup{release: o.newLeave(ctx)}
 	o.client.inBackground(x, func() { o.client.redis.Send(x.release) })
 }
 
-// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and wakes who is first there now.
+// leaveLines gives up the waiter's place in line and keeps the keys.
+func (o *obtaining) leaveLines(ctx context.Context) {
+	x := &cleanup{release: o.leaving(ctx, nil)}
+	o.client.inBackground(x, func() { o.client.redis.Send(x.release) })
+}
+
+// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and releases what it was handed. With a
+// token of the caller's own it was handed nothing, and the keys may be an earlier hold's.
 func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
-	c := newRelease(ctx, o.token, nil, o.boxed[len(o.keys):])
-	c.Args = append(c.Args, o.waiter.id())
-	c.GiveUp = time.Now().Add(waiterLife)
+	if o.custom {
+		return o.leaving(ctx, nil)
+	}
+	return o.leaving(ctx, o.boxed[:len(o.keys)])
+}
+
+func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
+	c := newRelease(ctx, o.token, keys, o.boxed[len(o.keys):])
+	c.Args, c.Simple = append(c.Args, o.waiter.entry), false
+	c.GiveUp = time.Now().Add(o.waiter.life)
 	c.Persist()
 	return c
 }

@@ -9,30 +9,32 @@ ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
 ARGV[4]     n
 ARGV[5]     "1" to mint a fencing token, else "0"
-ARGV[6]     id of a waiter: its inbox, a slash and its number; none: takes no place
+ARGV[6]     entry of a waiter, as line.lua describes it; none: takes no place. Each
+            lock key has a line then, or none has
 ARGV[7]     its ticket; "0" if it does not know of one
+ARGV[8]     "1" if its subscription is open, on this server; else "0"
 
 A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine, and if it is nobody else's turn. A key
 that was mine gets the new metadata and at least the ttl: its expiry is never
 brought forward.
 
-A line is a sorted set with two members for a waiter, both in µs: its id, scored
-by its ticket, and "~" and its id, scored by minus the time when it was last heard
-of. It is live if that was 3 s ago at most, and is not more than 1 s ahead. It is
-the turn of the live waiters with lower tickets, for a caller without a ticket of
-all of them; but a caller of whom a key is already need not wait for any.
+It is the turn of the live waiters with lower tickets, for a caller without a ticket
+of all of them; but a caller of whom a key is already need not wait for any.
 
 Returns     1                 granted, all newly taken, no fencing token
             {fence, i, …}     granted; KEYS[i] … were mine before, every other is
                               newly taken; fence is 0 where ARGV[5] is "0"
             0                 refused, and nothing was written but the removal of the dead
-            {-1, ms, ticket}  refused; the waiter has this place in every line, and
-                              is to try again after so long, or when it is woken
+            {-1, ms, ticket, time, life, missing}
+                              refused at that time in µs; the waiter has this place in every
+                              line, is live for so many ms, and is to try again after ms, or
+                              when it is woken; missing is 1 if it had a ticket, but was in
+                              some line no longer, else 0
                               After a grant the waiter is in no line any more.
 Publishes   the number of a waiter to redislock:inbox:‹inbox›, once, if it is the first
-            live one of a line and dead ones were removed there, or the keys are taken
-            for less than 1 s
+            live one of a line and dead ones were removed there; and number, " after " and
+            ttl, if it is and the keys are taken for less than an interval of it
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
@@ -125,7 +127,7 @@ if not queued then
 	end
 end
 if not free then
-	local blocking, held = {}, {}
+	local blocked, held = {}, {} -- by their indices; by name
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
 		local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
@@ -137,7 +139,7 @@ if not free then
 				granted[#granted + 1] = first + i - 1
 				held[key] = stored
 			else
-				blocking[#blocking + 1] = key
+				blocked[#blocked + 1] = first + i - 1
 			end
 		end
 	end
@@ -158,98 +160,100 @@ if not free then
 		granted = 1
 	end
 
-	local id, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocking > 0
-	if queued or refused and id then
-		local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
-		local LONGEST = 1000 -- between two tries, in ms
+	local entry, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0
+	if queued or refused and entry then
 		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]
+		local most = math.huge -- dead waiters to remove: nobody may go before a live one behind them
+		-- include line
 
-		local woken = {}
-		local function wake(waiter)
-			if not woken[waiter] then
-				woken[waiter] = true
-				local inbox, number = string.match(waiter, '^(.*)/(.*)$')
-				pcall('PUBLISH', 'redislock:inbox:' .. inbox, number) -- an ACL may forbid it
+		local id, count = entry and string.match(entry, '^%S+'), #KEYS - lines + 1
+		local placed = ticket > 0 -- it had a place by its last answered try
+		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
+		if id and count > 0 then
+			local waiting = math.max(call('ZCARD', KEYS[lines]), call('ZCARD', KEYS[lines + now % count])) / 2
+			interval = math.max(1000, math.ceil((placed and waiting or waiting + 1) * (32 + 8 * n) / 100))
+			interval = math.min(interval, 680000)
+			if queued and not placed then -- the reply to an earlier try may have been lost
+				ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)
 			end
 		end
-		-- live returns the first live waiter of a line from that position on, its ticket, when it was last heard of,
-		-- and whether dead ones were removed before it.
-		local function live(line, position)
-			local moved = false
-			while true do
-				local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, 1)
-				if not found[1] then
-					return nil
-				end
-				local heard = -(call('ZSCORE', line, '~' .. found[1]) or 0)
-				if heard >= now - LIFE and heard <= now + AHEAD then
-					return found[1], tonumber(found[2]), heard, moved
-				end
-				call('ZREM', line, found[1], '~' .. found[1])
-				moved = true
+		-- turnOf returns who is live and first in a line, if that is somebody before the caller.
+		local function turnOf(line)
+			local waiter, removed
+			repeat
+				waiter, removed = first(line, 0)
+			until not waiter or waiter.entry == entry or not removed or tell(waiter, '')
+			if waiter and waiter.entry ~= entry and (ticket == 0 or waiter.ticket < ticket
+				or waiter.ticket == ticket and waiter.entry < entry) then
+				return waiter
+			end
+		end
+		-- Whether a live waiter is right before the caller, and for how long, matters while those further ahead are late.
+		local function behind(line, waiter)
+			wait = math.max(wait, waiter.left + 1)
+			if id and wait < interval then
+				local below = ticket == 0 and '+inf' or string.format('(%.0f', ticket)
+				local nearest = call('ZREVRANGEBYSCORE', line, below, 0, 'LIMIT', 0, 1)[1]
+				local mark = nearest and call('ZSCORE', line, '~' .. (string.match(nearest, '^%S+') or ''))
+				wait = math.max(wait, math.floor(-tonumber(mark or 0) / 4096) - moment + 1)
 			end
 		end
 
-		local wait = 1 -- in ms: until all that blocks has lapsed, but no longer than LONGEST
-		for i = 1, id and #blocking or 0 do
-			local left = wait < LONGEST and call('PTTL', blocking[i]) or 0
-			wait = math.max(wait, left < 0 and LONGEST or left + 1)
-		end
-		if queued and id and ticket == 0 then -- the reply to an earlier try may have been lost
+		if refused and id then -- those ahead will take the blocking key before, so one line tells enough
+			local waiter = queued and count > 0 and turnOf(KEYS[lines + blocked[1] - 1])
+			if waiter then
+				behind(KEYS[lines + blocked[1] - 1], waiter)
+			end
+			for i = 1, wait < interval and #blocked or 0, math.max(#blocked - 1, 1) do
+				local left = call('PTTL', KEYS[blocked[i]])
+				wait = math.max(wait, left < 0 and interval or left + 1)
+			end
+		elseif not refused and not next(held) then
 			for i = lines, #KEYS do
-				ticket = math.max(ticket, call('ZSCORE', KEYS[i], id) or 0)
-			end
-		end
-		for i = lines, next(held) and 0 or #KEYS do
-			local position = 0
-			while not refused or id and wait < LONGEST do
-				local waiter, turn, heard, moved = live(KEYS[i], position)
-				if moved and position == 0 and waiter ~= id then
-					wake(waiter)
+				local waiter = turnOf(KEYS[i])
+				if waiter then
+					refused = true
+					behind(KEYS[i], waiter)
+					if not id or wait >= interval then
+						break
+					end
 				end
-				if not waiter or waiter == id or ticket > 0 and (turn > ticket or turn == ticket and waiter > id) then
-					break
-				end
-				refused = true
-				wait = math.max(wait, math.ceil((heard + LIFE - now) / 1000) + 1)
-				position = position + 1
 			end
 		end
 
-		if refused and id and lines <= #KEYS then
+		if refused and id and count > 0 then
+			local fresh = not placed
 			if ticket == 0 then
 				ticket = now
 				for i = lines, #KEYS do
 					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
-			local place, heard = string.format('%.0f', ticket), string.format('%.0f', -now) -- '..' writes 1.76e+15
+			local life = math.ceil(3 * interval / 1000)
+			local place = string.format('%.0f', ticket) -- '..' writes 1.76e+15
+			local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[8] == '1' and 1 or 0)))
+			local missing = 0
 			for i = lines, #KEYS do
-				call('ZADD', KEYS[i], place, id, heard, '~' .. id)
-				call('PEXPIRE', KEYS[i], LIFE / 1000)
+				local line = KEYS[i]
+				if fresh then
+					call('ZADD', line, place, entry, mark, '~' .. id)
+				elseif call('ZADD', line, mark, '~' .. id) == 1 then
+					call('ZADD', line, place, entry)
+					missing = 1
+				end
+				if call('PTTL', line) < life * 1000 then -- another's deadline may be later
+					call('PEXPIRE', line, life * 1000 + math.floor(interval / 2))
+				end
 			end
-			-- The dead further back are removed too, from one of the lines at a time.
-			local line = KEYS[lines + now % (#KEYS - lines + 1)]
-			local dead = call('ZRANGEBYSCORE', line, string.format('(%.0f', LIFE - now), '(0')
-			for i = 1, #dead do
-				call('ZREM', line, dead[i], string.sub(dead[i], 2))
-			end
-			local first = dead[1] and live(line, 0)
-			if first and first ~= id then
-				wake(first)
-			end
-			return { -1, math.min(wait, LONGEST), ticket }
+			return { -1, math.min(wait, interval), ticket, now, life * 1000, missing }
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
 				if id then
-					call('ZREM', KEYS[i], id, '~' .. id)
+					call('ZREM', KEYS[i], entry, '~' .. id)
 				end
-				local waiter = tonumber(ttl) < LONGEST and live(KEYS[i], 0)
-				if waiter then
-					wake(waiter)
-				end
+				warn(KEYS[i], tonumber(ttl))
 			end
 		end
 	end

@@ -3,7 +3,7 @@ obtain_each: takes the keys of several locks, each of which has one, as obtain w
 it leaves alone.
 
 KEYS[1..n]    lock keys, one of each lock
-KEYS[n+1..2n] their lines, as obtain describes them
+KEYS[n+1..2n] their lines, as line.lua describes them
 ARGV[3i-2]    token of lock i, at least 22 bytes of it at random
 ARGV[3i-1]    its metadata; "" for none
 ARGV[3i]      its ttl in whole milliseconds

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the scripts
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -28,15 +29,25 @@ var (
 	pttlSource string
 	//go:embed inspect.lua
 	inspectSource string
+	//go:embed waiters.lua
+	waitersSource string
+	//go:embed line.lua
+	lineSource string
 )
 
 var (
-	obtainScript  = yielding(transport.NewScript(obtainSource).Join(obtainEachSource, 3))
+	obtainScript  = yielding(transport.NewScript(withLine(obtainSource)).Join(obtainEachSource, 3))
 	refreshScript = transport.NewScript(refreshSource)
-	releaseScript = transport.NewScript(releaseSource).Join(releaseEachSource, 1)
+	releaseScript = transport.NewScript(withLine(releaseSource)).Join(releaseEachSource, 1)
 	pttlScript    = transport.NewScript(pttlSource)
 	inspectScript = transport.NewScript(inspectSource)
+	waitersScript = transport.NewScript(waitersSource)
 )
+
+// withLine returns a script with the rules of the line in the place that it has for them.
+func withLine(source string) string {
+	return strings.Replace(source, "-- include line\n", lineSource, 1)
+}
 
 // yielding makes a script's calls make way for others: what takes locks must not hold up what frees and keeps them.
 func yielding(s *transport.Script) *transport.Script {
@@ -56,7 +67,7 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 	c.SetArgs(o.metadata, o.ttl.Milliseconds(), n, fenced)
 	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
 	if o.waiter != nil {
-		c.Args = o.waiter.begin(c.Args)
+		c.Args = o.waiter.begin(o, c.Args)
 		c.Accept = isNoRefusal
 	}
 }
@@ -70,8 +81,12 @@ type grant struct {
 	fence   int64
 	taken   []string // the keys that are newly taken
 
-	wait   time.Duration // until the next try of a waiter that is refused
-	ticket int64         // of its place in line; 0 if it has none
+	// Of a refused waiter that has a place in line.
+	ticket  int64         // 0 if it has none
+	wait    time.Duration // until its next try
+	served  int64         // when the script ran, in µs by the clock of the server
+	life    time.Duration // how long it is live without another try
+	missing bool          // it had a place, but not in every line any more
 }
 
 func readGrant(keys []string, reply any) (grant, error) {
@@ -87,10 +102,12 @@ func readGrant(keys []string, reply any) (grant, error) {
 	}
 	first, _ := parts[0].(int64)
 	switch {
-	case first == -1 && len(parts) == 3: // refused, with a place in line
-		wait, _ := parts[1].(int64)
-		ticket, _ := parts[2].(int64)
-		return grant{wait: time.Duration(wait) * time.Millisecond, ticket: ticket}, nil
+	case first == -1 && len(parts) == 6: // refused, with a place in line
+		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+		return grant{
+			wait: time.Duration(number(1)) * time.Millisecond, ticket: number(2), served: number(3),
+			life: time.Duration(number(4)) * time.Millisecond, missing: number(5) == 1,
+		}, nil
 	case len(parts) == 1:
 		return grant{granted: true, fence: first, taken: keys}, nil
 	}

@@ -24,7 +24,11 @@ const (
 
 // line returns the ids of those who have a place in the line of a key, the first of them first.
 func line(ctx context.Context, client redis.Cmdable, key string) []string {
-	return client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: lineKey(key), Start: 0, Stop: "+inf", ByScore: true}).Val()
+	entries := client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: lineKey(key), Start: 0, Stop: "+inf", ByScore: true}).Val()
+	for i, entry := range entries {
+		entries[i], _, _ = strings.Cut(entry, " ")
+	}
+	return entries
 }
 
 func lineKey(key string) string {
@@ -32,6 +36,19 @@ func lineKey(key string) string {
 		return key + ":redislock:line"
 	}
 	return key + "{" + key + "}:redislock:line"
+}
+
+// opened waits until all in line for a key have said that their subscription is open.
+func opened(ctx context.Context, client redis.Cmdable, key string) {
+	GinkgoHelper()
+	Eventually(func() (closed int) {
+		for _, mark := range client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+			Key: lineKey(key), Start: "-inf", Stop: "(0", ByScore: true,
+		}).Val() {
+			closed += 1 - int(-mark.Score)%2
+		}
+		return closed
+	}).WithTimeout(5 * time.Second).Should(BeZero())
 }
 
 // joins returns the id of who takes the next place in the line of a key because of what start starts.

@@ -68,6 +68,18 @@ func (w *waiting) over() error {
 	return w.err
 }
 
+// mark is the score of the mark of a waiter.
+func mark(deadline time.Time, life int64, open bool) float64 {
+	score := deadline.UnixMilli()*4096 + life*2
+	if open {
+		score++
+	}
+	return -float64(score)
+}
+
+// onlyWoken makes a waiter that no keys are handed to: it has to try when it is woken.
+var onlyWoken = &redislock.Options{Queue: true, Metadata: strings.Repeat("m", 1025)}
+
 // promptly is less than a waiter would wait without being woken.
 const promptly = 500 * time.Millisecond
 
@@ -140,7 +152,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(first.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("wakes one waiter with one message, and one obtain follows", func(ctx SpecContext) {
+	It("hands the keys to one waiter with one message, and nothing else is sent", func(ctx SpecContext) {
 		messages := on.client.PSubscribe(ctx, "redislock:inbox:*")
 		DeferCleanup(messages.Close)
 		Expect(messages.Receive(ctx)).NotTo(BeNil())
@@ -154,7 +166,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		sent := countCalls(on.client)
 		Expect(held.Release(ctx)).To(Succeed())
 		lock := queued[0].granted()
-		Expect(sent.count()).To(Equal(2), "the release, and the obtain")
+		Expect(sent.count()).To(Equal(1), "the release, which has handed the keys over")
 		Eventually(received).Should(Receive())
 		Consistently(received).WithTimeout(20 * time.Millisecond).ShouldNot(Receive())
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -203,8 +215,8 @@ var _ = describe("Queue", func(on *onRedis) {
 		held := obtain(ctx, locks, time.Minute, nil, "b")
 		line := "a{a}:redislock:line"
 		dead := func(ago time.Duration) {
-			on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1"},
-				redis.Z{Score: -float64(time.Now().Add(-ago).UnixMicro()), Member: "~gone/1"})
+			on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1 1 60000 0 token"},
+				redis.Z{Score: mark(time.Now().Add(3*time.Second-ago), 3, false), Member: "~gone/1"})
 		}
 		dead(2500 * time.Millisecond)
 		began := time.Now()
@@ -216,7 +228,9 @@ var _ = describe("Queue", func(on *onRedis) {
 		dead(-2 * time.Second) // heard of in the future: the clock of the server was set back
 		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
 		Expect(on.keys(ctx)).To(ConsistOf("b"))
-		on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1"}) // half an entry
+		on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1 1 60000 0 token"}) // without a mark
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		on.client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "what is this?"})
 		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
 		Expect(held.Release(ctx)).To(Succeed())
 	})
@@ -322,6 +336,55 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(statuses[3]).To(Equal(redislock.Status{Key: "free"}))
 		Expect(locks.Close()).To(Succeed())
 		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("shows in Line who waits, in order", func(ctx SpecContext) {
+		Expect(locks.Line(ctx, "a")).To(BeEmpty())
+		held := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		began := time.Now()
+		for i, keys := range [][]string{{"a"}, {"b"}, {"b", "a"}} {
+			wait(ctx, locks, time.Minute, &redislock.Options{Queue: true, Metadata: fmt.Sprint("number ", i), FenceKey: "f 1"}, keys...)
+		}
+		wait(ctx, locks, time.Minute, onlyWoken, "a")
+		wait(ctx, locks, time.Minute, &redislock.Options{Queue: true, Token: "mine"}, "a")
+		line, err := locks.Line(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(line).To(HaveLen(4))
+		Expect(line[0].Metadata).To(Equal("number 0"))
+		Expect(line[1].Metadata).To(Equal("number 2"))
+		Expect(line[2].Metadata).To(Equal(strings.Repeat("m", 1024)), "cut")
+		Expect(line[3]).To(And(HaveField("Token", "mine"), HaveField("Metadata", "")))
+		for i, w := range line {
+			Expect(len(w.Token)).To(BeElementOf(22, 4))
+			Expect(w.Since).To(BeTemporally("~", began, promptly))
+			Expect(i == 0 || w.Since.After(line[i-1].Since)).To(BeTrue())
+			Expect(w.Late).To(BeFalse())
+		}
+		stale := redis.Z{Score: mark(time.Now().Add(time.Second/2), 3, true), Member: "~gone/1"}
+		on.client.ZAdd(ctx, lineKey("a"), redis.Z{Score: 1, Member: "gone/1 1 60000 0 token m"}, stale)
+		line, err = locks.Line(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(line[0]).To(And(HaveField("Token", "token"), HaveField("Late", true)))
+		on.client.ZRem(ctx, lineKey("a"), "~gone/1")
+		Expect(locks.Line(ctx, "a")).To(HaveLen(4), "without those who are passed over")
+
+		Expect(locks.Line(ctx, "a}")).To(BeEmpty())
+		_, err = locks.Line(ctx, "")
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		Expect(on.client.Del(ctx, lineKey("x")).Err()).To(Succeed())
+		on.client.Set(ctx, lineKey("x"), "x", time.Minute)
+		_, err = locks.Line(ctx, "x")
+		Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+		on.client.Del(ctx, lineKey("x"))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = locks.Line(ended, "a")
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(locks.Close()).To(Succeed())
+		_, err = locks.Line(ctx, "a")
+		Expect(err).To(MatchError(redislock.ErrClosed))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(on.client.Del(ctx, lineKey("a")).Err()).To(Succeed())
 	})
 
 	DescribeTable("refuses a key that has no room for a line, and sends nothing", func(ctx SpecContext, key string) {
@@ -463,7 +526,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 
 	It("does not wait for a lost reply longer than until the next try", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
-		first := wait(ctx, locks, time.Minute, queue, "a")
+		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		lost := broken(running("obtain"), 1, faultproxy.SwallowReply())
 		Expect(held.Release(ctx)).To(Succeed())
 		Eventually(lost.Hit()).Should(BeClosed())
@@ -475,14 +538,14 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 
 	It("goes on through errors that may pass, each second, and tells the last when ctx ends", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
-		first := wait(ctx, locks, time.Minute, queue, "a")
+		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		errs := broken(running("obtain"), 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
 		Eventually(errs.Count).WithTimeout(5 * time.Second).Should(Equal(2))
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.granted().Release(ctx)).To(Succeed())
 
 		held = obtain(ctx, healthy, time.Minute, nil, "a")
-		second := wait(ctx, locks, time.Minute, queue, "a")
+		second := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		Consistently(second.done).WithTimeout(100*time.Millisecond).ShouldNot(BeClosed(), "its first try has been answered")
 		proxy.RefuseConnections(true)
 		proxy.CutAll()
@@ -498,7 +561,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 
 	It("gives back what a try takes whose ctx ends on the way, and its place", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
-		first := wait(ctx, locks, time.Minute, queue, "a")
+		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		second := wait(ctx, healthy, time.Minute, queue, "a")
 		delayed := broken(running("obtain"), 1, faultproxy.DelayReply(300*time.Millisecond))
 		Expect(held.Release(ctx)).To(Succeed())

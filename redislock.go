@@ -48,7 +48,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -57,14 +56,16 @@ import (
 // [*redis.ClusterClient], a [*redis.Ring], or a type of the caller's own.
 //
 // Hooks of a go-redis client see every call that goes by itself, with the values of the caller's ctx. Calls that are
-// made at the same time share pipelines: hooks see those as pipelines, without the values of any ctx, and on a Cluster
-// and a Ring only the hooks of the nodes' clients do. Renewals of KeepAlive and Do always share. If a hook changes the
-// arguments of a call that goes by itself, to put a prefix before each key, say, then no call shares any more, and
-// renewals carry the values of the ctx that KeepAlive was given; until the first call has been answered, none share.
-// That finds every hook that changes the first call already, and changes it in place. Pass [WithSeparateCalls] to [New]
-// for a hook that must see each command, that only changes some of them, or that replaces a command by another.
+// made at the same time share pipelines. Hooks see those as pipelines, without the values of any ctx; on a Cluster and a
+// Ring only the hooks of the nodes' clients see them. Renewals of KeepAlive and Do always share.
 //
-// A hook that panics does so in the goroutine of the caller, also where the library sends in another one.
+// A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a call
+// that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was given, and on a
+// Ring all keys of a lock need one hash tag. No calls share until the first one has been answered, so a hook that changes
+// the first call is always noticed in time. Pass [WithSeparateCalls] to [New] for a hook that must see each command, that
+// changes only some of them, or that sends another command instead.
+//
+// If a hook panics, the call panics in the goroutine of its caller.
 //
 // Of a type of the caller's own only EvalSha and Eval are called, each call by itself, so a wrapper sees every call;
 // resending is then whatever the wrapped client does.
@@ -78,7 +79,7 @@ type Client struct {
 	redis    *transport.Redis
 	unusable error // why nothing can be sent, if so
 	renewals *renewals
-	inbox    *inbox.Inbox
+	lines    *lines
 	closed   chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects what follows
@@ -104,7 +105,7 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 	return &Client{
 		redis:    redis,
 		renewals: newRenewals(redis),
-		inbox:    inbox.New(redis, randomToken(), set.linger),
+		lines:    newLines(redis, set.linger),
 		closed:   make(chan struct{}),
 	}
 }
@@ -144,14 +145,21 @@ type Options struct {
 	// belong to. A key with a waiter is not free: obtains that came later find it taken, and so do those without Queue.
 	// Only who holds one of the keys already, by its token, need not wait for those in line.
 	//
-	// A waiter is woken by a message when it may be its turn, and tries by itself when the ttl of the holder ends. Each
-	// second at least it tries too, as a sign of life: after 3 s without one it is passed over, and loses nothing but
-	// time if it comes back. Lost messages thus cost a second at most. Errors of Redis or the network that may pass do
-	// not end the waiting, once the lock was refused for the first time; others do, and any at the first try.
+	// A release gives the keys to the first in line at once, if that wants no others than it frees, has a random token and at
+	// most 1 KiB of metadata, and no FenceKey but that of the released lock. Otherwise a message wakes the first, which
+	// then tries. When the ttl of the holder ends, the first tries by itself.
+	//
+	// Each second at least a waiter tries too, as a sign of life; less often where many wait for many keys, so that the server
+	// spends a tenth of its time on them at most. After three such intervals without one it is passed over, and loses
+	// nothing but time if it comes back. On a server that stands alone, a release passes over a waiter whose process was
+	// killed. A waiter that was stopped just before its turn may be given the lock, which then lasts for its ttl. Lost messages
+	// cost an interval at most. Errors of Redis or the network that may pass do not end the waiting, once the lock was
+	// refused for the first time; others do, and any at the first try.
 	//
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, over one connection for all waiters of
-	// a Client, which is closed 10 s after the last of them. A Ring, a client type of the caller's own and a user who is
-	// refused the channel wait in the same line, and try each second, or as often as RetryStrategy says.
+	// a Client, which is closed 10 s after the last of them. Keys are given at once through a *redis.Client only. A Ring, a
+	// client type of the caller's own and a user who is refused the channel wait in the same line, and try each interval, or as
+	// often as RetryStrategy says. The file docs/line.md has the details.
 	//
 	// A key with a brace must have a hash tag. The default false does not wait in line.
 	Queue bool
@@ -217,7 +225,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.renewals.close()
-	c.inbox.Close()
+	c.lines.inbox.Close()
 	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
 		time.Sleep(time.Millisecond)
 	}
@@ -228,7 +236,7 @@ func (c *Client) Close() error {
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cleaning > 0 || c.inbox.Members() > 0
+	return c.cleaning > 0 || c.lines.inbox.Members() > 0
 }
 
 // usable returns an error if nothing can be sent: a client that New could not use, a nil ctx, or keys that cannot be

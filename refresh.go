@@ -45,15 +45,13 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	l.renewSooner()
 	valid, stop := l.whileValid(ctx)
 	defer stop()
-	cut, err := retry(valid, nil, opt.strategy(), nil, l.Until(), func() (bool, error) { return r.try(ctx, valid) })
+	cut, err := func() (bool, error) {
+		defer r.finish() // also where a hook or a strategy panics: the next Refresh would wait for this one
+		return retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx, valid) })
+	}()
 	if cut {
 		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
-	l.mu.Lock()
-	if !r.abandoned {
-		l.lease.Finish(r.refresh, r.sent)
-	}
-	l.mu.Unlock()
 	l.lapse() // if it was found lost
 	l.renewSooner()
 	return err
@@ -145,6 +143,15 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
+// finish ends a refresh unless its call goes on.
+func (r *refreshing) finish() {
+	r.lock.mu.Lock()
+	defer r.lock.mu.Unlock()
+	if !r.abandoned {
+		r.lock.lease.Finish(r.refresh, r.sent)
+	}
+}
+
 // try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
 //
 // valid is from whileValid.
@@ -152,7 +159,17 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
 	c := l.newRefresh(valid, r.ttl, r.metadata, false)
 	c.GiveUp = l.Until()
-	if !l.client.redis.Do(valid, c) {
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked, and what the server did is not known
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			r.note(c)
+		}
+	}()
+	answered := l.client.redis.Do(valid, c)
+	returned = true
+	if !answered {
 		r.abandon(c)
 		return false, failed("refresh", l.keys, outlived(ctx))
 	}

@@ -65,7 +65,21 @@ func (l *Lock) Release(ctx context.Context) error {
 		}
 	}
 	c = l.newRelease(ctx, now, until, c)
-	if !l.client.redis.Do(wait, c) {
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked, and the keys may be there yet: it is sent once more, in the background
+			next := l.newRelease(ctx, now, until, c)
+			next.Plan()
+			go func() { // ends with the call
+				defer next.Finish()
+				l.client.redis.Send(next)
+			}()
+			l.pursue(next)
+		}
+	}()
+	answered := l.client.redis.Do(wait, c)
+	returned = true
+	if !answered {
 		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
@@ -95,7 +109,12 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 // newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
 // is in doubt from an earlier one that failed.
 func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
-	c := newRelease(ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
+	n := len(l.keys)
+	c := newRelease(ctx, l.token, l.boxed[:n:n], l.boxed[n:])
+	if l.fenceKey != "" { // for the fencing token of the next in line
+		c.Keys, c.Simple = append(c.Keys, l.fenceKey), false
+		c.Args = append(c.Args, "", "1")
+	}
 	c.GiveUp = now.Add(releaseWait)
 	if c.GiveUp.Before(until) {
 		c.GiveUp = until
@@ -218,7 +237,11 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	}
 	l.noteRelease(nil)
 	if l.mayReappear {
-		l.client.sweep(newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):]), l.keys, l.obtained, sweepAgain)
+		again := newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
+		if l.entry != "" {
+			again.Args, again.Simple = append(again.Args, l.entry), false
+		}
+		l.client.sweep(again, l.keys, l.obtained, sweepAgain)
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {

@@ -1,45 +1,60 @@
 --[[
 release: deletes every key of one lock that is still mine, whatever became of the others, takes a waiter out of the
-lines of the keys, and wakes those who are first there now.
+lines of the keys, and hands the keys over to those who are first there now, or wakes them.
 
 KEYS[1..n]  lock keys; there may be none, for a waiter that only leaves
-KEYS[…]     lines, as obtain.lua describes them; none: nobody is woken
+KEYS[n+1]   the fence key of the lock, where ARGV[4] is "1"
+KEYS[…]     lines, as line.lua describes them; none: nobody is woken. Keys are handed over
+            only where each lock key has one
 ARGV[1]     token
 ARGV[2]     n
-ARGV[3]     id of a waiter that leaves the lines; none: nobody does
+ARGV[3]     entry of a waiter that leaves the lines; "" or none: nobody does
+ARGV[4]     "1" for a fence key; else "0", or none
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
-Publishes   the number of the first live waiter of each line to redislock:inbox:‹inbox›,
-            once each, if there are lock keys or if the one before it has left or was dead;
-            and of the second live one if the first has not been heard of for 2 s. One call
-            removes about 10,000 dead waiters at most, and does not look behind those it leaves
+            Of the lines concerned (all of them, or if a waiter leaves, those where a key was
+            deleted, it was first, or dead ones were) the first live waiter is served. If
+            it wants only deleted keys, is first in all their lines and not late, its
+            subscription is open, and it has no fence key but KEYS[n+1], the keys hold its value
+            with its ttl now, and it is in no line any more. Where nobody receives a message
+            to an open subscription, the next is served whose inbox is another one, and
+            those before it are removed; all stay if there is none. One call passes over about
+            10,000 waiters of a line, and does not look behind those.
+Publishes   to redislock:inbox:‹inbox›, once for each waiter: number, " granted ", time in µs, space and
+            fencing token or 0, where keys were handed over; number, where the first
+            was not served in that way, and for the second too if the first is late; number, " after "
+            and ttl, to the next one where keys were handed over for less than an interval of it
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, n, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
-local first = 1 -- key to be looked at
+local deleted = {} -- by index
+local start = 1 -- key to be looked at
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET says nothing about those of other types
 	call('DEL', KEYS[1])
-	if #KEYS == 2 and pcall('EXISTS', KEYS[2]) == 0 then
+	if #KEYS == 2 and not fenced and pcall('EXISTS', KEYS[2]) == 0 then
 		return 0
 	end
-	first = 2
+	deleted[1] = true
+	start = 2
 end
 
 local lost -- what to return, if not 0
-for first = first, n, CHUNK do
-	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
+for start = start, n, CHUNK do
+	local values = call('MGET', unpack(KEYS, start, math.min(start + CHUNK - 1, n)))
 	local mine, count = {}, 0
 	for i = 1, #values do
-		local index, stored = first + i - 1, values[i]
+		local index, stored = start + i - 1, values[i]
 		if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then
 			count = count + 1
 			mine[count] = KEYS[index]
+			deleted[index] = true
 		elseif not stored and pcall('EXISTS', KEYS[index]) == 0 then
 			lost = lost or {}
 			lost[#lost + 1] = -index
@@ -54,60 +69,103 @@ for first = first, n, CHUNK do
 end
 
 local queued = false -- somebody has a place in one of the lines
-for first = n + 1, #KEYS, CHUNK do
-	local found = pcall('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
+for start = lines, #KEYS, CHUNK do
+	local found = pcall('EXISTS', unpack(KEYS, start, math.min(start + CHUNK - 1, #KEYS)))
 	queued = queued or found ~= 0
 end
-if not queued then
-	return lost or 0
-end
-
-local LIFE, AHEAD = 3000000, 1000000 -- how long a waiter is live, and how far clocks may jump, in µs
-local SILENT = 2000000 -- a waiter not heard of for so long, in µs, is likely dead
-local now = pcall('TIME')
-if now.err then
+local now = queued and pcall('TIME')
+if not now or now.err then
 	return lost or 0
 end
 now = now[1] * 1000000 + now[2]
+call = pcall -- the keys are deleted: from here on an error must not hide what became of them
+local most = 10000 -- waiters to pass over: that takes about 20 ms, in which Redis serves nobody else
+-- include line
+spares = true
 
-local woken = {}
-local room = 10000 -- how many dead waiters to remove at most: that takes about 20 ms, in which Redis serves nobody else
-for i = n + 1, #KEYS do
-	local line, moved = KEYS[i], n > 0
-	local live, size = 0, 1 -- live waiters seen, which stay in front of what is read next; and how many to read at once
-	repeat
-		local front = pcall('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', live, size)
-		local dead, more = {}, #front == size
-		for _, waiter in ipairs(front) do
-			local heard = pcall('ZSCORE', line, '~' .. waiter)
-			heard = type(heard) == 'string' and -heard or 0
-			if waiter == id or heard < now - LIFE or heard > now + AHEAD then
-				dead[#dead + 1], dead[#dead + 2] = waiter, '~' .. waiter
-				moved = true
-			else
-				if moved and not woken[waiter] then
-					woken[waiter] = true
-					local inbox, number = string.match(waiter, '^(.*)/(.*)$')
-					pcall('PUBLISH', 'redislock:inbox:' .. inbox, number)
+-- handOver gives a waiter the keys whose lines stand there in KEYS. It reports whether that is done; if not, and
+-- nobody received the grant, the waiter's inbox is gone.
+local function handOver(waiter, places)
+	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
+	length = tonumber(length)
+	if told[waiter.id] or tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or not waiter.open or late(waiter) then
+		return false
+	end
+	for i = 1, #places do
+		if not deleted[places[i] - lines + 1] then
+			return false
+		end
+	end
+	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
+	if counter then
+		local number = fenced and counter == KEYS[n + 1] and (call('GET', counter) or '0')
+		number = type(number) == 'string' and string.find(number, '^-?%d+$') and tonumber(number)
+		if not number or number >= 9007199254740991 then
+			return false
+		end
+		fence = string.format('%.0f', math.max(number + 1, now)) -- '..' would write 1.76e+15
+		if call('SET', counter, fence).err then
+			return false
+		end
+	end
+	-- Who stayed in line with the lock in hand would be handed it once more, with nobody to take it: so see that an ACL lets
+	-- this user remove somebody, before the message cannot be taken back.
+	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[places[1]], '')) ~= 'number'
+	for i = 1, failed and 0 or #places do
+		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
+	end
+	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
+	if heard and type(told[waiter.id]) == 'number' then
+		for i = 1, #places do
+			call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)
+			warn(KEYS[places[i]], tonumber(ttl))
+		end
+		return true
+	end
+	for i = 1, #places do
+		call('DEL', KEYS[places[i] - lines + 1])
+	end
+	return false
+end
+
+local pending, stirred = {}, {} -- the lines to be served; by line, whether its first is to be
+for i = lines, #KEYS do
+	pending[#pending + 1] = i
+	stirred[i] = not leaver or leaver == '' or deleted[i - lines + 1]
+	if leaver and leaver ~= '' then
+		stirred[i] = stirred[i] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
+		call('ZREM', KEYS[i], leaver, '~' .. string.match(leaver, '^%S*'))
+	end
+end
+while pending[1] do -- once more for each inbox that turns out to be gone
+	local waiters, places = {}, {}
+	for _, i in ipairs(pending) do
+		local waiter, removed = first(KEYS[i], 0)
+		if waiter and (stirred[i] or removed) then
+			if not places[waiter.id] then
+				waiters[#waiters + 1] = waiter
+				places[waiter.id] = {}
+			end
+			table.insert(places[waiter.id], i)
+			stirred[i] = true
+		end
+	end
+	pending = {}
+	for _, waiter in ipairs(waiters) do
+		if handOver(waiter, places[waiter.id]) then
+			-- the next waits for its release
+		elseif gone[waiter.inbox] and waiter.open or not tell(waiter, '') then
+			for _, i in ipairs(places[waiter.id]) do
+				pending[#pending + 1] = i
+			end
+		elseif late(waiter) then -- the next one tries too, and learns when this one will be dead for certain
+			for _, i in ipairs(places[waiter.id]) do
+				local second = first(KEYS[i], 1)
+				if second then
+					tell(second, '')
 				end
-				live = live + 1
-				if not moved or live == 2 or heard >= now - SILENT then
-					more = false
-					break
-				end
-				-- The first is likely dead. The second is woken too: its try tells it when the first will be dead for certain.
 			end
 		end
-		if dead[1] and room > 0 then
-			room = room - #dead / 2
-			if type(pcall('ZREM', line, unpack(dead))) == 'table' then -- an ACL may forbid it
-				more = false
-			end
-		end
-		size = math.max(math.min(size * 4, CHUNK / 2, room), 1)
-	until not more or dead[1] and room <= 0
-	if id then
-		pcall('ZREM', line, id, '~' .. id)
 	end
 end
 return lost or 0

@@ -3,7 +3,7 @@ release_each: deletes the keys of several locks, each of which has one, as relea
 for it leaves alone.
 
 KEYS[1..n]    lock keys, one of each lock
-KEYS[n+1..2n] their lines, as obtain describes them
+KEYS[n+1..2n] their lines, as line.lua describes them
 ARGV[i]       token of lock i
 
 Returns     {r, …}  for each lock 0: its key was mine and is deleted; {-1}: it was gone;

@@ -146,12 +146,10 @@ func (j jitter) restart() RetryStrategy {
 }
 
 // retry calls try until that says not to try again, s stops (a nil s at once), the next wait would outlast until (the
-// zero time sets no such limit), ctx ends or closed is closed. A wait ends early when the channel that woken returns
-// has something to receive; a nil woken never does. It returns the error of the last try, and whether it was ctx that
-// ended the waiting.
+// zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether it was ctx
+// that ended the waiting.
 func retry(
-	ctx context.Context, closed <-chan struct{}, s RetryStrategy, woken func() <-chan struct{}, until time.Time,
-	try func() (again bool, err error),
+	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
 ) (cut bool, err error) {
 	for {
 		again, err := try()
@@ -162,15 +160,9 @@ func retry(
 		if wait < 1 || !until.IsZero() && time.Now().Add(wait).After(until) {
 			return false, err
 		}
-		var early <-chan struct{}
-		if woken != nil {
-			early = woken()
-		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case <-early:
-			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return true, err

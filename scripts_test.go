@@ -20,11 +20,17 @@ import (
 // list is an array as go-redis returns it.
 type list = []any
 
-// source reads a script as it is embedded.
+// source reads a script as it is sent, with the rules of the line where it has them.
 func source(name string) string {
-	GinkgoHelper()
+	return strings.Replace(written(name), "-- include line\n", written("line"), 1)
+}
+
+// written reads a file as it is embedded.
+func written(name string) string {
 	text, err := os.ReadFile(name + ".lua")
-	Expect(err).NotTo(HaveOccurred())
+	if err != nil {
+		panic(err)
+	}
 	return string(text)
 }
 
@@ -109,6 +115,185 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(err).To(MatchError(ContainSubstring("ERR ttl")))
 			Expect(on.keys(ctx)).To(BeEmpty())
 		}, badTTLs)
+	})
+
+	// stand gives somebody a place in a line, who has a life of 3 s and that much of it left.
+	stand := func(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
+		id, _, _ := strings.Cut(entry, " ")
+		on.client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},
+			redis.Z{Score: mark(time.Now().Add(left), 3, open), Member: "~" + id})
+	}
+	// listen returns what arrives at an inbox.
+	listen := func(ctx context.Context, inbox string) func() string {
+		GinkgoHelper()
+		subscription := on.client.Subscribe(ctx, inboxes+inbox)
+		DeferCleanup(subscription.Close)
+		Expect(subscription.Receive(ctx)).NotTo(BeNil())
+		return func() string {
+			message, err := subscription.ReceiveTimeout(ctx, 50*time.Millisecond)
+			if err != nil {
+				return ""
+			}
+			return message.(*redis.Message).Payload
+		}
+	}
+	const full = 3 * time.Second
+
+	Describe("obtain.lua, in line", func() {
+		It("{-1, ms, ticket, time, life, 0}: a place, and then the same place", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			began := time.Now().UnixMicro()
+			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")
+			Expect(err).NotTo(HaveOccurred())
+			near := BeNumerically("~", began, 1e6)
+			Expect(first).To(HaveExactElements(int64(-1), int64(1000), near, near, int64(3000), none))
+			ticket := first.(list)[2]
+			again, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", ticket, "1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(again).To(HaveExactElements(int64(-1), int64(1000), ticket, near, int64(3000), none))
+			Expect(on.client.ZScore(ctx, "la", "~box/1").Val()).To(BeNumerically("~", mark(time.Now().Add(full), 3, true), 4096*1000))
+			Expect(int(-on.client.ZScore(ctx, "la", "~box/1").Val())%2).To(Equal(1), "open")
+		})
+
+		It("{…, 1}: it had a ticket, and was removed", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 17, "0")).
+				To(HaveExactElements(int64(-1), int64(1000), int64(17), BeNumerically(">", 0), int64(3000), int64(1)))
+			Expect(on.client.ZScore(ctx, "la", "box/1 1 60000 0 t").Val()).To(Equal(17.))
+		})
+
+		It("does not shorten the life of a line that another needs for longer", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			on.client.ZAdd(ctx, "la", redis.Z{Score: 1, Member: "box/7 1 60000 0 t7"},
+				redis.Z{Score: mark(time.Now().Add(time.Minute), 60, true), Member: "~box/7"})
+			on.client.PExpire(ctx, "la", time.Minute)
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
+			Expect(on.client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
+		})
+
+		It("the interval grows with those in line, and with the keys", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			for i := range 5000 {
+				on.client.ZAdd(ctx, "la", redis.Z{Score: -1, Member: strconv.Itoa(i)}, redis.Z{Score: -2, Member: "x" + strconv.Itoa(i)})
+				if i == 99 && on.memory != nil {
+					break // what follows is about numbers that take long there
+				}
+			}
+			waiting := int(on.client.ZCard(ctx, "la").Val()) / 2
+			interval := max(1000, (waiting+1)*(32+8)/100)
+			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply.(list)[1]).To(BeNumerically("~", interval, 1))
+			Expect(reply.(list)[4]).To(BeNumerically("~", 3*interval, 1000))
+		})
+	})
+
+	Describe("release.lua, with a line", func() {
+		It("hands over: value, ttl, fencing token, out of the line, one message", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t")
+			set(ctx, "fence", "5")
+			heard := listen(ctx, "box")
+			for _, line := range []string{"la", "lb"} {
+				stand(ctx, line, 1, "box/7 2 3600000 5 fencet7 m d", full, true)
+			}
+			Expect(run(ctx, "release", "a b fence la lb", "t", 2, "", "1")).To(Equal(none))
+			fence := on.client.Get(ctx, "fence").Val()
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t7 m d 60m", "b": "t7 m d 60m", "fence": fence + " 0m"}))
+			Expect(heard()).To(MatchRegexp(`^7 granted \d{16} ` + fence + `$`))
+			Expect(heard()).To(BeEmpty())
+		})
+
+		DescribeTable("only wakes", func(ctx SpecContext, entry string, left time.Duration, open bool) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, entry, left, open)
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect(on.keys(ctx)).To(ConsistOf("la"))
+			Expect(heard()).To(Equal("7"))
+		},
+			Entry("one that must not be handed anything", "box/7 0 60000 0 t7", full, true),
+			Entry("one that wants more", "box/7 2 60000 0 t7", full, true),
+			Entry("one with a fence key", "box/7 1 60000 5 fencet7", full, true),
+			Entry("one that is late", "box/7 1 60000 0 t7", 900*time.Millisecond, true),
+			Entry("one whose subscription is not open", "box/7 1 60000 0 t7", full, false),
+		)
+
+		It("passes by who does not hear, and all of that inbox, and undoes what it gave", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, true)
+			stand(ctx, "la", 2, "gone/2 1 60000 0 t2", full, true)
+			stand(ctx, "la", 3, "box/7 1 60000 0 t7", full, true)
+			stand(ctx, "la", 4, "gone/3 1 60000 0 t3", full, false)
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect(heard()).To(HavePrefix("7 granted "))
+			Expect(on.client.Get(ctx, "a").Val()).To(Equal("t7"))
+			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(2)), "the last one has not said that it would hear")
+		})
+
+		It("leaves those whose inbox is gone where they stand if there is nobody else", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			for i, id := range []string{"gone/2", "gone/1", "gone/3"} {
+				stand(ctx, "la", float64(i+1), id+" 1 60000 0 t1", full, true)
+			}
+			before := on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect(on.keys(ctx)).To(ConsistOf("la"))
+			Expect(on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()).To(Equal(before))
+		})
+
+		It("goes by silence alone where the subscription is not open, whoever hears", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "t")
+			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, false)
+			stand(ctx, "la", 2, "gone/2 1 60000 0 t2", full, true)
+			stand(ctx, "lb", 1, "gone/2 1 60000 0 t2", full, true)
+			stand(ctx, "lb", 2, "gone/1 1 60000 0 t1", full, false)
+			Expect(run(ctx, "release", "a b la lb", "t", 2)).To(Equal(none))
+			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
+			Expect(on.client.ZCard(ctx, "lb").Val()).To(Equal(int64(2)), "only the other one is passed by")
+		})
+
+		It("gives nothing to whom it has given before, nor wakes more than two", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			for i := range 5 {
+				stand(ctx, "la", float64(i+1), "box/"+strconv.Itoa(i)+" 1 60000 0 t7", 900*time.Millisecond, true)
+			}
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"0", "1", ""}))
+		})
+
+		It("tells the next how long the keys are taken, if it would look later", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, "box/1 1 900 0 t1", full, true)
+			stand(ctx, "la", 2, "box/2 1 900 0 t2", full, true)
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect(heard()).To(HavePrefix("1 granted "))
+			Expect(heard()).To(Equal("2 after 900"))
+		})
+
+		It("a waiter that leaves gives back what it was handed, and nothing else", func(ctx SpecContext) {
+			set(ctx, "a", "t7")
+			set(ctx, "b", "other")
+			stand(ctx, "lb", 1, "box/7 2 60000 0 t7", full, true)
+			Expect(run(ctx, "release", "a b la lb", "t7", 2, "box/7 2 60000 0 t7")).To(Equal(list{int64(2)}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"b": "other 1m"}))
+		})
+	})
+
+	Describe("waiters.lua", func() {
+		It("{ms, member, score, …}: all of a line; WRONGTYPE: of a key that is none", func(ctx SpecContext) {
+			stand(ctx, "la", 1795306246131123, "box/7 1 60000 0 t7 m", full, true)
+			Expect(run(ctx, "waiters", "la")).To(HaveExactElements(BeNumerically("~", time.Now().UnixMilli(), 1000),
+				"~box/7", MatchRegexp(`^-\d{16}$`), "box/7 1 60000 0 t7 m", "1795306246131123"))
+			Expect(run(ctx, "waiters", "none")).To(HaveLen(1))
+			set(ctx, "s", "x")
+			_, err := run(ctx, "waiters", "s")
+			Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+		})
 	})
 
 	Describe("refresh.lua", func() {
@@ -251,7 +436,7 @@ var _ = Describe("Every script", func() {
 
 	for _, script := range scripts {
 		It(script+" reads the KEYS and ARGV that its header names, and no others", func() {
-			header, body, found := strings.Cut(source(strings.TrimSuffix(script, ".lua")), "]]")
+			header, body, found := strings.Cut(written(strings.TrimSuffix(script, ".lua")), "]]")
 			Expect(found).To(BeTrue())
 			Expect(header).To(HavePrefix("--[[\n" + strings.TrimSuffix(script, ".lua") + ": "))
 			for _, section := range []string{"KEYS", "ARGV", "Returns", "Errors"} {
@@ -267,7 +452,7 @@ var _ = Describe("Every script", func() {
 		})
 
 		It(script+" has no shebang, and touches no key that it is not given", func() {
-			text := source(strings.TrimSuffix(script, ".lua"))
+			text := written(strings.TrimSuffix(script, ".lua"))
 			Expect(text).NotTo(HavePrefix("#!"))
 			Expect(strings.ReplaceAll(text, "pcall('PUBLISH', 'redislock:inbox:'", "")).
 				NotTo(MatchRegexp(`call\('[A-Z]+', *'`), "a key by name")

@@ -7,21 +7,19 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
 func main() {
 	logging.Disable() // go-redis writes to stderr what its errors say as well
-	env := &environment{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
-	code := execute(context.Background(), env, os.Args[1:])
-	if env.endedBy == syscall.SIGINT {
-		raise(env.endedBy)
+	env := &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	root := newRootCommand(env)
+	root.SetArgs(os.Args[1:])
+	code, signal := env.Finish(root.ExecuteContext(context.Background()))
+	if signal == syscall.SIGINT {
+		job.Raise(signal)
 	}
 	os.Exit(code)
-}
-
-// execute runs the command line args, and returns the exit code of the program.
-func execute(ctx context.Context, env *environment, args []string) int {
-	root := newRootCommand(env)
-	root.SetArgs(args)
-	return env.finish(root.ExecuteContext(ctx))
 }

@@ -11,6 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
 // The reference is the help of all commands, in one file that can be read without the program. To write it anew:
@@ -22,8 +24,8 @@ var _ = Describe("the reference", func() {
 	var root *cobra.Command
 
 	BeforeEach(func() {
-		root = newRootCommand(&environment{
-			stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, getenv: noVariables,
+		root = newRootCommand(&cli.Env{
+			Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" },
 		})
 	})
 

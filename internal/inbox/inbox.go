@@ -1,10 +1,11 @@
-// Package inbox wakes all waiters of a process through one subscription. It knows channels and members, and nothing of
+// Package inbox brings messages to many members through one subscription. It knows channels and members, and nothing of
 // keys, scripts or Redis.
 package inbox
 
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,28 +34,19 @@ type Inbox struct {
 	members map[string]*Member
 	stop    context.CancelFunc // ends the listening; nil while nobody listens
 	open    bool               // messages arrive
+	opened  int                // how often they began to
 	last    *time.Timer        // ends the listening when it fires; nil while there are members
 	closed  bool
 }
 
-// Member is woken by messages that name it.
+// Member is told what messages that name it say.
 type Member struct {
 	id, number string
-	woken      chan struct{} // has room for one
+	notify     func(words string)
 }
 
-// ID returns the name by which a script can wake the member: that of the inbox, a slash and a number.
+// ID returns the name by which a script can reach the member: that of the inbox, a slash and a number.
 func (m *Member) ID() string { return m.id }
-
-// Woken returns a channel that has something to receive when a message has come since that was last received.
-func (m *Member) Woken() <-chan struct{} { return m.woken }
-
-func (m *Member) wake() {
-	select {
-	case m.woken <- struct{}{}:
-	default:
-	}
-}
 
 // New returns an Inbox without members, whose name nobody else has, and which goes on listening for linger after its
 // last member has left: the next one may come soon.
@@ -69,6 +61,16 @@ func (b *Inbox) Hears() bool {
 	return b.open
 }
 
+// Subscription returns the number of the present subscription, 0 if there is none.
+func (b *Inbox) Subscription() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open {
+		return 0
+	}
+	return b.opened
+}
+
 // Members returns how many members there are.
 func (b *Inbox) Members() int {
 	b.mu.Lock()
@@ -76,13 +78,14 @@ func (b *Inbox) Members() int {
 	return len(b.members)
 }
 
-// Enter returns a new member, which is woken from now on, as far as somebody listens.
-func (b *Inbox) Enter() *Member {
+// Enter returns a new member. From now on notify is called with what each message for it says after its number, and with ""
+// when messages may have been lost. It is called from another goroutine, and must not block nor call the inbox.
+func (b *Inbox) Enter(notify func(words string)) *Member {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.count++
 	number := strconv.Itoa(b.count)
-	m := &Member{id: b.name + "/" + number, number: number, woken: make(chan struct{}, 1)}
+	m := &Member{id: b.name + "/" + number, number: number, notify: notify}
 	b.members[number] = m
 	if b.last != nil {
 		b.last.Stop()
@@ -111,7 +114,7 @@ func (b *Inbox) Listen() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	state := func(open bool) { b.setOpen(ctx, open) }
-	go b.source.Listen(ctx, keyname.InboxPrefix+b.name, state, b.wake) // ends with ctx
+	go b.source.Listen(ctx, keyname.InboxPrefix+b.name, state, b.deliver) // ends with ctx
 }
 
 // rest ends the listening if there are no members.
@@ -143,8 +146,8 @@ func (b *Inbox) halt() {
 	}
 }
 
-// setOpen notes whether messages arrive, unless the listening of ctx is over. What was published before is lost, so all
-// members are woken when they begin to.
+// setOpen notes whether messages arrive, unless the listening of ctx is over. What was published before they began to is
+// lost.
 func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,19 +155,22 @@ func (b *Inbox) setOpen(ctx context.Context, open bool) {
 		return
 	}
 	b.open = open
+	if !open {
+		return
+	}
+	b.opened++
 	for _, m := range b.members {
-		if open {
-			m.wake()
-		}
+		m.notify("")
 	}
 }
 
-// wake wakes the member of that number.
-func (b *Inbox) wake(number string) {
+// deliver gives a message to the member whose number it begins with. What is for one that has left is dropped.
+func (b *Inbox) deliver(message string) {
+	number, words, _ := strings.Cut(message, " ")
 	b.mu.Lock()
 	m := b.members[number]
 	b.mu.Unlock()
 	if m != nil {
-		m.wake()
+		m.notify(words)
 	}
 }

@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -53,18 +54,36 @@ func inBubble(t *testing.T, test func(t *testing.T, s *source, b *inbox.Inbox)) 
 	})
 }
 
-func woken(m *inbox.Member) bool {
-	select {
-	case <-m.Woken():
-		return true
-	default:
-		return false
+// member is a Member with what it was told.
+type member struct {
+	*inbox.Member
+
+	told chan string
+}
+
+func enter(b *inbox.Inbox) *member {
+	m := &member{told: make(chan string, 100)}
+	m.Member = b.Enter(func(words string) { m.told <- words })
+	return m
+}
+
+// heard returns what a member was told, once.
+func (m *member) heard() (all []string) {
+	for {
+		select {
+		case words := <-m.told:
+			all = append(all, words)
+		default:
+			return all
+		}
 	}
 }
 
+func woken(m *member) bool { return len(m.heard()) > 0 }
+
 func TestMessagesWakeWhomTheyName(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		first, second := b.Enter(), b.Enter()
+		first, second := enter(b), enter(b)
 		if first.ID() != "name/1" || second.ID() != "name/2" {
 			t.Errorf("members are %q and %q", first.ID(), second.ID())
 		}
@@ -74,19 +93,19 @@ func TestMessagesWakeWhomTheyName(t *testing.T) {
 			t.Errorf("listens to %q", s.channel)
 		}
 		s.message("2")
-		s.message("2") // does not block, though nobody has received the first
+		s.message("2 granted 17 0")
 		s.message("3")
 		s.message("name/1")
 		s.message("")
-		if woken(first) || !woken(second) || woken(second) {
-			t.Error("not the second alone was woken, and once")
+		if said := second.heard(); woken(first) || !slices.Equal(said, []string{"", "granted 17 0"}) {
+			t.Errorf("the second alone should be told, and was told %q", said)
 		}
-		b.Leave(second)
+		b.Leave(second.Member)
 		s.message("2")
 		if woken(second) {
 			t.Error("woken after it had left")
 		}
-		if third := b.Enter(); third.ID() != "name/3" {
+		if third := enter(b); third.ID() != "name/3" {
 			t.Errorf("the number of one that has left was given to another: %q", third.ID())
 		}
 		if n := b.Members(); n != 2 {
@@ -98,14 +117,17 @@ func TestMessagesWakeWhomTheyName(t *testing.T) {
 // What was published while nobody listened is lost, so everybody looks for themselves.
 func TestOpeningWakesAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		first, second := b.Enter(), b.Enter()
+		first, second := enter(b), enter(b)
 		b.Listen()
 		s.listening()
-		for range 2 {
-			if b.Hears() {
+		for i := range 2 {
+			if b.Hears() || b.Subscription() != 0 {
 				t.Error("hears before the source says so")
 			}
 			s.state(true)
+			if n := b.Subscription(); n != i+1 {
+				t.Errorf("subscription %d is number %d", i+1, n)
+			}
 			if !b.Hears() || !woken(first) || !woken(second) {
 				t.Error("not everybody was woken")
 			}
@@ -122,7 +144,7 @@ func TestListensOnce(t *testing.T) {
 		if _, begun := s.listening(); begun != 0 {
 			t.Error("listens before it is asked to")
 		}
-		b.Enter()
+		enter(b)
 		for range 3 {
 			b.Listen()
 		}
@@ -135,19 +157,19 @@ func TestListensOnce(t *testing.T) {
 // The listening outlives the last member by linger, counted anew from each last one.
 func TestLingers(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		first := b.Enter()
+		first := enter(b)
 		b.Listen()
-		b.Leave(first)
+		b.Leave(first.Member)
 		time.Sleep(linger - time.Second)
-		second := b.Enter()
+		second := enter(b)
 		time.Sleep(time.Hour)
 		ctx, _ := s.listening()
 		s.state(true)
 		if ctx.Err() != nil {
 			t.Error("ended while there was a member")
 		}
-		b.Leave(second)
-		b.Leave(second)
+		b.Leave(second.Member)
+		b.Leave(second.Member)
 		time.Sleep(linger - time.Nanosecond)
 		if ctx.Err() != nil || !b.Hears() {
 			t.Error("ended before its time")
@@ -156,7 +178,7 @@ func TestLingers(t *testing.T) {
 		if synctest.Wait(); ctx.Err() == nil || b.Hears() {
 			t.Error("did not end")
 		}
-		third := b.Enter()
+		third := enter(b)
 		s.state(true) // a late word of the listening that is over
 		if b.Hears() || woken(third) {
 			t.Error("the old listening was believed")
@@ -173,7 +195,7 @@ func TestLingers(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		member := b.Enter()
+		member := enter(b)
 		b.Listen()
 		ctx, _ := s.listening()
 		s.state(true)
@@ -186,7 +208,7 @@ func TestClose(t *testing.T) {
 		if _, begun := s.listening(); begun != 1 {
 			t.Error("listens again after Close")
 		}
-		b.Leave(member)
+		b.Leave(member.Member)
 		time.Sleep(2 * linger)
 	})
 }
@@ -194,9 +216,9 @@ func TestClose(t *testing.T) {
 // A listening that is closed while it lingers leaves no timer behind that could end another.
 func TestCloseWhileLingering(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		member := b.Enter()
+		member := enter(b)
 		b.Listen()
-		b.Leave(member)
+		b.Leave(member.Member)
 		b.Close()
 		if ctx, _ := s.listening(); ctx.Err() == nil {
 			t.Error("still listens")
@@ -208,12 +230,12 @@ func TestCloseWhileLingering(t *testing.T) {
 func TestDeafSource(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
 		s.deaf = true
-		member := b.Enter()
+		member := enter(b)
 		b.Listen()
 		if _, begun := s.listening(); begun != 0 || b.Hears() {
 			t.Error("listens")
 		}
-		b.Leave(member)
+		b.Leave(member.Member)
 	})
 }
 
@@ -225,14 +247,14 @@ func TestConcurrently(t *testing.T) {
 		for i := range 20 {
 			wait.Go(func() {
 				for range 50 {
-					m := b.Enter()
+					m := enter(b)
 					if _, twice := ids.LoadOrStore(m.ID(), true); twice {
 						t.Errorf("%s was given twice", m.ID())
 					}
 					b.Listen()
 					b.Hears()
 					time.Sleep(time.Duration(i) * time.Second)
-					b.Leave(m)
+					b.Leave(m.Member)
 				}
 			})
 		}

@@ -12,13 +12,13 @@ const (
 	maxBatch = 10_000
 
 	// Up to so many pipelines may be under way to one server at any time. More of them mean that it hangs: then one
-	// follows the other at an interval, or sooner where a batch has less patience. So a server that comes back is found
-	// soon, and one that does not costs few connections. A hanging pipeline goes on until the Redis client gives it up,
-	// which may be never. So it counts for a while only: calls must go on when the network is back, whatever has become of
-	// the connections of before.
+	// follows the other at an interval, or sooner where a batch has less patience and not too many are under way. So a
+	// server that comes back is found soon, and one that does not costs few connections. A hanging pipeline goes on until
+	// the Redis client gives it up, which may be never. So it counts for a while only, and no number of them ends the
+	// sending: it must go on when the network is back, whatever has become of the connections of before.
 	freeBatches   = 4
 	batchInterval = 250 * time.Millisecond
-	maxBatches    = 16
+	maxBatches    = 16 // from here on impatience does not count
 	batchCounts   = 5 * time.Second
 
 	// leastConnecting is how long a pipeline waits for a connection at least, however little patience a batch has.
@@ -69,9 +69,14 @@ func (r *Redis) beginBatch(client *redis.Client, patience time.Duration) *trip {
 	for len(under) > 0 && now.Sub(under[0].began) >= batchCounts {
 		under = under[1:]
 	}
-	if n := len(under); n >= freeBatches &&
-		(n >= maxBatches || now.Sub(under[n-1].began) < min(batchInterval, patience)) {
-		return nil
+	if n := len(under); n >= freeBatches {
+		gap := batchInterval
+		if n < maxBatches {
+			gap = min(gap, patience)
+		}
+		if now.Sub(under[n-1].began) < gap {
+			return nil
+		}
 	}
 	t := &trip{began: now}
 	r.batches[client] = append(under, t)

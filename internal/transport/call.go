@@ -44,6 +44,12 @@ type Call struct {
 	persistent atomic.Bool // see Persist
 	dropped    atomic.Bool // see Drop
 
+	counted atomic.Bool // among those under way to its server; see server.enter
+
+	command *redis.Cmd // its command while it goes by itself; nil otherwise
+	how     [2]any     // of command
+	changed bool       // a hook has rewritten the arguments of command
+
 	lane   *lane         // that it goes in; nil for none
 	client *redis.Client // of the lane's server
 	trip   trip          // if it goes by itself in a lane
@@ -102,6 +108,9 @@ func (c *Call) unwanted() error {
 // MarshalBinary makes the call an argument of its own command, in the place of the token: go-redis asks for it while it
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
+	if c.command != nil { // a hook may restore what it has rewritten, so this is the time to look
+		c.changed = c.changed || !c.isUnchanged(c.command.Args(), c.how)
+	}
 	return append(c.tokenRoom[:0], c.Token...), c.depart()
 }
 
@@ -155,9 +164,8 @@ func newCommand(c *Call, how [2]any) command {
 	return cmd
 }
 
-// isUnchanged reports whether the command still has the arguments that newCommand gave it. Hooks rewrite them in place.
-func (c *Call) isUnchanged(cmd command, how [2]any) bool {
-	args := cmd.Args()
+// isUnchanged reports whether a command still has the arguments that newCommand gave it. Hooks rewrite them in place.
+func (c *Call) isUnchanged(args []any, how [2]any) bool {
 	keys := len(c.Keys) + len(c.Spare)
 	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
 		return false

@@ -59,6 +59,7 @@ func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 // admit reports whether the call goes by itself, now. If not, it is in the queue, and finishes later.
 func (l *lane) admit(c *Call, client *redis.Client) bool {
 	c.lane, c.client = l, client
+	c.counted.Store(true)
 	if !l.server.enter() {
 		return true
 	}
@@ -137,7 +138,7 @@ func (l *lane) launch(client *redis.Client) {
 
 // leave ends the trip of a call that went by itself. What waits goes.
 func (l *lane) leave(c *Call) {
-	l.server.leave()
+	c.uncount()
 	if c.trip.began.IsZero() {
 		return
 	}
@@ -165,7 +166,7 @@ func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 			through = nil // since this batch was begun, a hook has been found that rewrites keys
 		}
 		l.redis.sendTogether(through, batch, connectTimeout, func(c *Call) {
-			l.server.leave()
+			c.uncount()
 			l.redis.finish(c)
 		})
 		batch = l.next(t)

@@ -106,5 +106,11 @@ func (r *Redis) learn(unchanged bool) {
 	}
 }
 
-// separates reports whether every call has to go by itself, through the caller's client.
+// Separates reports whether every call has to go by itself, through the caller's client, because a hook rewrites keys
+// or may, and whether that is known yet: until the first call has been answered it is not.
+func (r *Redis) Separates() (separates, known bool) {
+	sharing := r.sharing.Load()
+	return sharing == sharingForbidden, sharing != sharingUnknown
+}
+
 func (r *Redis) separates() bool { return r.sharing.Load() == sharingForbidden }

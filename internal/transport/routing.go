@@ -29,6 +29,10 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 // are.
 func (r *Redis) IsRing() bool { return r.ring != nil }
 
+// IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows: scripts and
+// subscriptions are at the same one.
+func (r *Redis) IsSingle() bool { return r.single != nil }
+
 // Group returns the keys, by their indices, in the groups of which each can be sent in one command.
 func (r *Redis) Group(keys []string) ([][]int, error) {
 	switch {

@@ -16,7 +16,14 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	switch {
 	case l != nil && !l.admit(c, client): // it goes with others
 	case ctx.Done() == nil:
+		returned := false
+		defer func() {
+			if !returned { // a hook has panicked
+				c.Doubtful = c.Doubtful || c.left
+			}
+		}()
 		r.sendHere(c)
+		returned = true
 		return true
 	default:
 		// go-redis does not interrupt a read when ctx ends, so the caller waits beside it.
@@ -24,10 +31,14 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 		go func() { // ends with the call
 			growStack()
 			defer close(c.done)
-			r.Send(c)
+			c.guard(func() { r.sendHere(c) })
 		}()
 	}
-	return c.Await(ctx)
+	finished := c.Await(ctx)
+	if !finished {
+		c.uncount() // it may hang for ever
+	}
+	return finished
 }
 
 // growStack makes the stack of a new goroutine as large as go-redis needs. It would be copied several times otherwise,
@@ -43,9 +54,15 @@ func growStack() {
 func touch(frame *[7 << 10]byte) { frame[0] = 1 }
 
 // Send sends the call by itself and returns when it has finished. It is for goroutines that no caller waits for: where
-// a hook of the Redis client panics, that is the error of the call.
+// a hook of the Redis client panics or calls runtime.Goexit, that is the error of the call.
 func (r *Redis) Send(c *Call) {
-	c.guard(func() { r.sendHere(c) })
+	finished := make(chan struct{})
+	go func() { // ends with the call; a Goexit ends this goroutine and not that of Send
+		growStack()
+		defer close(finished)
+		c.guard(func() { r.sendHere(c) })
+	}()
+	<-finished
 }
 
 // sendHere sends the call until it is answered, until resending is no use, or until nobody wants it any more. This is
@@ -149,13 +166,15 @@ func (r *Redis) command(c *Call, how [2]any) (any, error) {
 		return r.eval(c, how)
 	}
 	cmd := newCommand(c, how)
+	c.command, c.how, c.changed = cmd.Cmd, how, false
 	_ = r.process(c.Ctx, cmd) // sets the error of cmd
+	c.command = nil
 	reply, err := cmd.Result()
 	if err == nil && !r.reached.Load() {
 		r.reached.Store(true)
 	}
 	if err == nil || IsAnswer(err) {
-		r.learn(c.isUnchanged(cmd, how))
+		r.learn(!c.changed && c.isUnchanged(cmd.Args(), how))
 	}
 	return reply, err
 }

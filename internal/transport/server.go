@@ -81,5 +81,9 @@ func (s *server) enter() bool {
 	return true
 }
 
-// leave takes back what enter has counted.
-func (s *server) leave() { s.calling.Add(-1) }
+// uncount takes back what enter has counted, once: when the call has been sent, or when its caller has left.
+func (c *Call) uncount() {
+	if c.counted.CompareAndSwap(true, false) {
+		c.lane.server.calling.Add(-1)
+	}
+}

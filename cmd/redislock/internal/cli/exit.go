@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+)
+
+// The exit codes. exitCodesHelp lists them for users.
+const (
+	OK          = 0
+	No          = 1   // the answer is no: not locked, not released, not free; or any other failure
+	Usage       = 64  // the command line cannot be used, and nothing was done
+	Unavailable = 69  // Redis cannot be reached, or refuses what is asked of it
+	Lost        = 76  // the lock was lost while the command ran
+	NotRunnable = 126 // the command exists, but cannot be run
+	NotFound    = 127 // there is no such command
+)
+
+const exitCodesHelp = `All exit codes of redislock:
+
+    0   done, or the answer is yes
+    1   the answer is no: the lock is taken or could not be acquired in time (run), a
+        key is free (inspect, ttl), still taken (wait), or not held by that token
+        (release); there are warnings (doctor); or any other failure
+    2   something is bad (doctor)
+   64   the command line cannot be used; nothing was done
+   69   Redis cannot be reached, or refuses what is asked of it
+   76   the lock was lost while the command ran, and redislock ended the command (run)
+  126   the command cannot be executed (run)
+  127   the command was not found (run)
+  128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM
+
+Otherwise "redislock run" ends with the exit code of its command. If the command itself
+may end with 1, 69 or 76, choose other codes with --conflict-exit-code,
+--unavailable-exit-code and --lost-exit-code.`
+
+// NewExitCodesTopic returns a page of the help.
+func NewExitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
+}
+
+// Error ends the program with another exit code than OK.
+type Error struct {
+	Code int
+	Err  error // what to print; nil for nothing
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Exit returns an error that ends the program with that code and prints nothing.
+func Exit(code int) error { return &Error{Code: code} }
+
+// Usagef returns the error for a command line that cannot be used. The text says what to write instead.
+func Usagef(format string, args ...any) error {
+	return &Error{Usage, fmt.Errorf(format, args...)}
+}
+
+// Unavailablef returns the error for a Redis that refuses a request or cannot be reached.
+func Unavailablef(format string, args ...any) error {
+	return &Error{Unavailable, fmt.Errorf(format, args...)}
+}
+
+// Finish prints err in one line, and returns the exit code of the program. If a signal has ended the command, it returns
+// that too, and prints nothing.
+func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
+	if err == nil {
+		return OK, 0
+	}
+	own, isOwn := errors.AsType[*Error](err)
+	switch ended, isSignal := errors.AsType[job.SignalError](err); {
+	case isSignal && !isOwn:
+		signal = ended.Signal
+	case !isOwn || own.Err != nil:
+		e.Complain(err)
+	}
+	return CodeOf(err), signal
+}
+
+// CodeOf returns the exit code for an error.
+func CodeOf(err error) int {
+	var own *Error
+	var signal job.SignalError
+	switch {
+	case errors.As(err, &own):
+		return own.Code
+	case errors.As(err, &signal):
+		return job.CodeOf(signal.Signal)
+	case errors.Is(err, context.Canceled):
+		return job.CodeOf(syscall.SIGINT)
+	}
+	return No
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+)
+
+// UntilSignal returns the RunE of a command that tidies up when a signal comes: the first signal ends the ctx of run, a
+// second one ends the program at once. SIGPIPE is one of them: `redislock demo | head` gets it.
+func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, end := context.WithCancelCause(cmd.Context())
+		defer end(nil)
+		caught := make(chan os.Signal, 1)
+		dies := !signal.Ignored(syscall.SIGPIPE)
+		signal.Notify(caught, job.Endings()...)
+		// A second SIGPIPE does not end the program: the next line that is printed causes it.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		defer signal.Stop(caught)
+		go func() {
+			select {
+			case s := <-caught:
+				signal.Stop(caught)
+				end(job.SignalError{Signal: s.(syscall.Signal)})
+			case <-ctx.Done():
+			}
+		}()
+		err := run(ctx, cmd, args)
+		// Nobody reads any more. The write fails in this goroutine, so SIGPIPE may not have ended ctx yet.
+		if write, ours := errors.AsType[*fs.PathError](err); ours && dies && write.Err == syscall.EPIPE {
+			broken := job.SignalError{Signal: syscall.SIGPIPE}
+			if err == error(write) {
+				return broken // no more to say
+			}
+			return &Error{CodeOf(broken), err}
+		}
+		if err != nil && ctx.Err() != nil {
+			return &Error{CodeOf(context.Cause(ctx)), err}
+		}
+		return err
+	}
+}
+
+// EndOnQuit makes Ctrl-\ end this process without a word, as it ends other programs. Go would print all goroutines.
+func EndOnQuit() {
+	if signal.Ignored(syscall.SIGQUIT) {
+		return
+	}
+	quit := make(chan os.Signal, 1)
+	signal.Notify(quit, syscall.SIGQUIT)
+	go func() {
+		<-quit
+		os.Exit(job.CodeOf(syscall.SIGQUIT))
+	}()
+}

@@ -1,0 +1,100 @@
+// Package clitest runs the program in specs as a user does: built by go build, as a process of its own, on real servers
+// and at terminals. It knows the program only by its import path and its command line.
+package clitest
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+)
+
+// RunSpecs runs the specs of a package.
+func RunSpecs(t *testing.T, name string) {
+	t.Helper()
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
+	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
+	t.Cleanup(gexec.CleanupBuildArtifacts)
+	ginkgo.RunSpecs(t, name)
+}
+
+// Program returns the path of the program, and builds it in the first call. If the specs run under the race detector, so
+// does the program.
+func Program() string {
+	ginkgo.GinkgoHelper()
+	path, err := build()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return path
+}
+
+var build = sync.OnceValues(func() (string, error) {
+	flags := []string{"-buildvcs=false"}
+	race := debug.BuildSetting{Key: "-race", Value: "true"}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, race) {
+		flags = append(flags, "-race")
+	}
+	return gexec.Build("github.com/redislock/redislock/cmd/redislock", flags...)
+})
+
+// Environ returns the environment of the tests, without what would change the output of the program, and with the
+// variables given.
+func Environ(variables ...string) []string {
+	env := append(os.Environ(), "REDIS_URL=", "NO_COLOR=", "TERM=xterm", "USER=alice")
+	env = append(env, "GORACE=atexit_sleep_ms=0") // the race detector would make each run a second longer
+	return append(env, variables...)
+}
+
+// Command prepares a run of the program, with the variables given.
+func Command(variables []string, args ...string) *exec.Cmd {
+	ginkgo.GinkgoHelper()
+	cmd := exec.Command(Program(), args...)
+	cmd.Env = Environ(variables...)
+	cmd.WaitDelay = 200 * time.Millisecond // what the command leaves behind may hold stdout
+	return cmd
+}
+
+// Start starts a process, and kills it at the end of the spec.
+func Start(cmd *exec.Cmd) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	session, err := gexec.Start(cmd, ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(func() { session.Kill().Wait() })
+	return session
+}
+
+// Begin starts the program on the Redis at url.
+func Begin(url string, args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	return Start(Command([]string{"REDIS_URL=" + url}, args...))
+}
+
+// Run runs the program on the Redis at url, to its end.
+func Run(url string, args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	return RunWith(nil, url, args...)
+}
+
+// RunWith is Run with something on stdin.
+func RunWith(stdin io.Reader, url string, args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	cmd := Command([]string{"REDIS_URL=" + url}, args...)
+	cmd.Stdin = stdin
+	session := Start(cmd)
+	gomega.Eventually(session, 20*time.Second).Should(gexec.Exit())
+	return session
+}
+
+// Stdout returns what a session has printed to stdout.
+func Stdout(session *gexec.Session) string { return string(session.Out.Contents()) }
+
+// Stderr returns what a session has printed to stderr.
+func Stderr(session *gexec.Session) string { return string(session.Err.Contents()) }

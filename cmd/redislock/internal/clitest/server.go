@@ -1,0 +1,89 @@
+package clitest
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+// NeedServer skips the spec if there is no redis-server, or fails it if REDISLOCK_TEST_REQUIRE says that there must be
+// one. It also builds the program, so that no spec measures that.
+func NeedServer() {
+	ginkgo.GinkgoHelper()
+	if err := redistest.Available(); err != nil {
+		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
+			ginkgo.Fail(err.Error())
+		}
+		ginkgo.Skip(err.Error())
+	}
+	Program()
+}
+
+// NewServer starts a redis-server for one spec.
+func NewServer(config ...string) (*redistest.Server, *redis.Client) {
+	ginkgo.GinkgoHelper()
+	NeedServer()
+	server, err := redistest.Start(config...)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(server.Close)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	ginkgo.DeferCleanup(client.Close)
+	return server, client
+}
+
+// InfoOf returns the fields of a section of INFO.
+func InfoOf(ctx context.Context, client *redis.Client, section string) map[string]string {
+	ginkgo.GinkgoHelper()
+	text, err := client.Info(ctx, section).Result()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	fields := map[string]string{}
+	for line := range strings.SplitSeq(text, "\r\n") {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// Bob is the metadata of a holder.
+const Bob = `{"host":"api-3","pid":4121,"user":"bob","command":"./ship 7","now":"2026-03-01T04:10:00Z"}`
+
+// Hold locks keys by the token "the-token".
+func Hold(client redis.UniversalClient, metadata string, keys ...string) *redislock.Lock {
+	ginkgo.GinkgoHelper()
+	lock, err := redislock.ObtainMulti(context.Background(), client, keys, time.Minute, &redislock.Options{
+		Token: "the-token", Metadata: metadata,
+	})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return lock
+}
+
+// WaitInLine makes somebody wait in line for a key until the spec ends.
+func WaitInLine(ctx context.Context, client redis.UniversalClient, key string) {
+	ginkgo.GinkgoHelper()
+	ctx, cancel := context.WithCancel(ctx)
+	locks := redislock.New(client)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = locks.Obtain(ctx, key, time.Second, &redislock.Options{Queue: true})
+	}()
+	ginkgo.DeferCleanup(func() {
+		cancel()
+		<-done
+		gomega.Expect(locks.Close()).To(gomega.Succeed())
+	})
+	gomega.Eventually(ctx, func(g gomega.Gomega) {
+		found, err := locks.Inspect(ctx, key)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(found[0].Waiters).To(gomega.Equal(1))
+	}).Should(gomega.Succeed())
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+package clitest
+
+import (
+	"io"
+	"os"
+	"os/exec"
+
+	"github.com/creack/pty"
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+)
+
+// The keys that make signals.
+const (
+	CtrlC         = "\x03"
+	CtrlZ         = "\x1a"
+	CtrlBackslash = "\x1c"
+)
+
+// Typist is somebody at a terminal, in a shell with job control that echoes nothing.
+type Typist struct {
+	Shell  *exec.Cmd
+	Screen *gbytes.Buffer
+
+	keyboard *os.File
+}
+
+// NewTypist opens a terminal. In its shell, the variable R is the program.
+func NewTypist(url string) *Typist {
+	ginkgo.GinkgoHelper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		ginkgo.Skip(err.Error())
+	}
+	cmd := exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
+	cmd.Env = Environ("R="+Program(), "REDIS_URL="+url, "PS1=", "PS2=", "HISTFILE=")
+	t := NewTypistIn(cmd)
+	t.Types("stty -echo; echo rea''dy\n")
+	t.Sees("ready\r\n")
+	return t
+}
+
+// NewTypistIn opens a terminal in which a program runs.
+func NewTypistIn(cmd *exec.Cmd) *Typist {
+	ginkgo.GinkgoHelper()
+	keyboard, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	t := &Typist{Shell: cmd, Screen: gbytes.NewBuffer(), keyboard: keyboard}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(io.MultiWriter(t.Screen, ginkgo.GinkgoWriter), keyboard)
+	}()
+	ginkgo.DeferCleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = keyboard.Close() // hangs up, so that jobs end
+		_ = cmd.Wait()
+		<-read
+	})
+	return t
+}
+
+// Types sends what somebody types.
+func (t *Typist) Types(text string) {
+	ginkgo.GinkgoHelper()
+	_, err := t.keyboard.WriteString(text)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+}
+
+// Sees waits for output that matches, after all that was seen before.
+func (t *Typist) Sees(expression string) {
+	ginkgo.GinkgoHelper()
+	gomega.Eventually(t.Screen).Should(gbytes.Say(expression))
+}

@@ -1,0 +1,141 @@
+// Package connect gets from a URL and flags to the Redis that they name, and explains in plain words why it cannot be
+// used. It knows nothing of what a command does there.
+package connect
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+)
+
+// defaultURL is where Redis is when neither --redis nor REDIS_URL names one.
+const defaultURL = "redis://127.0.0.1:6379"
+
+// Target is the Redis that the command line names, with the environment of the program.
+type Target struct {
+	*cli.Env
+
+	url           string
+	ca, cert, key string // names of files
+
+	where   string // the address, without a password; set by Connect
+	overTLS bool
+}
+
+// AddFlags adds the flags that name the Redis.
+func (t *Target) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&t.url, "redis", "",
+		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); see "redislock help addresses"`)
+	flags.StringVar(&t.ca, "tls-ca", "", "`FILE` of the authorities that may vouch for the server, in PEM form")
+	flags.StringVar(&t.cert, "tls-cert", "", "`FILE` of the certificate to show to the server")
+	flags.StringVar(&t.key, "tls-key", "", "`FILE` of the certificate's private key")
+}
+
+// CheckFlags returns an error if --redis is given and empty.
+func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
+	if flags.Changed("redis") && t.url == "" {
+		return cli.Usagef("--redis is empty; is a variable unset?")
+	}
+	return nil
+}
+
+// Where returns the address of the Redis, without a password. It is "" before Connect.
+func (t *Target) Where() string { return t.where }
+
+// connectLimit is how long connect waits for Redis.
+const connectLimit = 3 * time.Second
+
+// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits at most connectLimit
+// for the answer. For a server that belongs to a Cluster, it returns a client for the whole Cluster. Errors name the
+// address, never the password.
+func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
+	from, text := "--redis", t.url
+	if text == "" {
+		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
+	}
+	a, err := parseAddress(text)
+	if err != nil { // do not show it: it may quote any part of the URL
+		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
+			`the password; "redislock help addresses" has the other forms`, from)
+	}
+	t.where = a.where
+	client, err := t.dial(a)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	mode, err := ask(ctx, client, a.protocol())
+	switch {
+	case err != nil:
+		err = t.Explain(err)
+	case mode == "sentinel" && a.single != nil:
+		err = t.unusable("it is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master")
+	case mode == "cluster" && a.single != nil && a.single.Network == "unix":
+		err = t.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
+	case mode == "cluster" && a.single != nil:
+		_ = client.Close()
+		return t.dial(clusterOf(a))
+	}
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
+// not announce the library: that takes time, and rights that a user who only locks may not have.
+func (t *Target) dial(a *address) (redis.UniversalClient, error) {
+	config, err := t.secure(a.tlsConfig(), a.serverName)
+	if err != nil {
+		return nil, err
+	}
+	dial, notices := dialer(config), &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	switch {
+	case a.sentinel != nil:
+		opt := a.sentinel
+		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
+		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		return redis.NewFailoverClient(opt), nil
+	case a.cluster != nil:
+		opt := a.cluster
+		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
+		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		opt.MaintNotificationsConfig = notices
+		return redis.NewClusterClient(opt), nil
+	}
+	opt := a.single
+	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
+	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+	opt.MaintNotificationsConfig = notices
+	return redis.NewClient(opt), nil
+}
+
+// clusterOf returns the address of the Cluster that a server belongs to.
+func clusterOf(a *address) *address {
+	opt := a.single
+	return &address{where: a.where, serverName: a.serverName, cluster: &redis.ClusterOptions{
+		Addrs: []string{opt.Addr}, Username: opt.Username, Password: opt.Password, ClientName: opt.ClientName,
+		Protocol: opt.Protocol, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
+		TLSConfig: opt.TLSConfig,
+	}}
+}
+
+// dialer returns a function that makes connections. It returns when ctx ends, even during the TLS handshake, and checks each
+// server's certificate against the name that is dialled.
+func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: connectLimit}
+	if config == nil {
+		return plain.DialContext
+	}
+	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+}

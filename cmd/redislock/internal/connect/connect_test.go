@@ -1,0 +1,117 @@
+package connect
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+func TestConnect(t *testing.T) { clitest.RunSpecs(t, "connect") }
+
+// refuses expects the program to end with 69 and one line that says these words, and no password.
+func refuses(session *gexec.Session, words string) {
+	GinkgoHelper()
+	Expect(session).To(gexec.Exit(cli.Unavailable), clitest.Stderr(session))
+	Expect(clitest.Stdout(session)).To(BeEmpty())
+	Expect(clitest.Stderr(session)).To(And(HavePrefix("redislock: cannot use the Redis at "), ContainSubstring(words)))
+	Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1), clitest.Stderr(session))
+	Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
+}
+
+var _ = Describe("connecting", func() {
+	It("goes through a socket", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "s")
+		clitest.NewServer("unixsocket "+path, "unixsocketperm 700")
+		session := clitest.Run("unix://"+path, "ls")
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		refuses(clitest.Run("unix://"+path+".not", "ls"), "no such socket")
+	})
+
+	It("takes --redis before REDIS_URL", func() {
+		server, _ := clitest.NewServer()
+		session := clitest.Run("redis://127.0.0.1:1", "ls", "--redis", "redis://"+server.Addr())
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+	})
+
+	It("locks nothing anywhere else if --redis is empty", func() {
+		server, _ := clitest.NewServer()
+		session := clitest.Run("redis://"+server.Addr(), "run", "--redis", "", "-k", "a", "--", "echo", "ran")
+		Expect(session).To(gexec.Exit(64))
+		Expect(clitest.Stderr(session)).To(Equal("redislock: --redis is empty; is a variable unset?\n"))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
+	})
+
+	It("finds the master through Sentinels, of which one is enough", func(ctx SpecContext) {
+		clitest.NeedServer()
+		sentinel, err := redistest.StartSentinel()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(sentinel.Close)
+		hosts := "127.0.0.1:1," + strings.Join(sentinel.Addrs(), ",")
+		session := clitest.Run("redis+sentinel://"+hosts+"/"+sentinel.MasterName(), "doctor")
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +role +a master`))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`warn +replicas +1`))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`ok +locking`))
+		refuses(clitest.Run("redis+sentinel://"+hosts+"/other", "ls"), "know no master of that name")
+		refuses(clitest.Run("redis://"+sentinel.Addrs()[0], "ls"), "it is a Sentinel; write redis+sentinel://")
+		refuses(clitest.Run("redis+sentinel://"+sentinel.Master().Addr()+"/m", "ls"), "is not a Sentinel")
+		refuses(clitest.Run("redis+sentinel://127.0.0.1:1/m", "ls"), "no Sentinel can be asked: the connection is refused")
+	})
+
+	It("says what is wrong with user and password", func(ctx SpecContext) {
+		server, _ := clitest.NewServer("requirepass secret1")
+		refuses(clitest.Run("redis://"+server.Addr(), "ls"), "it wants a password")
+		refuses(clitest.Run("redis://:secret2@"+server.Addr(), "ls"), "user or password is wrong")
+		refuses(clitest.Run("redis://nobody:secret1@"+server.Addr(), "ls"), "user or password is wrong")
+		Expect(clitest.Run("redis://:secret1@"+server.Addr(), "ls")).To(gexec.Exit(0))
+	})
+
+	It("says that a server is no Cluster, and has no such database", func() {
+		server, _ := clitest.NewServer()
+		refuses(clitest.Run("redis+cluster://"+server.Addr(), "ls"), "it is not a Cluster")
+		refuses(clitest.Run("redis://"+server.Addr()+"/99", "ls"), "no database of that number")
+	})
+
+	It("says at once that nobody is there", func() {
+		began := time.Now()
+		refuses(clitest.Run("redis://:secret@127.0.0.1:1", "ls"), "127.0.0.1:1: the connection is refused")
+		refuses(clitest.Run("redis+cluster://:secret@127.0.0.1:1", "ls"), "the connection is refused")
+		refuses(clitest.Run("redis://host.invalid", "ls"), `no host "host.invalid"`)
+		Expect(time.Since(began)).To(BeNumerically("<", connectLimit))
+	})
+
+	It("does not wait longer than 3 s for a server that hangs", func() {
+		server, _ := clitest.NewServer()
+		Expect(server.Pause()).To(Succeed())
+		began := time.Now()
+		refuses(clitest.Run("redis://:secret@"+server.Addr(), "ls"), fmt.Sprintf("no answer within %v", connectLimit))
+		Expect(time.Since(began)).To(BeNumerically("<", connectLimit+2*time.Second))
+	})
+
+	It("says that something else answers", func() {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(listener.Close)
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(conn, "HTTP/1.1 400 Bad Request\r\n\r\n")
+				conn.Close()
+			}
+		}()
+		refuses(clitest.Run("redis://"+listener.Addr().String(), "ls"), "is the port right?")
+	})
+})

@@ -1,0 +1,183 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+)
+
+// Explain turns an error of go-redis into one line for people: where Redis is, what is wrong, and how to mend it, with the
+// exit code for a Redis that cannot be used. It returns other errors unchanged.
+func (t *Target) Explain(err error) error {
+	what := meaning(err)
+	switch {
+	case what == "":
+		return err
+	case t.overTLS && strings.HasPrefix(what, "no answer"):
+		what += " if it does not speak TLS, write redis:// instead of rediss://"
+	}
+	return t.unusable("%w", &explained{what, err})
+}
+
+// unusable returns an error that says where Redis is, and why it cannot be used.
+func (t *Target) unusable(why string, args ...any) error {
+	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.where}, args...)...)
+}
+
+// explained is an error with a text of its own, which still matches the error that it explains.
+type explained struct {
+	text  string
+	cause error
+}
+
+func (e *explained) Error() string { return e.text }
+
+func (e *explained) Unwrap() error { return e.cause }
+
+// meaning says what is wrong with Redis, or with the way to it, and how to mend it; "" for any other error.
+func meaning(err error) string {
+	if what := meaningOfTLS(err); what != "" {
+		return what
+	}
+	if what := meaningOfAnswer(err); what != "" {
+		return what
+	}
+	return meaningOfNetwork(err)
+}
+
+func meaningOfTLS(err error) string {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &unknown):
+		return "its certificate is not signed by a known authority; name the file of its CA with --tls-ca"
+	case errors.As(err, &name):
+		return fmt.Sprintf("%v; use the name in the certificate, or add ?server_name=NAME to the URL", name)
+	case errors.As(err, &invalid):
+		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
+	case errors.As(err, &record):
+		return "it does not speak TLS on this port; write redis:// instead of rediss://, or the port that does"
+	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
+		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
+		strings.Contains(err.Error(), "tls: unknown certificate authority"):
+		return "it wants a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
+	case strings.Contains(err.Error(), "tls: "):
+		return "TLS failed: " + innermost(err).Error()
+	}
+	return ""
+}
+
+// meaningOfAnswer explains an error that a server has answered.
+func meaningOfAnswer(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	text := answer.Error()
+	has := func(part string) bool { return strings.Contains(text, part) }
+	switch {
+	case errors.Is(err, redis.Nil):
+		return ""
+	case has("NOAUTH"):
+		return "it wants a password; write it into the URL, redis://user:password@host:port, or set REDIS_URL"
+	case has("WRONGPASS"), has("invalid password"), has("invalid username"):
+		return "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
+	case has("without any password configured"):
+		return "it has no password for this user; leave user and password out of the URL"
+	case has("protected mode"):
+		return "it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"
+	case has("SELECT is not allowed in cluster mode"):
+		return "it belongs to a Cluster, which has one database; leave the number out of the URL"
+	case has("DB index is out of range"):
+		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
+	case has("cluster support disabled"):
+		return "it is not a Cluster; write redis:// instead of redis+cluster://"
+	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
+		return "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
+	case has("max number of clients"):
+		return "it has reached its limit of clients; raise \"maxclients\" in its configuration"
+	case redis.IsLoadingError(err):
+		return "it is still loading its data; try again in a moment"
+	case redis.IsReadOnlyError(err):
+		return "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"
+	case redis.IsMasterDownError(err):
+		return "it is a replica that has lost its master; name the master"
+	case redis.IsClusterDownError(err):
+		return "the Cluster is down (" + text + "); see CLUSTER INFO for the slots that no node serves"
+	case has("NOPERM"):
+		return text + "; let an administrator grant it (ACL SETUSER)"
+	case has("OOM"):
+		return "it is out of memory and refuses writes; raise \"maxmemory\", or delete other data"
+	}
+	return strings.TrimSpace(text)
+}
+
+// meaningOfNetwork explains an error on the way to a server.
+func meaningOfNetwork(err error) string {
+	var dns *net.DNSError
+	var network net.Error
+	switch {
+	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"):
+		if errors.Is(err, redis.Nil) {
+			return "the Sentinels know no master of that name; see SENTINEL MASTERS for those they know"
+		}
+		if what := meaning(innermostOfMany(err)); what != "" {
+			return "no Sentinel can be asked: " + what
+		}
+		return "no Sentinel answers"
+	case errors.As(err, &dns):
+		return fmt.Sprintf("there is no host %q (%s); is the name right?", dns.Name, dns.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection is refused; does Redis run there, and is the port right?"
+	case errors.Is(err, os.ErrNotExist):
+		return "there is no such socket; see \"unixsocket\" in the configuration of Redis"
+	case errors.Is(err, os.ErrPermission):
+		return "you are not allowed to open the socket; see \"unixsocketperm\" in the configuration of Redis"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", connectLimit)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "it closed the connection; if it speaks TLS, write rediss:// instead of redis://"
+	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
+		return "the server there is not Redis, or it speaks TLS; is the port right?"
+	case errors.Is(err, syscall.EPIPE):
+		return "it closed the connection"
+	case errors.As(err, &network):
+		return innermost(err).Error()
+	}
+	return ""
+}
+
+// innermost returns the error at the end of the chain.
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// innermostOfMany returns the first of the errors that were joined somewhere in err.
+func innermostOfMany(err error) error {
+	for err != nil {
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			return many.Unwrap()[0]
+		}
+		err = errors.Unwrap(err)
+	}
+	return errors.New("")
+}

@@ -1,0 +1,65 @@
+package connect
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses.
+func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
+	switch client := client.(type) {
+	case *redis.Client:
+		return []*redis.Client{client}, nil
+	case *redis.ClusterClient:
+		var mu sync.Mutex // protects all
+		var all []*redis.Client
+		err := client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master)
+			return nil
+		})
+		slices.SortFunc(all, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		return all, err
+	}
+	panic("connect returns no other client")
+}
+
+// ask returns what a server says that it is: standalone, cluster or sentinel. HELLO is the one command that no ACL forbids,
+// and it costs as much as a PING. It needs the version of the protocol before Redis 6.2: ask repeats the one that go-redis
+// has agreed on.
+func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
+	hello := once{redis.NewCmd(ctx, "hello", protocol)}
+	if err := client.Process(ctx, hello); err != nil {
+		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it answers
+			return "", nil
+		}
+		return "", err
+	}
+	switch reply := hello.Val().(type) {
+	case map[any]any: // RESP3
+		mode, _ = reply["mode"].(string)
+	case []any: // RESP2
+		for i := 0; i+1 < len(reply); i += 2 {
+			if reply[i] == "mode" {
+				mode, _ = reply[i+1].(string)
+			}
+		}
+	}
+	return mode, nil
+}
+
+// Ping asks a Redis once whether it answers.
+func Ping(ctx context.Context, client redis.UniversalClient) error {
+	return client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
+}
+
+// once is a command that go-redis does not repeat: somebody at a terminal wants to know at once what is wrong.
+type once struct{ *redis.Cmd }
+
+// NoRetry asks go-redis not to repeat it.
+func (once) NoRetry() bool { return true }

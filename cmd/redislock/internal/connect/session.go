@@ -1,0 +1,88 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+)
+
+// Session is a connection to Redis for a command that asks something and ends.
+type Session struct {
+	*Target
+
+	Client redis.UniversalClient
+	Locks  *redislock.Client
+}
+
+// Open connects. The caller calls Close.
+func (t *Target) Open(ctx context.Context) (*Session, error) {
+	cli.EndOnQuit()
+	client, err := t.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{Target: t, Client: client, Locks: redislock.New(client)}, nil
+}
+
+// Close ends the connection.
+func (s *Session) Close() {
+	_ = s.Locks.Close()
+	_ = s.Client.Close()
+}
+
+// answerLimit bounds one request to a Redis that has answered before.
+const answerLimit = 5 * time.Second
+
+// Line returns who waits for a key.
+func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	waiters, err := s.Locks.Line(ctx, key)
+	if err != nil {
+		return nil, s.Refusal(err)
+	}
+	return waiters, nil
+}
+
+// Inspect returns who holds keys.
+func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	statuses, err := s.Locks.Inspect(ctx, keys...)
+	if err != nil {
+		return nil, s.Refusal(err)
+	}
+	return statuses, nil
+}
+
+// Release releases keys if the token holds all of them.
+func (s *Session) Release(ctx context.Context, keys []string, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	lock, err := s.Locks.Attach(ctx, keys, token)
+	if err != nil {
+		return err
+	}
+	return lock.Release(ctx)
+}
+
+// Refusal gives an error of the library its exit code.
+func (t *Target) Refusal(err error) error {
+	switch {
+	case errors.Is(err, redislock.ErrInvalid), redis.HasErrorPrefix(err, "CROSSSLOT"):
+		return cli.Usagef("%w", err)
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	if _, answered := errors.AsType[redis.Error](err); !answered {
+		if explained := t.Explain(err); explained != err {
+			return explained
+		}
+	}
+	return cli.Unavailablef("the Redis at %s: %w", t.where, err) // with the operation and the key
+}

@@ -1,0 +1,235 @@
+// Package doctor is the command that says what about a Redis makes its locks unsafe. It knows a server by its answers alone.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
+and what was found; if something is wrong, also why it matters and what to do. On a
+Cluster, doctor checks every master.
+
+  ok       as it should be
+  warn     locks can be lost, or waiting costs more, under faults that happen
+  bad      locks are lost in normal operation, or cannot be acquired at all
+  unknown  this user is not allowed to look, or this Redis does not say
+
+It acquires and releases a lock on keys that begin with --key and end in random
+characters, and leaves none behind. If the ACL of this user allows other keys only, set
+--key.
+
+--json prints one object a line: status, check, server, found, why, do.
+
+The exit code is 0 if everything is ok or unknown, 1 if there are warnings, and 2 if
+something is bad; see "redislock help exit-codes" for others.`
+
+const doctorExample = `  redislock doctor
+  redislock doctor --ttl 2s                       # is it fast enough for such locks?
+  redislock doctor --key order:                   # as a user who may only use order:*
+  redislock doctor --json | jq 'select(.status != "ok")'`
+
+// Exit codes of doctor, as monitoring systems use them.
+const (
+	exitWarnings = 1
+	exitBad      = 2
+)
+
+// verdict is how well something is, from best to worst.
+type verdict int
+
+const (
+	isOK verdict = iota
+	isUnknown
+	isWarning
+	isBad
+)
+
+// verdicts are their names and colours.
+var verdicts = [...]struct{ name, colour string }{
+	{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red},
+}
+
+// finding is the result of one check.
+type finding struct {
+	verdict verdict
+	check   string // what was checked
+	server  string // where; "" for the whole
+	found   string
+	why, do string // "" if all is well
+}
+
+// findingJSON is a finding in JSON.
+type findingJSON struct {
+	Status string `json:"status"`
+	Check  string `json:"check"`
+	Server string `json:"server,omitempty"`
+	Found  string `json:"found"`
+	Why    string `json:"why,omitempty"`
+	Do     string `json:"do,omitempty"`
+}
+
+// doctorOptions are the flags of doctor.
+type doctorOptions struct {
+	ttl  time.Duration
+	key  string
+	json bool
+}
+
+// New returns the command.
+func New(target *connect.Target) *cobra.Command {
+	var opt doctorOptions
+	cmd := &cobra.Command{
+		Use:     "doctor",
+		Short:   "Check whether this Redis is safe for locks",
+		Long:    doctorHelp,
+		Example: doctorExample,
+
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case opt.ttl < 10*time.Millisecond:
+				return cli.Usagef("--ttl %v is too short; a lock of less than 10ms is of no use", opt.ttl)
+			case strings.ContainsAny(opt.key, "{}"):
+				return cli.Usagef("--key %q contains a brace; choose a prefix without one", opt.key)
+			}
+			return cli.FlagsOnly(cmd, args)
+		},
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			return runDoctor(ctx, target, opt)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.DurationVar(&opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
+	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
+	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
+	return cmd
+}
+
+// doctor checks one Redis.
+type doctor struct {
+	opt    doctorOptions
+	client redis.UniversalClient
+	locks  *redislock.Client
+}
+
+func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
+	client, err := target.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	d := &doctor{opt: opt, client: client, locks: redislock.New(client)}
+	findings, err := d.examine(ctx)
+	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
+	if err != nil {
+		return target.Explain(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := printFindings(target, findings, opt.json); err != nil {
+		return err
+	}
+	worst := isOK
+	for _, f := range findings {
+		worst = max(worst, f.verdict)
+	}
+	switch worst {
+	case isWarning:
+		return cli.Exit(exitWarnings)
+	case isBad:
+		return cli.Exit(exitBad)
+	}
+	return nil
+}
+
+// examine checks every server, and then what concerns all of them together.
+func (d *doctor) examine(ctx context.Context) ([]finding, error) {
+	servers, err := connect.Masters(ctx, d.client)
+	if err != nil {
+		return nil, err
+	}
+	if len(servers) == 0 {
+		none := finding{check: "cluster"}.sayf(isBad, "no node serves a slot")
+		return []finding{none.because("no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")}, nil
+	}
+	var all []finding
+	for _, server := range servers {
+		found := d.examineServer(ctx, server)
+		for _, f := range found {
+			if len(servers) > 1 {
+				f.server = server.Options().Addr
+			}
+			all = append(all, f)
+		}
+	}
+	return append(all, d.tryMessages(ctx)), nil
+}
+
+func (d *doctor) examineServer(ctx context.Context, server *redis.Client) []finding {
+	f := learn(ctx, server)
+	return []finding{
+		f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(),
+		d.clock(ctx, server), d.latency(ctx, server), d.tryLock(ctx, server),
+	}
+}
+
+func printFindings(target *connect.Target, findings []finding, asJSON bool) error {
+	if asJSON {
+		for _, f := range findings {
+			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
+			if err := show.WriteJSON(target.Stdout, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	servers := false
+	for _, f := range findings {
+		servers = servers || f.server != ""
+	}
+	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "CHECK"}, {Name: "FOUND"}}}
+	if servers {
+		t.Columns = []term.Column{{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND"}}
+	}
+	for _, f := range findings {
+		text := f.found
+		if f.why != "" {
+			text += ": " + f.why
+		}
+		if f.do != "" {
+			text += "; " + f.do
+		}
+		row := []term.Cell{{Text: verdicts[f.verdict].name, Colour: verdicts[f.verdict].colour}}
+		if servers {
+			row = append(row, term.Cell{Text: f.server})
+		}
+		t.Rows = append(t.Rows, append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)}))
+	}
+	return t.Write(target.Stdout, target.Screen(), true)
+}
+
+// sayf fills in what was found.
+func (f finding) sayf(v verdict, format string, args ...any) finding {
+	f.verdict, f.found = v, fmt.Sprintf(format, args...)
+	return f
+}
+
+// because adds why it matters, and what to do.
+func (f finding) because(why, do string) finding {
+	f.why, f.do = why, do
+	return f
+}

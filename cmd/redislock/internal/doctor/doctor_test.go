@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+)
+
+func TestDoctor(t *testing.T) { clitest.RunSpecs(t, "doctor") }
+
+// checkup is what doctor has found, by check.
+func checkup(session *gexec.Session) map[string]findingJSON {
+	GinkgoHelper()
+	found := map[string]findingJSON{}
+	for line := range strings.Lines(clitest.Stdout(session)) {
+		var f findingJSON
+		Expect(json.Unmarshal([]byte(line), &f)).To(Succeed())
+		Expect(f.Found).NotTo(BeEmpty())
+		if f.Status == "ok" {
+			Expect(f.Why+f.Do).To(BeEmpty(), f.Check)
+		} else {
+			Expect(f.Why).NotTo(BeEmpty(), f.Check)
+			Expect(f.Do).NotTo(BeEmpty(), f.Check)
+		}
+		found[f.Check] = f
+	}
+	return found
+}
+
+var _ = Describe("doctor", func() {
+	sound := []string{"appendonly yes", "appendfsync always"}
+
+	It("finds nothing wrong with a sound server, and leaves no key behind", func(ctx SpecContext) {
+		server, client := clitest.NewServer(sound...)
+		session := clitest.Run("redis://"+server.Addr(), "doctor")
+		Expect(session).To(gexec.Exit(0))
+		clitest.ExpectGolden("doctor", clitest.Stdout(session))
+		Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
+	})
+
+	It("finds that a Cluster without slots is of no use", func() {
+		server, _ := clitest.NewServer("cluster-enabled yes")
+		session := clitest.Run("redis://"+server.Addr(), "doctor")
+		Expect(session).To(gexec.Exit(2))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`bad +cluster +no node serves a slot`))
+	})
+
+	It("prints JSON, too", func() {
+		server, _ := clitest.NewServer(sound...)
+		session := clitest.Run("redis://"+server.Addr(), "doctor", "--json")
+		Expect(session).To(gexec.Exit(0))
+		clitest.ExpectGolden("doctor-json", clitest.Stdout(session))
+	})
+
+	DescribeTable("says what a configuration does to locks",
+		func(check, status, words string, code int, config ...string) {
+			server, _ := clitest.NewServer(append(sound, config...)...)
+			session := clitest.Run("redis://"+server.Addr(), "doctor", "--json")
+			found := checkup(session)
+			Expect(found[check].Status).To(Equal(status), clitest.Stdout(session))
+			Expect(found[check].Found + ": " + found[check].Why).To(ContainSubstring(words))
+			for name, f := range found {
+				if name != check {
+					Expect(f.Status).To(Equal("ok"), name)
+				}
+			}
+			Expect(session).To(gexec.Exit(code))
+		},
+		Entry("nothing persisted", "persistence", "bad", "nothing", 2, "appendonly no", `save ""`),
+		Entry("snapshots", "persistence", "warn", "snapshots only (save 60 1000)", 1, "appendonly no", "save 60 1000"),
+		Entry("synced each second", "persistence", "warn", "appendfsync is everysec", 1, "appendfsync everysec"),
+		Entry("never synced", "persistence", "warn", "appendfsync is no", 1, "appendfsync no"),
+		Entry("any key evicted", "eviction", "bad", "allkeys-lru", 2, "maxmemory 100mb", "maxmemory-policy allkeys-lru"),
+		Entry("locks evicted", "eviction", "bad", "as all locks are", 2, "maxmemory 100mb", "maxmemory-policy volatile-ttl"),
+		Entry("no limit, so nothing evicted", "eviction", "ok", "no maxmemory", 0, "maxmemory-policy allkeys-lru"),
+		Entry("no eviction", "eviction", "ok", "noeviction", 0, "maxmemory 100mb"),
+	)
+
+	It("warns of replicas, and says that a replica grants no locks", func() {
+		master, _ := clitest.NewServer(append(sound, "repl-diskless-sync-delay 0")...)
+		host, port, _ := strings.Cut(master.Addr(), ":")
+		replica, client := clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
+		Eventually(func() string {
+			return clitest.InfoOf(context.Background(), client, "replication")["master_link_status"]
+		}).
+			WithTimeout(20e9).Should(Equal("up"))
+
+		session := clitest.Run("redis://"+master.Addr(), "doctor", "--json")
+		Expect(session).To(gexec.Exit(1))
+		Expect(checkup(session)["replicas"].Found).To(Equal("1, without min-replicas-to-write"))
+
+		session = clitest.Run("redis://"+replica.Addr(), "doctor", "--json")
+		Expect(session).To(gexec.Exit(2))
+		found := checkup(session)
+		Expect(found["role"].Status).To(Equal("bad"))
+		Expect(found["locking"].Status).To(Equal("bad"))
+		Expect(found["locking"].Do).To(Equal("connect to the master"))
+	})
+
+	It("compares the latency with the ttl", func() {
+		finder := &doctor{opt: doctorOptions{ttl: 1}}
+		_, client := clitest.NewServer()
+		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isBad))
+		finder.opt.ttl = 1e12
+		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isOK))
+	})
+
+	DescribeTable("says what a user is not allowed to do",
+		func(ctx SpecContext, args string, statuses map[string]string, words string, rights ...any) {
+			server, client := clitest.NewServer(sound...)
+			Expect(client.Do(ctx, append([]any{"ACL", "SETUSER", "app", "on", ">pw"}, rights...)...).Err()).To(Succeed())
+			session := clitest.Run("redis://app:pw@"+server.Addr(), append([]string{"doctor", "--json"}, strings.Fields(args)...)...)
+			got := map[string]string{}
+			for name, f := range checkup(session) {
+				if f.Status != "ok" {
+					got[name] = f.Status
+				}
+			}
+			Expect(got).To(Equal(statuses), clitest.Stdout(session))
+			Expect(clitest.Stdout(session)).To(ContainSubstring(words))
+			Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
+		},
+		Entry("nothing but locking", "", map[string]string{
+			"eviction": "unknown", "persistence": "unknown", "replicas": "unknown", "latency": "unknown",
+		}, "ask the administrator", "~*", "&*", "+@read", "+@write", "+@scripting", "+time", "+publish", "+subscribe"),
+		Entry("no TIME", "", map[string]string{"clock": "unknown", "locking": "warn"}, "+time", "~*", "&*", "+@all", "-time"),
+		Entry("no CONFIG, as from a provider", "", map[string]string{"persistence": "unknown"}, "does not say when it syncs it",
+			"~*", "&*", "+@all", "-config"),
+		Entry("other keys", "", map[string]string{"locking": "unknown"}, "--key", "~order:*", "&*", "+@all"),
+		Entry("those keys", "--key order:", map[string]string{}, `"status":"ok"`, "~order:*", "&*", "+@all"),
+		Entry("no scripts", "", map[string]string{"locking": "bad"}, "+@scripting", "~*", "&*", "+@all", "-@scripting"),
+		Entry("no channels", "", map[string]string{"messages": "warn"}, "once a second", "~*", "resetchannels", "+@all"),
+		Entry("no SUBSCRIBE", "", map[string]string{"messages": "warn"}, "+subscribe", "~*", "&*", "+@all", "-subscribe"),
+	)
+
+	It("warns before the memory is full", func() {
+		of := func(used string) finding {
+			return facts{info: map[string]string{
+				"maxmemory_policy": "noeviction", "maxmemory": "1000", "used_memory": used,
+			}}.eviction()
+		}
+		Expect(of("900").verdict).To(Equal(isOK))
+		Expect(of("901").verdict).To(Equal(isWarning))
+	})
+
+	It("recognises versions and forks", func() {
+		of := func(info ...string) finding {
+			f := facts{info: map[string]string{}}
+			for i := 0; i < len(info); i += 2 {
+				f.info[info[i]] = info[i+1]
+			}
+			return f.version()
+		}
+		Expect(of("redis_version", "5.0.14").verdict).To(Equal(isBad))
+		Expect(of("redis_version", "6.0.0").verdict).To(Equal(isOK))
+		Expect(of("redis_version", "7.2.4", "server_name", "valkey", "valkey_version", "9.1.2").found).To(Equal("Valkey 9.1.2"))
+		Expect(of().verdict).To(Equal(isUnknown))
+	})
+
+	It("ends with 69 without Redis, and with 64 for a wrong command line", func() {
+		Expect(clitest.Run("redis://127.0.0.1:1", "doctor")).To(gexec.Exit(cli.Unavailable))
+		Expect(clitest.Run("", "doctor", "--ttl", "1ms")).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Run("", "doctor", "--key", "{a}")).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Run("", "doctor", "now")).To(gexec.Exit(cli.Usage))
+	})
+})

@@ -1,0 +1,214 @@
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+const (
+	// clockLimit is the difference of two clocks from which doctor warns.
+	clockLimit = 500 * time.Millisecond
+
+	// pingLimit and pingTime bound how often a server is asked, and for how long.
+	pingLimit = 200
+	pingTime  = time.Second
+
+	// tryTTL is the ttl of the lock that is tried.
+	tryTTL = 10 * time.Second
+
+	// lineTime is how long doctor waits for the lock that it holds itself.
+	lineTime = 50 * time.Millisecond
+
+	// tryTime is how long one of the tries may take.
+	tryTime = 5 * time.Second
+)
+
+// clock compares the clock of a server with this machine's. It asks five times and takes the fastest answer, as of half a
+// round trip after the question.
+func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
+	c := finding{check: "clock"}
+	best, ahead := time.Duration(-1), time.Duration(0)
+	var last error
+	for range 5 {
+		sent := time.Now()
+		there, err := server.Time(ctx).Result()
+		trip := time.Since(sent)
+		switch {
+		case err != nil:
+			last = err
+		case best < 0 || trip < best:
+			best, ahead = trip, there.Sub(sent.Add(trip/2)).Round(time.Millisecond)
+		}
+	}
+	switch {
+	case best < 0:
+		return c.sayf(isUnknown, "TIME failed (%v)", last).
+			because("waiting and fencing tokens need the clock of the server", "allow this user to run TIME")
+	case ahead.Abs() >= clockLimit+best/2:
+		where := "ahead of"
+		if ahead < 0 {
+			where = "behind"
+		}
+		return c.sayf(isWarning, "%v %s this machine", ahead.Abs(), where).
+			because("locks are safe, because they use durations; but after a failover to a clock that is behind, fencing "+
+				"tokens fall and lines lose their order, and times in metadata mislead", "run NTP on both machines")
+	}
+	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), best/2+time.Millisecond).Round(time.Millisecond))
+}
+
+// latency compares round trips with the ttl of the user's locks.
+func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
+	c := finding{check: "latency"}
+	var trips []time.Duration
+	for begin := time.Now(); len(trips) < pingLimit && (len(trips) < 5 || time.Since(begin) < pingTime); {
+		sent := time.Now()
+		if err := server.Ping(ctx).Err(); err != nil {
+			return c.sayf(isUnknown, "PING failed (%v)", err).because("slow answers cost leases", "allow this user to run PING")
+		}
+		trips = append(trips, time.Since(sent))
+	}
+	slices.Sort(trips)
+	median, high := trips[len(trips)/2], trips[(len(trips)*99-1)/100]
+	found := fmt.Sprintf("median %v, 99 %% within %v", median.Round(10*time.Microsecond), high.Round(10*time.Microsecond))
+	switch share := d.opt.ttl / max(high, 1); {
+	case share < 3:
+		return c.sayf(isBad, "%s", found).because(fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl),
+			"use a longer ttl, or a Redis that is nearer")
+	case share < 20:
+		return c.sayf(isWarning, "%s", found).because(fmt.Sprintf("that is a large part of a ttl of %v", d.opt.ttl),
+			"use a longer ttl, or a Redis that is nearer")
+	}
+	return c.sayf(isOK, "%s", found)
+}
+
+// tryLock acquires, renews, waits, inspects and releases, as this user and on that server.
+func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
+	c := finding{check: "locking"}
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	keys := d.tryKeys(ctx, server)
+	began := time.Now()
+	step, err := d.steps(ctx, keys)
+	if err == nil {
+		return c.sayf(isOK, "obtained, renewed, waited for, inspected and released two keys in %v",
+			time.Since(began).Round(10*time.Microsecond))
+	}
+	found := c.sayf(isBad, "cannot %s (%s)", step, plainly(err))
+	if step == stepWait || step == stepInspect {
+		found.verdict = isWarning
+	}
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOPERM") && strings.Contains(text, "key"):
+		found.verdict = isUnknown
+		return found.because("this user is not allowed to use the keys that doctor tried",
+			"set --key to a prefix of its keys, or allow it to use "+keys[0])
+	case strings.Contains(text, "NOPERM"),
+		strings.Contains(text, "can't run this command"), strings.Contains(text, "has no permissions to run"):
+		return found.because("this user is not allowed to run the commands in the library's scripts",
+			"grant it +@read +@write +@scripting +time +publish +subscribe on its keys")
+	case redis.IsReadOnlyError(err):
+		return found.because("it is a replica", "connect to the master")
+	case strings.Contains(text, "OOM"):
+		return found.because("there is no memory left", "raise maxmemory")
+	case errors.Is(err, context.DeadlineExceeded):
+		return found.because("it does not answer", "check whether a script or a command blocks it (SLOWLOG GET)")
+	}
+	return found.because("locks do not work without that", "see the log of the server")
+}
+
+// The steps of a try that locks can do without.
+const (
+	stepWait    = "wait in line"
+	stepInspect = "inspect"
+)
+
+var errTwice = errors.New("it was granted twice")
+
+// steps goes through the life of a lock, and returns the step that failed.
+func (d *doctor) steps(ctx context.Context, keys []string) (step string, err error) {
+	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
+	if err != nil {
+		return "obtain", err
+	}
+	released := false
+	defer func() {
+		if !released {
+			_ = lock.Release(context.WithoutCancel(ctx))
+		}
+	}()
+	if err := lock.Refresh(ctx, tryTTL, nil); err != nil {
+		return "renew", err
+	}
+	short, cancel := context.WithTimeout(ctx, lineTime)
+	defer cancel()
+	second, err := d.locks.ObtainMulti(short, keys, tryTTL, &redislock.Options{Queue: true})
+	if err == nil {
+		return "keep a lock", errors.Join(errTwice, second.Release(context.WithoutCancel(ctx)))
+	}
+	var answer redis.Error
+	if !errors.Is(err, redislock.ErrNotObtained) || errors.As(err, &answer) {
+		return stepWait, err
+	}
+	if _, err := d.locks.Inspect(ctx, keys...); err != nil {
+		return stepInspect, err
+	}
+	released = true
+	return "release", lock.Release(ctx)
+}
+
+// plainly returns the answer of Redis without the operation and the keys.
+func plainly(err error) string {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		return answer.Error()
+	}
+	return strings.TrimPrefix(err.Error(), "redislock: ")
+}
+
+// tryKeys returns two keys that nobody holds and that are on that server.
+func (d *doctor) tryKeys(ctx context.Context, server *redis.Client) []string {
+	for {
+		tag := d.opt.key + "{" + rand.Text() + "}"
+		cluster, ok := d.client.(*redis.ClusterClient)
+		if ok {
+			if master, err := cluster.MasterForKey(ctx, tag); err == nil && master.Options().Addr != server.Options().Addr {
+				continue
+			}
+		}
+		return []string{tag, tag + ":2"}
+	}
+}
+
+// tryMessages checks whether releases can wake waiters: it subscribes to a channel and publishes to it.
+func (d *doctor) tryMessages(ctx context.Context) finding {
+	c := finding{check: "messages"}
+	const why = "releases do not wake waiters, which then only try once a second"
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	channel := keyname.InboxPrefix + rand.Text()
+	subscription := d.client.Subscribe(ctx, channel)
+	defer func() { _ = subscription.Close() }()
+	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
+		return c.sayf(isWarning, "cannot subscribe to %s* (%s)", keyname.InboxPrefix, plainly(err)).
+			because(why, "allow this user +subscribe and the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
+	}
+	if err := d.client.Publish(ctx, channel, "doctor").Err(); err != nil {
+		return c.sayf(isWarning, "cannot publish to %s* (%s)", keyname.InboxPrefix, plainly(err)).
+			because(why, "allow this user +publish and the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
+	}
+	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
+		return c.sayf(isWarning, "no message arrives (%s)", plainly(err)).
+			because(why, "check whether a proxy in front of Redis holds messages back")
+	}
+	return c.sayf(isOK, "releases wake waiters")
+}

@@ -1,0 +1,180 @@
+// Package inspect is the command that shows who holds a lock, since when, and who waits for it.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held
+(if the metadata says so), how long it still is if nobody renews it, and who waits in
+line, in order, and for how long.
+
+--json prints one object a line: the members that ls prints, held_since, and line: an
+array with the token, metadata, since and late of each waiter. late is true for a waiter
+that has missed a sign of life and may be passed over soon.
+
+The exit code is 0 if every KEY is held, and 1 otherwise.`
+
+const inspectExample = `  redislock inspect order:7
+  redislock inspect order:7 stock:42 --json | jq .fields.host
+  redislock inspect nightly >/dev/null && echo "still running"`
+
+// New returns the command.
+func New(target *connect.Target) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "inspect KEY...",
+		Short:   "Show who holds a lock, since when, and who waits for it",
+		Long:    inspectHelp,
+		Example: inspectExample,
+		Args:    cli.KeysWanted,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			return inspect(cmd.Context(), target, keys, asJSON)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	return cmd
+}
+
+func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON bool) error {
+	s, err := target.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	statuses, err := s.Inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	now, err := s.Client.Time(ctx).Result()
+	if err != nil { // an ACL may forbid TIME
+		now = time.Now()
+	}
+	code := cli.OK
+	for i, status := range statuses {
+		if status.TTL == 0 {
+			code = cli.No
+		}
+		var line []redislock.Waiter
+		if status.Waiters > 0 {
+			if line, err = s.Line(ctx, status.Key); err != nil {
+				return err
+			}
+		}
+		switch {
+		case asJSON:
+			err = show.WriteJSON(target.Stdout, inspectedJSON(status, line))
+		default:
+			if i > 0 {
+				fmt.Fprintln(target.Stdout)
+			}
+			err = showStatus(target, status, line, now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if code != cli.OK {
+		return cli.Exit(code)
+	}
+	return nil
+}
+
+// inspectedJSON is what inspect --json prints of a key.
+func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
+	type waiter struct {
+		Token    string    `json:"token"`
+		Metadata string    `json:"metadata"`
+		Since    time.Time `json:"since"`
+		Late     bool      `json:"late"`
+	}
+	inspected := struct {
+		show.StatusJSON
+
+		HeldSince *time.Time `json:"held_since,omitempty"`
+		Line      []waiter   `json:"line,omitempty"`
+	}{StatusJSON: show.Status{Status: s}.JSON()}
+	for _, w := range line {
+		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Since.UTC(), w.Late})
+	}
+	if since, ok := heldSince(s); ok {
+		since = since.UTC()
+		inspected.HeldSince = &since
+	}
+	return inspected
+}
+
+// heldSince returns since when a key has been held, if its metadata says so. In ProcessMetadata the field is called "now".
+func heldSince(s redislock.Status) (time.Time, bool) {
+	fields, _ := show.Fields(s.Metadata)
+	for _, name := range []string{"obtained", "since", "now"} {
+		if since, err := time.Parse(time.RFC3339Nano, show.Value(fields, name)); err == nil {
+			return since, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// mostShown is how many waiters of a line inspect shows.
+const mostShown = 10
+
+// showStatus prints what is known of a key and its line, below its name. now is the time of the server.
+func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
+	out := target.Screen()
+	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
+	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
+	say := func(what, text string) { t.Add("", what, text) }
+	switch {
+	case s.TTL == 0 && s.Waiters > 0:
+		say("free", "for the first in line")
+	case s.TTL == 0:
+		say("free", "")
+	case s.Token == "":
+		say("taken", "by something that is not a lock")
+	default:
+		say("token", term.Escape(s.Token))
+	}
+	if fields, ok := show.Fields(s.Metadata); ok {
+		for _, f := range fields {
+			say(term.Escape(f.Name), term.Escape(f.Value))
+		}
+	} else if s.Metadata != "" {
+		say("metadata", term.Escape(s.Metadata))
+	}
+	if since, ok := heldSince(s); ok {
+		say("held", "for "+show.Duration(max(time.Since(since), 0)))
+	}
+	if s.TTL != 0 {
+		say("left", show.TTL(s.TTL))
+	}
+	switch {
+	case s.Waiters > 0:
+		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, show.Duration(max(now.Sub(s.WaitingSince), 0))))
+	case s.TTL != 0:
+		say("in line", "nobody")
+	}
+	for i, w := range line {
+		if i == mostShown {
+			say("", fmt.Sprintf("… and %d more", len(line)-i))
+			break
+		}
+		text := fmt.Sprintf("%d. %s, for %s", i+1, show.Holder(redislock.Status{Token: w.Token, Metadata: w.Metadata}),
+			show.Duration(max(now.Sub(w.Since), 0)))
+		if w.Late {
+			text += ", late"
+		}
+		say("", text)
+	}
+	return t.Write(target.Stdout, term.Screen{Coloured: out.Coloured}, false)
+}

@@ -1,0 +1,62 @@
+//go:build !unix
+
+package job
+
+import (
+	"os"
+	"syscall"
+	"time"
+)
+
+// Child is a running command. Systems without process groups and signals get what os.Process offers: the command can be
+// killed, without a grace period, and what it has started goes on.
+type Child struct {
+	process *os.Process
+
+	Ended   chan End
+	Stopped chan syscall.Signal
+	Awake   <-chan time.Time
+}
+
+var (
+	passedOn   = []os.Signal{os.Interrupt, syscall.SIGTERM}
+	deadly     = passedOn
+	jobControl []os.Signal
+)
+
+// Start starts the command.
+func Start(command Command) (*Child, error) {
+	process, err := os.StartProcess(command.Path, command.Args, &os.ProcAttr{
+		Env: command.Env, Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{process: process, Ended: make(chan End, 1)}
+	go func() {
+		state, err := process.Wait()
+		if err != nil {
+			c.Ended <- End{Code: 1}
+			return
+		}
+		c.Ended <- End{Code: state.ExitCode()}
+	}()
+	return c, nil
+}
+
+// Pass does nothing: Ctrl-C reaches the command without help.
+func (c *Child) Pass(os.Signal) {}
+
+func (c *Child) Suspend(syscall.Signal) {}
+func (c *Child) Resume()                {}
+func (c *Child) Terminate()             { c.Kill() }
+func (c *Child) Kill()                  { _ = c.process.Kill() }
+func (c *Child) InterruptJob(End) bool  { return false }
+func (c *Child) GroupGone() bool        { return true }
+func (c *Child) Close()                 {}
+
+// AroundStops does nothing where no Ctrl-Z stops a process.
+func AroundStops(_, _ func()) (end func()) { return func() {} }
+
+// Raise does nothing where shells do not look at signals.
+func Raise(syscall.Signal) {}

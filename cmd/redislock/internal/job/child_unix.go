@@ -1,0 +1,186 @@
+//go:build unix
+
+package job
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"reflect"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+// Child is a running command, in a process group of its own. It belongs to one goroutine.
+type Child struct {
+	pid      int         // and the id of its group
+	tty      *terminal   // nil if there is none
+	leash    *os.File    // to the guardian
+	complain func(error) // with what cannot be done to the command
+
+	given       bool // the terminal belongs to its group, as far as is known
+	wanted      bool // it is to get the terminal when it goes on
+	hadIt       bool // it had the terminal when it ended
+	interrupted bool // a SIGINT has reached this process
+
+	Ended   chan End            // one value
+	Stopped chan syscall.Signal // the signals that have stopped the command
+	Awake   <-chan time.Time    // fires when this process should be stopped, and is not, or not any more
+}
+
+// Start starts the command. At a terminal it becomes the foreground job, unless its output goes into a pipe: the reader of
+// that pipe, perhaps a pager, may need the terminal more.
+func Start(command Command) (*Child, error) {
+	c := &Child{
+		complain: command.Complain, tty: openTerminal(),
+		Ended: make(chan End, 1), Stopped: make(chan syscall.Signal, 1),
+	}
+	attr := &os.ProcAttr{
+		Env:   command.Env,
+		Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	}
+	if term.Is(command.Stdin) && !isPipe(command.Stdout) && c.tty.isOurs() {
+		attr.Sys.Foreground, attr.Sys.Ctty, c.given = true, c.tty.fd, true
+	}
+	endWithUs(attr.Sys)
+	runtime.LockOSThread() // the kernel takes the thread that starts a process for its parent
+	process, err := os.StartProcess(command.Path, command.Args, attr)
+	if errors.Is(err, syscall.ENOEXEC) { // a script without #!, which shells run nevertheless
+		process, err = os.StartProcess("/bin/sh", append([]string{"sh", command.Path}, command.Args[1:]...), attr)
+	}
+	if err != nil {
+		if c.given { // to a process that is gone
+			c.tty.take()
+		}
+		return nil, err
+	}
+	c.pid = process.Pid
+	if c.tty != nil {
+		// Without SIGTTOU, this process may take the terminal back and write to it. Not before the start, because the
+		// command would inherit it.
+		signal.Ignore(syscall.SIGTTOU)
+	}
+	go c.wait()
+	c.guard()
+	return c, nil
+}
+
+// endWithUs makes the kernel kill the command when this process ends, however it ends. Not every system has that, and the
+// field with it; elsewhere the guardian does it.
+func endWithUs(attr *syscall.SysProcAttr) {
+	if field := reflect.ValueOf(attr).Elem().FieldByName("Pdeathsig"); field.IsValid() {
+		field.SetInt(int64(syscall.SIGKILL))
+	}
+}
+
+func isPipe(stream any) bool {
+	file := fileOf(stream)
+	if file == nil {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
+}
+
+// wait reports each stop, and the end.
+func (c *Child) wait() {
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			c.Ended <- End{Code: 1} // cannot happen: nobody else waits for it
+			return
+		case status.Stopped():
+			c.Stopped <- status.StopSignal()
+		case status.Signaled():
+			c.Ended <- End{Code: CodeOf(status.Signal()), Signal: status.Signal()}
+			return
+		case status.Exited():
+			c.Ended <- End{Code: status.ExitStatus()}
+			return
+		}
+	}
+}
+
+// guarding is a shell script that kills the command's whole group if this process ends without a word, for example by
+// SIGKILL.
+const guarding = `trap '' HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"`
+
+// guard starts the guardian. It holds only its end of a pipe open; the kernel closes the other end when this process ends.
+// Where endWithUs works, the command itself is safe without the guardian, but what the command has started is not.
+func (c *Child) guard() {
+	hold, leash, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	defer hold.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		leash.Close()
+		return
+	}
+	defer null.Close()
+	_, err = os.StartProcess("/bin/sh", []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}, &os.ProcAttr{
+		Files: []*os.File{hold, null, null},
+		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of Ctrl-C
+	})
+	if err != nil {
+		leash.Close()
+		return
+	}
+	c.leash = leash
+}
+
+// signal sends a signal to the whole group.
+func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
+
+// Terminate asks the group to end, even if it is stopped.
+func (c *Child) Terminate() {
+	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH {
+		c.complain(errors.New("cannot send SIGTERM to the command: " + err.Error()))
+	}
+	_ = c.signal(syscall.SIGCONT)
+}
+
+// Kill kills the whole group.
+func (c *Child) Kill() {
+	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+		c.complain(errors.New("cannot kill the command: " + err.Error()))
+	}
+}
+
+// InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to a script that runs
+// it: without the command in the foreground, the job would have got the Ctrl-C itself. It reports whether a Ctrl-C ended
+// the command.
+func (c *Child) InterruptJob(end End) bool {
+	if end.Signal != syscall.SIGINT {
+		return false
+	}
+	if c.hadIt {
+		_ = syscall.Kill(0, syscall.SIGINT) // it is caught here
+	}
+	return c.hadIt || c.interrupted
+}
+
+// GroupGone reports whether the group has no process left.
+func (c *Child) GroupGone() bool { return c.signal(0) == syscall.ESRCH }
+
+// Close takes the terminal back and dismisses the guardian, after the end of the command.
+func (c *Child) Close() {
+	if c.given {
+		c.hadIt = true
+		c.tty.take()
+		c.given = false
+	}
+	if c.leash != nil {
+		_, _ = c.leash.WriteString("\n")
+		_ = c.leash.Close()
+	}
+}

@@ -1,0 +1,109 @@
+// Package job runs a command as a job: in a process group of its own, with the signals, the terminal and the stops that
+// a shell would give it. It knows nothing of Redis, locks or flags.
+package job
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// Signals are the signals that reach this process while it runs a command. A signal that was ignored when this process
+// started, as under nohup, stays ignored, by the command as well.
+type Signals struct {
+	Caught chan os.Signal
+
+	jobs []os.Signal // those of job control that were not ignored at the start
+}
+
+// Listen catches the signals that are passed on.
+func Listen() *Signals {
+	s := &Signals{Caught: make(chan os.Signal, 64)}
+	for _, sig := range passedOn {
+		if !signal.Ignored(sig) {
+			signal.Notify(s.Caught, sig)
+		}
+	}
+	for _, sig := range jobControl {
+		if !signal.Ignored(sig) {
+			s.jobs = append(s.jobs, sig)
+		}
+	}
+	// A message to a stderr that nobody reads any more must not end this process before it has released its locks.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return s
+}
+
+// AddJobControl catches the signals of job control as well. Until a command runs, they have their default effect.
+func (s *Signals) AddJobControl() {
+	if len(s.jobs) > 0 { // Notify takes an empty list for all signals
+		signal.Notify(s.Caught, s.jobs...)
+	}
+}
+
+// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end is
+// called; after that it takes none.
+func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case sig := <-s.Caught:
+				if slices.Contains(deadly, sig) {
+					cancel(SignalError{sig.(syscall.Signal)})
+				}
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// Endings returns the signals that end a program. Those that were ignored when it started, as under nohup, are left out.
+func Endings() []os.Signal {
+	var signals []os.Signal
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
+		if !signal.Ignored(sig) {
+			signals = append(signals, sig)
+		}
+	}
+	return signals
+}
+
+// SignalError is the error for what a signal has ended. A command that returns it has nothing more to say.
+type SignalError struct{ Signal syscall.Signal }
+
+func (s SignalError) Error() string { return "ended by a signal: " + s.Signal.String() }
+
+// CodeOf returns the exit code of a process that a signal has ended, as shells have it.
+func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }
+
+// Command is a command to start.
+type Command struct {
+	Path           string
+	Args, Env      []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+
+	Complain func(error) // called with what fails while the command runs
+}
+
+func fileOf(stream any) *os.File {
+	file, _ := stream.(*os.File)
+	return file
+}
+
+// End is how a command has ended.
+type End struct {
+	Code   int            // CodeOf(Signal) if a signal ended it
+	Signal syscall.Signal // 0 if none did
+}

@@ -1,0 +1,147 @@
+//go:build unix
+
+package job
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the terminal that controls this process.
+type terminal struct {
+	fd  int
+	own int // process group
+}
+
+// openTerminal returns nil if no terminal controls this process.
+func openTerminal() *terminal {
+	fd, err := unix.Open("/dev/tty", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	return &terminal{fd: fd, own: unix.Getpgrp()}
+}
+
+// isOurs reports whether this process is in the foreground job.
+func (t *terminal) isOurs() bool {
+	if t == nil {
+		return false
+	}
+	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+	return err == nil && group == t.own
+}
+
+// give makes a process group the foreground job.
+func (t *terminal) give(group int) {
+	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
+}
+
+// take makes this process' own group the foreground job again, even from the background.
+func (t *terminal) take() {
+	signal.Ignore(syscall.SIGTTOU)
+	t.give(t.own)
+}
+
+// Pass passes a signal on to the group.
+func (c *Child) Pass(sig os.Signal) {
+	switch sig {
+	case syscall.SIGCONT:
+		c.Resume()
+		return
+	case syscall.SIGINT:
+		c.interrupted = true
+	}
+	_ = c.signal(sig.(syscall.Signal))
+}
+
+// stopLag is how long a process that was stopped waits for the SIGCONT that let it go on.
+const stopLag = 100 * time.Millisecond
+
+// Suspend is called when the command has been stopped. A user who pressed Ctrl-Z wants the shell back, so this process takes
+// the terminal back and stops as well. A command that was stopped only because it needs the terminal gets it, if this
+// process has it. A SIGSTOP in the background concerns only the command and the sender: this process goes on, and keeps the
+// locks.
+func (c *Child) Suspend(sig syscall.Signal) {
+	needs := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
+	switch {
+	case c.tty == nil, sig == syscall.SIGSTOP && !c.given:
+		return
+	case needs && !c.given && c.tty.isOurs():
+		c.wanted = true
+		c.Resume()
+		return
+	}
+	c.wanted = c.wanted || c.given || needs
+	if c.given {
+		c.tty.take()
+		c.given = false
+	}
+	if c.tty.isOrphaned() {
+		c.Resume()
+		return
+	}
+	signal.Ignore(syscall.SIGTSTP) // the caller listens again when this process goes on
+	_ = syscall.Kill(0, syscall.SIGTSTP)
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+	c.Awake = time.After(stopLag)                       // unless SIGCONT comes before
+}
+
+// isOrphaned reports whether nobody could let this job go on once it has stopped: it is the session leader's, which no
+// shell has started as a job, or the shell is gone.
+func (t *terminal) isOrphaned() bool {
+	session, err := unix.Getsid(0)
+	return err != nil || session == t.own || unix.Getppid() == 1
+}
+
+// Resume lets the group go on: in the foreground if it was there before and this process is there now.
+func (c *Child) Resume() {
+	c.Awake = nil
+	if c.wanted && c.tty.isOurs() {
+		c.tty.give(c.pid)
+		c.given, c.wanted = true, false
+	}
+	_ = c.signal(syscall.SIGCONT)
+}
+
+// AroundStops makes Ctrl-Z call before, then stop this process, and call after when the process goes on. This lasts until
+// end is called; end returns when no call is under way.
+func AroundStops(before, after func()) (end func()) {
+	tty := openTerminal()
+	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
+		return func() {}
+	}
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, syscall.SIGTSTP)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-over:
+				return
+			case <-stops:
+			}
+			if tty.isOrphaned() {
+				continue // nobody could let it go on
+			}
+			before()
+			goesOn := make(chan os.Signal, 1)
+			signal.Notify(goesOn, syscall.SIGCONT)
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in suspend
+			select {
+			case <-goesOn:
+			case <-time.After(stopLag):
+			}
+			signal.Stop(goesOn)
+			after()
+		}
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}

@@ -1,0 +1,133 @@
+//go:build unix
+
+package release
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+func TestRelease(t *testing.T) { clitest.RunSpecs(t, "release") }
+
+var _ = Describe("release", func() {
+	var (
+		ctx    context.Context
+		server *redistest.Server
+		client *redis.Client
+		url    string
+	)
+
+	BeforeEach(func() {
+		ctx = context.Background()
+		server, client = clitest.NewServer()
+		url = "redis://" + server.Addr()
+	})
+
+	It("releases what the token holds", func() {
+		clitest.Hold(client, "", "a", "b")
+		session := clitest.Run(url, "release", "a", "b", "--token", "the-token")
+		Expect(session).To(gexec.Exit(0))
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+	})
+
+	It("releases nothing if the token holds not all of it", func() {
+		clitest.Hold(client, "", "a")
+		Expect(client.Set(ctx, "b", "another "+clitest.Bob, time.Minute).Err()).To(Succeed())
+		session := clitest.Run(url, "release", "a", "b", "--token", "the-token")
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "b" is held by bob on api-3`))
+		Expect(client.Exists(ctx, "a", "b").Val()).To(Equal(int64(2)))
+
+		session = clitest.Run(url, "release", "c", "--token", "the-token")
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "c" is free`))
+	})
+
+	It("takes locks away with --force --yes, and says from whom", func() {
+		clitest.Hold(client, clitest.Bob, "a")
+		Expect(client.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+		session := clitest.Run(url, "release", "a", "b", "c", "--force", "--yes")
+		Expect(session).To(gexec.Exit(0))
+		Expect(clitest.Stdout(session)).To(MatchRegexp("^c is free\nreleased a, held by bob on api-3, pid 4121.*\nreleased b, held by another, for .*\n$"))
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+	})
+
+	It("takes a lock away once, also if its key is given twice", func() {
+		clitest.Hold(client, "", "a")
+		session := clitest.Run(url, "release", "a", "a", "--force", "--yes")
+		Expect(session).To(gexec.Exit(0))
+		Expect(clitest.Stdout(session)).To(MatchRegexp("^released a, held by .*\n$"))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+	})
+
+	It("lets the next in line have it", func() {
+		clitest.Hold(client, "", "a")
+		session := clitest.Begin(url, "run", "-k", "a", "--", "echo", "next")
+		Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))
+		Expect(clitest.Run(url, "release", "a", "--force", "--yes")).To(gexec.Exit(0))
+		Eventually(session, "500ms").Should(gexec.Exit(0))
+	})
+
+	It("leaves alone what is not a lock", func() {
+		clitest.Hold(client, "", "a")
+		Expect(client.LPush(ctx, "b", "x").Err()).To(Succeed())
+		session := clitest.Run(url, "release", "a", "b", "--force", "--yes")
+		Expect(session).To(gexec.Exit(1))
+		Expect(client.Exists(ctx, "a", "b").Val()).To(Equal(int64(2)))
+	})
+
+	DescribeTable("refuses what is not clear, and releases nothing",
+		func(words string, args ...string) {
+			clitest.Hold(client, "", "a")
+			session := clitest.Run(url, append([]string{"release"}, args...)...)
+			Expect(session).To(gexec.Exit(64))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*\n$`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
+			Expect(client.Exists(ctx, "a").Val()).To(Equal(int64(1)))
+		},
+		Entry("neither way", "say whose the locks are", "a"),
+		Entry("both ways", "exclude each other", "a", "--token", "the-token", "--force"),
+		Entry("an empty token", "is a variable unset?", "a", "--token", ""),
+		Entry("force without a terminal", "add --yes", "a", "--force"),
+		Entry("yes by itself", "--yes is for --force", "a", "--token", "the-token", "--yes"),
+		Entry("no key", "release needs a KEY", "--force"),
+		Entry("an empty key", "KEY 1 of 1 is empty", "", "--force", "--yes"),
+	)
+
+	DescribeTable("release --force says who is losing it, and asks",
+		func(answer, outcome string, left int64) {
+			_, err := redislock.Obtain(ctx, client, "a", time.Minute, &redislock.Options{
+				Metadata: `{"host":"api-3","pid":4121,"user":"bob","command":"./ship 7"}`,
+			})
+			Expect(err).NotTo(HaveOccurred())
+			user := clitest.NewTypist(url)
+			user.Types("$R release a --force; echo code $?\n")
+			user.Sees(`a is held by bob on api-3, pid 4121 \(\./ship 7\), for 5\ds more\r\nTake it away\? \[y/N\] `)
+			user.Types(answer)
+			user.Sees(outcome)
+			Expect(client.Exists(ctx, "a").Val()).To(Equal(left))
+		},
+		Entry("yes", "y\n", `released a, held by bob.*\r\ncode 0`, int64(0)),
+		Entry("no", "n\n", `redislock: nothing was released\r\ncode 1`, int64(1)),
+		Entry("nothing", "\n", `redislock: nothing was released\r\ncode 1`, int64(1)),
+		Entry("the end of the input", "\x04", `redislock: nothing was released\r\ncode 1`, int64(1)),
+	)
+
+	It("ends with 69 without Redis", func() {
+		Expect(server.Kill()).To(Succeed())
+		session := clitest.Run(url, "release", "a", "--token", "t")
+		Expect(session).To(gexec.Exit(69))
+		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
+	})
+})

@@ -1,0 +1,45 @@
+//go:build unix
+
+package run
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+var _ = Describe("redislock run on a Cluster", Ordered, func() {
+	var url string
+
+	BeforeAll(func() {
+		clitest.NeedServer()
+		cluster, err := redistest.StartCluster(3, 0)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(cluster.Close)
+		url = "redis://" + cluster.Addrs()[0]
+	})
+
+	It("locks keys of one hash tag, in line", func() {
+		first := clitest.Begin(url, "run", "-k", "{x}a", "-k", "{x}b", "--ttl", "500ms", "--", "sleep", "1")
+		Eventually(func() int { return clitest.Run(url, "inspect", "{x}a", "{x}b").ExitCode() }).Should(BeZero())
+		began := time.Now()
+		second := clitest.Run(url, "run", "-k", "{x}b", "--wait", "10s", "--fence-key", "{x}n", "--", "printenv", "REDISLOCK_FENCE")
+		Expect(second).To(gexec.Exit(0), clitest.Stderr(second))
+		Expect(time.Since(began)).To(BeNumerically(">", 500*time.Millisecond))
+		Expect(clitest.Stdout(second)).To(MatchRegexp(`^\d{16}\n$`))
+		Eventually(first).Should(gexec.Exit(0))
+	})
+
+	It("says which keys cannot go together, and locks none", func() {
+		session := clitest.Run(url, "run", "-k", "a", "-k", "b", "--", "true")
+		Expect(session).To(gexec.Exit(64))
+		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*slot.*\n$`))
+		Expect(clitest.Run(url, "inspect", "a")).To(gexec.Exit(1))
+		Expect(clitest.Run(url, "inspect", "b")).To(gexec.Exit(1))
+	})
+})

@@ -1,0 +1,180 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+)
+
+// supervisor watches a running command and its locks. It passes signals on, and ends the command before the locks end. It
+// belongs to one goroutine.
+type supervisor struct {
+	*connect.Target
+
+	flags   *runFlags
+	hold    *hold
+	child   *job.Child
+	signals *job.Signals
+
+	until  time.Time // the hold's, when it was last seen valid
+	over   bool      // the command has been told to end
+	killAt time.Time
+	killed bool
+	told   chan struct{} // closed when the loss has been reported
+}
+
+// A wall clock jumps when the machine was suspended, and no timer notices that.
+const clockInterval = time.Second
+
+// margin is how long before the end of the locks SIGKILL is sent, so that the command is gone by then.
+func (s *supervisor) margin() time.Duration { return min(s.flags.ttl/20, 100*time.Millisecond) }
+
+// supervise returns when the command has ended and the locks are released.
+func (s *supervisor) supervise() error {
+	s.until = s.hold.until()
+	s.told = make(chan struct{})
+	s.signals.AddJobControl()
+	lost := s.hold.alive.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case end := <-s.child.Ended:
+			return s.finish(end)
+		case sig := <-s.child.Stopped:
+			s.check()
+			s.child.Suspend(sig)
+		case sig := <-s.signals.Caught:
+			s.check() // this process may have been stopped; the command goes on only if the locks are there
+			s.child.Pass(sig)
+			s.signals.AddJobControl()
+		case <-s.child.Awake:
+			s.check()
+			s.child.Resume()
+			s.signals.AddJobControl()
+		case <-lost:
+			lost = nil
+			s.check()
+		case <-timer.C:
+			s.check()
+		}
+		timer.Reset(s.next())
+	}
+}
+
+// next returns when to look at the clocks again.
+func (s *supervisor) next() time.Duration {
+	switch {
+	case s.killed:
+		return clockInterval
+	case s.over:
+		return max(min(remaining(s.killAt), clockInterval), 0)
+	}
+	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
+}
+
+// remaining returns the time until t, by the clock that says less.
+func remaining(t time.Time) time.Duration {
+	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
+}
+
+// check ends the command if that is due: if the locks are lost, or if the grace period must begin now to end before the
+// locks do.
+func (s *supervisor) check() {
+	now := time.Now()
+	if s.over {
+		if !s.killed && remaining(s.killAt) <= 0 {
+			s.kill()
+		}
+		return
+	}
+	if why := s.hold.lost(); why != nil {
+		last := s.until.Add(-s.margin()) // the other locks may be held until then
+		s.end(why, now.Add(min(s.flags.grace, remaining(last))))
+	} else if left := s.hold.left() - s.margin(); left <= s.flags.grace {
+		s.end(nil, now.Add(left))
+	} else {
+		s.until = s.hold.until()
+	}
+}
+
+// end sends SIGTERM, or SIGKILL if there is no time for that, and then reports why. nil stands for an overdue renewal.
+func (s *supervisor) end(why error, killAt time.Time) {
+	s.over, s.killAt = true, killAt
+	if remaining(killAt) <= 0 {
+		s.kill()
+	} else {
+		s.child.Terminate()
+	}
+	go func() { // Stderr may block
+		defer close(s.told)
+		if why == nil {
+			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
+			return
+		}
+		s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
+	}()
+}
+
+func (s *supervisor) kill() {
+	s.killed = true
+	s.child.Kill()
+}
+
+// finish releases the locks after the end of the command, and returns how the program ends.
+func (s *supervisor) finish(end job.End) error {
+	s.child.Close()
+	if s.over {
+		for !s.killed && !s.child.GroupGone() { // the rest of the group also ran under the locks
+			time.Sleep(min(max(remaining(s.killAt), 0), 10*time.Millisecond))
+			s.check()
+		}
+		_ = s.hold.release()
+		select {
+		case <-s.told:
+		case <-time.After(time.Second):
+		}
+		return cli.Exit(s.flags.lostCode)
+	}
+	why := s.hold.lost()
+	err := s.hold.release()
+	if why == nil && errors.Is(err, redislock.ErrLockNotHeld) {
+		why = err
+	}
+	if why != nil {
+		return &cli.Error{Code: s.flags.lostCode, Err: fmt.Errorf("the lock was lost before the command ended: %w", why)}
+	}
+	if err != nil {
+		s.Complain(fmt.Errorf("cannot release the lock, which lapses within %v: %w", s.flags.ttl, err))
+	}
+	if s.child.InterruptJob(end) {
+		return job.SignalError{Signal: end.Signal}
+	}
+	if end.Code != 0 {
+		return cli.Exit(end.Code)
+	}
+	return nil
+}
+
+// trouble finds out why a renewal is overdue.
+func (h *hold) trouble() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	err := connect.Ping(ctx, h.client)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return errors.New("no answer from Redis")
+	case err != nil:
+		return err
+	case h.kept == nil:
+		return errors.New("its holder does not renew it")
+	}
+	return errors.New("answers come late")
+}

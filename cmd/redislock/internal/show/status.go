@@ -1,0 +1,71 @@
+// Package show shows locks to people and to programs: who holds a key, for how long, and what the holder left as metadata.
+// It knows what the library reports, and nothing of Redis or of any command.
+package show
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redislock/redislock"
+)
+
+// Status is what a key holds, as far as it was read.
+type Status struct {
+	redislock.Status
+
+	Cut bool // only the beginning was read, so the waiters are unknown: the library would read all of it
+}
+
+// CutStatus returns the status of a key of whose value only the beginning was read.
+func CutStatus(key, value string, ttl time.Duration) Status {
+	for range utf8.UTFMax { // do not cut a character in two
+		if r, size := utf8.DecodeLastRuneInString(value); r != utf8.RuneError || size != 1 {
+			break
+		}
+		value = value[:len(value)-1]
+	}
+	s := Status{Status: redislock.Status{Key: key, TTL: ttl}, Cut: true}
+	s.Token, s.Metadata, _ = strings.Cut(value, " ")
+	return s
+}
+
+// StatusJSON is a status in JSON. Text that is not UTF-8 has replacement characters, and is repeated in base64.
+type StatusJSON struct {
+	At             string          `json:"at,omitempty"` // with --watch: when this was seen
+	Key            string          `json:"key"`
+	KeyBase64      string          `json:"key_base64,omitempty"`
+	Token          string          `json:"token"`
+	TokenBase64    string          `json:"token_base64,omitempty"`
+	Metadata       string          `json:"metadata"`
+	MetadataBase64 string          `json:"metadata_base64,omitempty"`
+	MetadataCut    bool            `json:"metadata_cut,omitempty"`
+	Fields         json.RawMessage `json:"fields,omitempty"` // the metadata, if it is an object
+	TTL            *int64          `json:"ttl_ms"`           // null for a key without expiry, 0 for a free one
+	Waiters        *int            `json:"waiters"`          // null if unknown
+	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
+}
+
+// JSON returns the status as JSON has it.
+func (s Status) JSON() StatusJSON {
+	j := StatusJSON{
+		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),
+		Metadata: s.Metadata, MetadataBase64: inBase64(s.Metadata), MetadataCut: s.Cut,
+	}
+	if _, ok := Fields(s.Metadata); ok {
+		j.Fields = json.RawMessage(s.Metadata)
+	}
+	if s.TTL >= 0 {
+		left := s.TTL.Milliseconds()
+		j.TTL = &left
+	}
+	if !s.Cut {
+		j.Waiters = &s.Waiters
+	}
+	if !s.WaitingSince.IsZero() {
+		since := s.WaitingSince.UTC()
+		j.WaitingSince = &since
+	}
+	return j
+}

@@ -1,0 +1,117 @@
+package term
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
+)
+
+// Escape makes text safe to print on one line of a terminal. It writes control characters, bytes that are not UTF-8,
+// invisible characters and those that change the direction of text as a Go string has them. It does the same to the
+// backslash, so that different texts stay different. Everything that comes from Redis goes through it before it is printed.
+func Escape(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !Visible(r) }) {
+		return text
+	}
+	var out strings.Builder
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		case r == '\\':
+			out.WriteString(`\\`)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\r':
+			out.WriteString(`\r`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		case Visible(r):
+			out.WriteRune(r)
+		case r < utf8.RuneSelf:
+			fmt.Fprintf(&out, `\x%02x`, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&out, `\U%08x`, r)
+		}
+		i += size
+	}
+	return out.String()
+}
+
+// Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
+func Printable(text string) string {
+	bad := func(r rune) bool { return !Visible(r) }
+	if !strings.ContainsFunc(text, bad) {
+		return text
+	}
+	var safe strings.Builder
+	for text != "" {
+		r, size := utf8.DecodeRuneInString(text)
+		if bad(r) {
+			quoted := strconv.QuoteToASCII(text[:size])
+			safe.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			safe.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return safe.String()
+}
+
+// Visible reports whether a character can be printed unchanged. The exceptions listed here are letters or symbols in
+// Unicode, but show as nothing.
+func Visible(r rune) bool {
+	switch r {
+	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
+		return false
+	}
+	return unicode.IsPrint(r)
+}
+
+// Width returns how many columns of a terminal an escaped text takes.
+func Width(text string) int {
+	columns := 0
+	for _, r := range text {
+		columns += columnsOfRune(r)
+	}
+	return columns
+}
+
+func columnsOfRune(r rune) int {
+	if r < utf8.RuneSelf {
+		return 1
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.
+func Shorten(text string, columns int) string {
+	if Width(text) <= columns {
+		return text
+	}
+	if columns < 1 {
+		return ""
+	}
+	taken := 0
+	for i, r := range text {
+		taken += columnsOfRune(r)
+		if taken > columns-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}

@@ -1,0 +1,117 @@
+package term_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+func TestTerm(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "term")
+}
+
+var _ = Describe("ScreenOf", func() {
+	DescribeTable("has colours on a terminal, unless somebody objects",
+		func(noColor, terminal string, coloured bool) {
+			tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+			if err != nil {
+				Skip(err.Error())
+			}
+			DeferCleanup(tty.Close)
+			variables := map[string]string{"NO_COLOR": noColor, "TERM": terminal}
+			screen := term.ScreenOf(tty, func(name string) string { return variables[name] })
+			Expect(screen.Coloured).To(Equal(coloured))
+		},
+		Entry("a terminal", "", "xterm", true),
+		Entry("a dumb one", "", "dumb", false),
+		Entry("NO_COLOR", "1", "xterm", false),
+	)
+
+	It("has no colours and no size in a file", func() {
+		Expect(term.ScreenOf(new(strings.Builder), os.Getenv)).To(Equal(term.Screen{}))
+	})
+})
+
+var _ = Describe("Escape", func() {
+	DescribeTable("makes text safe to print, and leaves the rest alone",
+		func(text, want string) { Expect(term.Escape(text)).To(Equal(want)) },
+		Entry("plain", "{order:7}:stock", "{order:7}:stock"),
+		Entry("a space", "a b", "a b"),
+		Entry("other scripts", "ключ/鍵/é", "ключ/鍵/é"),
+		Entry("line ends", "a\r\nb\tc", `a\r\nb\tc`),
+		Entry("a terminal's commands", "\x1b[2J\x07\x7f", `\x1b[2J\x07\x7f`),
+		Entry("C1 controls", "\u009b31m", `\u009b31m`),
+		Entry("what turns the direction", "a\u202eb\u2066", `a\u202eb\u2066`),
+		Entry("what cannot be seen", "\u200b\u00a0\ufeff\u3164", `\u200b\u00a0\ufeff\u3164`),
+		Entry("beyond four digits", "\U000e0041", `\U000e0041`),
+		Entry("bytes that are no text", "\xff\xc3", `\xff\xc3`),
+		Entry("a true replacement character", "\ufffd", `\ufffd`),
+		Entry("the backslash, so that the text is told from its escape", `\x1b`, `\\x1b`),
+		Entry("nothing", "", ""),
+	)
+})
+
+var _ = Describe("Table", func() {
+	made := func() *term.Table {
+		t := &term.Table{Columns: []term.Column{
+			{Name: "KEY", Shrink: true}, {Name: "TTL", Right: true}, {Name: "MORE", Shrink: true},
+		}}
+		t.Add("order:7", "9.8s", "host=api-3 pid=4121")
+		t.Rows = append(t.Rows, []term.Cell{{Text: "鍵", Colour: term.Bold}, {Text: "4m12s", Colour: term.Red}, {}})
+		return t
+	}
+	written := func(s term.Screen, head bool) string {
+		GinkgoHelper()
+		var out strings.Builder
+		Expect(made().Write(&out, s, head)).To(Succeed())
+		return out.String()
+	}
+
+	It("is aligned by columns of the terminal, and has no space at the end of a line", func() {
+		Expect(written(term.Screen{}, true)).To(Equal("" +
+			"KEY        TTL  MORE\n" +
+			"order:7   9.8s  host=api-3 pid=4121\n" +
+			"鍵       4m12s\n"))
+	})
+
+	It("cuts the widest columns that may be cut until it fits a terminal", func() {
+		Expect(written(term.Screen{Columns: 26}, true)).To(Equal("" +
+			"KEY        TTL  MORE\n" +
+			"order:7   9.8s  host=api-…\n" +
+			"鍵       4m12s\n"))
+	})
+
+	It("cuts nothing in a file, where a long text pushes the rest of its own line only", func() {
+		t := &term.Table{Columns: []term.Column{{Name: "KEY", Shrink: true}, {Name: "TTL", Right: true}}}
+		t.Add(strings.Repeat("k", 100), "1.0s")
+		t.Add("k", "2.0s")
+		var out strings.Builder
+		Expect(t.Write(&out, term.Screen{}, false)).To(Succeed())
+		Expect(out.String()).To(Equal(strings.Repeat("k", 100) + "  1.0s\nk" + strings.Repeat(" ", 61) + "2.0s\n"))
+	})
+
+	It("cuts nothing to less than eight columns", func() {
+		Expect(written(term.Screen{Columns: 5}, false)).To(Equal("" +
+			"order:7   9.8s  host=ap…\n" +
+			"鍵       4m12s\n"))
+	})
+
+	It("has colours only where they are wanted, and aligns beside them", func() {
+		Expect(written(term.Screen{}, true)).NotTo(ContainSubstring("\x1b"))
+		Expect(written(term.Screen{Coloured: true}, false)).To(Equal("" +
+			"order:7   9.8s  host=api-3 pid=4121\n" +
+			"\x1b[1m鍵\x1b[0m       \x1b[31m4m12s\x1b[0m\n"))
+	})
+
+	It("never cuts a wide character in two", func() {
+		Expect(term.Shorten("鍵鍵鍵", 4)).To(Equal("鍵…"))
+		Expect(term.Shorten("鍵鍵鍵", 6)).To(Equal("鍵鍵鍵"))
+		Expect(term.Shorten("e\u0301e\u0301", 2)).To(Equal("e\u0301e\u0301"))
+	})
+})

@@ -1,0 +1,93 @@
+//go:build unix
+
+package wait
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/redistest"
+)
+
+func TestWait(t *testing.T) { clitest.RunSpecs(t, "wait") }
+
+var _ = Describe("wait", func() {
+	var (
+		ctx    context.Context
+		server *redistest.Server
+		client *redis.Client
+		url    string
+	)
+
+	BeforeEach(func() {
+		ctx = context.Background()
+		server, client = clitest.NewServer()
+		url = "redis://" + server.Addr()
+	})
+
+	It("ends at once if all is free", func() {
+		began := time.Now()
+		Expect(clitest.Run(url, "wait", "a", "b")).To(gexec.Exit(0))
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+	})
+
+	It("ends when the last key is released, and takes none", func() {
+		first, second := clitest.Hold(client, "", "a"), clitest.Hold(client, "", "b")
+		session := clitest.Begin(url, "wait", "a", "b")
+		Consistently(session, "200ms").ShouldNot(gexec.Exit())
+		Expect(first.Release(ctx)).To(Succeed())
+		Consistently(session, "200ms").ShouldNot(gexec.Exit())
+		Expect(second.Release(ctx)).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+	})
+
+	It("gives up after --timeout, and says who has it", func() {
+		clitest.Hold(client, clitest.Bob, "a")
+		began := time.Now()
+		session := clitest.Run(url, "wait", "a", "--timeout", "300ms")
+		Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
+	})
+
+	It("looks a last time when --timeout is over", func() {
+		Expect(client.Set(ctx, "a", "the-token", 420*time.Millisecond).Err()).To(Succeed())
+		Expect(clitest.Run(url, "wait", "a", "--timeout", "580ms")).To(gexec.Exit(0)) // between the looks at 310 and 630 ms
+	})
+
+	It("bears a Redis that is away for a while", func() {
+		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
+		session := clitest.Begin(url, "wait", "a")
+		time.Sleep(100 * time.Millisecond)
+		Expect(server.Kill()).To(Succeed())
+		Consistently(session, "500ms").ShouldNot(gexec.Exit())
+		Expect(server.Restart()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+	})
+
+	It("Ctrl-\\ ends what asks Redis, without a word", func() {
+		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
+		user := clitest.NewTypist(url)
+		user.Types("$R wait a\n")
+		time.Sleep(300 * time.Millisecond)
+		user.Types(clitest.CtrlBackslash + "echo code $?\n")
+		user.Sees("code 131\r\n")
+		Expect(string(user.Screen.Contents())).NotTo(ContainSubstring("goroutine"))
+	})
+
+	It("ends with 69 without Redis", func() {
+		Expect(server.Kill()).To(Succeed())
+		session := clitest.Run(url, "wait", "a")
+		Expect(session).To(gexec.Exit(69))
+		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
+	})
+})

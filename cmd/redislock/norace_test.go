@@ -1,6 +1,0 @@
-//go:build !race
-
-package main
-
-// raced says that the specs run under the race detector.
-const raced = false
