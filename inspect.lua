@@ -28,8 +28,9 @@ local function isLive(mark)
 end
 
 -- firstTicket returns the ticket of the first live waiter in a line with so many live waiters, or 0 if there is none. Dead
--- waiters stay in a line until obtain or release looks at it. The first live waiter is among the first dead + 1 entries.
--- If fewer are live than dead, it reads the marks of the live ones first, and then needs no mark for each entry.
+-- waiters stay in a line until obtain or release looks at it. The first live waiter is among the first dead + 1 entries, or
+-- further back if a clock has jumped. If fewer are live than dead, the script reads the marks of the live ones first, and
+-- then needs no mark for each entry.
 local function firstTicket(line, waiters)
 	local dead, live = call('ZCOUNT', line, 0, '+inf') - waiters, nil
 	if dead >= waiters then
@@ -39,15 +40,17 @@ local function firstTicket(line, waiters)
 			live[marks[i]] = isLive(tonumber(marks[i + 1]))
 		end
 	end
-	for at = 0, dead, CHUNK do
-		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, math.min(CHUNK, dead + 1 - at))
+	local at, size = 0, math.min(dead + 1, CHUNK)
+	repeat
+		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, size)
 		for i = 1, #found, 2 do
 			local mark = '~' .. (string.match(found[i], '^%S*') or '')
 			if live and live[mark] or not live and isLive(tonumber(call('ZSCORE', line, mark) or 0)) then
 				return tonumber(found[i + 1])
 			end
 		end
-	end
+		at, size = at + size, CHUNK
+	until not found[1]
 	return 0
 end
 

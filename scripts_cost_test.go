@@ -130,7 +130,7 @@ var _ = describeOn(onServer, "However many in line are silent or dead,", func(*o
 		Expect(commands["zscore"]).To(atMost(10_010))
 		Expect(commands["publish"]).To(Equal(2), "one for each line that was cleared")
 		Expect(client.ZCard(ctx, all[1]).Val()).To(Equal(int64(2)))
-		Expect(client.ZCard(ctx, all[5]).Val()).To(Equal(int64(8002)))
+		Expect(client.ZCard(ctx, all[5]).Val()).To(BeNumerically(">=", 8000))
 	})
 
 	It("an inspect looks at the dead or at the live, whichever are fewer", func(ctx SpecContext) {

@@ -35,13 +35,6 @@ func (c *Call) guard(f func()) {
 	returned = true
 }
 
-// doubtPanic is deferred. It notes that a call may have been executed whose hook panics in the caller's own goroutine.
-func (c *Call) doubtPanic() {
-	if c.Err == nil && c.Reply == nil { // it has not returned
-		c.Doubtful = c.Doubtful || c.departed
-	}
-}
-
 // rethrow panics, or calls runtime.Goexit, if a hook did so while the caller waited for the call.
 func (c *Call) rethrow() {
 	var p *hookPanicError

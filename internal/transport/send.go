@@ -16,8 +16,14 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	switch {
 	case l != nil && !l.admit(c, client): // it is in the queue
 	case ctx.Done() == nil:
-		defer c.doubtPanic()
+		returned := false
+		defer func() {
+			if !returned { // a hook has panicked
+				c.Doubtful = c.Doubtful || c.departed
+			}
+		}()
 		r.sendHere(c)
+		returned = true
 		return true
 	default:
 		// The end of ctx does not interrupt a read in go-redis, so the call runs in a goroutine of its own.
