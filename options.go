@@ -7,6 +7,7 @@ type ClientOption func(*clientOptions)
 
 type clientOptions struct {
 	separate bool
+	tracer   *Tracer       // nil for none
 	linger   time.Duration // how long the subscription outlives the last waiter
 }
 
@@ -17,4 +18,10 @@ type clientOptions struct {
 // decides by the values of ctx: see [RedisClient]. It costs throughput where more than a few goroutines call at a time.
 func WithSeparateCalls() ClientOption {
 	return func(set *clientOptions) { set.separate = true }
+}
+
+// WithTracer makes the Client tell tracer what happens to its locks. Nil tells nobody, which is the default. Given more
+// than once, all are told: see [Tracers].
+func WithTracer(tracer *Tracer) ClientOption {
+	return func(set *clientOptions) { set.tracer = Tracers(set.tracer, tracer) }
 }

@@ -39,6 +39,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -80,6 +81,7 @@ type Client struct {
 	unusable error // why nothing can be sent, if so
 	renewals *renewals
 	lines    *lines
+	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects what follows
@@ -98,12 +100,14 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 			opt(&set)
 		}
 	}
+	tracer := cmp.Or(set.tracer, &Tracer{})
 	redis, err := transport.New(client, set.separate)
 	if err != nil {
-		return &Client{unusable: invalid("%v", err), closed: make(chan struct{})}
+		return &Client{unusable: invalid("%v", err), tracer: tracer, closed: make(chan struct{})}
 	}
 	return &Client{
 		redis:    redis,
+		tracer:   tracer,
 		renewals: newRenewals(redis),
 		lines:    newLines(redis, set.linger),
 		closed:   make(chan struct{}),
