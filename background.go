@@ -14,6 +14,8 @@ import (
 // Release was not answered in time.
 type cleanup struct {
 	release *transport.Call
+	why     string        // what a Tracer is told; one of the Why constants
+	about   []string      // and of which keys
 	keys    []string      // all that may be released, none for a waiter that leaves; never changed
 	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
 	done    chan struct{} // closed when nothing is sent any more
@@ -34,7 +36,15 @@ const (
 
 // inBackground runs job, which sees the release through, in a goroutine of its own, and reports whether there was room
 // for it. The goroutine ends with the job. A job ends soon after the giveUp of its release.
-func (c *Client) inBackground(x *cleanup, job func()) bool {
+func (c *Client) inBackground(x *cleanup, job func() error) bool {
+	if c.startCleanup(x, job) {
+		return true
+	}
+	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+	return false
+}
+
+func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cleaning >= maxCleanups && len(x.keys) > 0 {
@@ -50,48 +60,64 @@ func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.cleanups[token][x] = struct{}{}
 	c.cleaning++
 	x.done = make(chan struct{})
+	ctx := x.release.Ctx
 	go func() {
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.cleanups[token], x)
-			if len(c.cleanups[token]) == 0 {
-				delete(c.cleanups, token)
-			}
-			c.cleaning--
-			close(x.done)
-		}()
-		job()
+		err := c.clean(x, token, job)
+		// Only now, when nobody waits for the cleanup any more: a Tracer may call the library.
+		if err != transport.ErrDropped && !x.release.IsDropped() {
+			tell(ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Err: err})
+		}
 	}()
 	return true
 }
 
+// clean does the job of a cleanup, and ends that.
+func (c *Client) clean(x *cleanup, token string, job func() error) error {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.cleanups[token], x)
+		if len(c.cleanups[token]) == 0 {
+			delete(c.cleanups, token)
+		}
+		c.cleaning--
+		close(x.done)
+	}()
+	return job()
+}
+
 // persist lets a release that is on the wire go on until its giveUp.
-func (c *Client) persist(release *transport.Call, keys []string) {
-	x := &cleanup{release: release, keys: keys, sending: true}
-	if c.inBackground(x, func() { <-release.Done() }) {
+func (c *Client) persist(release *transport.Call, why string, keys []string) {
+	x := &cleanup{release: release, why: why, keys: keys, about: keys, sending: true}
+	job := func() error {
+		<-release.Done()
+		return release.Err
+	}
+	if c.inBackground(x, job) {
 		release.Persist()
 	}
 }
 
 // sweep sends the release of keys of which none may be held by the token any more, for as long as one of them can last:
 // once after the delay, and once more a little later unless that deleted something.
-func (c *Client) sweep(release *transport.Call, keys []string, ttl, delay time.Duration) {
-	x := &cleanup{release: release, keys: keys}
-	c.inBackground(x, func() {
+func (c *Client) sweep(release *transport.Call, why string, keys []string, ttl, delay time.Duration) {
+	x := &cleanup{release: release, why: why, keys: keys, about: keys}
+	c.inBackground(x, func() error {
 		if delay > 0 {
 			c.pause(delay)
 		}
-		c.sweepNow(x, ttl)
+		return c.sweepNow(x, ttl)
 	})
 }
 
 // sweepNow is sweep in the goroutine of the cleanup.
-func (c *Client) sweepNow(x *cleanup, ttl time.Duration) {
-	if c.sendCleanup(x, ttl) == 0 && !x.release.IsDropped() {
+func (c *Client) sweepNow(x *cleanup, ttl time.Duration) error {
+	deleted, err := c.sendCleanup(x, ttl)
+	if deleted == 0 && !x.release.IsDropped() {
 		c.pause(sweepAgain)
-		c.sendCleanup(x, ttl)
+		_, err = c.sendCleanup(x, ttl)
 	}
+	return err
 }
 
 // pause waits for d; on a closed Client it is now or never.
@@ -106,12 +132,12 @@ func (c *Client) pause(d time.Duration) {
 
 // sendCleanup sends the release, unless that was superseded, again and again for up to ttl. It returns how many keys
 // that deleted.
-func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
+func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err error) {
 	c.mu.Lock()
 	x.sending = !x.release.IsDropped()
 	c.mu.Unlock()
 	if !x.sending {
-		return 0
+		return 0, transport.ErrDropped
 	}
 	x.release.GiveUp = time.Now().Add(ttl)
 	x.release.Persist()
@@ -120,10 +146,10 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	x.sending = false
 	c.mu.Unlock()
 	if x.release.Err != nil {
-		return 0
+		return 0, x.release.Err
 	}
 	lost, _ := x.release.Reply.([]any)
-	return len(x.release.Keys) - len(lost)
+	return len(x.release.Keys) - len(lost), nil
 }
 
 // rest notes that the release of a cleanup is not on the wire for now.

@@ -82,7 +82,7 @@ func (w *waiter) since(h *handOff) time.Time {
 // last try, and whether it was ctx that ended the waiting.
 func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 	for {
-		again, err := o.try(ctx)
+		again, err := o.attempt(ctx)
 		if !again {
 			return false, err
 		}

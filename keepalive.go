@@ -160,8 +160,15 @@ func (l *Lock) lapse() bool {
 	}
 	ending, cause := l.kept, l.whyEnded()
 	l.kept = nil
+	var lapsed *Lost
+	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and whoever did so tells
+		lapsed = l.endLost(LossLapsed, nil, cause)
+	}
 	l.mu.Unlock()
 	l.endAll(ending, cause)
+	if lapsed != nil {
+		tell(context.WithoutCancel(ending[0].Context), l.client.tracer.Lost, *lapsed)
+	}
 	return true
 }
 
@@ -190,8 +197,11 @@ func (l *Lock) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// lose notes that the lock is held no longer. l.mu is held.
-func (l *Lock) lose(cause error) {
+// lose notes that a reply has reported a loss, and returns what to tell a Tracer when l.mu is no longer held. l.mu is
+// held.
+func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
-	l.ended = cause
+	l.ended = readLossCause(l.keys, reply)
+	lost, cause := readLostKeys(l.keys, reply)
+	return l.endLost(cause, lost, l.ended)
 }

@@ -195,6 +195,24 @@ func readLossCause(keys []string, reply any) error {
 	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
 }
 
+// readLostKeys returns the keys that a reply reports as lost, and whether they are another's.
+func readLostKeys(keys []string, reply any) (lost []string, cause LossCause) {
+	cause = LossGone
+	indices, _ := reply.([]any)
+	for _, entry := range indices {
+		index, _ := entry.(int64)
+		if index > 0 {
+			cause = LossTaken
+		} else {
+			index = -index
+		}
+		if 1 <= index && int(index) <= len(keys) {
+			lost = append(lost, keys[index-1])
+		}
+	}
+	return lost, cause
+}
+
 // held is what one key holds.
 type held struct {
 	token, metadata string

@@ -36,6 +36,7 @@ type Call struct {
 	Err      error
 	First    time.Time // when it was first written to a connection; zero while it has not been
 	Sent     time.Time // when it was last written
+	Resends  int       // how often it was sent again
 	Doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
 
 	room      [7]any // spare an allocation: most calls need no more room
