@@ -46,6 +46,9 @@ func (h *holds) set(keys []string, name string, until time.Time) {
 	id := h.hash(keys)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if _, known := h.names[name]; !known {
+		h.names[name] = 0
+	}
 	if h.locks[id] = (hold{name, until}); len(h.locks) > h.enough { // nobody may ever count
 		h.prune(time.Now())
 		h.enough = max(leastEnough, 2*len(h.locks))
