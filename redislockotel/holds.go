@@ -2,6 +2,7 @@ package redislockotel
 
 import (
 	"hash/maphash"
+	"maps"
 	"sync"
 	"time"
 )
@@ -82,9 +83,5 @@ func (h *holds) count(now time.Time) map[string]int64 {
 	for _, held := range h.locks {
 		h.names[held.name]++
 	}
-	counts := make(map[string]int64, len(h.names))
-	for name, count := range h.names {
-		counts[name] = count
-	}
-	return counts
+	return maps.Clone(h.names)
 }
