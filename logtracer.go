@@ -33,7 +33,7 @@ type logTracer struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex           // protects failing
-	failing map[uint64]time.Time // the locks whose last renewal failed, by the hash of their keys, and until when they may be valid
+	failing map[uint64]time.Time // the locks whose last renewal failed, by their hash, and until when they may be valid
 }
 
 func (l *logTracer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {

@@ -21,14 +21,17 @@ type obtaining struct {
 	ttl      time.Duration
 	metadata string
 	custom   bool // the token is the caller's own
+	explain  bool // a refusal is to say what is in the way
 
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
 	doubtful bool           // a sending of the present token may have been executed unknown to us
 	first    transport.Call // the first try
 	failure  error          // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
+	cut      error          // how ctx has ended the call; nil if it has not
+	why      *RefusedError  // what is in the way; nil if that was not asked
 	lock     *Lock
-	seen     seen // what a Tracer is told
+	seen     seen
 
 	// The tries that were abandoned without an answer.
 	adrift []*transport.Call // those that may still be under way
@@ -94,10 +97,11 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, if it did not end in a
 // refusal: an outage must not read as if somebody else had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
+	o.cut = ended(ctx)
 	if o.failure == nil {
-		return notObtained(ended(ctx))
+		return notObtained(o.cut)
 	}
-	return notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), o.failure))
+	return notObtained(fmt.Errorf("%w; the last try: %w", o.cut, o.failure))
 }
 
 // prepare checks the arguments and takes over what opt says. It does no I/O.
@@ -117,6 +121,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 			return err
 		}
 		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
+		o.explain = opt.Explain
 		if opt.Queue {
 			if err := checkLines(o.keys); err != nil {
 				return err

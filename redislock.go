@@ -167,6 +167,12 @@ type Options struct {
 	//
 	// A key with a brace must have a hash tag. The default false does not wait in line.
 	Queue bool
+
+	// Explain makes a refusal tell what is in the way: the error is a [*RefusedError], which matches [ErrNotObtained] but
+	// is not equal to it. The library asks Redis once more for that, right after the first refusal, and again when a call
+	// that tried more than once ends with a refusal; nothing else costs more. It waits 250 ms for the answer at most, and
+	// 20 ms once ctx has ended. The holder may have changed by then. The default false asks nothing.
+	Explain bool
 }
 
 // Obtain obtains the lock on one key; see [Client.ObtainMulti].
@@ -187,7 +193,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // under way then takes after all; but if the token is the caller's own, only what a late reply reports as newly taken.
 //
 // It returns:
-//   - [ErrNotObtained] if a key is held by another and the strategy allows no further try;
+//   - [ErrNotObtained] if a key is held by another and the strategy allows no further try; a [*RefusedError], which
+//     matches it, with [Options.Explain];
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or the
 //     ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed: with an
 //     error of Redis or the network, or without an answer. So an outage does not read as if another held the lock;

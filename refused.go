@@ -12,7 +12,7 @@ import (
 // in the way any more when the library asked, or if Redis did not answer.
 type RefusedError struct {
 	Key      string
-	Token    string        // the holder; "" if nobody holds Key. It is a key to the lock: do not show more than a few characters
+	Token    string        // the holder; "" if nobody holds Key. Show a few characters at most: it is a key to the lock
 	Metadata string        // what the holder left
 	TTL      time.Duration // what remains of the hold; -1 for a key without expiry, 0 if nobody holds Key
 	Ahead    int           // how many wait in line for Key before this call
@@ -23,21 +23,21 @@ func (e *RefusedError) Error() string {
 	if e.Key == "" {
 		return ErrNotObtained.Error()
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%v: %q", ErrNotObtained, e.Key)
-	if e.Token != "" {
-		fmt.Fprintf(&text, " is held by %s", short(e.Token))
-		if e.Metadata != "" {
-			fmt.Fprintf(&text, " (%s)", e.Metadata)
-		}
-	} else {
-		text.WriteString(" is taken")
+	if e.Token == "" && e.TTL == 0 {
+		return fmt.Sprintf("%v: others wait in line for %q, %d of them before this call", ErrNotObtained, e.Key, e.Ahead)
 	}
-	switch {
-	case e.TTL > 0:
-		fmt.Fprintf(&text, " for %v more", e.TTL.Round(time.Millisecond))
-	case e.TTL < 0:
+	var text strings.Builder
+	fmt.Fprintf(&text, "%v: %q is held", ErrNotObtained, e.Key)
+	if e.Token != "" {
+		fmt.Fprintf(&text, " by %s", short(e.Token))
+	}
+	if e.Metadata != "" {
+		fmt.Fprintf(&text, " (%s)", e.Metadata)
+	}
+	if e.TTL < 0 {
 		text.WriteString(" without expiry")
+	} else {
+		fmt.Fprintf(&text, " for %v more", e.TTL)
 	}
 	if e.Ahead > 0 {
 		fmt.Fprintf(&text, ", %d ahead in line", e.Ahead)

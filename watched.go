@@ -8,8 +8,9 @@ import (
 
 // seen is what an obtain has come to so far, for a Tracer.
 type seen struct {
-	tries   int
-	resends int
+	tries     int
+	resends   int
+	explained int // the try whose refusal was explained; 0 for none
 }
 
 // errPanicked is what a Tracer is told of an obtain that a panic has ended: the caller gets the panic.
@@ -20,7 +21,8 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 	t := o.client.tracer
 	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.waiter != nil, Fenced: o.fenceKey != ""})
 	if t.ObtainEnd == nil {
-		return o.run(ctx, strategy)
+		lock, err = o.run(ctx, strategy)
+		return lock, o.explained(ctx, err)
 	}
 	start := time.Now()
 	err = errPanicked
@@ -31,14 +33,16 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 		}
 		t.ObtainEnd(ctx, end)
 	}()
-	return o.run(ctx, strategy)
+	lock, why := o.run(ctx, strategy)
+	err = o.explained(ctx, why)
+	return lock, err
 }
 
-// attempt is try, with a refusal told to the Tracer.
+// attempt is try, with a refusal taken down.
 func (o *obtaining) attempt(ctx context.Context) (again bool, err error) {
 	again, err = o.try(ctx)
-	if err == ErrNotObtained && o.client.tracer.Refused != nil {
-		o.client.tracer.Refused(ctx, Refused{Keys: o.keys, Try: o.seen.tries})
+	if err == ErrNotObtained && (o.explain || o.client.tracer.Refused != nil) {
+		o.refused(ctx)
 	}
 	return again, err
 }
