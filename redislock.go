@@ -31,6 +31,11 @@
 // [Client.Do] runs a function under a lock that is renewed meanwhile, and [Lock.KeepAlive] renews one for as long as it
 // is wanted. Their contexts end no later than Until when the lock is lost, and tell why.
 //
+// # Watching
+//
+// [WithTracer] tells a [Tracer] what happens to the locks of a Client; [LogTracer] writes it to a logger, and the module
+// redislockotel feeds OpenTelemetry. With [Options.Explain] a refusal is a [*RefusedError], which says what is in the way.
+//
 // # Errors
 //
 // Plain decisions are plain sentinels, made to be compared: [ErrNotObtained] and [ErrLockNotHeld]. A lock of which some
