@@ -14,9 +14,11 @@ import (
 // whose Release was not answered in time.
 type cleanup struct {
 	release *transport.Call
-	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
-	sending bool          // release may be on its way; both fields are protected by Client.mu
-	done    chan struct{} // closed when nothing more is sent
+	why     string        // what a Tracer is told; one of the Why constants
+	about   []string      // and of which keys
+	keys    []string      // all that may be released, none for a waiter that leaves; never changed
+	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
+	done    chan struct{} // closed when nothing is sent any more
 }
 
 const (
@@ -35,7 +37,15 @@ const (
 
 // inBackground runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room.
 // The goroutine ends with the job, and a job ends soon after the GiveUp of its release.
-func (c *Client) inBackground(x *cleanup, job func()) bool {
+func (c *Client) inBackground(x *cleanup, job func() error) bool {
+	if c.startCleanup(x, job) {
+		return true
+	}
+	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+	return false
+}
+
+func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cleaning >= maxCleanups && len(x.keys) > 0 {
@@ -51,48 +61,64 @@ func (c *Client) inBackground(x *cleanup, job func()) bool {
 	c.cleanups[token][x] = struct{}{}
 	c.cleaning++
 	x.done = make(chan struct{})
+	ctx := x.release.Ctx
 	go func() {
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.cleanups[token], x)
-			if len(c.cleanups[token]) == 0 {
-				delete(c.cleanups, token)
-			}
-			c.cleaning--
-			close(x.done)
-		}()
-		job()
+		err := c.clean(x, token, job)
+		// Only now, when nobody waits for the cleanup any more: a Tracer may call the library.
+		if err != transport.ErrDropped && !x.release.IsDropped() {
+			tell(ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Err: err})
+		}
 	}()
 	return true
 }
 
 // persist lets a release that is on its way go on until its GiveUp.
-func (c *Client) persist(release *transport.Call, keys []string) {
-	x := &cleanup{release: release, keys: keys, sending: true}
-	if c.inBackground(x, func() { <-release.Done() }) {
+func (c *Client) clean(x *cleanup, token string, job func() error) error {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.cleanups[token], x)
+		if len(c.cleanups[token]) == 0 {
+			delete(c.cleanups, token)
+		}
+		c.cleaning--
+		close(x.done)
+	}()
+	return job()
+}
+
+// persist lets a release that is on the wire go on until its giveUp.
+func (c *Client) persist(release *transport.Call, why string, keys []string) {
+	x := &cleanup{release: release, why: why, keys: keys, about: keys, sending: true}
+	job := func() error {
+		<-release.Done()
+		return release.Err
+	}
+	if c.inBackground(x, job) {
 		release.Persist()
 	}
 }
 
 // sweep makes sure that the token holds none of the keys. It sends the release after the delay, and resends it for as
 // long as the keys can last. Unless that deleted something, it sends the release once more a little later.
-func (c *Client) sweep(release *transport.Call, keys []string, ttl, delay time.Duration) {
-	x := &cleanup{release: release, keys: keys}
-	c.inBackground(x, func() {
+func (c *Client) sweep(release *transport.Call, why string, keys []string, ttl, delay time.Duration) {
+	x := &cleanup{release: release, why: why, keys: keys, about: keys}
+	c.inBackground(x, func() error {
 		if delay > 0 {
 			c.pause(delay)
 		}
-		c.sweepNow(x, ttl)
+		return c.sweepNow(x, ttl)
 	})
 }
 
 // sweepNow does the work of sweep in the goroutine of the cleanup.
-func (c *Client) sweepNow(x *cleanup, ttl time.Duration) {
-	if c.sendCleanup(x, ttl) == 0 && !x.release.IsDropped() {
+func (c *Client) sweepNow(x *cleanup, ttl time.Duration) error {
+	deleted, err := c.sendCleanup(x, ttl)
+	if deleted == 0 && !x.release.IsDropped() {
 		c.pause(sweepAgain)
-		c.sendCleanup(x, ttl)
+		_, err = c.sendCleanup(x, ttl)
 	}
+	return err
 }
 
 // pause waits for d. On a closed Client it does not wait.
@@ -107,12 +133,12 @@ func (c *Client) pause(d time.Duration) {
 
 // sendCleanup sends the release, unless it was superseded, and resends it for up to ttl. It returns how many keys the
 // release deleted.
-func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
+func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err error) {
 	c.mu.Lock()
 	x.sending = !x.release.IsDropped()
 	c.mu.Unlock()
 	if !x.sending {
-		return 0
+		return 0, transport.ErrDropped
 	}
 	x.release.GiveUp = time.Now().Add(ttl)
 	x.release.Persist()
@@ -121,10 +147,10 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int) {
 	x.sending = false
 	c.mu.Unlock()
 	if x.release.Err != nil {
-		return 0
+		return 0, x.release.Err
 	}
 	lost, _ := x.release.Reply.([]any)
-	return len(x.release.Keys) - len(lost)
+	return len(x.release.Keys) - len(lost), nil
 }
 
 // rest notes that the release of a cleanup is not on its way now.

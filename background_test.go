@@ -22,7 +22,10 @@ func TestSupersedeManyKeys(t *testing.T) {
 	locks := New(nil)
 	release := newRelease(background, "me", nil, nil)
 	end := make(chan struct{})
-	locks.inBackground(&cleanup{release: release, keys: theirs}, func() { <-end })
+	locks.inBackground(&cleanup{release: release, keys: theirs}, func() error {
+		<-end
+		return nil
+	})
 	defer func() {
 		close(end)
 		_ = locks.Close()

@@ -18,35 +18,103 @@ import (
 //     with the error of fn if there was one, so that [errors.Is] finds both;
 //   - the error of Release, if fn returned nil and the lock was not lost.
 //
-// If fn panics or calls runtime.Goexit, Do releases the lock and lets the panic or exit go on. A Do inside the fn of
-// another Do on overlapping keys waits for its own caller, unless both have the same [Options.Token]; then the inner
-// one releases the keys that both hold. After Close, Do returns [ErrClosed], and a running fn's ctx ends with ErrClosed
-// as its cause.
+// If fn panics or calls runtime.Goexit, Do releases the lock and lets the panic or exit go on. After Close, Do returns
+// [ErrClosed], and a running fn's ctx ends with ErrClosed as its cause.
+//
+// # Do inside Do
+//
+// Do may be called inside the fn of another Do of the same Client, with the ctx that fn was given or one derived from
+// it. Keys that an outer Do holds are not obtained again. The missing ones are, as a lock of their own, which the inner
+// Do releases; what the outer one holds, it leaves alone, and the ttl and the [Options] of the inner call do not apply to
+// it. The ctx of the inner fn ends also when that of the outer fn does, and the loss of an outer lock whose keys it relies
+// on is a loss to the inner Do as well.
+//
+// So goroutines that share the ctx of an outer fn are not kept apart on the keys of the outer lock. One that outlives the
+// outer Do finds its ctx ended; with a ctx that does not end ([context.WithoutCancel]) it obtains all of its keys again.
+// With another Client, which the package-level Do makes for each call, an inner Do on a key of the outer one waits for
+// its own caller. And an inner Do that waits for a missing key while the outer one holds others can wait for a process
+// that does the same the other way round, until ctx or a ttl ends: where you can, name all keys in the outer call.
 //
 // The package-level Do makes a Client, and so a scheduler, for each call. To hold many locks at a time, use one Client.
 func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
-) (err error) {
+) error {
 	if fn == nil {
 		return invalid("fn is nil")
 	}
-	lock, err := c.ObtainMulti(ctx, keys, ttl, opt)
+	d, err := c.enter(ctx, keys, ttl, opt)
 	if err != nil {
 		return err
 	}
-	kept, stop := lock.KeepAlive(ctx)
-	if context.Cause(kept) == ErrClosed {
-		_ = lock.Release(ctx) // Close came in between; if this fails, the keys expire
-		return ErrClosed
+	return d.run(fn)
+}
+
+// Do is a short-cut for New(client).Do(…).
+func Do(
+	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
+) error {
+	return newShort(client).Do(ctx, keys, ttl, opt, fn)
+}
+
+// enter obtains what an outer Do does not hold, and makes the context of fn.
+func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*doing, error) {
+	keys = unique(keys)
+	d := &doing{client: c, around: ctx}
+	if ctx != nil {
+		d.outer = outerDo(ctx, c)
 	}
+	if missing := d.missing(keys); len(missing) > 0 || len(keys) == 0 {
+		lock, err := c.obtain(ctx, missing, ttl, opt)
+		if err != nil {
+			return nil, err
+		}
+		d.lock = lock
+		d.kept, d.stop = lock.KeepAlive(ctx)
+		if context.Cause(d.kept) == ErrClosed {
+			_ = lock.Release(ctx) // Close came in between; the keys lapse if this fails
+			return nil, ErrClosed
+		}
+	} else {
+		if err := (&obtaining{client: c, keys: keys, ttl: ttl}).prepare(ctx, opt); err != nil {
+			return nil, err
+		}
+		if err := ended(ctx); err != nil {
+			return nil, notObtained(err)
+		}
+		d.kept, d.stop = ctx, func() {}
+	}
+	d.Context = d.kept
+	if d.outer != nil {
+		d.Context, d.end = context.WithCancelCause(d.kept)
+		// Where ctx does not end with the outer Do, nothing else would tell. The function runs in a goroutine of its own,
+		// and only when the outer Do ends first.
+		leave := context.AfterFunc(d.outer, d.look)
+		stop := d.stop
+		d.stop = func() {
+			leave()
+			stop()
+			d.end(nil)
+		}
+	}
+	return d, nil
+}
+
+// run calls fn, and gives up what enter has obtained.
+func (d *doing) run(fn func(context.Context) error) (err error) {
 	returned := false
 	defer func() {
-		stop()
-		// Release before comparing any errors: the caller's own may panic.
-		released := lock.Release(ctx)
-		loss := lost(ctx, kept)
+		loss := d.outerLoss()
+		d.stop()
+		// The release is sent before any error is looked at: some are the caller's own, and may panic.
+		var released error
+		if d.lock != nil {
+			released = d.lock.Release(d.around)
+			if own := lost(d.around, d.kept); own != nil {
+				loss = own
+			}
+		}
 		if !returned {
-			return // a panic or Goexit: the caller gets no error
+			return // a panic: there is nobody to return an error to
 		}
 		if loss == nil && errors.Is(released, ErrLockNotHeld) {
 			loss = released
@@ -60,23 +128,16 @@ func (c *Client) Do(
 			err = released
 		}
 	}()
-	err = fn(kept)
+	err = fn(d)
 	returned = true
 	return err
 }
 
-// Do is short for New(client).Do(…).
-func Do(
-	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
-) error {
-	return newShort(client).Do(ctx, keys, ttl, opt, fn)
-}
-
-// lost returns why a kept context has ended, if its lock was lost or lapsed. The cause of its parent does not count,
-// even if that is the loss of another lock, around this one.
+// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended
+// with is not that, even if it is the loss of another lock, around this one.
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
-	// The library's own causes can all be compared, so a cause that cannot is the parent's.
+	// None of the library's own causes is of a type that cannot be compared, so such a one is the parent's.
 	if !canCompare(cause) || cause == context.Cause(parent) ||
 		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil

@@ -189,16 +189,4 @@ var _ = describe("Do", func(on *onRedis) {
 		Eventually(ended).Should(BeClosed())
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
-
-	It("inside another is refused the keys of that, unless it has its token", func(ctx SpecContext) {
-		me := &redislock.Options{Token: "me"}
-		err := locks.Do(ctx, keys, time.Minute, me, func(kept context.Context) error {
-			nothing := func(context.Context) error { return nil }
-			Expect(locks.Do(kept, []string{"b", "c"}, time.Minute, nil, nothing)).To(Equal(redislock.ErrNotObtained))
-			Expect(locks.Do(kept, []string{"c"}, time.Minute, nil, nothing)).To(Succeed())
-			Expect(locks.Do(kept, []string{"b", "c"}, time.Minute, me, nothing)).To(Succeed())
-			return nil
-		})
-		Expect(lostKeys(err)).To(Equal([]string{"b"}), "which the inner one has released")
-	})
 })

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
+	"os"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -316,4 +318,112 @@ func ExampleLostError() {
 	// Output:
 	// lost: [stock:42]
 	// true 0
+}
+
+func ExampleWithTracer() {
+	ctx, client := setUp()
+	locks := redislock.New(client, redislock.WithTracer(&redislock.Tracer{
+		ObtainEnd: func(_ context.Context, e redislock.ObtainEnd) {
+			fmt.Println("obtain", e.Keys, "tries:", e.Tries, "error:", e.Err)
+		},
+		Lost: func(_ context.Context, e redislock.Lost) {
+			fmt.Println("lost", e.LostKeys, "of", e.Keys, "because they are", e.Cause)
+		},
+	}))
+
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.Del(ctx, "stock:42")
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// obtain [order:7 stock:42] tries: 1 error: <nil>
+	// lost [stock:42] of [order:7 stock:42] because they are gone
+	// redislock: lost 1 of 2 keys (1 gone, 0 another's): "stock:42"
+}
+
+func ExampleLogTracer() {
+	ctx, client := setUp()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelWarn,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { // leave out what differs from run to run
+			if a.Key == slog.TimeKey || a.Key == "held" {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	locks := redislock.New(client, redislock.WithTracer(redislock.LogTracer(logger)))
+
+	lock, err := locks.Obtain(ctx, "stock:42", time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.Set(ctx, "stock:42", "somebody", 0)
+	_ = lock.Release(ctx)
+	// Output:
+	// level=WARN msg="redislock: lock lost" keys=stock:42 cause=taken error="redislock: lock not held"
+}
+
+func ExampleTracers() {
+	ctx, client := setUp()
+	var holds time.Duration
+	count := &redislock.Tracer{Released: func(_ context.Context, e redislock.Released) { holds += e.Held }}
+	locks := redislock.New(client, redislock.WithTracer(redislock.Tracers(redislock.LogTracer(slog.Default()), count)))
+
+	lock, err := locks.Obtain(ctx, "stock:42", time.Minute, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lock.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("held for some time:", holds > 0)
+	// Output: held for some time: true
+}
+
+func ExampleOptions_explain() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	_, err := locks.Obtain(ctx, "stock:42", time.Minute, &redislock.Options{Metadata: "host api-3, pid 4121"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, time.Minute, &redislock.Options{Explain: true})
+	var refused *redislock.RefusedError
+	if errors.As(err, &refused) {
+		fmt.Printf("%s is held by %s for %v more, %d ahead\n",
+			refused.Key, refused.Metadata, refused.TTL.Round(time.Minute), refused.Ahead)
+	}
+	fmt.Println("refused:", errors.Is(err, redislock.ErrNotObtained))
+	// Output:
+	// stock:42 is held by host api-3, pid 4121 for 1m0s more, 0 ahead
+	// refused: true
+}
+
+func ExampleClient_Do_nested() {
+	ctx, client := setUp()
+	locks := redislock.New(client)
+	// reserve locks what it needs, whoever calls it.
+	reserve := func(ctx context.Context) error {
+		return locks.Do(ctx, []string{"stock:42", "account:3"}, time.Minute, nil, func(ctx context.Context) error {
+			fmt.Println("reserved under", client.Exists(ctx, "order:7", "stock:42", "account:3").Val(), "keys")
+			return nil
+		})
+	}
+
+	err := locks.Do(ctx, []string{"order:7", "stock:42"}, time.Minute, nil, func(ctx context.Context) error {
+		if err := reserve(ctx); err != nil { // obtains account:3, and relies on stock:42
+			return err
+		}
+		fmt.Println("then", client.Exists(ctx, "order:7", "stock:42", "account:3").Val(), "are left")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// reserved under 3 keys
+	// then 2 are left
+	// <nil>
 }

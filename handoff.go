@@ -83,7 +83,7 @@ func (w *waiter) since(h *handOff) time.Time {
 // ctx ended the wait.
 func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 	for {
-		again, err := o.try(ctx)
+		again, err := o.attempt(ctx)
 		if !again {
 			return false, err
 		}

@@ -104,7 +104,8 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	lock := &Lock{
-		client: c, keys: keys, boxed: box(keys), token: token, metadata: held[0].metadata, lease: lease.Found(request.Sent, ttl),
+		client: c, keys: keys, boxed: box(keys), token: token, metadata: held[0].metadata,
+		lease: lease.Found(request.Sent, ttl), since: request.Sent,
 	}
 	lock.upkeep.lock = lock
 	return lock, nil

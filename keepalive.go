@@ -166,8 +166,15 @@ func (l *Lock) lapse() bool {
 	}
 	ending, cause := l.kept, l.whyEnded()
 	l.kept = nil
+	var lapsed *Lost
+	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and whoever did so tells
+		lapsed = l.endLost(LossLapsed, nil, cause)
+	}
 	l.mu.Unlock()
 	l.endAll(ending, cause)
+	if lapsed != nil {
+		tell(context.WithoutCancel(ending[0].Context), l.client.tracer.Lost, *lapsed)
+	}
 	return true
 }
 
@@ -197,7 +204,9 @@ func (l *Lock) isKept() bool {
 }
 
 // lose notes that the lock is no longer held. The caller holds l.mu.
-func (l *Lock) lose(cause error) {
+func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
-	l.ended = cause
+	l.ended = readLossCause(l.keys, reply)
+	lost, cause := readLostKeys(l.keys, reply)
+	return l.endLost(cause, lost, l.ended)
 }

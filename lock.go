@@ -19,6 +19,7 @@ type Lock struct {
 	boxed  []any // the keys and their lines; see box
 	token  string
 	fence  int64
+	since  time.Time // when the request was sent that obtained the lock, or found it
 
 	fenceKey string // "" for none, or if attached
 
@@ -33,7 +34,8 @@ type Lock struct {
 	mu       sync.Mutex // protects the fields below
 	metadata string
 	lease    lease.Lease
-	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
+	told     bool            // a Tracer has been told of the end of the present hold
+	ended    error           // why the lock is held no longer; nil if it is, as far as is known
 	released time.Time       // when Release was first called; zero if it was not
 	release  *transport.Call // the last release, if it was not answered
 	pursuit  *pursuit        // goes on with release; nil if nothing does

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,14 +21,18 @@ type obtaining struct {
 	fenceKey string
 	ttl      time.Duration
 	metadata string
-	custom   bool // the caller chose the token
+	custom   bool // the token is the caller's own
+	explain  bool // a refusal is to say what is in the way
 
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
 	doubtful bool           // a sending with the present token may have been executed without a reply
 	first    transport.Call // the first try
-	failure  error          // how the last try failed, wrapped; nil if it was granted or refused
+	failure  error          // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
+	cut      error          // how ctx has ended the call; nil if it has not
+	why      *RefusedError  // what is in the way; nil if that was not asked
 	lock     *Lock
+	seen     seen
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -44,19 +49,24 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err := c.checkShard(ctx, "obtain", o.scripted()); err != nil {
 		return nil, err
 	}
-	strategy := opt.strategy()
+	return o.watched(ctx, opt.strategy())
+}
+
+// run tries until the lock is granted, the strategy stops or ctx ends.
+func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, error) {
+	c := o.client
 	if o.waiter != nil {
 		o.waiter.pace = strategy
 		defer o.waiter.quitInbox()
 	} else if strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, ttl)
+			ctx, cancel = context.WithTimeout(ctx, o.ttl)
 			defer cancel()
 		}
 	}
 	if o.custom {
-		if err := c.supersede(ctx, o.token, keys); err != nil {
+		if err := c.supersede(ctx, o.token, o.keys); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +82,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if o.waiter != nil {
 		cut, err = o.inLine(ctx)
 	} else {
-		cut, err = retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+		cut, err = retry(ctx, c.closed, strategy, time.Time{}, func() (bool, error) { return o.attempt(ctx) })
 	}
 	returned = true
 	if err == nil {
@@ -88,10 +98,11 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
 // refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
+	o.cut = ended(ctx)
 	if o.failure == nil {
-		return notObtained(ended(ctx))
+		return notObtained(o.cut)
 	}
-	return notObtained(fmt.Errorf("%w; the last try: %w", ended(ctx), o.failure))
+	return notObtained(fmt.Errorf("%w; the last try: %w", o.cut, o.failure))
 }
 
 // prepare checks the arguments and copies what it needs from opt. It does no I/O.
@@ -111,6 +122,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 			return err
 		}
 		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
+		o.explain = opt.Explain
 		if opt.Queue {
 			if err := checkLines(o.keys); err != nil {
 				return err
@@ -156,6 +168,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		c = new(transport.Call) // the first may be abandoned
 	}
 	o.fillObtain(c)
+	o.seen.tries++
 	c.GiveUp = time.Now().Add(o.ttl)
 	var cancel context.CancelFunc
 	o.collect()
@@ -166,6 +179,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		c = &transport.Call{Err: errUnanswered}
 	}
 	o.doubtful = o.doubtful || c.Doubtful
+	o.seen.resends += c.Resends
 	if c.Err != nil {
 		o.fail(c)
 		if ended(ctx) != nil {
@@ -199,7 +213,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	}
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
-		metadata: o.metadata, lease: valid, obtained: o.ttl,
+		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
 		mayReappear: (o.doubtful || len(o.abandoned) > 0) && !o.custom,
 	}
 	o.lock.upkeep.lock = o.lock
@@ -279,7 +293,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
 			o.waiter.renew()
 		}
-		o.client.sweep(back, o.keys, o.ttl, 0)
+		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0)
 		o.token, o.doubtful = randomToken(), false
 		return true, ErrNotObtained
 	}
@@ -290,7 +304,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
 	back.GiveUp = time.Now().Add(o.ttl)
 	if !o.client.redis.Do(ctx, back) {
-		o.client.persist(back, taken)
+		o.client.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {
@@ -315,41 +329,51 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
-	x := &cleanup{release: o.newRelease(ctx), keys: o.keys}
-	o.client.inBackground(x, func() {
+	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys}
+	o.client.inBackground(x, func() error {
 		for _, c := range o.abandoned {
 			<-c.Done()
 			o.note(c)
 		}
+		var err error
 		switch {
 		case o.custom && len(o.taken) > 0: // the rest may belong to an earlier hold
 			boxed, n := box(o.taken), len(o.taken)
 			x.release.Keys, x.release.Spare, x.release.Args = boxed[:n], boxed[n:], []any{n}
 			x.release.Simple = false // it was made for all keys
-			o.client.sendCleanup(x, o.ttl)
+			_, err = o.client.sendCleanup(x, o.ttl)
 		case !o.custom && (o.late || o.doubtful):
 			if o.waiter.hasPlace() {
 				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.entry), false
 			}
-			o.client.sweepNow(x, o.ttl)
-			return
+			return o.client.sweepNow(x, o.ttl)
 		}
 		if o.waiter.hasPlace() {
-			o.client.redis.Send(o.newLeave(ctx))
+			c := o.newLeave(ctx)
+			o.client.redis.Send(c)
+			err = cmp.Or(err, c.Err)
 		}
+		return err
 	})
 }
 
 // leave gives up the waiter's place in line, and the keys if they were handed over first, in the background.
 func (o *obtaining) leave(ctx context.Context) {
-	x := &cleanup{release: o.newLeave(ctx)}
-	o.client.inBackground(x, func() { o.client.redis.Send(x.release) })
+	o.sendLeave(o.newLeave(ctx))
 }
 
 // leaveLines gives up the waiter's place in line and keeps the keys.
 func (o *obtaining) leaveLines(ctx context.Context) {
-	x := &cleanup{release: o.leaving(ctx, nil)}
-	o.client.inBackground(x, func() { o.client.redis.Send(x.release) })
+	o.sendLeave(o.leaving(ctx, nil))
+}
+
+// sendLeave sends such a call in the background.
+func (o *obtaining) sendLeave(c *transport.Call) {
+	x := &cleanup{release: c, why: WhyLine, about: o.keys}
+	o.client.inBackground(x, func() error {
+		o.client.redis.Send(c)
+		return c.Err
+	})
 }
 
 // newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with

@@ -7,7 +7,8 @@ type ClientOption func(*clientOptions)
 
 type clientOptions struct {
 	separate bool
-	linger   time.Duration // how long the subscription stays open after the last waiter
+	tracer   *Tracer       // nil for none
+	linger   time.Duration // how long the subscription outlives the last waiter
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of
@@ -17,4 +18,10 @@ type clientOptions struct {
 // decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a time.
 func WithSeparateCalls() ClientOption {
 	return func(set *clientOptions) { set.separate = true }
+}
+
+// WithTracer makes the Client tell tracer what happens to its locks. Nil tells nobody, which is the default. Given more
+// than once, all are told: see [Tracers].
+func WithTracer(tracer *Tracer) ClientOption {
+	return func(set *clientOptions) { set.tracer = Tracers(set.tracer, tracer) }
 }

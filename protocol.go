@@ -31,6 +31,8 @@ var (
 	inspectSource string
 	//go:embed waiters.lua
 	waitersSource string
+	//go:embed blocker.lua
+	blockerSource string
 	//go:embed line.lua
 	lineSource string
 )
@@ -42,6 +44,7 @@ var (
 	pttlScript    = transport.NewScript(pttlSource)
 	inspectScript = transport.NewScript(inspectSource)
 	waitersScript = transport.NewScript(waitersSource)
+	blockerScript = transport.NewScript(blockerSource)
 )
 
 // withLine puts the rules of the line into a script, where it has the words "include line".
@@ -196,6 +199,24 @@ func readLossCause(keys []string, reply any) error {
 	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
 }
 
+// readLostKeys returns the keys that a reply reports as lost, and whether they are another's.
+func readLostKeys(keys []string, reply any) (lost []string, cause LossCause) {
+	cause = LossGone
+	indices, _ := reply.([]any)
+	for _, entry := range indices {
+		index, _ := entry.(int64)
+		if index > 0 {
+			cause = LossTaken
+		} else {
+			index = -index
+		}
+		if 1 <= index && int(index) <= len(keys) {
+			lost = append(lost, keys[index-1])
+		}
+	}
+	return lost, cause
+}
+
 // held is what one key holds.
 type held struct {
 	token, metadata string
@@ -255,4 +276,37 @@ func readHeld(keys []string, reply any) ([]held, error) {
 		}
 	}
 	return all, nil
+}
+
+// newBlocker returns a call, yet to be sent, that asks what is in the way of an obtain.
+func newBlocker(ctx context.Context, keys []string, token string, ticket int64) *transport.Call {
+	boxed := box(keys)
+	return &transport.Call{
+		Script: blockerScript, Keys: boxed[:len(keys)], Spare: boxed[len(keys):], Token: token, Args: []any{len(keys), ticket},
+		Ctx: ctx,
+	}
+}
+
+func readBlocker(keys []string, reply any) *RefusedError {
+	parts, _ := reply.([]any)
+	if len(parts) != 4 {
+		return &RefusedError{}
+	}
+	i, _ := parts[0].(int64)
+	value, _ := parts[1].(string)
+	left, _ := parts[2].(int64)
+	ahead, _ := parts[3].(int64)
+	if i < 1 || int(i) > len(keys) {
+		return &RefusedError{}
+	}
+	e := &RefusedError{Key: keys[i-1], Ahead: int(ahead)}
+	e.Token, e.Metadata = splitValue(value)
+	switch {
+	case value == "":
+	case left < 0:
+		e.TTL = -1
+	default:
+		e.TTL = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
+	}
+	return e
 }

@@ -31,6 +31,11 @@
 // [Client.Do] runs a function under a lock and renews the lock meanwhile. [Lock.KeepAlive] renews a lock until it is
 // told to stop. If the lock is lost, the contexts of both end no later than Until, and say why.
 //
+// # Watching
+//
+// [WithTracer] tells a [Tracer] what happens to the locks of a Client; [LogTracer] writes it to a logger, and the module
+// redislockotel feeds OpenTelemetry. With [Options.Explain] a refusal is a [*RefusedError], which says what is in the way.
+//
 // # Errors
 //
 // [ErrNotObtained] and [ErrLockNotHeld] are plain sentinels. If only some keys of a lock are lost, the error is a
@@ -39,6 +44,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -80,6 +86,7 @@ type Client struct {
 	unusable error // why nothing can be sent; nil if something can
 	renewals *renewals
 	lines    *lines
+	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 
 	mu       sync.Mutex // protects the fields below
@@ -97,12 +104,14 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 			opt(&set)
 		}
 	}
+	tracer := cmp.Or(set.tracer, &Tracer{})
 	redis, err := transport.New(client, set.separate)
 	if err != nil {
-		return &Client{unusable: invalid("%v", err), closed: make(chan struct{})}
+		return &Client{unusable: invalid("%v", err), tracer: tracer, closed: make(chan struct{})}
 	}
 	return &Client{
 		redis:    redis,
+		tracer:   tracer,
 		renewals: newRenewals(redis),
 		lines:    newLines(redis, set.linger),
 		closed:   make(chan struct{}),
@@ -164,6 +173,12 @@ type Options struct {
 	// With a Ring, a custom client type, or a user who may not use the channel, waiters stand in the same line and try
 	// each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
 	Queue bool
+
+	// Explain makes a refusal tell what is in the way: the error is a [*RefusedError], which matches [ErrNotObtained] but
+	// is not equal to it. The library asks Redis once more for that, right after the first refusal, and again when a call
+	// that tried more than once ends with a refusal; nothing else costs more. It waits 250 ms for the answer at most, and
+	// 20 ms once ctx has ended. The holder may have changed by then. The default false asks nothing.
+	Explain bool
 }
 
 // Obtain acquires the lock on one key; see [Client.ObtainMulti].
@@ -185,7 +200,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // as newly acquired.
 //
 // It returns:
-//   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try;
+//   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try; with
+//     [Options.Explain], a [*RefusedError] that matches it;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or
 //     the ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed:
 //     with an error of Redis or the network, or without an answer. So an outage does not look like a lock that another

@@ -35,6 +35,18 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if err := checkTTL(ttl); err != nil {
 		return err
 	}
+	t := l.client.tracer
+	if t.Refreshed == nil {
+		return l.refresh(ctx, ttl, opt)
+	}
+	until := l.Until()
+	err := l.refresh(ctx, ttl, opt)
+	t.Refreshed(ctx, Refreshed{Keys: l.keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	return err
+}
+
+// refresh is Refresh with arguments that can be used.
+func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	r := &refreshing{lock: l, ttl: ttl}
 	if opt != nil {
 		r.metadata = opt.Metadata
@@ -54,6 +66,9 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	}
 	l.lapse() // if it was found lost
 	l.renewSooner()
+	if r.loss != nil {
+		tell(ctx, l.client.tracer.Lost, *r.loss)
+	}
 	return err
 }
 
@@ -108,6 +123,7 @@ type refreshing struct {
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
+	loss      *Lost          // what to tell a Tracer; nil if nothing was lost
 }
 
 // begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
@@ -214,11 +230,11 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 		return true, failed("refresh", l.keys, explain(l.keys, c.Err))
 	}
 	if err := readLoss(l.keys, c.Reply, ErrNotObtained); err != nil {
-		l.lose(readLossCause(l.keys, c.Reply))
+		r.loss = l.lose(c.Reply)
 		return false, err
 	}
 	if l.released.IsZero() {
-		l.ended = nil
+		l.ended, l.told = nil, false
 	}
 	l.lease.Confirm(r.refresh, c.Sent)
 	l.renewErr = nil

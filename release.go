@@ -3,6 +3,7 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
@@ -35,7 +36,14 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until := l.beginRelease(now)
+	until := l.beginRelease(ctx, now)
+	err := l.sendRelease(ctx, now, until)
+	l.tellReleased(ctx, now, err)
+	return err
+}
+
+// sendRelease sends the release, or joins one that is under way.
+func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -88,12 +96,16 @@ func (l *Lock) Release(ctx context.Context) error {
 }
 
 // beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that.
-func (l *Lock) beginRelease(now time.Time) (until time.Time) {
+func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
+	var lapsed *Lost
 	if len(ending) > 0 && lease.Passed(l.lease.Until()) {
-		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say so, and not that it was released
+		if l.ended == nil {
+			lapsed = l.endLost(LossLapsed, nil, l.whyEnded())
+		}
+		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
 	}
 	if l.released.IsZero() {
 		l.released = now
@@ -103,6 +115,9 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time) {
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
+	if lapsed != nil {
+		tell(ctx, l.client.tracer.Lost, *lapsed)
+	}
 	return until
 }
 
@@ -155,8 +170,8 @@ func (l *Lock) pursue(c *transport.Call) {
 	l.mu.Lock()
 	l.release, l.pursuit = c, p
 	l.mu.Unlock()
-	x := &cleanup{release: c, keys: l.keys, sending: true}
-	if !l.client.inBackground(x, func() { l.sendRounds(x, c, p) }) {
+	x := &cleanup{release: c, why: WhyRelease, keys: l.keys, about: l.keys, sending: true}
+	if !l.client.inBackground(x, func() error { return l.sendRounds(x, c, p) }) {
 		l.endPursuit(p)
 		close(p.planned)
 	}
@@ -173,7 +188,7 @@ func (l *Lock) endPursuit(p *pursuit) {
 
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Lock.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
-func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) {
+func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 	<-c.Done()
 	l.client.rest(x)
 	next, wait := l.planRound(c, p, 0)
@@ -193,6 +208,7 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) {
 		next, wait = l.planRound(c, p, round)
 		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
+	return c.Err
 }
 
 // planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
@@ -241,11 +257,14 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		if l.entry != "" {
 			again.Args, again.Simple = append(again.Args, l.entry), false
 		}
-		l.client.sweep(again, l.keys, l.obtained, sweepAgain)
+		l.client.sweep(again, WhyResent, l.keys, l.obtained, sweepAgain)
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
 		return nil // an earlier sending of ours freed them
+	}
+	if errors.Is(err, ErrLockNotHeld) {
+		l.tellLost(c.Ctx, c.Reply, err)
 	}
 	return err
 }

@@ -94,6 +94,7 @@ func (r *renewals) finish(done *renewal) {
 	default:
 		r.schedule.LookBy(&done.lock.upkeep, next)
 	}
+	done.tell()
 }
 
 // renewal is one renewal of a lock.
@@ -101,6 +102,26 @@ type renewal struct {
 	lock  *Lock
 	lease *lease.Renewal
 	call  *transport.Call
+
+	// What to tell a Tracer; see renewed.
+	matters bool
+	left    time.Duration // of the validity
+	err     error
+	loss    *Lost
+}
+
+// tell tells a Tracer how the renewal has ended, unless that makes no difference any more.
+func (r *renewal) tell() {
+	if !r.matters {
+		return
+	}
+	t := r.lock.client.tracer
+	if t.Refreshed != nil {
+		t.Refreshed(r.call.Ctx, Refreshed{Keys: r.lock.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	}
+	if r.loss != nil {
+		tell(r.call.Ctx, t.Lost, *r.loss)
+	}
 }
 
 // renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
@@ -131,6 +152,8 @@ func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
 	if len(l.kept) == 0 || l.ended != nil {
 		return time.Time{}, false
 	}
+	before := l.lease.Until()
+	r.left = max(0, time.Until(before))
 	err := r.call.Err
 	if _, loss := r.call.Reply.([]any); err == nil && !loss && r.call.Reply != int64(0) {
 		err = unexpected(r.call.Reply)
@@ -139,17 +162,19 @@ func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
 		next, counts := l.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
 			l.renewErr = err
+			r.matters, r.err = true, failed("renew", l.keys, err)
 		}
 		return next, false
 	}
 	if cause := readLossCause(l.keys, r.call.Reply); cause != nil {
-		l.lose(cause)
-		return time.Now(), false // the next look ends the contexts
+		r.matters, r.err = true, cause
+		r.loss = l.lose(r.call.Reply)
+		return time.Now(), false // to be ended
 	}
-	before := l.lease.Until()
 	next = l.lease.Renewed(r.lease, r.call.Sent)
 	if l.lease.Until().After(before) {
 		l.renewErr = nil
+		r.matters = true
 	}
 	return next, true
 }

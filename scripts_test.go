@@ -296,6 +296,32 @@ var _ = describe("The contract of", func(on *onRedis) {
 		})
 	})
 
+	Describe("blocker.lua", func() {
+		const before = "1795306246131123"
+		It("{i, value, ms, ahead}: another's, of which many wait ahead", func(ctx SpecContext) {
+			set(ctx, "a", "t m")
+			set(ctx, "b", "other m d")
+			on.client.Set(ctx, "c", "other", 0)
+			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", full, true)
+			stand(ctx, "lb", 1795306246131124, "box/8 1 60000 0 t8 m", full, true)
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, "0")).To(HaveExactElements(
+				int64(2), "other m d", BeNumerically("~", minute, 1000), int64(2)))
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(ContainElement(int64(1)))
+			Expect(run(ctx, "blocker", "c", "t", 1, "0")).To(Equal(list{int64(1), "other", int64(-1), none}))
+		})
+		It(`{i, "", 0, ahead}: others wait for it`, func(ctx SpecContext) {
+			stand(ctx, "lb", 1795306246131122, "box/7 1 60000 0 t7 m", full, true)
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(list{int64(2), "", none, int64(1)}))
+		})
+		It("0: nothing is in the way", func(ctx SpecContext) {
+			set(ctx, "a", "t m")
+			on.client.SAdd(ctx, "s", "x")
+			stand(ctx, "lb", 1795306246131124, "box/7 1 60000 0 t7 m", full, true)
+			Expect(run(ctx, "blocker", "a b la lb", "t", 2, before)).To(Equal(none))
+			Expect(run(ctx, "blocker", "s b la lb", "t", 2, before)).To(Equal(none))
+		})
+	})
+
 	Describe("refresh.lua", func() {
 		It("0: every key has the new ttl", func(ctx SpecContext) {
 			set(ctx, "a", "t")

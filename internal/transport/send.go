@@ -83,6 +83,7 @@ func (r *Redis) sendFirst(c *Call) {
 func (r *Redis) resend(c *Call) {
 	for resends := 0; r.again(c, resends); resends++ {
 		before := c.Err
+		c.Resends++
 		c.Reply, c.Err = r.once(c)
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
 			c.Err = before // this says more than the end of Ctx

@@ -1,0 +1,229 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+)
+
+var _ = describe("Do inside Do", func(on *onRedis) {
+	var locks *redislock.Client
+	errWork := errors.New("the work failed")
+	nothing := func(context.Context) error { return nil }
+	// values are the tokens under the keys.
+	values := func(ctx context.Context, keys ...string) []any { return on.client.MGet(ctx, keys...).Val() }
+
+	BeforeEach(func() {
+		locks = redislock.New(on.client)
+		DeferCleanup(locks.Close)
+	})
+
+	for _, how := range []struct {
+		name string
+		opt  *redislock.Options
+	}{
+		{"with one try", nil},
+		{"in line", &redislock.Options{Queue: true}},
+		{"with the same token", &redislock.Options{Token: "me"}},
+	} {
+		Context(how.name, func() {
+			It("does not obtain again what the outer one holds, and does not release it", func(ctx SpecContext) {
+				called := false
+				calls := countCalls(on.client)
+				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
+					before := calls.count()
+					Expect(locks.Do(outer, []string{"b", "a"}, time.Minute, how.opt, func(inner context.Context) error {
+						called = true
+						return inner.Err()
+					})).To(Succeed())
+					Expect(calls.count()).To(Equal(before), "nothing is sent")
+					Expect(on.keys(ctx)).To(ContainElements("a", "b"))
+					return outer.Err()
+				})).To(Succeed())
+				Expect(called).To(BeTrue())
+				Expect(on.keys(ctx)).To(BeEmpty())
+			})
+
+			It("obtains what is missing as a lock of its own, and releases only that", func(ctx SpecContext) {
+				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
+					before := values(ctx, "a", "b")
+					Expect(locks.Do(outer, []string{"b", "c"}, time.Minute, how.opt, func(context.Context) error {
+						Expect(values(ctx, "a", "b")).To(Equal(before))
+						Expect(values(ctx, "c")).NotTo(ContainElement(BeNil()))
+						return nil
+					})).To(Succeed())
+					Expect(values(ctx, "a", "b")).To(Equal(before))
+					Expect(values(ctx, "c")).To(ConsistOf(BeNil()))
+					return nil
+				})).To(Succeed())
+				Expect(on.keys(ctx)).To(BeEmpty())
+			})
+
+			It("does so three deep", func(ctx SpecContext) {
+				Expect(locks.Do(ctx, []string{"a"}, time.Minute, how.opt, func(first context.Context) error {
+					return locks.Do(first, []string{"a", "b"}, time.Minute, how.opt, func(second context.Context) error {
+						before := values(ctx, "a", "b")
+						err := locks.Do(second, []string{"a", "b", "c"}, time.Minute, how.opt, func(context.Context) error {
+							Expect(values(ctx, "a", "b")).To(Equal(before))
+							Expect(values(ctx, "c")).NotTo(ContainElement(BeNil()))
+							return errWork
+						})
+						Expect(err).To(BeIdenticalTo(errWork))
+						Expect(values(ctx, "a", "b", "c")).To(Equal(append(before, nil)))
+						return nil
+					})
+				})).To(Succeed())
+				Expect(on.keys(ctx)).To(BeEmpty())
+			})
+		})
+	}
+
+	It("is refused a missing key that another holds, and its fn is not called", func(ctx SpecContext) {
+		obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			Expect(locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error {
+				Fail("fn was called")
+				return nil
+			})).To(BeIdenticalTo(redislock.ErrNotObtained))
+			Expect(values(ctx, "a")).NotTo(ContainElement(BeNil()))
+			return nil
+		})).To(Succeed())
+	})
+
+	It("is not re-entry with another Client", func(ctx SpecContext) {
+		other := redislock.New(on.client)
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			Expect(other.Do(outer, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
+			return other.Do(outer, []string{"b"}, time.Minute, nil, func(theirs context.Context) error {
+				return locks.Do(theirs, []string{"a"}, time.Minute, nil, nothing)
+			})
+		})).To(Succeed())
+	})
+
+	It("still checks its arguments", func(ctx SpecContext) {
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			Expect(locks.Do(outer, []string{"a"}, time.Millisecond, nil, nothing)).To(MatchError(redislock.ErrInvalid))
+			Expect(locks.Do(outer, nil, time.Minute, nil, nothing)).To(MatchError(redislock.ErrInvalid))
+			Expect(locks.Do(outer, []string{"a"}, time.Minute, nil, nil)).To(MatchError(redislock.ErrInvalid))
+			ended, cancel := context.WithCancel(outer)
+			cancel()
+			err := locks.Do(ended, []string{"a"}, time.Minute, nil, nothing)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.Canceled))
+			Expect(locks.Close()).To(Succeed())
+			Expect(locks.Do(context.WithoutCancel(outer), []string{"a"}, time.Minute, nil, nothing)).To(Equal(redislock.ErrClosed))
+			return nil
+		})).To(Succeed())
+	})
+
+	DescribeTable("tells a loss of the outer lock that it relies on", func(ctx SpecContext, keys ...string) {
+		err := locks.Do(ctx, []string{"a", "b"}, 200*time.Millisecond, nil, func(outer context.Context) error {
+			err := locks.Do(outer, keys, time.Minute, nil, func(inner context.Context) error {
+				on.client.Del(ctx, "b")
+				Eventually(inner.Done()).Should(BeClosed())
+				Expect(lostKeys(context.Cause(inner))).To(Equal([]string{"b"}))
+				return nil
+			})
+			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			return errWork
+		})
+		Expect(err).To(MatchError(errWork))
+		Expect(lostKeys(err)).To(Equal([]string{"b"}))
+		Expect(on.keys(ctx)).To(BeEmpty(), "all that was left is released")
+	},
+		Entry("for all of its keys", "a", "b"),
+		Entry("for some of its keys", "a", "c"),
+	)
+
+	It("ends with the outer one, and takes no loss of that for its own", func(ctx SpecContext) {
+		err := locks.Do(ctx, []string{"a"}, 200*time.Millisecond, nil, func(outer context.Context) error {
+			err := locks.Do(outer, []string{"c"}, time.Minute, nil, func(inner context.Context) error {
+				on.client.Del(ctx, "a")
+				Eventually(inner.Done()).Should(BeClosed())
+				return errWork
+			})
+			Expect(err).To(BeIdenticalTo(errWork))
+			return nil
+		})
+		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("tells a loss of its own lock, which leaves the outer one alone", func(ctx SpecContext) {
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			err := locks.Do(outer, []string{"a", "c"}, 200*time.Millisecond, nil, func(inner context.Context) error {
+				on.client.Del(ctx, "c")
+				Eventually(inner.Done()).Should(BeClosed())
+				Expect(outer.Err()).NotTo(HaveOccurred())
+				return nil
+			})
+			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+			return nil
+		})).To(Succeed())
+	})
+
+	It("ends when the Client is closed", func(ctx SpecContext) {
+		err := locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			return locks.Do(outer, []string{"a"}, time.Minute, nil, func(inner context.Context) error {
+				Expect(locks.Close()).To(Succeed())
+				Expect(inner.Err()).To(HaveOccurred())
+				return context.Cause(inner)
+			})
+		})
+		Expect(err).To(BeIdenticalTo(redislock.ErrClosed))
+	})
+
+	Context("when its ctx does not end with that of the outer one", func() {
+		It("ends with the outer one all the same", func(ctx SpecContext) {
+			ended := make(chan error)
+			Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+				began := make(chan struct{})
+				go func() {
+					ended <- locks.Do(context.WithoutCancel(outer), []string{"a", "c"}, time.Minute, nil, func(inner context.Context) error {
+						close(began)
+						<-inner.Done()
+						return context.Cause(inner)
+					})
+				}()
+				<-began
+				return nil
+			})).To(Succeed())
+			Eventually(ended).Should(Receive(MatchError(context.Canceled)))
+			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+		})
+
+		It("obtains all of its keys again once the outer one has ended", func(ctx SpecContext) {
+			var late context.Context
+			Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+				late = outer
+				return nil
+			})).To(Succeed())
+			err := locks.Do(late, []string{"a"}, time.Minute, nil, nothing)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.Canceled))
+			theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
+			late = context.WithoutCancel(late)
+			Expect(locks.Do(late, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
+			Expect(theirs.Release(ctx)).To(Succeed())
+			Expect(locks.Do(late, []string{"a"}, time.Minute, nil, func(inner context.Context) error {
+				Expect(on.keys(ctx)).To(ConsistOf("a"))
+				return inner.Err()
+			})).To(Succeed())
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+	})
+
+	It("releases its own keys when its fn panics", func(ctx SpecContext) {
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			Expect(func() {
+				_ = locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error { panic("at the disco") })
+			}).To(PanicWith("at the disco"))
+			Expect(on.keys(ctx)).To(ConsistOf("a"))
+			return nil
+		})).To(Succeed())
+	})
+})

@@ -1,0 +1,99 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+)
+
+// doing is one Do that runs, and the context of its fn: an inner Do finds it there. Its fields do not change once fn is
+// called.
+type doing struct {
+	context.Context // one of package context, so contexts derived from this one hang on it without a goroutine, or a kept
+
+	client *Client
+	around context.Context // that Do was called with
+	lock   *Lock           // on the keys that no outer Do holds; nil if there are none
+	kept   context.Context // of lock; around without one
+	stop   func()          // ends the context
+	outer  *doing          // the innermost Do around this one that was running when it began; nil for none
+	relied []*doing        // the outer ones that hold some of its keys
+	end    context.CancelCauseFunc
+}
+
+// doKey is where the context of an fn has its doing. Locks of other Clients are on another Redis, maybe.
+type doKey struct{ client *Client }
+
+// outerDo returns the innermost Do around ctx that still runs. One that has ended holds nothing; neither does what was
+// inside of it.
+func outerDo(ctx context.Context, c *Client) *doing {
+	d, _ := ctx.Value(doKey{c}).(*doing)
+	for d != nil && d.Err() != nil {
+		d = d.outer
+	}
+	return d
+}
+
+// missing returns those of keys that no outer Do holds, and notes on which of these the Do relies for the others.
+func (d *doing) missing(keys []string) []string {
+	if d.outer == nil {
+		return keys
+	}
+	holders := make(map[string]*doing)
+	for o := d.outer; o != nil; o = o.outer {
+		if o.lock != nil {
+			for _, key := range o.lock.keys {
+				holders[key] = o
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		h := holders[key]
+		if h != nil && !slices.Contains(d.relied, h) {
+			d.relied = append(d.relied, h)
+		}
+		return h != nil
+	})
+}
+
+// outerLoss returns the loss of an outer lock that this Do relies on, nil if there is none.
+func (d *doing) outerLoss() error {
+	for _, o := range d.relied {
+		if err := lost(o.around, o.kept); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *doing) Err() error {
+	d.look()
+	return d.Context.Err()
+}
+
+func (d *doing) Done() <-chan struct{} {
+	d.look()
+	return d.Context.Done()
+}
+
+// Value returns this doing to an inner Do. Package context asks it for the cause.
+func (d *doing) Value(key any) any {
+	if key == any(doKey{d.client}) {
+		return d
+	}
+	d.look()
+	return d.Context.Value(key)
+}
+
+// look ends the context if that of its lock or that of the outer Do has ended: contexts derived from these may lag, and
+// the outer one's need not be an ancestor of this one's.
+func (d *doing) look() {
+	if d.outer == nil || d.Context.Err() != nil {
+		return // without an outer one, Context is that of the lock, which looks for itself
+	}
+	for _, ctx := range []context.Context{d.kept, d.outer} {
+		if ctx.Err() != nil {
+			d.end(context.Cause(ctx))
+			return
+		}
+	}
+}

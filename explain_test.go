@@ -1,0 +1,191 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describe("Explain", func(on *onRedis) {
+	var locks *redislock.Client
+	var seen *recorder
+	keys := []string{"a", "b", "c"}
+
+	BeforeEach(func() {
+		seen = &recorder{}
+		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		DeferCleanup(locks.Close)
+	})
+	asked := func(proxy *faultproxy.Proxy) int { return proxy.Requests(running("blocker")) }
+	throughProxy := func() (*redislock.Client, *faultproxy.Proxy) {
+		GinkgoHelper()
+		proxy, err := faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		Expect(on.client.ScriptLoad(context.Background(), source("blocker")).Err()).To(Succeed())
+		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}))
+		DeferCleanup(locks.Close)
+		return locks, proxy
+	}
+	waiters := func(ctx context.Context, key string) int {
+		statuses, err := locks.Inspect(ctx, key)
+		Expect(err).NotTo(HaveOccurred())
+		return statuses[0].Waiters
+	}
+	// why returns the RefusedError of a refusal.
+	why := func(err error) *redislock.RefusedError {
+		GinkgoHelper()
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		var refused *redislock.RefusedError
+		Expect(errors.As(err, &refused)).To(BeTrue(), "%v is a *RefusedError", err)
+		return refused
+	}
+
+	It("is off by default", func(ctx SpecContext) {
+		locks, proxy := throughProxy()
+		obtain(ctx, locks, time.Minute, nil, "b")
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, nil)
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+		Expect(asked(proxy)).To(BeZero())
+	})
+
+	It("names the key, its holder, and for how long", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "host 7"}, "b")
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		e := why(err)
+		Expect(err).To(BeIdenticalTo(error(e)))
+		Expect(e.Key).To(Equal("b"))
+		Expect(e.Token).To(Equal(held.Token()))
+		Expect(e.Metadata).To(Equal("host 7"))
+		Expect(e.TTL).To(BeNumerically("~", time.Minute, time.Second))
+		Expect(e.Ahead).To(BeZero())
+		Expect(err.Error()).To(MatchRegexp(`^redislock: not obtained: "b" is held by %s… \(host 7\) for [\d.m]+s more$`, held.Token()[:6]))
+		Expect(told[redislock.Refused](seen)).To(Equal([]redislock.Refused{
+			{Keys: keys, Try: 1, Key: e.Key, Holder: e.Token, Metadata: e.Metadata, TTL: e.TTL},
+		}))
+		Expect(told[redislock.ObtainEnd](seen)[1].Err).To(BeIdenticalTo(err))
+	})
+
+	It("tells of a holder without expiry", func(ctx SpecContext) {
+		on.client.Set(ctx, "a", "someone", 0)
+		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).TTL).To(Equal(time.Duration(-1)))
+		Expect(err).To(MatchError(`redislock: not obtained: "a" is held by someon… without expiry`))
+	})
+
+	It("asks at the first and at the last refusal only", func(ctx SpecContext) {
+		locks, proxy := throughProxy()
+		obtain(ctx, locks, time.Minute, nil, "b")
+		opt := &redislock.Options{Explain: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(5*time.Millisecond), 4)}
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+		Expect(why(err).Key).To(Equal("b"))
+		Expect(asked(proxy)).To(Equal(2))
+		_, err = locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).Key).To(Equal("b"))
+		Expect(asked(proxy)).To(Equal(3), "one try is both")
+	})
+
+	It("tells who is in the way at the end", func(ctx SpecContext) {
+		obtain(ctx, locks, 100*time.Millisecond, &redislock.Options{Metadata: "first"}, "b")
+		time.AfterFunc(50*time.Millisecond, func() { on.client.Set(context.Background(), "b", "other second", time.Minute) })
+		opt := &redislock.Options{Explain: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(20*time.Millisecond), 10)}
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+		Expect(why(err).Metadata).To(Equal("second"))
+		Expect(told[redislock.Refused](seen)[0].Metadata).To(Equal("first"))
+	})
+
+	DescribeTable("tells why, and that ctx has ended, soon", func(ctx SpecContext, opt redislock.Options) {
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		opt.Explain = true
+		limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := locks.ObtainMulti(limited, keys, time.Minute, &opt)
+		Expect(time.Since(began)).To(BeNumerically("<", soon))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		Expect(why(err).Token).To(Equal(held.Token()))
+	},
+		Entry("polling", redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}),
+		Entry("in line", redislock.Options{Queue: true}),
+	)
+
+	It("counts who is ahead in line, with a place in it and without", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "b")
+		waiting, leave := context.WithCancel(ctx)
+		for i := range 3 {
+			go func() { _, _ = locks.Obtain(waiting, "b", time.Minute, &redislock.Options{Queue: true}) }()
+			Eventually(waiters).WithArguments(ctx, "b").Should(Equal(i + 1))
+		}
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).Ahead).To(Equal(3))
+		Expect(err).To(MatchError(HaveSuffix(", 3 ahead in line")))
+
+		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		go func() {
+			_, _ = locks.Obtain(waiting, "b", time.Minute, &redislock.Options{Queue: true, Metadata: "behind"})
+		}()
+		_, err = locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Explain: true, Queue: true})
+		Expect(why(err).Ahead).To(Or(Equal(3), Equal(4)), "the one behind may have come first")
+		leave()
+		Eventually(func() int { return len(told[redislock.ObtainEnd](seen)) }).Should(Equal(7))
+	})
+
+	It("names the key for which others wait, when nobody holds any", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		waiting, leave := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = locks.ObtainMulti(waiting, []string{"a", "c"}, time.Minute, &redislock.Options{Queue: true})
+		}()
+		Eventually(waiters).WithArguments(ctx, "c").Should(Equal(1))
+		_, err := locks.Obtain(ctx, "c", time.Minute, &redislock.Options{Explain: true})
+		Expect(*why(err)).To(Equal(redislock.RefusedError{Key: "c", Ahead: 1}))
+		Expect(err).To(MatchError(`redislock: not obtained: others wait in line for "c", 1 of them before this call`))
+		leave()
+		<-ended
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("is a plain refusal if Redis does not tell", func(ctx SpecContext) {
+		locks, proxy := throughProxy()
+		obtain(ctx, locks, time.Minute, nil, "b")
+		proxy.Add(faultproxy.Rule{Match: running("blocker"), Action: faultproxy.SwallowReply()})
+		began := time.Now()
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(time.Since(began)).To(BeNumerically("<", soon))
+		Expect(*why(err)).To(Equal(redislock.RefusedError{}))
+		Expect(err).To(MatchError("redislock: not obtained"))
+	})
+
+	It("does not take an outage for a refusal", func(ctx SpecContext) {
+		locks, proxy := throughProxy()
+		obtain(ctx, locks, time.Minute, nil, "b")
+		proxy.Add(faultproxy.Rule{Match: running("obtain"), Action: faultproxy.RefuseReply("ERR broken")})
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(err).To(MatchError(ContainSubstring("ERR broken")))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		Expect(asked(proxy)).To(BeZero())
+	})
+
+	It("finds the blocker among keys with and without a line", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, nil, "x}y")
+		_, err := locks.ObtainMulti(ctx, []string{"x}y", "a"}, time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).Key).To(Equal("x}y"))
+		Expect(why(err).Token).To(Equal(held.Token()))
+	})
+
+	It("explains a refusal of Do", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "b")
+		err := locks.Do(ctx, keys, time.Minute, &redislock.Options{Explain: true}, func(context.Context) error { return nil })
+		Expect(why(err).Key).To(Equal("b"))
+	})
+})

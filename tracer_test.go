@@ -1,0 +1,537 @@
+package redislock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+// recorder is a Tracer that remembers.
+type recorder struct {
+	mu     sync.Mutex // protects events
+	events []any
+}
+
+func record[E any](r *recorder) func(context.Context, E) {
+	return func(_ context.Context, e E) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.events = append(r.events, e)
+	}
+}
+
+func (r *recorder) tracer() *redislock.Tracer {
+	start := record[redislock.ObtainStart](r)
+	return &redislock.Tracer{
+		ObtainStart: func(ctx context.Context, e redislock.ObtainStart) context.Context {
+			start(ctx, e)
+			return ctx
+		},
+		Refused:   record[redislock.Refused](r),
+		ObtainEnd: record[redislock.ObtainEnd](r),
+		Refreshed: record[redislock.Refreshed](r),
+		Lost:      record[redislock.Lost](r),
+		Released:  record[redislock.Released](r),
+		CleanedUp: record[redislock.CleanedUp](r),
+	}
+}
+
+// told returns the events of one type, in their order.
+func told[E any](r *recorder) []E {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []E
+	for _, event := range r.events {
+		if e, ok := event.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.events)
+}
+
+var _ = describe("A Tracer", func(on *onRedis) {
+	var seen *recorder
+	var locks *redislock.Client
+	keys := []string{"a", "b"}
+
+	BeforeEach(func() {
+		seen = &recorder{}
+		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		DeferCleanup(locks.Close)
+	})
+	// proxied returns a Client through a proxy to break, whose Tracer is the same.
+	proxied := func(change func(*redis.Options)) (*redislock.Client, *faultproxy.Proxy) {
+		GinkgoHelper()
+		proxy, err := faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
+		change(opt)
+		locks := redislock.New(connect(opt), redislock.WithTracer(seen.tracer()))
+		DeferCleanup(locks.Close)
+		return locks, proxy
+	}
+	asIs := func(*redis.Options) {}
+
+	Describe("of an obtain", func() {
+		It("is told of the beginning and the grant", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "counter", Queue: true}, "a", "b", "a")
+			Expect(told[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
+				{Keys: keys, TTL: time.Minute, Queue: true, Fenced: true},
+			}))
+			Expect(told[redislock.ObtainEnd](seen)).To(HaveLen(1))
+			end := told[redislock.ObtainEnd](seen)[0]
+			Expect(end.Keys).To(Equal(keys))
+			Expect(end.Err).NotTo(HaveOccurred())
+			Expect(end.Wait).To(BeNumerically("~", time.Second/2, time.Second/2))
+			Expect(end.Tries).To(Equal(1))
+			Expect(end.Resends).To(BeZero())
+			Expect(end.Until).To(BeTemporally("==", lock.Until()))
+			Expect(end.Fence).To(Equal(lock.FenceToken()))
+			Expect(end.Fence).NotTo(BeZero())
+		})
+
+		It("is told of each refusal, and of the end", func(ctx SpecContext) {
+			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
+			opt := &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2)}
+			_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
+			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+			Expect(told[redislock.Refused](seen)).To(Equal([]redislock.Refused{
+				{Keys: keys, Try: 1}, {Keys: keys, Try: 2}, {Keys: keys, Try: 3},
+			}))
+			end := told[redislock.ObtainEnd](seen)[0]
+			Expect(end.Err).To(BeIdenticalTo(redislock.ErrNotObtained))
+			Expect(end.Tries).To(Equal(3))
+			Expect(end.Wait).To(BeNumerically(">=", 20*time.Millisecond))
+			Expect(end.Until).To(BeZero())
+		})
+
+		It("is told of the end by ctx, and of the place in line that was given up", func(ctx SpecContext) {
+			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Queue: true})
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(BeIdenticalTo(err))
+			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyLine}}))
+		})
+
+		It("is told nothing of a call with unusable arguments", func(ctx SpecContext) {
+			_, err := locks.Obtain(ctx, "", time.Minute, nil)
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(seen.count()).To(BeZero())
+		})
+
+		It("is told how often a try was sent again", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			fault := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.RefuseReply("LOADING wait")})
+			obtain(ctx, locks, time.Minute, nil, "a")
+			Expect(fault.Count()).To(Equal(2))
+			end := told[redislock.ObtainEnd](seen)[0]
+			Expect([]int{end.Tries, end.Resends}).To(Equal([]int{1, 2}))
+		})
+
+		It("passes its ctx to the hooks of the Redis client, and to itself", func(ctx SpecContext) {
+			type mark struct{}
+			var inEnd any
+			locks := redislock.New(on.client, redislock.WithSeparateCalls(), redislock.WithTracer(&redislock.Tracer{
+				ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
+					return context.WithValue(ctx, mark{}, "mine")
+				},
+				ObtainEnd: func(ctx context.Context, _ redislock.ObtainEnd) { inEnd = ctx.Value(mark{}) },
+			}))
+			hook := &valueHook{key: mark{}}
+			on.client.AddHook(hook)
+			obtain(ctx, locks, time.Minute, nil, "a")
+			Expect(hook.value.Load()).To(Equal("mine"))
+			Expect(inEnd).To(Equal("mine"))
+		})
+
+		It("is told of the end when a strategy panics", func(ctx SpecContext) {
+			obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
+			Expect(func() {
+				_, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: panicking{}})
+			}).To(PanicWith("no idea"))
+			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(MatchError(ContainSubstring("panicked")))
+		})
+
+		It("is told of what was cleaned up after an abandoned call", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := locks.ObtainMulti(limited, keys, time.Minute, nil)
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
+			Expect(on.keys(ctx)).To(BeEmpty())
+		})
+	})
+
+	Describe("of a lock", func() {
+		It("is told of a Refresh, and of how much was left", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, 10*time.Second, nil, keys...)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(told[redislock.Refreshed](seen)).To(HaveLen(1))
+			e := told[redislock.Refreshed](seen)[0]
+			Expect(e.Keys).To(Equal(keys))
+			Expect(e.Renewal).To(BeFalse())
+			Expect(e.TTL).To(Equal(time.Minute))
+			Expect(e.Left).To(BeNumerically("~", 9*time.Second, time.Second))
+			Expect(e.Err).NotTo(HaveOccurred())
+		})
+
+		It("is told of a release, and once how long the lock was held", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			time.Sleep(20 * time.Millisecond)
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+			events := told[redislock.Released](seen)
+			Expect(events).To(HaveLen(2))
+			Expect(events[0].Err).NotTo(HaveOccurred())
+			Expect(events[0].Held).To(BeNumerically(">=", 20*time.Millisecond))
+			Expect(events[0].Wait).To(BeNumerically(">", 0))
+			Expect(events[1].Held).To(BeZero())
+			Expect(events[1].Err).To(Equal(redislock.ErrLockNotHeld))
+			Expect(told[redislock.Lost](seen)).To(BeEmpty())
+		})
+
+		It("is told of a loss that a Refresh finds, and not again by the Release", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			on.client.Set(ctx, "b", "other", 0)
+			err := lock.Refresh(ctx, time.Minute, nil)
+			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			Expect(told[redislock.Refreshed](seen)[0].Err).To(BeIdenticalTo(err))
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			e := told[redislock.Lost](seen)[0]
+			Expect(e.Keys).To(Equal(keys))
+			Expect(e.LostKeys).To(Equal([]string{"b"}))
+			Expect(e.Cause).To(Equal(redislock.LossTaken))
+			Expect(e.Held).To(BeNumerically(">", 0))
+			Expect(e.Err).To(MatchError(redislock.ErrLockNotHeld))
+			Expect(lostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+		})
+
+		It("is told of a loss that the Release finds", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			on.client.Del(ctx, keys...)
+			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			e := told[redislock.Lost](seen)[0]
+			Expect(e.LostKeys).To(Equal(keys))
+			Expect(e.Cause).To(Equal(redislock.LossGone))
+			Expect(e.Held).To(BeNumerically(">", 0))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+		})
+
+		It("is told of a hold that a Refresh has revived, and of its end", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			on.client.Set(ctx, "a", "other", 0)
+			Eventually(kept.Done()).Should(BeClosed())
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			on.client.Set(ctx, "a", lock.Token(), 0)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
+		})
+
+		It("is told of renewals, and of how much was left", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			_, stop := lock.KeepAlive(ctx)
+			defer stop()
+			Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
+			e := told[redislock.Refreshed](seen)[0]
+			Expect(e.Keys).To(Equal(keys))
+			Expect(e.Renewal).To(BeTrue())
+			Expect(e.TTL).To(Equal(300 * time.Millisecond))
+			Expect(e.Left).To(And(BeNumerically(">", 0), BeNumerically("<=", 210*time.Millisecond)))
+			Expect(e.Err).NotTo(HaveOccurred())
+		})
+
+		It("is told once of a loss that a renewal finds", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			on.client.Del(ctx, "a")
+			Eventually(kept.Done()).Should(BeClosed())
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			e := told[redislock.Lost](seen)[0]
+			Expect(e.LostKeys).To(Equal([]string{"a"}))
+			Expect(e.Cause).To(Equal(redislock.LossGone))
+			Expect(e.Err).To(BeIdenticalTo(context.Cause(kept)))
+			Expect(lostKeys(lock.Release(ctx))).To(Equal([]string{"a"}))
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+		})
+
+		It("is told of renewals that fail, and once that the lock lapsed", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			<-kept.Done()
+			Expect(kept.Err()).To(HaveOccurred())
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			failures := told[redislock.Refreshed](seen)
+			Expect(len(failures)).To(BeNumerically(">=", 2))
+			Expect(failures[0].Renewal).To(BeTrue())
+			Expect(failures[0].Err).To(MatchError(`redislock: renew "a" and 1 more: MASTERDOWN no master`))
+			Expect(failures[0].Left).To(BeNumerically(">", 0))
+			e := told[redislock.Lost](seen)[0]
+			Expect(e.Cause).To(Equal(redislock.LossLapsed))
+			Expect(e.LostKeys).To(BeNil())
+			Expect(e.Held).To(BeNumerically("~", 295*time.Millisecond, 200*time.Millisecond))
+			Expect(e.Err).To(MatchError(redislock.ErrLapsed))
+			_ = lock.Release(ctx)
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+		})
+
+		It("is told of an abandoned release that went on", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			proxy.Add(faultproxy.Rule{Match: running("release"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
+			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			err := lock.Release(limited)
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(told[redislock.Released](seen)[0].Err).To(BeIdenticalTo(err))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
+			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyRelease}}))
+		})
+	})
+
+	It("may call the library from each of its functions", func(ctx SpecContext) {
+		var locks *redislock.Client
+		var mu sync.Mutex // protects called
+		called, done := map[string]bool{}, 0
+		// call does what a function might: it looks, and takes another lock. Only the first of each kind does.
+		call := func(ctx context.Context, name string) {
+			mu.Lock()
+			again := called[name]
+			called[name] = true
+			mu.Unlock()
+			if again {
+				return
+			}
+			_, err := locks.Inspect(ctx, "a")
+			Expect(err).NotTo(HaveOccurred())
+			me := &redislock.Options{Token: "me"}
+			lock, err := locks.Obtain(ctx, "in "+name, time.Minute, me)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(lock.Release(ctx)).To(Succeed())
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+		}
+		locks = redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
+				call(ctx, "start")
+				return nil
+			},
+			Refused:   func(ctx context.Context, _ redislock.Refused) { call(ctx, "refused") },
+			ObtainEnd: func(context.Context, redislock.ObtainEnd) { call(ctx, "end") },
+			Refreshed: func(_ context.Context, e redislock.Refreshed) {
+				if e.Renewal {
+					call(ctx, "renewed")
+				}
+			},
+			Lost:      func(context.Context, redislock.Lost) { call(ctx, "lost") },
+			Released:  func(context.Context, redislock.Released) { call(ctx, "released") },
+			CleanedUp: func(context.Context, redislock.CleanedUp) { call(ctx, "cleaned") },
+		}))
+		DeferCleanup(locks.Close)
+		err := locks.Do(ctx, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
+			limited, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			defer cancel()
+			_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			time.Sleep(100 * time.Millisecond)
+			on.client.Del(ctx, "a")
+			<-kept.Done()
+			return nil
+		})
+		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+		Eventually(func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return done
+		}).Should(Equal(7))
+	})
+})
+
+// valueHook remembers a value of the last ctx that it has seen.
+type valueHook struct {
+	key   any
+	value atomic.Value
+}
+
+func (h *valueHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *valueHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if value := ctx.Value(h.key); value != nil {
+			h.value.Store(value)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *valueHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+type panicking struct{}
+
+func (panicking) NextBackoff() time.Duration { panic("no idea") }
+
+var _ = Describe("Tracers", func() {
+	It("calls each in turn, and passes the ctx on", func(ctx SpecContext) {
+		type key string
+		var order []string
+		one := func(name string) *redislock.Tracer {
+			return &redislock.Tracer{
+				ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
+					order = append(order, name+" starts")
+					return context.WithValue(ctx, key(name), true)
+				},
+				Released: func(context.Context, redislock.Released) { order = append(order, name+" released") },
+			}
+		}
+		all := redislock.Tracers(one("a"), nil, one("b"), &redislock.Tracer{}, one("c"))
+		derived := all.ObtainStart(ctx, redislock.ObtainStart{})
+		all.Released(ctx, redislock.Released{})
+		Expect(order).To(Equal([]string{"a starts", "b starts", "c starts", "a released", "b released", "c released"}))
+		for _, name := range []string{"a", "b", "c"} {
+			Expect(derived.Value(key(name))).To(BeTrue())
+		}
+		Expect(all.Lost).To(BeNil(), "nobody wants to know")
+	})
+
+	It("is nothing without any, and the same with one", func() {
+		Expect(redislock.Tracers()).To(BeNil())
+		Expect(redislock.Tracers(nil, nil)).To(BeNil())
+		one := &redislock.Tracer{}
+		Expect(redislock.Tracers(nil, one)).To(BeIdenticalTo(one))
+	})
+})
+
+var _ = Describe("LogTracer", func() {
+	var text *bytes.Buffer
+	var t *redislock.Tracer
+	level := new(slog.LevelVar)
+
+	BeforeEach(func() {
+		text = &bytes.Buffer{}
+		level.Set(slog.LevelDebug)
+		t = redislock.LogTracer(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{
+			Level: level,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			},
+		})))
+	})
+	count := func(level string) int { return strings.Count(text.String(), "level="+level) }
+	renewal := func(key string, err error) redislock.Refreshed {
+		return redislock.Refreshed{Keys: []string{key}, Renewal: true, TTL: time.Minute, Left: 30 * time.Second, Err: err}
+	}
+	down := errors.New("down")
+
+	It("shows five keys, and six characters of a token", func(ctx SpecContext) {
+		t.Refused(ctx, redislock.Refused{
+			Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Try: 1, Key: "b", Holder: "q83vEjRWeJCrze8SNFZ4kA", Ahead: 2,
+		})
+		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: refused" keys="a b c d e and 2 more" try=1 key=b ` +
+			"holder=q83vEj… metadata=\"\" ttl=0s ahead=2\n"))
+	})
+
+	It("warns of what was lost, and of cleanups that failed", func(ctx SpecContext) {
+		t.Lost(ctx, redislock.Lost{
+			Keys: []string{"a", "b"}, LostKeys: []string{"b"}, Cause: redislock.LossTaken, Held: time.Second, Err: down,
+		})
+		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Err: down})
+		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Dropped: true})
+		Expect(count("WARN")).To(Equal(3))
+		Expect(text.String()).To(ContainSubstring(
+			`level=WARN msg="redislock: lock lost" keys="a b" cause=taken held=1s error=down lost=b`))
+	})
+
+	It("has everything else at Debug", func(ctx SpecContext) {
+		t.ObtainStart(ctx, redislock.ObtainStart{})
+		t.Refused(ctx, redislock.Refused{})
+		t.ObtainEnd(ctx, redislock.ObtainEnd{Err: down})
+		t.ObtainEnd(ctx, redislock.ObtainEnd{})
+		t.Refreshed(ctx, redislock.Refreshed{})
+		t.Refreshed(ctx, redislock.Refreshed{Err: down})
+		t.Refreshed(ctx, renewal("a", nil))
+		t.Released(ctx, redislock.Released{Err: down})
+		t.Released(ctx, redislock.Released{})
+		t.CleanedUp(ctx, redislock.CleanedUp{})
+		Expect(count("DEBUG")).To(Equal(10))
+		Expect(count("WARN")).To(BeZero())
+		text.Reset()
+		level.Set(slog.LevelInfo)
+		t.ObtainEnd(ctx, redislock.ObtainEnd{})
+		Expect(text.String()).To(BeEmpty())
+	})
+
+	It("warns once an outage that renewals fail", func(ctx SpecContext) {
+		for range 3 {
+			t.Refreshed(ctx, renewal("a", down))
+			t.Refreshed(ctx, renewal("b", down))
+			t.Refreshed(ctx, renewal("c", nil))
+		}
+		Expect(count("WARN")).To(Equal(1))
+		t.Refreshed(ctx, renewal("a", nil))
+		t.Refreshed(ctx, renewal("b", down))
+		Expect(count("WARN")).To(Equal(1), "b is out yet")
+		t.Released(ctx, redislock.Released{Keys: []string{"b"}})
+		t.Refreshed(ctx, renewal("b", down))
+		Expect(count("WARN")).To(Equal(2), "another outage")
+	})
+
+	It("forgets a lock that was not kept to its end", func(ctx SpecContext) {
+		e := renewal("a", down)
+		e.Left = time.Millisecond
+		t.Refreshed(ctx, e)
+		time.Sleep(2 * time.Millisecond)
+		t.Refreshed(ctx, renewal("b", down))
+		Expect(count("WARN")).To(Equal(2))
+	})
+
+	It("writes to the default logger if it has none", func(ctx SpecContext) {
+		before := slog.Default()
+		defer slog.SetDefault(before)
+		slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
+		redislock.LogTracer(nil).CleanedUp(ctx, redislock.CleanedUp{Dropped: true})
+		Expect(count("WARN")).To(Equal(1))
+	})
+})
