@@ -1,0 +1,134 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// This file is what becomes of an obtain that has ended without a lock.
+
+// decline gives back a grant whose reply came too late to be relied on, and counts it as a refusal.
+//
+// With a random token, the next try uses a new token. So the old one can be released in the background, and no release
+// can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
+// them.
+//
+// With a custom token, which stays, the release must be answered before the next try. If it is not, there is no next
+// try.
+func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
+	if o.waiter != nil {
+		o.waiter.next = time.Now().Add(time.Millisecond)
+	}
+	if !o.custom {
+		back := o.newRelease(ctx)
+		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
+			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
+			o.waiter.renew()
+		}
+		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0)
+		o.token, o.doubtful = randomToken(), false
+		return true, ErrNotObtained
+	}
+	if len(taken) == 0 {
+		return true, ErrNotObtained
+	}
+	boxed := box(taken)
+	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
+	back.GiveUp = time.Now().Add(o.ttl)
+	if !o.client.redis.Do(ctx, back) {
+		o.client.persist(back, WhyLate, taken)
+		back = &transport.Call{Err: errUnanswered}
+	}
+	if back.Err != nil {
+		o.fail(back)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
+		}
+		return false, o.failure
+	}
+	return !back.Doubtful, ErrNotObtained
+}
+
+// withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
+// still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
+// obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
+// undo nothing. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over
+// for its silence.
+func (o *obtaining) withdraw(ctx context.Context) {
+	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
+		o.leave(ctx)
+	}
+	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
+		return
+	}
+	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys}
+	o.client.inBackground(x, func() error {
+		for _, c := range o.abandoned {
+			<-c.Done()
+			o.note(c)
+		}
+		var err error
+		switch {
+		case o.custom && len(o.taken) > 0: // the rest may belong to an earlier hold
+			boxed, n := box(o.taken), len(o.taken)
+			x.release.Keys, x.release.Spare, x.release.Args = boxed[:n], boxed[n:], []any{n}
+			x.release.Simple = false // it was made for all keys
+			_, err = o.client.sendCleanup(x, o.ttl)
+		case !o.custom && (o.late || o.doubtful):
+			if o.waiter.hasPlace() {
+				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.entry), false
+			}
+			return o.client.sweepNow(x, o.ttl)
+		}
+		if o.waiter.hasPlace() {
+			c := o.newLeave(ctx)
+			o.client.redis.Send(c)
+			err = cmp.Or(err, c.Err)
+		}
+		return err
+	})
+}
+
+// leave gives up the waiter's place in line, and the keys if they were handed over first, in the background.
+func (o *obtaining) leave(ctx context.Context) {
+	o.sendLeave(o.newLeave(ctx))
+}
+
+// leaveLines gives up the waiter's place in line and keeps the keys.
+func (o *obtaining) leaveLines(ctx context.Context) {
+	o.sendLeave(o.leaving(ctx, nil))
+}
+
+// sendLeave sends such a call in the background.
+func (o *obtaining) sendLeave(c *transport.Call) {
+	x := &cleanup{release: c, why: WhyLine, about: o.keys}
+	o.client.inBackground(x, func() error {
+		o.client.redis.Send(c)
+		return c.Err
+	})
+}
+
+// newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
+// a custom token was handed nothing, and its keys may belong to an earlier hold.
+func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
+	if o.custom {
+		return o.leaving(ctx, nil)
+	}
+	return o.leaving(ctx, o.boxed[:len(o.keys)])
+}
+
+func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
+	c := newRelease(ctx, o.token, keys, o.boxed[len(o.keys):])
+	c.Args, c.Simple = append(c.Args, o.waiter.entry), false
+	c.GiveUp = time.Now().Add(o.waiter.life)
+	c.Persist()
+	return c
+}
+
+// newRelease returns an unsent call that releases all keys.
+func (o *obtaining) newRelease(ctx context.Context) *transport.Call {
+	return newRelease(ctx, o.token, o.boxed[:len(o.keys)], o.boxed[len(o.keys):])
+}
