@@ -207,7 +207,8 @@ var _ = describe("On a Ring with a hook that rewrites keys,", func(on *onRedis) 
 		}
 		db := 0
 		ring = redis.NewRing(&redis.RingOptions{
-			Addrs: addrs,
+			Addrs:  addrs,
+			Dialer: on.client.Options().Dialer,
 			NewClient: func(opt *redis.Options) *redis.Client { // each shard in a database of its own
 				db++
 				opt.DB = db
