@@ -16,7 +16,7 @@ A waiter is live until its deadline, unless the deadline is further away than it
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines first, late, tell and warn
+Returns     nothing: it defines deadline, first, late, tell and warn
 Publishes   to redislock:inbox:‹inbox›, see tell
 Errors      none of its own
 ]]
@@ -24,17 +24,21 @@ local moment = math.floor(now / 1000)
 local gone = {} -- by inbox: nobody listens to it any more
 local told = {} -- by id: how many received its message; not a number if an ACL forbids PUBLISH
 
+-- deadline returns how many ms a waiter is still live, how many it is live after each try, and whether its subscription is
+-- open, as its mark in a line says.
+local function deadline(line, id)
+	local mark = -(tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
+	return math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000, mark % 2 == 1
+end
+
 -- read returns the waiter of an entry. Its mark is the same in all of its lines, so one of them is enough.
 local known = {} -- by entry
 local function read(line, entry, ticket)
 	local waiter = known[entry]
 	if not waiter then
 		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
-		local mark = -(id and tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
-		waiter = {
-			entry = entry, id = id or '', inbox = inbox, ticket = tonumber(ticket),
-			left = math.floor(mark / 4096) - moment, life = math.floor(mark % 4096 / 2) * 1000, open = mark % 2 == 1,
-		}
+		waiter = { entry = entry, id = id or '', inbox = inbox, ticket = tonumber(ticket) }
+		waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)
 		known[entry] = waiter
 	end
 	return waiter

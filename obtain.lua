@@ -194,9 +194,12 @@ if not free then
 			wait = math.max(wait, waiter.left + 1)
 			if id and wait < interval then
 				local below = ticket == 0 and '+inf' or string.format('(%.0f', ticket)
-				local nearest = call('ZREVRANGEBYSCORE', line, below, 0, 'LIMIT', 0, 1)[1]
-				local mark = nearest and call('ZSCORE', line, '~' .. (string.match(nearest, '^%S+') or ''))
-				wait = math.max(wait, math.floor(-tonumber(mark or 0) / 4096) - moment + 1)
+				local near = call('ZREVRANGEBYSCORE', line, below, 0, 'LIMIT', 0, 2) -- one may be the caller's own
+				local nearest = near[1] == entry and near[2] or near[1]
+				local left, life = deadline(line, nearest and string.match(nearest, '^%S+') or '')
+				if left <= life + 1000 then -- else its deadline is from before a clock jumped
+					wait = math.max(wait, left + 1)
+				end
 			end
 		end
 
