@@ -196,9 +196,8 @@ if not free then
 				local below = ticket == 0 and '+inf' or string.format('(%.0f', ticket)
 				local near = call('ZREVRANGEBYSCORE', line, below, 0, 'LIMIT', 0, 2) -- one may be the caller's own
 				local nearest = near[1] == entry and near[2] or near[1]
-				local left, life = deadline(line, nearest and string.match(nearest, '^%S+') or '')
-				if left <= life + 1000 then -- else its deadline is from before a clock jumped
-					wait = math.max(wait, left + 1)
+				if nearest then
+					wait = math.max(wait, deadline(line, string.match(nearest, '^%S+') or '') + 1)
 				end
 			end
 		end
