@@ -129,7 +129,9 @@ var _ = describe("Explain", func(on *onRedis) {
 
 		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		defer cancel()
-		go func() { _, _ = locks.Obtain(waiting, "b", time.Minute, &redislock.Options{Queue: true, Metadata: "behind"}) }()
+		go func() {
+			_, _ = locks.Obtain(waiting, "b", time.Minute, &redislock.Options{Queue: true, Metadata: "behind"})
+		}()
 		_, err = locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Explain: true, Queue: true})
 		Expect(why(err).Ahead).To(Or(Equal(3), Equal(4)), "the one behind may have come first")
 		leave()
