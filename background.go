@@ -10,32 +10,33 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// cleanup is a release that goes on in the background: of what an abandoned obtain may have taken, or of a lock whose
-// Release was not answered in time.
+// cleanup is a release that goes on in the background: of what an abandoned obtain may have acquired, or of a lock
+// whose Release was not answered in time.
 type cleanup struct {
 	release *transport.Call
 	why     string        // what a Tracer is told; one of the Why constants
 	about   []string      // and of which keys
-	keys    []string      // all that may be released, none for a waiter that leaves; never changed
-	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
-	done    chan struct{} // closed when nothing is sent any more
+	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
+	sending bool          // release may be on its way; both fields are protected by Client.mu
+	done    chan struct{} // closed when nothing more is sent
 }
 
 const (
-	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two. What finds no room
-	// is left to the ttl of its keys. A waiter that leaves its lines has just freed a goroutine, and is done within 3 s.
+	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two. If there is no room
+	// for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed a goroutine,
+	// and is done within 3 s.
 	maxCleanups = 1000
 
-	// sweepAgain is the time after which a sweep that found nothing looks once more: a request may have been on its way
-	// although its connection was given up.
+	// sweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on
+	// its way although its connection was given up.
 	sweepAgain = time.Second
 
-	// closeGrace is how long Close waits for the cleanups that are under way.
+	// closeGrace is how long Close waits for running cleanups.
 	closeGrace = time.Second
 )
 
-// inBackground runs job, which sees the release through, in a goroutine of its own, and reports whether there was room
-// for it. The goroutine ends with the job. A job ends soon after the giveUp of its release.
+// inBackground runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room.
+// The goroutine ends with the job, and a job ends soon after the GiveUp of its release.
 func (c *Client) inBackground(x *cleanup, job func() error) bool {
 	if c.startCleanup(x, job) {
 		return true
@@ -71,7 +72,7 @@ func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	return true
 }
 
-// clean does the job of a cleanup, and ends that.
+// persist lets a release that is on its way go on until its GiveUp.
 func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	defer func() {
 		c.mu.Lock()
@@ -98,8 +99,8 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 	}
 }
 
-// sweep sends the release of keys of which none may be held by the token any more, for as long as one of them can last:
-// once after the delay, and once more a little later unless that deleted something.
+// sweep makes sure that the token holds none of the keys. It sends the release after the delay, and resends it for as
+// long as the keys can last. Unless that deleted something, it sends the release once more a little later.
 func (c *Client) sweep(release *transport.Call, why string, keys []string, ttl, delay time.Duration) {
 	x := &cleanup{release: release, why: why, keys: keys, about: keys}
 	c.inBackground(x, func() error {
@@ -110,7 +111,7 @@ func (c *Client) sweep(release *transport.Call, why string, keys []string, ttl, 
 	})
 }
 
-// sweepNow is sweep in the goroutine of the cleanup.
+// sweepNow does the work of sweep in the goroutine of the cleanup.
 func (c *Client) sweepNow(x *cleanup, ttl time.Duration) error {
 	deleted, err := c.sendCleanup(x, ttl)
 	if deleted == 0 && !x.release.IsDropped() {
@@ -120,7 +121,7 @@ func (c *Client) sweepNow(x *cleanup, ttl time.Duration) error {
 	return err
 }
 
-// pause waits for d; on a closed Client it is now or never.
+// pause waits for d. On a closed Client it does not wait.
 func (c *Client) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -130,8 +131,8 @@ func (c *Client) pause(d time.Duration) {
 	}
 }
 
-// sendCleanup sends the release, unless that was superseded, again and again for up to ttl. It returns how many keys
-// that deleted.
+// sendCleanup sends the release, unless it was superseded, and resends it for up to ttl. It returns how many keys the
+// release deleted.
 func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err error) {
 	c.mu.Lock()
 	x.sending = !x.release.IsDropped()
@@ -152,14 +153,14 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err er
 	return len(x.release.Keys) - len(lost), nil
 }
 
-// rest notes that the release of a cleanup is not on the wire for now.
+// rest notes that the release of a cleanup is not on its way now.
 func (c *Client) rest(x *cleanup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.sending = false
 }
 
-// sendRound sends a release as the next of a cleanup, unless that was superseded.
+// sendRound sends a release as the next one of a cleanup, unless that was superseded.
 func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 	c.mu.Lock()
 	if x.release.IsDropped() {
@@ -174,12 +175,12 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 	c.rest(x)
 }
 
-// supersede ends the cleanups that could delete what an obtain with a token of the caller's own is about to take: the
-// token may be that of an obtain or a lock that was given up. It waits for those that are on the wire, but not past the
-// end of ctx. Other processes with the same token are not seen.
+// supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
+// be that of an abandoned obtain or lock. It waits for cleanups whose release is on its way, but not past the end of
+// ctx. It does not see other processes with the same token.
 //
-// The keys are compared without the lock, since there may be many. A cleanup does not change its keys, and one that
-// begins to send meanwhile is found sending afterwards.
+// It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
+// that begins to send meanwhile is found sending afterwards.
 func (c *Client) supersede(ctx context.Context, token string, keys []string) error {
 	c.mu.Lock()
 	found := slices.Collect(maps.Keys(c.cleanups[token]))
@@ -194,7 +195,7 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 	found = slices.DeleteFunc(found, func(x *cleanup) bool {
 		return ctx.Err() == nil && !slices.ContainsFunc(x.keys, func(key string) bool { _, shared := wanted[key]; return shared })
 	})
-	if err := ended(ctx); err != nil { // so found may hold too much
+	if err := ended(ctx); err != nil { // so found may contain too many
 		return notObtained(err)
 	}
 	var onTheWire []chan struct{}

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Do runs fn under the lock on keys: it obtains the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
-// and releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, no later than the
-// lease, and with ctx. A deadline on ctx is thus the cap on waiting and working together. Once ctx has ended, nothing
-// is renewed any more, so an fn that goes on for longer than the ttl loses the lock.
+// Do runs fn under the lock on keys: it acquires the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
+// and releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, at [Lock.Until] at
+// the latest, and with ctx. So a deadline on ctx limits the wait and the work together. Nothing is renewed after ctx
+// has ended, so an fn that then runs for longer than the ttl loses the lock.
 //
-// Do blocks until fn has returned and the lock is released; when the ctx of fn ends, Do waits for fn. It returns:
-//   - the error of ObtainMulti, if there was no lock; fn was not called then;
-//   - the error of fn, as it is;
-//   - if the lock was lost while fn ran, whatever fn returned: the cause of the loss, as KeepAlive tells it, joined with
-//     the error of fn if there was one, so that [errors.Is] finds both;
+// Do blocks until fn has returned and the lock is released. When the ctx of fn ends, Do still waits for fn. It returns:
+//   - the error of ObtainMulti, if the lock could not be acquired; fn was not called then;
+//   - the error of fn, unchanged;
+//   - if the lock was lost while fn ran, whatever fn returned: the cause of the loss, as KeepAlive reports it, joined
+//     with the error of fn if there was one, so that [errors.Is] finds both;
 //   - the error of Release, if fn returned nil and the lock was not lost.
 //
-// A panic in fn, and a runtime.Goexit, releases the lock and goes on. After Close, Do returns [ErrClosed], and the ctx of
-// an fn that is running ends with it as its cause.
+// If fn panics or calls runtime.Goexit, Do releases the lock and lets the panic or exit go on. After Close, Do returns
+// [ErrClosed], and a running fn's ctx ends with ErrClosed as its cause.
 //
 // # Do inside Do
 //
@@ -35,7 +35,7 @@ import (
 // its own caller. And an inner Do that waits for a missing key while the outer one holds others can wait for a process
 // that does the same the other way round, until ctx or a ttl ends: where you can, name all keys in the outer call.
 //
-// The package-level Do makes a Client, and so a scheduler, for each call: with many locks at a time, use one Client.
+// The package-level Do makes a Client, and so a scheduler, for each call. To hold many locks at a time, use one Client.
 func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {
@@ -105,7 +105,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 	defer func() {
 		loss := d.outerLoss()
 		d.stop()
-		// The release is sent before any error is looked at: some are the caller's own, and may panic.
+		// Release before comparing any errors: the caller's own may panic.
 		var released error
 		if d.lock != nil {
 			released = d.lock.Release(d.around)
@@ -114,7 +114,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 			}
 		}
 		if !returned {
-			return // a panic: there is nobody to return an error to
+			return // a panic or Goexit: the caller gets no error
 		}
 		if loss == nil && errors.Is(released, ErrLockNotHeld) {
 			loss = released
@@ -133,11 +133,11 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 	return err
 }
 
-// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended
-// with is not that, even if it is the loss of another lock, around this one.
+// lost returns why a kept context has ended, if its lock was lost or lapsed. The cause of its parent does not count,
+// even if that is the loss of another lock, around this one.
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
-	// None of the library's own causes is of a type that cannot be compared, so such a one is the parent's.
+	// The library's own causes can all be compared, so a cause that cannot is the parent's.
 	if !canCompare(cause) || cause == context.Cause(parent) ||
 		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil

@@ -12,38 +12,38 @@ import (
 )
 
 var (
-	// ErrNotObtained is returned by Obtain and ObtainMulti if a key is held by another, and by Refresh if the whole lock
-	// is lost.
+	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, and by Refresh if the
+	// whole lock is lost.
 	ErrNotObtained = errors.New("redislock: not obtained")
 
-	// ErrLockNotHeld is returned by Release and Attach if no key of the lock is held by its token, because it ran out,
-	// was released before, or was taken over.
+	// ErrLockNotHeld is returned by Release and Attach if the token holds no key of the lock: the lock expired, was
+	// released before, or another holder took its keys.
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
-	// ErrLapsed is why the context of a kept lock has ended whose lease ran out unrenewed: whether the keys are still held
-	// is not known. Refresh wraps it if the lease ran out before Redis answered.
+	// ErrLapsed is what the cause of a kept context matches if the validity of its lock ended without a renewal. It is
+	// not known then whether the keys are still held. Refresh wraps it if the validity ended before Redis answered.
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
-	// ErrInvalid is wrapped, with words that say what to mend, by every call whose arguments cannot be used. Such a
-	// call sends nothing.
+	// ErrInvalid is wrapped by the error of every call whose arguments cannot be used. The text says what to fix. Such
+	// a call sends nothing.
 	ErrInvalid = errors.New("redislock: invalid argument")
 
-	// ErrClosed is returned by calls that need a Client which is closed.
+	// ErrClosed is returned by calls that need an open Client, after Close.
 	ErrClosed = errors.New("redislock: client is closed")
 )
 
-// LostError tells that a lock has lost some of its keys and not others. It matches [ErrLockNotHeld], and when it comes
-// from Refresh [ErrNotObtained] too.
+// LostError reports that a lock has lost some of its keys and still holds others. It matches [ErrLockNotHeld] and, when
+// it comes from Refresh, also [ErrNotObtained].
 type LostError struct {
-	// Keys are the lost ones, in the order of [Lock.Keys].
+	// Keys are the lost keys, in the order of [Lock.Keys].
 	Keys []string
 
 	total   int   // keys of the lock
-	taken   int   // how many of Keys are another's; the rest are gone
+	taken   int   // how many of Keys another holds; the rest are gone
 	decides error // what the loss means to the caller of the operation, beside ErrLockNotHeld
 }
 
-// Error names the lost keys, the first few of them if they are many.
+// Error names the lost keys, or the first five of them.
 func (e *LostError) Error() string {
 	const most = 5
 	var list strings.Builder
@@ -61,30 +61,31 @@ func (e *LostError) Error() string {
 		len(e.Keys), e.total, len(e.Keys)-e.taken, e.taken, list.String())
 }
 
-// Is reports whether target is ErrLockNotHeld, or ErrNotObtained for a loss that a Refresh found.
+// Is reports whether target is ErrLockNotHeld, or ErrNotObtained if a Refresh found the loss.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
 }
 
-// invalid returns ErrInvalid with words.
+// invalid returns an error that wraps ErrInvalid and says why.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// errNilContext is what a call with a nil ctx gets.
+// errNilContext is the error of a call with a nil ctx.
 var errNilContext = invalid("ctx is nil; pass context.Background() where there is none")
 
-// unexpected is for a reply that no script of ours gives: another script under its hash, or a wrapper that changes it.
+// unexpected is the error for a reply that none of our scripts gives: another script has the same hash, or a wrapper
+// changed the reply.
 func unexpected(reply any) error {
 	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
 }
 
-// failed wraps what Redis or the network said with the operation and the keys it was for.
+// failed wraps an error of Redis or the network with the operation and its keys.
 func failed(operation string, keys []string, err error) error {
 	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
 }
 
-// explain adds to an answer of the server what it means and how to mend it, where the server's words do not say.
+// explain adds to an error of the server what it means and how to fix it, where the server's text does not say.
 func explain(keys []string, err error) error {
 	line := lineOf(keys[0])
 	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
@@ -113,8 +114,8 @@ func describe(keys []string) string {
 	return fmt.Sprintf("%q and %d more", keys[0], len(keys)-1)
 }
 
-// ended returns why ctx has ended, with its cause where that says more, and nil if it has not ended. A deadline counts
-// from its time on, even if the timer behind ctx is late: go-redis may have seen it first.
+// ended returns why ctx has ended, with its cause where that says more, or nil if it has not ended. A deadline counts
+// as soon as it has passed, even if the timer behind ctx is late: go-redis may have seen it first.
 func ended(ctx context.Context) error {
 	if ctx.Err() == nil {
 		if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
@@ -122,7 +123,7 @@ func ended(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(timerLag): // a ctx of the caller's own that has a deadline and does not keep it
+		case <-time.After(timerLag): // a custom ctx that has a deadline but does not end at it
 			return context.DeadlineExceeded
 		}
 	}
@@ -133,14 +134,14 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// canCompare reports whether err == other is safe, whatever other is. The error of a ctx may be anything: a slice, as
-// validators have them, or a struct that holds one. To compare two of one such type panics.
+// canCompare reports whether err == other is safe for any other. The error of a ctx may have any type: a slice, as
+// validators have, or a struct that holds one. Comparing two values of one such type panics.
 func canCompare(err error) bool { return reflect.ValueOf(err).Comparable() }
 
 // timerLag is how late the timer of a ctx may be.
 const timerLag = 10 * time.Millisecond
 
-// notObtained is the end of an obtain by its ctx.
+// notObtained returns the error of an obtain that ctx has ended.
 func notObtained(why error) error {
 	return fmt.Errorf("%w: %w", ErrNotObtained, why)
 }

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// handOff is a grant that a release has made to the first in line, as its message tells.
+// handOff is a grant that a release made to the first waiter in line, as its message reports it.
 type handOff struct {
-	at      int64 // by the clock of the server, in µs
+	at      int64 // by the server's clock, in µs
 	fence   int64 // the fencing token; 0 for none
 	arrived time.Time
 }
 
-// The messages of the scripts; line.lua and its users have the words too. The number of the waiter comes first.
+// The words in the messages of the scripts, as in line.lua, release.lua and obtain.lua. The waiter's number comes first.
 const (
-	wordAfter   = "after"   // and ms: the keys are taken for so long
-	wordGranted = "granted" // and the time and the fencing token: the keys are the waiter's
+	wordAfter   = "after"   // with ms: somebody has taken the keys for so long
+	wordGranted = "granted" // with the time and the fencing token: the waiter holds the keys
 )
 
-// notify takes over what a message says after the number of the waiter. What it does not know is a call to try: that is
-// never wrong.
+// notify acts on the words of a message after the waiter's number. Unknown words make the waiter try, which is never
+// wrong.
 func (w *waiter) notify(words string) {
 	arrived := time.Now()
 	word, rest, _ := strings.Cut(words, " ")
@@ -50,8 +50,8 @@ func (w *waiter) notify(words string) {
 	w.wake()
 }
 
-// handedOver returns the last hand-off there was a message about, once. One from before the last answer of the server is
-// stale: what has become of those keys, the answer says.
+// handedOver returns the last hand-off that a message reported, once. A hand-off from before the server's last answer
+// is stale, because that answer shows what has become of the keys.
 func (w *waiter) handedOver() *handOff {
 	if w == nil {
 		return nil
@@ -66,10 +66,11 @@ func (w *waiter) handedOver() *handOff {
 	return h
 }
 
-// since returns a time by which the keys had certainly not been handed over yet, from which on they last for the ttl. The
-// server did that some time after it served the last answered try, which it did after that was sent. Its clock may run
-// 1 % faster than ours, or jump: no more time has passed than ours say. The monotonic one stands still while this
-// machine is suspended, so the wall clock is asked too; if that was set back, the try is what counts.
+// since returns a time at which the keys had certainly not been handed over yet. They last for the ttl from then on.
+// The server handed them over some time after it ran the last answered try, which it did after that try was sent. The
+// server's clock may run 1 % faster than ours, or jump, so no more time counts than has passed by our own clocks. The
+// monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If that was set back,
+// only the time of the try counts.
 func (w *waiter) since(h *handOff) time.Time {
 	passed := time.Duration(h.at-w.served) * time.Microsecond
 	passed -= passed / 100
@@ -77,9 +78,9 @@ func (w *waiter) since(h *handOff) time.Time {
 	return w.sent.Add(max(passed, 0))
 }
 
-// inLine obtains by waiting in line: it tries, and waits for its turn, until the lock is granted by a try or handed over
-// by a release, until an error ends the waiting, or until ctx ends or the Client is closed. It returns the error of the
-// last try, and whether it was ctx that ended the waiting.
+// inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
+// over, an error ends the wait, ctx ends, or the Client is closed. It returns the error of the last try, and whether
+// ctx ended the wait.
 func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 	for {
 		again, err := o.attempt(ctx)

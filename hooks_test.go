@@ -98,6 +98,7 @@ func contendAsTenants(ctx context.Context, locks *redislock.Client, ttl time.Dur
 				at := n / 2 % len(keys)
 				lock, err := locks.Obtain(ctx, keys[at], ttl, nil)
 				if err == redislock.ErrNotObtained {
+					time.Sleep(time.Millisecond) // or fake time would stand still
 					continue
 				} else if err != nil {
 					report("obtain: %v", err)
@@ -154,6 +155,7 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		DeferCleanup(other.Close)
 		ring := redis.NewRing(&redis.RingOptions{
 			Addrs: map[string]string{"one": on.addr, "two": on.addr, "three": on.addr}, DB: on.client.Options().DB,
+			Dialer: on.client.Options().Dialer,
 		})
 		DeferCleanup(ring.Close)
 		hook = &prefixing{prefix: byTenant}

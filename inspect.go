@@ -10,29 +10,30 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Status is what one key held when [Client.Inspect] looked.
+// Status is what [Client.Inspect] found about one key.
 type Status struct {
 	Key      string
-	Token    string        // the holder; "" if the key is free, or holds what no lock can have written
-	Metadata string        // what the holder left
-	TTL      time.Duration // what remains; -1 for a key without expiry, 0 only if the key is free
+	Token    string        // the holder's; "" if the key is free, or no lock can have written its value
+	Metadata string        // what the holder stored
+	TTL      time.Duration // the remaining ttl; -1 for a key without expiry, 0 only if the key is free
 
-	Waiters      int       // how many wait for the key in line; see [Options.Queue]
-	WaitingSince time.Time // since when the first of them has been waiting, by the clock of the server; zero without waiters
+	Waiters      int       // how many live waiters are in line for the key; see [Options.Queue]
+	WaitingSince time.Time // about when the first of them came, by the server's clock; zero without waiters
 }
 
-// Inspect returns who holds each of keys, in their order. It takes no part in the locking and changes nothing; what it
-// tells may have changed by the time it is read. It needs one round trip for all keys of a slot, or on a Ring of a
-// shard, and slots are asked side by side.
+// Inspect returns who holds each of keys, in their order. It changes nothing, and its result may be out of date when it
+// returns. It needs one round trip for all keys of a slot, or on a Ring of a shard, and asks several slots in parallel.
 //
-// Those who wait in line are counted while they are heard of: see [Options.Queue]. A key that can have no line shows
-// none, and so does every key while its slot of a Cluster moves.
+// It counts only live waiters: see [Options.Queue]. A key that can have no line shows none, and so does every key of a
+// Cluster slot that is moving.
 //
-// A value that no lock has written is shown as it would be read: token up to the first space, then metadata. Where that
-// leaves the Token empty, and for a key that is not a string, the TTL tells that the key is not free: it is not 0.
+// A value that no lock has written is split like any other: the token ends at the first space, and the metadata
+// follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0 shows that the key is not
+// free.
 //
-// It blocks until Redis answers or ctx ends, and returns [ErrInvalid] without keys or for a key that cannot be a lock,
-// [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and what Redis reported, wrapped.
+// Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys or for a key
+// that cannot be a lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of
+// Redis, wrapped.
 func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 		return nil, failed("inspect", keys, err)
 	}
 	held, err := c.look(ctx, keys, groups)
-	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a type of the caller's own
+	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
 		held, err = c.look(ctx, keys, transport.GroupBySlot(keys))
 	}
 	if err != nil {
@@ -57,13 +58,13 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	return statuses, nil
 }
 
-// Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart, and whose
-// keys and token are known. Its metadata is that of the first key, its [Lock.Until] comes from the least remaining ttl,
-// its [Lock.FenceToken] is 0. The lock itself is not changed.
+// Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart. The caller
+// knows its keys and its token. The metadata is that of the first key, [Lock.Until] follows from the shortest remaining
+// ttl, and [Lock.FenceToken] is 0. Attach does not change the lock.
 //
-// It blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
-// [*LostError] if it holds only some of them; [ErrInvalid] if an argument cannot be used; [ErrClosed] after Close; an
-// error that wraps ctx.Err() if ctx ended first; and what Redis reported, wrapped.
+// Attach blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
+// [*LostError] if it holds only some of them; an error that wraps [ErrInvalid] if an argument cannot be used;
+// [ErrClosed] after Close; an error that wraps ctx.Err() if ctx ended first; and any error of Redis, wrapped.
 func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	keys = unique(keys)
 	if err := c.usable(ctx, keys); err != nil {
@@ -110,10 +111,10 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	return lock, nil
 }
 
-// lookers bounds how many groups of keys are asked for side by side.
+// lookers bounds how many groups of keys are inspected in parallel.
 const lookers = 16
 
-// look asks what the keys hold, each group of them in a round trip of its own.
+// look asks what the keys hold, with one round trip for each group.
 func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
 	all := make([]held, len(keys))
 	errs := make([]error, len(groups))
@@ -159,7 +160,7 @@ func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]hel
 	return all, nil
 }
 
-// ask sends a call that changes nothing, and returns its reply, or its error with the operation and the keys.
+// ask sends a call that changes nothing. It returns the reply, or an error with the operation and the keys.
 func (c *Client) ask(operation string, keys []string, request *transport.Call) (any, error) {
 	err := ended(request.Ctx)
 	if err == nil && c.redis.Do(request.Ctx, request) {

@@ -1,25 +1,25 @@
 --[[
-inspect: what each key holds, for how long, and who waits for it.
+inspect: what each key holds, how long it lasts, and how many wait for it.
 
 KEYS[1..n]  keys
-KEYS[…]     the lines, as line.lua describes them, of the first keys, one for each; maybe none
+KEYS[…]     the lines, as line.lua describes them, of the first of the keys in order; may be none
 ARGV[1]     n
 
 Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for each key in order:
-            value    nil where there is no such key, or where it is not a string
-            ms       the remaining ttl; -1 for a key without expiry, -2 for no such key
+            value    nil if the key does not exist or is not a string
+            ms       the remaining ttl; -1 for a key without expiry, -2 if the key does not exist
             waiters  how many live waiters its line has; 0 for a key without a line
-            since    the ticket of the first of them; 0 for none
+            since    the ticket of the first of them; 0 if there is none
 Errors      none of its own
 ]]
-local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
+local CHUNK = 2000 -- keys per command: Lua unpacks at most 7,999 values in Redis, 5,114 in miniredis
 
-local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
+local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster than globals
 local n = tonumber(ARGV[1])
 
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
--- As scores of marks: the longest life there is, 2,047 s, and a second from now on, and now.
+-- Scores of marks with the latest possible deadline (the longest life, 2,047 s, plus a second from now) and with now.
 local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.format('%.0f', -now * 4096)
 
 local function isLive(mark)
@@ -27,9 +27,10 @@ local function isLive(mark)
 	return left >= 0 and left <= math.floor(-mark % 4096 / 2) * 1000 + 1000
 end
 
--- firstTicket returns the ticket of the first live waiter of a line with so many of them, 0 for none. The dead stay in a line
--- until somebody takes part in it, so the first live waiter is among the first dead + 1 (and further back where a clock
--- has jumped). Where the live are fewer than the dead, their marks are read first, and the entries then need no look at theirs.
+-- firstTicket returns the ticket of the first live waiter in a line with so many live waiters, or 0 if there is none. Dead
+-- waiters stay in a line until obtain or release looks at it. The first live waiter is among the first dead + 1 entries, or
+-- further back if a clock has jumped. If fewer are live than dead, the script reads the marks of the live ones first, and
+-- then needs no mark for each entry.
 local function firstTicket(line, waiters)
 	local dead, live = call('ZCOUNT', line, 0, '+inf') - waiters, nil
 	if dead >= waiters then

@@ -10,32 +10,37 @@ import (
 )
 
 // KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
-// called, the lock is released or lost, or the Client is closed. The returned context ends then as well, and when the
-// lock is lost it ends no later than [Lock.Until]. A deadline on ctx is thus the cap on the whole hold.
+// called, the lock is released or lost, or the Client is closed. Then the returned context ends as well. If the lock is
+// lost, the context ends at [Lock.Until] at the latest. A deadline on ctx limits the whole hold.
 //
-// [context.Cause] of the returned context tells why it has ended:
-//   - an error that matches [ErrLockNotHeld] if the keys are gone or another's; a [*LostError] if only some are;
-//   - an error that matches [ErrLapsed] if the lease ran out unrenewed; it wraps the last error of Redis, if there was one
-//     and not just a pause of the process;
-//   - the cause of ctx if that has ended, [context.Canceled] after the returned function, an error that wraps
+// [context.Cause] of the returned context says why it has ended:
+//   - an error that matches [ErrLockNotHeld] if the keys are gone or another holder has them; a [*LostError] if only
+//     some keys are lost;
+//   - an error that matches [ErrLapsed] if the validity ended without a renewal; it wraps the last error of Redis, if
+//     there was one (there is none after a mere pause of the process);
+//   - the cause of ctx if ctx has ended, [context.Canceled] after a call of the returned function, an error that wraps
 //     context.Canceled after Release, and [ErrClosed] after Close.
 //
-// The context tells the truth even before any timer has had its turn, after a pause of the process, say: each look at
-// its Err, Done or Cause checks the clocks. Contexts derived from it may lag, so check the context itself, or Until,
-// right before a critical step.
+// The context is exact even if no timer has run yet, for example after a pause of the process: each call of its Err or
+// Done, and of [context.Cause], checks the clocks. Contexts derived from it may lag. Right before a critical step,
+// check the context itself, or Until.
 //
-// KeepAlive does not block and costs no goroutine and no timer of its own, if ctx is one of package context: one
-// scheduler renews all locks of a Client, in common pipelines, when a third of their validity has passed. A renewal
-// that fails is tried again for as long as the lock is valid. A renewal never shortens a ttl and never creates a key,
-// so one that is on the wire when the lock is released or the function called does no harm, and nobody waits for it. An
-// explicit Refresh goes on working beside.
+// KeepAlive does not block. If ctx is one of package context, it needs no goroutine and no timer of its own: one
+// scheduler renews all locks of a Client, in shared pipelines, each after a third of its validity. The library retries
+// a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key. So a
+// renewal that is on its way when the lock is released or the function is called does no harm, and nobody waits for it.
+// Refresh may still be called meanwhile.
 //
-// KeepAlive may be called again: the lock is renewed while any of the contexts lives, and each ends by itself. Always
-// call the returned function; it may be called several times and from several goroutines. It does not release the lock.
+// KeepAlive may be called several times. The lock is renewed while any of the contexts lives, and each context ends by
+// itself. Always call the returned function; it may be called several times and concurrently. It does not release the
+// lock.
 //
-// For a nil lock or one that was released or lost, the returned context has ended already, with ErrLockNotHeld; with
-// ErrLapsed past Until; with [ErrInvalid] if ctx is nil, or if the lock comes from Attach and has not been refreshed,
-// since its ttl is not known then; and with ErrClosed after Close.
+// The returned context has already ended, with the cause:
+//   - ErrLockNotHeld, for a nil lock or one that was released or lost;
+//   - ErrLapsed, if Until has passed;
+//   - [ErrInvalid], if ctx is nil, or if the lock comes from Attach and was never refreshed, because its ttl is then
+//     unknown;
+//   - ErrClosed, after Close.
 func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx == nil {
 		return stillborn(context.Background(), errNilContext)
@@ -54,26 +59,26 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 		end(ErrClosed)
 		return inner, func() {}
 	}
-	// Whatever ends the context ends the keeping. The function runs in a goroutine of its own, and only then.
+	// Stop renewing when the context ends, for whatever reason. Only then does this start a goroutine.
 	context.AfterFunc(inner, func() { l.unkeep(k) })
 	return k, func() {
-		k.look() // a lapse is not to be hidden by the stop that follows it
+		k.look() // a lapse must not be hidden by the stop that follows it
 		end(nil)
 	}
 }
 
-// stillborn returns a context that has ended already.
+// stillborn returns a context that has already ended.
 func stillborn(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	ended, end := context.WithCancelCause(ctx)
 	end(cause)
 	return ended, func() {}
 }
 
-// errReleased is why the contexts of a released lock have ended.
+// errReleased is the cause of the contexts of a released lock.
 var errReleased = fmt.Errorf("redislock: the lock was released: %w", context.Canceled)
 
-// kept is the context of a lock that is kept alive. The context inside is one of package context, so contexts derived
-// from this one hang on it without a goroutine.
+// kept is the context of a lock that is kept alive. The inner context is one of package context, so that contexts
+// derived from this one need no goroutine.
 type kept struct {
 	context.Context
 
@@ -91,21 +96,21 @@ func (k *kept) Done() <-chan struct{} {
 	return k.Context.Done()
 }
 
-// Value is how package context asks for the cause.
+// Value is what context.Cause calls to find the cause.
 func (k *kept) Value(key any) any {
 	k.look()
 	return k.Context.Value(key)
 }
 
-// look ends the context if the lock is valid no longer: the scheduler may not have had its turn yet.
+// look ends the context if the lock is no longer valid, because the scheduler may not have run yet.
 func (k *kept) look() {
 	if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {
 		k.lock.lapse()
-		k.end(k.lock.ending()) // another goroutine may be about to, but this one must not return before
+		k.end(k.lock.ending()) // another goroutine may be about to do this, but it must be done when look returns
 	}
 }
 
-// keep adds a context to those that the lock's renewal serves.
+// keep adds a context to those for which the lock is renewed.
 func (l *Lock) keep(k *kept) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +126,7 @@ func (l *Lock) keep(k *kept) error {
 	return nil
 }
 
-// unkeep takes a context that has ended away from the lock, and with the last one the lock from the scheduler.
+// unkeep removes an ended context from the lock. If it was the last one, it removes the lock from the scheduler.
 func (l *Lock) unkeep(k *kept) {
 	l.mu.Lock()
 	l.kept = slices.DeleteFunc(l.kept, func(other *kept) bool { return other == k })
@@ -141,7 +146,7 @@ func (l *Lock) endKept(cause error) {
 	l.endAll(ending, cause)
 }
 
-// endAll ends contexts that were taken away from the lock.
+// endAll ends contexts that were removed from the lock.
 func (l *Lock) endAll(ending []*kept, cause error) {
 	for _, k := range ending {
 		k.end(cause)
@@ -151,7 +156,8 @@ func (l *Lock) endAll(ending []*kept, cause error) {
 	}
 }
 
-// lapse ends every context of a lock that is valid no longer. It reports false if there are some that live on.
+// lapse ends every context of a lock that is no longer valid. It returns false if the lock is valid and has contexts
+// left.
 func (l *Lock) lapse() bool {
 	l.mu.Lock()
 	if l.ended == nil && !lease.Passed(l.lease.Until()) {
@@ -172,14 +178,14 @@ func (l *Lock) lapse() bool {
 	return true
 }
 
-// ending is whyEnded for those who do not hold l.mu.
+// ending is whyEnded for callers that do not hold l.mu.
 func (l *Lock) ending() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.whyEnded()
 }
 
-// whyEnded returns why a lock is valid no longer. l.mu is held.
+// whyEnded returns why a lock is no longer valid. The caller holds l.mu.
 func (l *Lock) whyEnded() error {
 	switch {
 	case l.ended != nil:
@@ -190,15 +196,15 @@ func (l *Lock) whyEnded() error {
 	return fmt.Errorf("%w: %s", ErrLapsed, describe(l.keys))
 }
 
-// isKept reports whether any context of the lock lives.
+// isKept reports whether any context of the lock is still to be served.
 func (l *Lock) isKept() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.kept) > 0
 }
 
-// lose notes that a reply has reported a loss, and returns what to tell a Tracer when l.mu is no longer held. l.mu is
-// held.
+// lose notes that a reply has reported a loss, and returns what to tell a Tracer after l.mu is unlocked. The caller holds
+// l.mu.
 func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
 	l.ended = readLossCause(l.keys, reply)

@@ -64,6 +64,7 @@ func onFakeTime(t *testing.T, test func(t *testing.T, locks *redislock.Client, c
 // In each run, replies are lost for a random time from a random moment on. If they come again before the validity is
 // over, the lock must be kept, and if they do not, its context must end before its key does.
 func TestKeepAliveThroughSilence(t *testing.T) {
+	t.Parallel()
 	runs := 1000
 	if testing.Short() {
 		runs = 50
@@ -111,6 +112,7 @@ func TestKeepAliveThroughSilence(t *testing.T) {
 
 // The same for locks so short that little time is left for another try: one lost reply must not lose them.
 func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
+	t.Parallel()
 	for run := range 200 {
 		random := rand.New(rand.NewPCG(uint64(run), 44))
 		ttl := 20*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond)))
@@ -141,6 +143,7 @@ func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 
 // When no reply comes any more, the context ends exactly at Until, and before the key does.
 func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
+	t.Parallel()
 	runs := 1000
 	if testing.Short() {
 		runs = 50

@@ -7,7 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// unique returns keys in their order without the repetitions. The slice is always a new one.
+// unique returns keys in their order, each once, in a new slice.
 func unique(keys []string) []string {
 	distinct := make([]string, 0, len(keys))
 	if len(keys) <= 16 { // a map costs more than it saves
@@ -53,7 +53,7 @@ func checkFenceKey(fenceKey string, keys []string) error {
 	return nil
 }
 
-// checkLines returns an error if nobody can wait in line for one of the keys.
+// checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
 func checkLines(keys []string) error {
 	for _, key := range keys {
 		if !hasLine(key) {
@@ -64,8 +64,8 @@ func checkLines(keys []string) error {
 	return nil
 }
 
-// hasLine reports whether the key can have a line: not if it has a brace but no hash tag, for then no longer name would
-// be in its slot.
+// hasLine reports whether the key can have a line. A key with a brace but without a hash tag cannot, because no longer
+// name could share its slot.
 func hasLine(key string) bool {
 	if strings.IndexByte(key, '{') < 0 {
 		return strings.IndexByte(key, '}') < 0
@@ -74,8 +74,8 @@ func hasLine(key string) bool {
 	return tagged
 }
 
-// writeLine writes the name of the line of a key, if it can have one. It is in the slot of the key on a Cluster and
-// begins with the key, as an ACL may demand.
+// writeLine writes the name of the line of a key, if it can have one. On a Cluster, the line is in the slot of its key.
+// Its name begins with the key, so that an ACL by prefix covers both.
 func writeLine(name *strings.Builder, key string) {
 	if !hasLine(key) {
 		return
@@ -89,15 +89,15 @@ func writeLine(name *strings.Builder, key string) {
 	name.WriteString(keyname.LineSuffix)
 }
 
-// lineOf returns the name of the line of a key, "" if it can have none.
+// lineOf returns the name of the line of a key, or "" if it can have none.
 func lineOf(key string) string {
 	var name strings.Builder
 	writeLine(&name, key)
 	return name.String()
 }
 
-// box returns the keys, and after them the lines of those that have one, as the arguments of a command. They are made
-// once for all calls of a lock, and the names of the lines in one piece.
+// box returns the keys and after them the lines of those that have one, as arguments of a command. A lock makes them
+// once for all its calls, and allocates the names of the lines in one piece.
 func box(keys []string) []any {
 	boxed := make([]any, len(keys), 2*len(keys))
 	size := 0

@@ -211,7 +211,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 				})
 			}
 			Expect(trips.jointCount()).To(BeZero())
-			Expect(asked.Count()).To(BeNumerically("<=", 4), "once, by each that is under way")
+			Expect(asked.Count()).To(BeNumerically("<=", 10), "once, by each trip that is under way; a slow one makes room for another")
 			sent, _ := trips.counts()
 			Expect(sent).To(BeNumerically(">", 0))
 		})
@@ -288,6 +288,9 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 	})
 
 	It("wait no longer for a connection that hangs if others waited before them", func(ctx SpecContext) {
+		for _, script := range []string{"obtain", "obtain_each"} {
+			Expect(on.client.ScriptLoad(ctx, source(script)).Err()).To(Succeed()) // the faults are for calls that are sent once
+		}
 		obtain(ctx, locks, time.Minute, nil, "warm")
 		slow := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.DelayReply(20 * time.Millisecond)})
 		hole := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.BlackHole()})

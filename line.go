@@ -9,20 +9,20 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Waiter is somebody who waits in line for a key; see [Client.Line].
+// Waiter is one waiter in the line of a key; see [Client.Line].
 type Waiter struct {
-	Token    string    // that its lock will have
-	Metadata string    // the first 1,024 bytes of what it will store
-	Since    time.Time // about when it came, by the clock of the server; no two in a line have the same
-	Late     bool      // it was not heard of when it should have been, and may be passed over soon
+	Token    string    // of the lock that it waits for
+	Metadata string    // the first 1,024 bytes of that lock's metadata
+	Since    time.Time // about when it came, by the server's clock; different for each waiter of a line
+	Late     bool      // it has missed a sign of life, and may be passed over soon
 }
 
-// Line returns who waits for the key in line, the first to be served first; see [Options.Queue]. Those who
-// are passed over are left out until they are heard of again. It takes no part in the waiting and changes nothing; what it
-// tells may have changed by the time it is read.
+// Line returns the waiters in line for the key, in the order in which they will be served; see [Options.Queue]. It
+// omits waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be
+// out of date when it returns.
 //
-// It blocks until Redis answers or ctx ends, and returns [ErrInvalid] for a key that cannot be a lock, [ErrClosed] after
-// Close, an error that wraps ctx.Err() if ctx ended first, and what Redis reported, wrapped.
+// Line blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] for a key that cannot be a
+// lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	keys := []string{key}
 	if err := c.usable(ctx, keys); err != nil {
@@ -30,7 +30,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	}
 	name := lineOf(key)
 	if name == "" {
-		return nil, nil // no key that could have one: nobody can wait
+		return nil, nil // this key can have no line, so nobody can wait for it
 	}
 	line := []string{name}
 	reply, err := c.ask("line", line, &transport.Call{Script: waitersScript, Keys: []any{name}, Ctx: ctx})
@@ -65,7 +65,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	return waiters, nil
 }
 
-// mark says until when a waiter is live; line.lua has the rules.
+// mark says until when a waiter is live. The rules are in line.lua.
 type mark struct {
 	deadline, life int64 // in ms
 }
@@ -80,9 +80,9 @@ func (m mark) live(now int64) bool {
 
 func (m mark) late(now int64) bool { return 3*(m.deadline-now) < m.life }
 
-// entryValue returns what the keys of a waiter are to hold, from what follows the id in its entry.
+// entryValue returns the value that a waiter's keys are to hold. fields is what follows the id in its entry.
 func entryValue(fields string) string {
-	parts := strings.SplitN(fields, " ", 4) // wants, ttl, length of the name of the fence key, that and the value
+	parts := strings.SplitN(fields, " ", 4) // wants, ttl, length of the fence key's name, then that name and the value
 	if len(parts) < 4 {
 		return ""
 	}

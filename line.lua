@@ -1,30 +1,30 @@
 --[[
-line: the rules of the line, which obtain and release share. It is no script of its own: the library puts this text
-into theirs, in the place of the words "include line". They have set KEYS, CHUNK, call, pcall, now (the time in µs) and
-most (how many dead waiters to remove) before that. Where call is redis.pcall, an error of Redis reads as an empty line.
+line: the rules of the line, which obtain and release share. This is not a script of its own: the library puts this text
+into theirs, in place of the words "include line". Before that, they have set KEYS, CHUNK, call, pcall, now (the time in
+µs) and most (how many waiters to pass over). If call is redis.pcall, an error of Redis looks like an empty line.
 
-A line is a sorted set with two members for each waiter. Its entry is scored by its ticket:
+A line is a sorted set with two members for each waiter. The score of its entry is its ticket:
    ‹inbox›/‹number› ‹wants› ‹ttl› ‹f› ‹fence key›‹value›
-wants    how many keys it wants; 0: it may only be woken
+wants    how many keys it wants; 0 if it may only be woken
 ttl      in ms
-f        the length of the name of the fence key; 0 for none
-value    what its keys are to hold: token, or token, a space and metadata
-Its mark, "~‹inbox›/‹number›", is scored by minus
+f        the length of the fence key's name; 0 without a fence key
+value    what its keys will hold: token, or token, a space and metadata
+The score of its mark, "~‹inbox›/‹number›", is minus
    deadline in ms * 4096 + life in s * 2 + 1 if its subscription is open
 
-A waiter is live until its deadline, and if that is no more than its life and a second away.
+A waiter is live until its deadline, unless the deadline is further away than its life plus a second.
 
-KEYS[…]     the lines, as the script says
+KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines first, tell, markOf and late
+Returns     nothing: it defines first, late, tell and warn
 Publishes   to redislock:inbox:‹inbox›, see tell
 Errors      none of its own
 ]]
 local moment = math.floor(now / 1000)
 local gone = {} -- by inbox: nobody listens to it any more
-local told = {} -- by id: how many received what was published; not a number where an ACL forbids to publish
+local told = {} -- by id: how many received its message; not a number if an ACL forbids PUBLISH
 
--- read returns the waiter of an entry. Its marks are the same in all of its lines, so one is enough.
+-- read returns the waiter of an entry. Its mark is the same in all of its lines, so one of them is enough.
 local known = {} -- by entry
 local function read(line, entry, ticket)
 	local waiter = known[entry]
@@ -40,10 +40,10 @@ local function read(line, entry, ticket)
 	return waiter
 end
 
--- first returns the first live waiter of a line from that position on, and whether any were removed before it: the dead,
--- and those of an inbox that is gone. If spares is set, the latter stay while there is nobody else: their process may live, and
--- have lost its connection only, and then they come back in the order in which they stand. Many go with one command. When
--- most have been looked at, it looks no further.
+-- first returns the first live waiter of a line at or after a position, and whether it has removed any before that: dead
+-- waiters, and those of an inbox that is gone. If spares is set, it leaves the latter where they are if there is nobody
+-- else: their process may be alive and have lost only its connection, and then they come back in their old order. One
+-- command removes many. When first has passed over as many waiters as most says, it looks no further.
 local spares = false
 local function first(line, position)
 	local removed, size, passed = false, 1, {}
@@ -68,7 +68,7 @@ local function first(line, position)
 		for i = 1, #out, CHUNK do
 			removed = true
 			local last = math.min(i + CHUNK - 1, #out)
-			if (tonumber(call('ZREM', line, unpack(out, i, last))) or 0) == 0 then -- an ACL forbids it
+			if (tonumber(call('ZREM', line, unpack(out, i, last))) or 0) == 0 then -- an ACL forbids ZREM
 				position = position + (last - i + 1) / 2
 			end
 		end
@@ -80,13 +80,13 @@ local function first(line, position)
 	return nil, removed
 end
 
--- late reports whether a waiter has been silent for two of its three intervals. A live one tries in each.
+-- late reports whether a waiter has been silent for two of its three intervals. A live waiter tries in each.
 local function late(waiter)
 	return waiter.left < waiter.life / 3
 end
 
--- tell publishes a message to a waiter, one at most, and reports whether somebody may have received it. If nobody has
--- although its subscription is open, all waiters of its inbox are gone.
+-- tell publishes a message to a waiter, at most one per call of the script, and reports whether somebody may have received
+-- it. If nobody has, although the waiter's subscription is open, all waiters of its inbox are gone.
 local function tell(waiter, message)
 	if told[waiter.id] == nil then
 		local number = string.sub(waiter.id, #waiter.inbox + 2)
@@ -96,7 +96,7 @@ local function tell(waiter, message)
 	return not (waiter.open and told[waiter.id] == 0)
 end
 
--- warn tells the first of a line that its keys are taken for so many ms, if it would look too late.
+-- warn tells the first waiter of a line that its key is taken for so many ms, if its next try could come too late.
 local function warn(line, ttl)
 	local waiter = first(line, 0)
 	if waiter and ttl < waiter.life / 3 then

@@ -11,8 +11,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. A nil *Lock is a lock that
-// is not held: its methods say so.
+// Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
+// behave as for a lock that is not held.
 type Lock struct {
 	client *Client
 	keys   []string
@@ -24,30 +24,30 @@ type Lock struct {
 	fenceKey string // "" for none, or if attached
 
 	obtained time.Duration // the ttl of the obtain; 0 if attached
-	// mayReappear says that a sending of the obtain was never answered, though a later one was. It may still be on its
-	// way, and would take the keys again after a Release.
+	// mayReappear says that one sending of the obtain was never answered, though a later one was. The unanswered one
+	// may still arrive, and would acquire the keys again after a Release.
 	mayReappear bool
-	entry       string // of such an obtain's waiter, which may come back into the lines; "" if there was none
+	entry       string // of that obtain's waiter, which may then enter the lines again; "" if there was none
 
 	upkeep upkeep // its place among the renewals
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	metadata string
 	lease    lease.Lease
 	told     bool            // a Tracer has been told of the end of the present hold
-	ended    error           // why the lock is held no longer; nil if it is, as far as is known
+	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
 	released time.Time       // when Release was first called; zero if it was not
-	release  *transport.Call // the last release, if that was not answered
-	pursuit  *pursuit        // that of release; nil if it is not pursued
+	release  *transport.Call // the last release, if it was not answered
+	pursuit  *pursuit        // goes on with release; nil if nothing does
 
 	kept     []*kept // the contexts for which the lock is kept alive
 	renewErr error   // how the last renewal failed, if it did
 }
 
-// exists reports whether l came from a Client. The zero Lock is no more held than a nil one.
+// exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
 func (l *Lock) exists() bool { return l != nil && l.client != nil }
 
-// Key returns the first key of the lock, "" for a nil lock.
+// Key returns the first key of the lock, or "" for a nil lock.
 func (l *Lock) Key() string {
 	if !l.exists() {
 		return ""
@@ -63,7 +63,7 @@ func (l *Lock) Keys() []string {
 	return slices.Clone(l.keys)
 }
 
-// Token returns the token that the keys hold, "" for a nil lock. Who knows it can attach to the lock.
+// Token returns the token that the keys hold, or "" for a nil lock. Anyone who knows it can attach to the lock.
 func (l *Lock) Token() string {
 	if !l.exists() {
 		return ""
@@ -71,7 +71,7 @@ func (l *Lock) Token() string {
 	return l.token
 }
 
-// Metadata returns the metadata that this handle stored last or, when attached, found.
+// Metadata returns the metadata that this handle last stored or, if it is attached, found.
 func (l *Lock) Metadata() string {
 	if !l.exists() {
 		return ""
@@ -81,10 +81,10 @@ func (l *Lock) Metadata() string {
 	return l.metadata
 }
 
-// FenceToken returns the fencing token of this hold: 0 without [Options.FenceKey] and for an attached lock. It is
-// higher than that of every earlier hold with the same FenceKey, re-obtaining by token included, also after the counter
-// was lost, unless the clock of the server was set back meanwhile. A resource that remembers the highest token it has
-// seen, and refuses lower ones, is safe from a holder that outlived its lock.
+// FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
+// higher than that of every earlier hold with the same FenceKey, also when a token acquires its keys again, and also
+// after the counter was lost, unless the server's clock was set back meanwhile. A resource that remembers the highest
+// token it has seen, and refuses lower ones, is safe from a holder that outlived its lock.
 func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
@@ -92,18 +92,18 @@ func (l *Lock) FenceToken() int64 {
 	return l.fence
 }
 
-// Until returns the time up to which the lock is certainly held, as far as this handle knows: from before the last
-// successful Obtain, Refresh or renewal was sent, its ttl less 1 % and 1 ms. Check it right before a step that the lock
-// guards:
+// Until returns the time up to which the lock is certainly held, as far as this handle knows. It counts from before the
+// last successful Obtain, Refresh or renewal was sent: that time plus its ttl, less 1 % and 1 ms. Check it right before
+// a step that the lock guards:
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //
-// It has passed when either the monotonic clock or the wall clock says so, for the former stands still while a machine
-// is suspended.
+// It has passed when either the monotonic clock or the wall clock says so, because the monotonic clock stands still
+// while a machine is suspended.
 //
 // It lies in the past once the lock was released or a Refresh has found it lost. A Refresh to a shorter ttl brings it
-// forward from the moment that it is sent. What happens through other handles of the same token is not seen. It never
-// blocks. For a nil lock it is the zero time.
+// forward as soon as it is sent. This handle does not see what happens through other handles of the same token. Until
+// never blocks. For a nil lock it returns the zero time.
 func (l *Lock) Until() time.Time {
 	if !l.exists() {
 		return time.Time{}
@@ -114,18 +114,18 @@ func (l *Lock) Until() time.Time {
 	if !l.released.IsZero() && l.released.Before(until) {
 		until = l.released
 	}
-	// Times with a monotonic reading are compared by that alone. Where the wall clock says more, leave only that.
+	// Before compares monotonic readings alone if both times have one. If the wall clock has passed, return only that.
 	if wall := until.Round(0); !time.Now().Round(0).Before(wall) {
 		return wall
 	}
 	return until
 }
 
-// TTL asks Redis for the least time left to any key of the lock, in whole milliseconds, rounded down. It is 0 if any of
-// the keys is not the lock's any more, and the largest Duration if none of them has an expiry.
+// TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
+// if the lock has lost any of its keys, and the largest Duration if no key has an expiry.
 //
-// TTL blocks until Redis answers or ctx ends, and returns an error, wrapped, if Redis fails or ctx ends first;
-// [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
+// TTL blocks until Redis answers or ctx ends. It returns an error, wrapped, if Redis fails or ctx ends first; an error
+// that wraps [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
 func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	switch {
 	case !l.exists():

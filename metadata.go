@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// A lock key holds the token, or the token, one space and the metadata. A token holds no space, so the first one parts
-// the two, whatever the metadata is.
+// A lock key holds the token, or the token, one space and the metadata. A token contains no space, so the first space
+// separates the two, whatever the metadata is.
 
-// splitValue parts a stored value into token and metadata.
+// splitValue splits a stored value into token and metadata.
 func splitValue(value string) (token, metadata string) {
 	token, metadata, _ = strings.Cut(value, " ")
 	return token, metadata
 }
 
-// processInfo is what ProcessMetadata tells. The field order is the order in the JSON, most useful first.
+// processInfo is what ProcessMetadata reports. The JSON has the fields in this order, most useful first.
 type processInfo struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
@@ -42,8 +42,8 @@ var (
 )
 
 // ProcessMetadata describes this process as one line of JSON, for [Options.Metadata]: host, pid, program, version (of
-// the main module, where it is known), started (of the process) and now (of the call), both in UTC. It does no I/O
-// after its first call and is safe for concurrent use.
+// the main module, if it is known), started (the start of the process) and now (the time of the call), both in UTC. It
+// does no I/O after its first call and is safe for concurrent use.
 //
 //	{"host":"api-3","pid":4121,"program":"orders","version":"v1.4.2","started":"2026-03-01T04:10:00Z","now":"…"}
 func ProcessMetadata() string {

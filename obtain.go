@@ -11,7 +11,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// obtaining is one Obtain with all its tries. It belongs to one goroutine, at the end to that of its cleanup.
+// obtaining is one Obtain with all its tries. It belongs to the goroutine of its caller, and after the end to that of
+// its cleanup.
 type obtaining struct {
 	client   *Client
 	keys     []string
@@ -19,26 +20,26 @@ type obtaining struct {
 	fenceKey string
 	ttl      time.Duration
 	metadata string
-	custom   bool // the token is the caller's own
+	custom   bool // the caller chose the token
 	explain  bool // a refusal is to say what is in the way
 
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
-	doubtful bool           // a sending of the present token may have been executed unknown to us
+	doubtful bool           // a sending with the present token may have been executed without a reply
 	first    transport.Call // the first try
-	failure  error          // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
+	failure  error          // how the last try failed, wrapped; nil if it was granted or refused
 	cut      error          // how ctx has ended the call; nil if it has not
 	why      *RefusedError  // what is in the way; nil if that was not asked
 	lock     *Lock
 	seen     seen
 
-	// The tries that were abandoned without an answer.
-	adrift []*transport.Call // those that may still be under way
-	late   bool              // one that has ended since was granted
-	taken  []string          // the keys that such late grants have newly taken
+	// Tries that were abandoned without an answer.
+	abandoned []*transport.Call // those that may still run
+	late      bool              // one of them was granted after all
+	taken     []string          // the keys that such late grants newly acquired
 }
 
-// obtain is ObtainMulti for keys that are the library's own slice.
+// obtain is ObtainMulti for a slice of keys that belongs to the library.
 func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
 	o := &obtaining{client: c, keys: keys, ttl: ttl}
 	if err := o.prepare(ctx, opt); err != nil {
@@ -55,7 +56,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	c := o.client
 	if o.waiter != nil {
 		o.waiter.pace = strategy
-		defer o.waiter.leave()
+		defer o.waiter.quitInbox()
 	} else if strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
@@ -70,7 +71,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	}
 	returned := false
 	defer func() {
-		if !returned { // a hook, or a strategy of the caller's own, has panicked
+		if !returned { // a hook or a custom strategy has panicked
 			o.doubtful = true
 			o.withdraw(ctx)
 		}
@@ -93,8 +94,8 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	return nil, err
 }
 
-// cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, if it did not end in a
-// refusal: an outage must not read as if somebody else had the lock.
+// cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
+// refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
 	o.cut = ended(ctx)
 	if o.failure == nil {
@@ -103,7 +104,7 @@ func (o *obtaining) cutShort(ctx context.Context) error {
 	return notObtained(fmt.Errorf("%w; the last try: %w", o.cut, o.failure))
 }
 
-// prepare checks the arguments and takes over what opt says. It does no I/O.
+// prepare checks the arguments and copies what it needs from opt. It does no I/O.
 func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if err := o.client.usable(ctx, o.keys); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	return nil
 }
 
-// scripted returns all keys that have to be in one place.
+// scripted returns all keys that must be on the same server.
 func (o *obtaining) scripted() []string {
 	if o.fenceKey == "" {
 		return o.keys
@@ -142,7 +143,7 @@ func (o *obtaining) scripted() []string {
 	return append(slices.Clone(o.keys), o.fenceKey)
 }
 
-// try asks once for all keys. It reports whether the answer was a refusal, after which another try makes sense.
+// try asks once for all keys. It reports whether another try makes sense, which it does after a refusal.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if ended(ctx) != nil {
 		return false, o.cutShort(ctx)
@@ -163,17 +164,17 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	}
 	c := &o.first
 	if c.Script != nil {
-		c = new(transport.Call) // the first may be adrift
+		c = new(transport.Call) // the first may be abandoned
 	}
 	o.fillObtain(c)
 	o.seen.tries++
 	c.GiveUp = time.Now().Add(o.ttl)
 	var cancel context.CancelFunc
 	o.collect()
-	c.Ctx, cancel = o.waiter.patience(ctx, len(o.adrift))
+	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
 	defer cancel()
 	if !o.client.redis.Do(c.Ctx, c) && !hear(c) {
-		o.adrift = append(o.adrift, c)
+		o.abandoned = append(o.abandoned, c)
 		c = &transport.Call{Err: errUnanswered}
 	}
 	o.doubtful = o.doubtful || c.Doubtful
@@ -197,13 +198,13 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return true, ErrNotObtained
 	}
 	if o.waiter != nil && c.Spare == nil {
-		o.leaveLines(ctx) // they could not be reached, so the script has not taken it out of them
+		o.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
 	}
 	return o.grant(ctx, c.Sent, g.fence, g.taken)
 }
 
-// grant makes the lock that was granted after that time, unless it has lapsed by now. Like try, it reports whether another
-// try makes sense.
+// grant makes a lock that was granted after the given time, unless it has already lapsed. Like try, it reports whether
+// another try makes sense.
 func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
 	valid := lease.Granted(since, o.ttl)
 	if lease.Passed(valid.Until()) {
@@ -212,7 +213,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
-		mayReappear: (o.doubtful || len(o.adrift) > 0) && !o.custom,
+		mayReappear: (o.doubtful || len(o.abandoned) > 0) && !o.custom,
 	}
 	o.lock.upkeep.lock = o.lock
 	if o.lock.mayReappear && o.waiter.hasPlace() {
@@ -221,11 +222,11 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	return false, nil
 }
 
-// lastWord is how long an obtain waits for a call whose ctx has ended. One that is not being read leaves go-redis at
-// once, with the error that it last met.
+// lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns
+// such a call at once, with the last error that it met.
 const lastWord = 2 * time.Millisecond
 
-// hear reports whether a call that was abandoned has ended all the same, within lastWord.
+// hear reports whether an abandoned call ends within lastWord after all.
 func hear(c *transport.Call) bool {
 	timer := time.NewTimer(lastWord)
 	defer timer.Stop()
@@ -237,8 +238,8 @@ func hear(c *transport.Call) bool {
 	}
 }
 
-// fail takes down how a try has failed. If all that it came to is the end of its ctx, it was still waiting for
-// something, a connection maybe, after an earlier try had failed to get one. Then the earlier failure says more.
+// fail notes how a try has failed. If its error is only the end of its ctx, it was still waiting for something, for
+// example a connection, after an earlier attempt had failed. Then the earlier failure says more.
 func (o *obtaining) fail(c *transport.Call) {
 	if c.Ctx != nil && c.Ctx.Err() != nil && errors.Is(c.Err, c.Ctx.Err()) {
 		c.Err = errUnanswered
@@ -249,9 +250,9 @@ func (o *obtaining) fail(c *transport.Call) {
 	o.failure = failed("obtain", o.keys, explain(o.scripted(), c.Err))
 }
 
-// collect takes down what abandoned tries have come to that have ended by now. A waiter may abandon some every hour.
+// collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.
 func (o *obtaining) collect() {
-	o.adrift = slices.DeleteFunc(o.adrift, func(c *transport.Call) bool {
+	o.abandoned = slices.DeleteFunc(o.abandoned, func(c *transport.Call) bool {
 		select {
 		case <-c.Done():
 			o.note(c)
@@ -262,7 +263,7 @@ func (o *obtaining) collect() {
 	})
 }
 
-// note takes down what an abandoned try that has ended leaves behind.
+// note notes the result of an abandoned try that has ended.
 func (o *obtaining) note(c *transport.Call) {
 	o.doubtful = o.doubtful || c.Doubtful
 	if c.Err != nil {
@@ -273,19 +274,21 @@ func (o *obtaining) note(c *transport.Call) {
 	}
 }
 
-// decline gives back a grant whose reply came too late to be relied on. That counts as a refusal.
+// decline gives back a grant whose reply came too late to be relied on, and counts it as a refusal.
 //
-// With a random token, the next try takes another one: what is left of this one can then be released at leisure, and no
-// release can hit a later grant. All keys are, for the grant may have been for a resend whose first sending took them.
-// A token of the caller's own stays, so the release must have been answered before the next try; if it was not, there
-// is none.
+// With a random token, the next try uses a new token. So the old one can be released in the background, and no release
+// can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
+// them.
+//
+// With a custom token, which stays, the release must be answered before the next try. If it is not, there is no next
+// try.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if o.waiter != nil {
 		o.waiter.next = time.Now().Add(time.Millisecond)
 	}
 	if !o.custom {
 		back := o.newRelease(ctx)
-		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the token of before
+		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
 			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
 			o.waiter.renew()
 		}

@@ -1,17 +1,17 @@
 --[[
-obtain: takes every key of one lock, or none. Who is refused may take a place in line.
+obtain: takes every key of one lock, or none. A refused caller may take a place in line.
 
 KEYS[1..n]  lock keys, each once
-KEYS[n+1]   the fence key, where ARGV[5] is "1"
-KEYS[…]     the lines of the lock keys; none: nobody's turn is respected
+KEYS[n+1]   the fence key, if ARGV[5] is "1"
+KEYS[…]     the lines of the lock keys; without any, waiters are ignored
 ARGV[1]     token
 ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
 ARGV[4]     n
 ARGV[5]     "1" to mint a fencing token, else "0"
-ARGV[6]     entry of a waiter, as line.lua describes it; none: takes no place. Each
-            lock key has a line then, or none has
-ARGV[7]     its ticket; "0" if it does not know of one
+ARGV[6]     entry of a waiter, as line.lua describes it; without it, the caller takes
+            no place. With it, either every lock key has a line or none has
+ARGV[7]     the waiter's ticket; "0" if it knows of none
 ARGV[8]     "1" if its subscription is open, on this server; else "0"
 
 A key is mine if its value is the token, or the token, a space and metadata.
@@ -19,22 +19,22 @@ A key can be taken if it is free or mine, and if it is nobody else's turn. A key
 that was mine gets the new metadata and at least the ttl: its expiry is never
 brought forward.
 
-It is the turn of the live waiters with lower tickets, for a caller without a ticket
-of all of them; but a caller of whom a key is already need not wait for any.
+Live waiters with lower tickets go before the caller. If the caller has no ticket, all
+live waiters do. If one of the keys is mine, none does: the caller skips the line.
 
 Returns     1                 granted, all newly taken, no fencing token
-            {fence, i, …}     granted; KEYS[i] … were mine before, every other is
-                              newly taken; fence is 0 where ARGV[5] is "0"
-            0                 refused, and nothing was written but the removal of the dead
+            {fence, i, …}     granted; KEYS[i] … were mine before, all others are
+                              newly taken; fence is 0 if ARGV[5] is "0"
+            0                 refused; nothing was written, except that dead waiters were removed
             {-1, ms, ticket, time, life, missing}
-                              refused at that time in µs; the waiter has this place in every
-                              line, is live for so many ms, and is to try again after ms, or
-                              when it is woken; missing is 1 if it had a ticket, but was in
-                              some line no longer, else 0
+                              refused at that time in µs; the waiter has this ticket in every
+                              line, is live for life ms, and must try again after ms, or
+                              when it is woken; missing is 1 if it had a ticket but was no
+                              longer in one of the lines, else 0
                               After a grant the waiter is in no line any more.
-Publishes   the number of a waiter to redislock:inbox:‹inbox›, once, if it is the first
-            live one of a line and dead ones were removed there; and number, " after " and
-            ttl, if it is and the keys are taken for less than an interval of it
+Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
+            one of a line from which dead ones were removed; its number, " after " and ttl,
+            if it is the first one and the keys are taken for less than its interval
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
@@ -47,8 +47,8 @@ local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to 
 local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
 
--- Most locks are one free key that nobody waits for. The rest of the script does the same for them at more length, and says
--- what is wrong with the ttl.
+-- Most locks are one free key that nobody waits for. The rest of the script would do the same for them with more commands.
+-- It also says what is wrong with a bad ttl.
 if #KEYS == 2 and ARGV[4] == '1' and ARGV[5] == '0' and call('EXISTS', KEYS[2]) == 0 then
 	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
 	if done and done.ok then
@@ -59,12 +59,12 @@ end
 local n, fenced = tonumber(ARGV[4]), ARGV[5] == '1'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
--- PEXPIRE deletes a key at 0 and fails on a fraction, and by then the keys are set.
+-- PEXPIRE deletes a key at 0 and fails on a fraction, but only when the keys are already set.
 if not string.find(ttl, '^[1-9]%d*$') then
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
 end
 
--- The fencing token is settled before anything is written, so that a bad counter costs nothing.
+-- Compute the fencing token before anything is written, so that a bad counter does no harm.
 local fence = 0
 if fenced then
 	local counter = pcall('GET', KEYS[n + 1])
@@ -90,12 +90,12 @@ for first = lines, #KEYS, CHUNK do
 	end
 end
 
-local granted, taken, takes = 1, KEYS, 0 -- what to return; the newly taken keys, and how many they are
-local failure -- of a command that Redis refuses halfway, to an ACL without PEXPIRE, say
-local free = false -- every key was
+local granted, taken, takes = 1, KEYS, 0 -- what to return; the newly taken keys, and how many of them there are
+local failure -- of a command that Redis refuses halfway, for example without a right to PEXPIRE
+local free = false -- whether every key was
 
--- The usual case: every key is free. MSETNX is all or none, several are not: a larger set is looked at first. Where
--- there is MSETEX, from Redis 8.4 and Valkey 9.1 on, it is MSETNX and the expiry in one.
+-- The usual case: every key is free. One MSETNX sets all keys or none, but several do not, so EXISTS looks at a larger set
+-- first. MSETEX (Redis 8.4 and Valkey 9.1 or newer) is MSETNX and the expiry in one command.
 if not queued then
 	local lasting = (redis.REDIS_VERSION_NUM or 0) >= 0x80400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x90100
 	free = true
@@ -127,7 +127,7 @@ if not queued then
 	end
 end
 if not free then
-	local blocked, held = {}, {} -- by their indices; by name
+	local blocked, held = {}, {} -- indices of keys that others hold; values of mine, by key
 	granted, taken = { fence }, {}
 	for first = 1, n, CHUNK do
 		local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
@@ -144,7 +144,7 @@ if not free then
 		end
 	end
 	takes = #taken
-	for first = 1, takes, CHUNK do -- MGET shows a key of another type as free
+	for first = 1, takes, CHUNK do -- to MGET a key of another type looks free
 		local last = math.min(first + CHUNK - 1, takes)
 		if call('EXISTS', unpack(taken, first, last)) > 0 then
 			for i = first, last do
@@ -164,7 +164,7 @@ if not free then
 	if queued or refused and entry then
 		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]
-		local most = math.huge -- dead waiters to remove: nobody may go before a live one behind them
+		local most = math.huge -- waiters to pass over: a live one behind many dead ones must be found
 		-- include line
 
 		local id, count = entry and string.match(entry, '^%S+'), #KEYS - lines + 1
@@ -178,7 +178,7 @@ if not free then
 				ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)
 			end
 		end
-		-- turnOf returns who is live and first in a line, if that is somebody before the caller.
+		-- turnOf returns the first live waiter of a line, if it goes before the caller.
 		local function turnOf(line)
 			local waiter, removed
 			repeat
@@ -189,7 +189,7 @@ if not free then
 				return waiter
 			end
 		end
-		-- Whether a live waiter is right before the caller, and for how long, matters while those further ahead are late.
+		-- behind makes the caller wait until the first waiter would be dead, and longer if another is right before the caller.
 		local function behind(line, waiter)
 			wait = math.max(wait, waiter.left + 1)
 			if id and wait < interval then
@@ -200,7 +200,7 @@ if not free then
 			end
 		end
 
-		if refused and id then -- those ahead will take the blocking key before, so one line tells enough
+		if refused and id then -- those ahead will take the blocked key first, so its line says enough
 			local waiter = queued and count > 0 and turnOf(KEYS[lines + blocked[1] - 1])
 			if waiter then
 				behind(KEYS[lines + blocked[1] - 1], waiter)
@@ -242,7 +242,7 @@ if not free then
 					call('ZADD', line, place, entry)
 					missing = 1
 				end
-				if call('PTTL', line) < life * 1000 then -- another's deadline may be later
+				if call('PTTL', line) < life * 1000 then -- another waiter's deadline may be later
 					call('PEXPIRE', line, life * 1000 + math.floor(interval / 2))
 				end
 			end
@@ -282,7 +282,7 @@ if fenced and not failure then
 	failure = done.err and done
 	granted = free and { fence } or granted
 end
-if failure then -- what was taken may have no expiry yet
+if failure then -- the taken keys may have no expiry yet
 	for i = 1, takes do
 		if type(pcall('DEL', taken[i])) == 'table' then
 			pcall('SET', taken[i], value, 'PX', 1)

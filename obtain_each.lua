@@ -1,6 +1,5 @@
 --[[
-obtain_each: takes the keys of several locks, each of which has one, as obtain would. What that needs a longer look for
-it leaves alone.
+obtain_each: takes the keys of several locks with one key each, as obtain would. It handles only the simple cases.
 
 KEYS[1..n]    lock keys, one of each lock
 KEYS[n+1..2n] their lines, as line.lua describes them
@@ -9,7 +8,7 @@ ARGV[3i-1]    its metadata; "" for none
 ARGV[3i]      its ttl in whole milliseconds
 
 Returns     {r, …}  for each lock 1: granted, newly taken; 0: refused, another's; or -1:
-                    nothing was done, obtain is to be asked
+                    nothing was done, call obtain for it
 Errors      none of its own
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach

@@ -8,14 +8,14 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer       // nil for none
-	linger   time.Duration // how long the subscription outlives the last waiter
+	linger   time.Duration // how long the subscription stays open after the last waiter
 }
 
-// WithSeparateCalls makes every call, renewals included, go by itself through the very client that New was given, with
-// all of its hooks and with the values of the caller's ctx. The library still resends what was not answered.
+// WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of
+// its hooks and with the values of the caller's ctx. The library still resends calls that were not answered.
 //
 // Without it, calls that are made at the same time share round trips. Use it if a hook must see each command, or
-// decides by the values of ctx: see [RedisClient]. It costs throughput where more than a few goroutines call at a time.
+// decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a time.
 func WithSeparateCalls() ClientOption {
 	return func(set *clientOptions) { set.separate = true }
 }

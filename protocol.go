@@ -11,8 +11,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// This file is the scripts, as Go sees them: for each one constructor of a call and one reader of its reply. What the
-// arguments and replies mean stands in the scripts' headers.
+// This file is the Go side of the scripts. Each script has a constructor for its calls and a reader for its replies. The
+// headers of the scripts say what the arguments and replies mean.
 
 var (
 	//go:embed obtain.lua
@@ -47,12 +47,13 @@ var (
 	blockerScript = transport.NewScript(blockerSource)
 )
 
-// withLine returns a script with the rules of the line in the place that it has for them.
+// withLine puts the rules of the line into a script, where it has the words "include line".
 func withLine(source string) string {
 	return strings.Replace(source, "-- include line\n", lineSource, 1)
 }
 
-// yielding makes a script's calls make way for others: what takes locks must not hold up what frees and keeps them.
+// yielding makes a script's calls wait for others: a script that acquires locks must not hold up those that release or
+// refresh them.
 func yielding(s *transport.Script) *transport.Script {
 	s.Yields = true
 	return s
@@ -75,21 +76,21 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 	}
 }
 
-// isNoRefusal reports whether a reply of obtain_each settles a call that wants a place in line if it is refused.
+// isNoRefusal reports whether a reply of obtain_each finishes a call that wants a place in line if it is refused.
 func isNoRefusal(reply any) bool { return reply != int64(0) }
 
-// grant is what obtain has granted, if it has.
+// grant is the result of an obtain, also of a refused one.
 type grant struct {
 	granted bool
 	fence   int64
-	taken   []string // the keys that are newly taken
+	taken   []string // the keys that were newly acquired
 
-	// Of a refused waiter that has a place in line.
+	// Of a refused waiter with a place in line.
 	ticket  int64         // 0 if it has none
-	wait    time.Duration // until its next try
-	served  int64         // when the script ran, in µs by the clock of the server
+	wait    time.Duration // how long to wait before its next try
+	served  int64         // when the script ran, in µs by the server's clock
 	life    time.Duration // how long it is live without another try
-	missing bool          // it had a place, but not in every line any more
+	missing bool          // it had a ticket, but was no longer in every line
 }
 
 func readGrant(keys []string, reply any) (grant, error) {
@@ -128,8 +129,8 @@ func readGrant(keys []string, reply any) (grant, error) {
 	return g, nil
 }
 
-// newRelease returns a call, yet to be sent, that releases the keys and wakes who is first in their lines. It outlives
-// ctx.
+// newRelease returns an unsent call that releases the keys and serves or wakes the first waiters in their lines. The
+// end of ctx does not end it.
 func newRelease(ctx context.Context, token string, keys, lines []any) *transport.Call {
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -140,7 +141,7 @@ func newRelease(ctx context.Context, token string, keys, lines []any) *transport
 	return c
 }
 
-// newRefresh returns a call, yet to be sent, that gives the lock's keys a new ttl. A renewal never shortens one.
+// newRefresh returns an unsent call that gives the lock's keys a new ttl. A renewal never shortens a ttl.
 func (l *Lock) newRefresh(ctx context.Context, ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	mode := "0"
 	if renewal {
@@ -152,8 +153,8 @@ func (l *Lock) newRefresh(ctx context.Context, ttl time.Duration, metadata strin
 	}
 }
 
-// readLoss turns the reply of refresh and release, 0 or the indices of the keys that were not mine, into an error: nil
-// for none, whole if there are no others, else a *LostError.
+// readLoss turns the reply of refresh or release into an error. The reply is 0, or the indices of the keys that were
+// not mine. The error is nil for 0, whole if all keys are lost, and otherwise a *LostError.
 func readLoss(keys []string, reply any, whole error) error {
 	if reply == int64(0) {
 		return nil
@@ -184,13 +185,13 @@ func readLoss(keys []string, reply any, whole error) error {
 	return partial
 }
 
-// readLossCause says what a reply of refresh that reports a loss means to those who relied on the lock.
+// readLossCause turns a reply of refresh into the cause for the contexts of a kept lock: why it was lost.
 func readLossCause(keys []string, reply any) error {
 	err := readLoss(keys, reply, ErrLockNotHeld)
 	if err != ErrLockNotHeld {
 		return err
 	}
-	for _, entry := range reply.([]any) { // readLoss has made sure of that
+	for _, entry := range reply.([]any) { // readLoss has checked the type
 		if index, _ := entry.(int64); index > 0 {
 			return fmt.Errorf("%w: another holder has %q", ErrLockNotHeld, keys[index-1])
 		}
@@ -220,13 +221,13 @@ func readLostKeys(keys []string, reply any) (lost []string, cause LossCause) {
 type held struct {
 	token, metadata string
 	ttl             time.Duration // -1 without expiry
-	gone            bool          // there is no such key
+	gone            bool          // the key does not exist
 	waiters         int
 	since           time.Time // zero without waiters
 }
 
-// newInspect returns a call, yet to be sent, that asks what keys hold and who waits for them. Those that have a line
-// come first: see sortByLine.
+// newInspect returns an unsent call that asks what keys hold and who waits for them. Keys that have a line must come
+// first: see sortByLine.
 func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call {
 	boxed := box(keys)
 	c := &transport.Call{Script: inspectScript, Keys: boxed[:len(keys)], Args: []any{len(keys)}, Ctx: ctx}
@@ -236,7 +237,7 @@ func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call 
 	return c
 }
 
-// sortByLine puts the indices of keys that have a line before the others, as inspect wants them.
+// sortByLine puts the indices of keys that have a line before the others, as inspect requires.
 func sortByLine(keys []string, indices []int) {
 	slices.SortStableFunc(indices, func(a, b int) int {
 		switch has := hasLine(keys[a]); {
@@ -265,7 +266,7 @@ func readHeld(keys []string, reply any) ([]held, error) {
 		case -1:
 			h.ttl = -1
 		default:
-			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
+			h.ttl = time.Duration(max(left, 1)) * time.Millisecond // 0 would read as a key that is gone
 		}
 		h.token, h.metadata = splitValue(value)
 		waiters, _ := values[4*i+2].(int64)

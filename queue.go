@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	// waiterLife is how long after its last try a waiter counts as live where few wait; the scripts say for how long.
+	// waiterLife is how long a waiter counts as live after its last try, if few wait. The scripts may set a longer time.
 	waiterLife = 3 * time.Second
 
-	// waiterInterval is the longest time between the tries of a waiter where few wait. Each is a sign of life.
+	// waiterInterval is the longest time between the tries of a waiter, if few wait. Each try is a sign of life.
 	waiterInterval = time.Second
 
-	// maxAdrift bounds the tries of one waiter that are abandoned at any one time.
-	maxAdrift = 4
+	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
+	maxAbandoned = 4
 
-	// bulk is from how many keys on a try of a waiter takes a while, and maxBulk how many of those one Client sends at once.
+	// bulk is the number of keys from which a waiter's try takes a while. One Client sends maxBulk such tries at a time.
 	bulk, maxBulk = 256, 2
 
 	// entryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
 	entryMetadata = 1024
 )
 
-// lines is what the waiters of a Client have in common.
+// lines is what the waiters of a Client share.
 type lines struct {
 	inbox *inbox.Inbox
-	local bool // the inbox listens at the server that runs the scripts, so that one knows who listens
+	local bool // the inbox listens at the server that runs the scripts, so the scripts can count its subscription
 
-	// Tries for many keys take turns; see admit.
+	// Slots for tries with many keys; see admit.
 	entering, staying chan struct{}
 }
 
@@ -45,8 +45,8 @@ func newLines(redis *transport.Redis, linger time.Duration) *lines {
 	}
 }
 
-// subscription returns the number of the present subscription; 0 if there is none, or if it may be on another server than
-// the keys: then nobody there can tell whether messages arrive.
+// subscription returns the number of the present subscription. It is 0 if there is none, or if the subscription may be
+// on another server than the keys, because then no script can tell whether messages arrive.
 func (l *lines) subscription() int {
 	if !l.local {
 		return 0
@@ -54,41 +54,42 @@ func (l *lines) subscription() int {
 	return l.inbox.Subscription()
 }
 
-// waiter is the place in line of one obtain. The script says how long it is to wait for its next try; a message may end
-// the waiting, bring the next try forward, or bring the lock.
+// waiter is one obtain in line. The script says how long it is to wait for its next try. A message may end the wait,
+// bring the next try forward, or bring the lock.
 type waiter struct {
 	lines *lines
-	pace  RetryStrategy // how long at most between tries, where no message can come; nil for no less than the script says
+	pace  RetryStrategy // the longest time between tries, if no message can come; nil leaves it to the script
 	woken chan struct{} // has room for one
 
-	// What follows belongs to the goroutine of the obtain.
+	// The fields below belong to the goroutine of the obtain.
 
 	member     *inbox.Member // nil before the first try
-	entry      string        // what stands in the lines; see line.lua
+	entry      string        // its entry in the lines; see line.lua
 	refused    bool          // at least once
 	next       time.Time     // when to try next
-	interval   time.Duration // between tries at most
-	life       time.Duration // how long it is live without any
+	interval   time.Duration // the longest time between tries
+	life       time.Duration // how long it is live after a try
 	ticket     int64         // 0: none yet
-	usual      time.Duration // how long answers took lately
+	usual      time.Duration // how long answers took lately, a moving average
 	sent       time.Time     // when the last answered try was sent,
-	served     int64         // and when that was served, in µs by the clock of the server
-	opened     int           // the subscription that it has claimed to be open then; 0 for none
-	distrusted int           // a subscription whose messages do not reach it; 0 for none
+	served     int64         // and when the server ran it, in µs by the server's clock
+	opened     int           // the subscription that its mark says is open; 0 for none
+	distrusted int           // a subscription whose messages do not arrive; 0 for none
 
-	mu     sync.Mutex // protects what follows, which messages bring
-	called bool       // it is to try now
-	sooner time.Time  // it is to try no later than that; zero for no limit
-	handed *handOff   // the keys are its own; nil if that is not known
+	mu     sync.Mutex // protects the fields below, which messages set
+	called bool       // try now
+	sooner time.Time  // try no later than this; zero for no limit
+	handed *handOff   // it was handed its keys; nil if it does not know of that
 }
 
 func newWaiter(l *lines) *waiter {
 	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
 }
 
-// admit waits until the waiter may send a try for so many keys, and returns what to call when that has ended; nil if ctx has
-// ended or closed is closed before. Few large tries go out at a time: a server that is busy with many would answer none of
-// them in time. Those who have a place do not wait behind those who want one, lest they lose theirs.
+// admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
+// It returns nil if ctx ends or closed is closed first. Only a few large tries go out at a time, because a server that
+// is busy with many would answer none of them in time. Waiters that have a place do not queue behind those that want
+// one, or they could lose theirs.
 func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func()) {
 	if keys < bulk {
 		return func() {}
@@ -106,22 +107,22 @@ func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (d
 	return nil
 }
 
-// renew makes the waiter another one, with the ticket that it has. Its entry is written anew at the next try.
+// renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
 func (w *waiter) renew() {
-	w.leave()
+	w.quitInbox()
 	w.member, w.entry, w.opened = nil, "", 0
 	w.mu.Lock()
 	w.handed = nil
 	w.mu.Unlock()
 }
 
-// begin prepares a try of the obtain, and adds the arguments with which it takes a place in line if it is refused.
+// begin prepares a try of the obtain. It adds the arguments with which a refused try takes a place in line.
 func (w *waiter) begin(o *obtaining, args []any) []any {
 	if w.member == nil {
 		w.member = w.lines.inbox.Enter(w.notify)
 		w.entry = w.member.ID() + o.entry()
 	}
-	// What a message is about that came before the try, the try will see.
+	// The try will see what earlier messages were about.
 	w.mu.Lock()
 	w.called, w.sooner = false, time.Time{}
 	w.mu.Unlock()
@@ -135,14 +136,14 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 	return append(args, w.entry, w.ticket, open)
 }
 
-// entry returns what follows the id of the waiter in its entry: how many keys it wants, 0 if it must not be handed them;
-// its ttl; its fence key; and the value that its keys are to hold.
+// entry returns what follows the waiter's id in its entry: how many keys it wants (0 if it must not be handed them),
+// its ttl, its fence key, and the value that its keys are to hold.
 func (o *obtaining) entry() string {
 	wants, metadata := len(o.keys), o.metadata
 	if len(metadata) > entryMetadata {
 		wants, metadata = 0, metadata[:entryMetadata]
 	}
-	if o.custom { // an earlier hold with the token may have keys that no hand-off must touch
+	if o.custom { // an earlier hold with this token may have keys that a hand-off must not touch
 		wants = 0
 	}
 	value := o.token
@@ -152,49 +153,50 @@ func (o *obtaining) entry() string {
 	return fmt.Sprintf(" %d %d %d %s%s", wants, o.ttl.Milliseconds(), len(o.fenceKey), o.fenceKey, value)
 }
 
-// isNew reports whether the obtain has not been refused a place yet.
+// isNew reports whether the obtain does not have a ticket yet.
 func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
 
 // hasPlace reports whether the waiter may have a place in line.
 func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }
 
-// refuse takes over what the script replied to a try that it refused, which was sent at that time. From the first refusal
-// on the waiter can be woken; a message that came before the subscription is made up for by the try that follows that.
+// refuse notes the script's reply to a refused try that was sent at the given time. From the first refusal on, messages
+// can wake the waiter. The try that follows a new subscription makes up for earlier messages.
 func (w *waiter) refuse(sent time.Time, g grant) {
 	now := time.Now()
 	w.refused = true
 	w.lines.inbox.Listen()
-	wait := w.interval // while a slot of a Cluster moves, the lines cannot be reached
+	wait := w.interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.ticket > 0 {
 		if g.missing && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
-			w.distrusted = w.opened // it was live, so a script removed it because a message reached nobody
+			w.distrusted = w.opened // it was live, so it was removed because a message reached nobody
 		}
 		w.ticket, w.served, w.sent = g.ticket, g.served, sent
 		w.life = max(g.life, waiterLife)
 		w.interval = w.life / 3
 		wait = max(g.wait, time.Millisecond)
 	}
-	if wait >= w.interval { // waiters that were refused together are not to come back together
+	if wait >= w.interval { // at random: waiters that were refused together must not try together
 		wait -= rand.N(w.interval / 4)
 	}
 	w.next = now.Add(wait)
 }
 
-// patience returns the ctx of one try. In line, a try that is not answered is left alone after a while, for the next to
-// go out on another connection; a few times, for each keeps its connection until the Redis client gives it up. Where
-// answers take long, a waiter is patient for longer: more tries would make that worse.
-func (w *waiter) patience(ctx context.Context, adrift int) (context.Context, context.CancelFunc) {
-	if w == nil || !w.refused || adrift >= maxAdrift {
+// patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends
+// the next one on another connection. It does so only a few times, because each abandoned try keeps its connection
+// until the Redis client gives it up. Where answers take long, the waiter is patient for longer: more tries would make
+// that worse.
+func (w *waiter) patience(ctx context.Context, abandoned int) (context.Context, context.CancelFunc) {
+	if w == nil || !w.refused || abandoned >= maxAbandoned {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, max(waiterInterval, 4*w.usual))
 }
 
-// errUnanswered is how such a try fails, and one that was not answered when ctx ended.
+// errUnanswered is the error of an abandoned try, and of a call that was not answered when ctx ended.
 var errUnanswered = errors.New("no answer from Redis")
 
-// bear reports whether the waiter is to go on after this error: one that may pass, which did not come at its first try.
+// bear reports whether the waiter goes on after this error: only if the error may pass, and not at the first try.
 func (w *waiter) bear(err error) bool {
 	if w == nil || !w.refused || transport.IsFinal(err) {
 		return false
@@ -206,8 +208,8 @@ func (w *waiter) bear(err error) bool {
 	return true
 }
 
-// await waits until the next try is due, or a message asks for one. It returns false if ctx ends or closed is closed
-// before that.
+// await waits until the next try is due or a message asks for one. It returns false if ctx ends or closed is closed
+// first.
 func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
 	due := w.next
 	if w.pace != nil && !w.lines.inbox.Hears() {
@@ -240,7 +242,7 @@ func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
 	}
 }
 
-// wake makes the waiter try now, or after the try that it is at.
+// wake makes the waiter try now, or after its present try.
 func (w *waiter) wake() {
 	w.mu.Lock()
 	w.called = true
@@ -248,7 +250,7 @@ func (w *waiter) wake() {
 	w.signal()
 }
 
-// signal lets await look again.
+// signal makes await check what a message has set.
 func (w *waiter) signal() {
 	select {
 	case w.woken <- struct{}{}:
@@ -256,8 +258,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// leave gives the number back. The place in line is another matter.
-func (w *waiter) leave() {
+// quitInbox makes the inbox forget the waiter. It does not give up the place in line.
+func (w *waiter) quitInbox() {
 	if w.hasPlace() {
 		w.lines.inbox.Leave(w.member)
 	}

@@ -164,8 +164,13 @@ func TestQueueCrashedWaiter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, key := range keys { // by a process that has crashed
-			now := float64(time.Now().UnixMicro())
-			entry := []redis.Z{{Score: now, Member: "crashed/1"}, {Score: -now, Member: "~crashed/1"}}
+			const life = 3 // seconds
+			now := time.Now()
+			deadline := now.Add(life * time.Second).UnixMilli()
+			entry := []redis.Z{
+				{Score: float64(now.UnixMicro()), Member: "crashed/1 30 3600000 0 token"},
+				{Score: -float64(deadline*4096 + 2*life), Member: "~crashed/1"},
+			}
 			if err := client.ZAdd(t.Context(), lineKey(key), entry...).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +197,7 @@ func TestQueueCrashedWaiter(t *testing.T) {
 			}
 		}
 		expect(2)
-		time.Sleep(3*time.Second + time.Microsecond)
+		time.Sleep(3*time.Second + time.Millisecond) // a deadline is in whole milliseconds
 		expect(1)
 		released := time.Now()
 		if err := held.Release(t.Context()); err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Refresh gives all keys of the lock the new ttl, counted from now, or none of them if any is lost. With
-// [Options.Metadata] it also replaces the metadata. Of the other options only RetryStrategy counts: errors of Redis are
-// repeated as it says, while the lock is still valid; a loss is final.
+// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
+// [Options.Metadata], it also replaces the metadata. Of the other options it uses only RetryStrategy: it retries errors
+// of Redis as that says, while the lock is still valid. A loss is final.
 //
-// Refresh blocks until Redis answers, ctx ends or the lock is valid no longer, and then up to 250 ms more for a late
-// answer. Calls on one lock take turns for as long, also with one that was given up if that was for a shorter ttl and
-// is still on the wire. A Refresh is sent at least once, even past [Lock.Until], for the keys may be there yet. It
-// returns:
+// Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
+// answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
+// shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
+// still exist. It returns:
 //   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
 //     lock;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
-//   - [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
-//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250 ms
-//     after Until, and whatever Redis reported otherwise. Then it is not known whether the ttl has changed, or when it
-//     will, and Until counts on the worse: unless the answer comes after all, this handle promises no more than that ttl
-//     from then on, even after a Refresh for longer.
+//   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
+//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
+//     ms after Until, and any other error of Redis, wrapped. After these three it is not known whether the ttl has
+//     changed or still will, and Until assumes the worse: unless the answer arrives after all, this handle promises no
+//     more than that ttl from then on, even after a Refresh with a longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -58,7 +58,7 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	valid, stop := l.whileValid(ctx)
 	defer stop()
 	cut, err := func() (bool, error) {
-		defer r.finish() // also where a hook or a strategy panics: the next Refresh would wait for this one
+		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
 		return retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
@@ -72,11 +72,12 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	return err
 }
 
-// lateAnswer is how long past Until a Refresh waits: an answer that comes so late may still bring a validity.
+// lateAnswer is how long past Until a Refresh waits. An answer that comes so late may still extend the validity.
 const lateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity: to wait any longer for a
-// server that hangs would leave the holder in the belief that it has a lock. Call the function, which ends it as well.
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity. Waiting any longer for a
+// server that hangs would leave the holder in the belief that it has a lock. Call the returned function, which also
+// ends the ctx.
 func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
 	var timer *time.Timer
@@ -97,7 +98,7 @@ func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// outlived returns why a ctx from whileValid has ended, nil if it has not: ctx is that which it was made from.
+// outlived returns why a ctx that whileValid made from ctx has ended.
 func outlived(ctx context.Context) error {
 	if err := ended(ctx); err != nil {
 		return err
@@ -105,7 +106,7 @@ func outlived(ctx context.Context) error {
 	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
 }
 
-// renewSooner tells the scheduler, if the lock is kept, that it may be due sooner than it was.
+// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
 func (l *Lock) renewSooner() {
 	l.mu.Lock()
 	due := l.lease.Due()
@@ -113,24 +114,24 @@ func (l *Lock) renewSooner() {
 	l.client.renewals.lookBy(l, due)
 }
 
-// refreshing is one Refresh with all its tries. Its fields from refresh on are protected by Lock.mu.
+// refreshing is one Refresh with all its tries. Lock.mu protects the fields from refresh on.
 type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
 
-	refresh   *lease.Refresh // what it is to the lease
-	abandoned bool           // its call goes on although its caller has left
+	refresh   *lease.Refresh // its part in the lease
+	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
 	loss      *Lost          // what to tell a Tracer; nil if nothing was lost
 }
 
-// begin waits for the lock's turn to refresh, and brings the validity forward to what a shorter ttl leaves of it: the
-// ttl may be that from the moment the request leaves. A turn that does not come while the lock is valid is not waited
-// for: the refresh is sent all the same, and conclude allows for those that may be executed after it.
+// begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
+// apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent all the
+// same: conclude allows for other refreshes that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	l := r.lock
-	var turn context.Context // nil until there is somebody to wait for
+	var turn context.Context // nil until there is a refresh to wait for
 	stop := context.CancelFunc(func() {})
 	defer func() { stop() }()
 	for {
@@ -159,7 +160,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// finish ends a refresh unless its call goes on.
+// finish ends a refresh, unless its call goes on.
 func (r *refreshing) finish() {
 	r.lock.mu.Lock()
 	defer r.lock.mu.Unlock()
@@ -168,16 +169,15 @@ func (r *refreshing) finish() {
 	}
 }
 
-// try sends the refresh once. It reports whether that failed in a way that makes another try worthwhile.
-//
-// valid is from whileValid.
+// try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
+// whileValid.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
 	c := l.newRefresh(valid, r.ttl, r.metadata, false)
 	c.GiveUp = l.Until()
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and what the server did is not known
+		if !returned { // a hook has panicked, and it is not known what the server did
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			r.note(c)
@@ -196,7 +196,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon leaves a call to itself.
+// abandon lets a call go on without its caller.
 func (r *refreshing) abandon(c *transport.Call) {
 	l := r.lock
 	l.mu.Lock()
@@ -212,7 +212,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}()
 }
 
-// note takes down what is known of a call that has ended, whether it succeeded or not. l.mu is held.
+// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds l.mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -220,7 +220,7 @@ func (r *refreshing) note(c *transport.Call) {
 	}
 }
 
-// conclude draws the conclusions from a call that has ended.
+// conclude applies the result of a call that has ended to the lock.
 func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	l := r.lock
 	l.mu.Lock()

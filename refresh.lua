@@ -1,12 +1,12 @@
 --[[
-refresh: gives every key of one lock a new ttl, or none.
+refresh: gives every key of one lock a new ttl, or changes nothing.
 
 KEYS[1..n]  lock keys
 ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
-ARGV[4]     "1" for a renewal, which never brings an expiry forward: a key that
-            lasts longer than the ttl, or for good, is left alone; else "0"
+ARGV[4]     "1" for a renewal, which never brings an expiry forward: it leaves a key
+            alone that lasts longer than the ttl or has no expiry; else "0"
 
 Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
@@ -41,14 +41,14 @@ if lost then
 end
 
 if metadata ~= '' and not renewal then
-	-- Redis that is out of memory refuses SET, but not in a script that has written already. Nobody is to lose a lock
+	-- A Redis that is out of memory refuses SET, but not in a script that has already written. Nobody should lose a lock
 	-- because of a few bytes of metadata.
 	call('PEXPIRE', KEYS[1], ttl)
 end
 for i = 1, #KEYS do
 	local left = renewal and call('PTTL', KEYS[i]) or 0
 	if left < 0 or left >= tonumber(ttl) then
-		-- longer than the renewal: it stays
+		-- the key lasts longer than the renewal would make it: leave it
 	elseif metadata == '' then
 		call('PEXPIRE', KEYS[i], ttl)
 	else

@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	releaseWait  = time.Second           // how long a Release waits that was called with a ctx already ended
-	releaseLeast = 20 * time.Millisecond // the same if Until has passed too: enough to hear what became of the lock
+	releaseWait  = time.Second           // how long a Release waits whose ctx had already ended
+	releaseLeast = 20 * time.Millisecond // the least of that if Until has passed too: enough for an answer
 )
 
-// Release frees every key of the lock that its token still holds, also when others are lost. From its call on the lock
-// counts as given up: [Lock.Until] has passed, and Refresh refuses.
+// Release frees every key that the lock's token still holds, even if others are lost. From the call on, the lock counts
+// as given up: [Lock.Until] has passed, and Refresh refuses.
 //
-// Release blocks until Redis answers or ctx ends. It is cleanup: called with a ctx that has ended already, it is sent
-// all the same, and the answer awaited for a second at most and not past Until. If ctx ends, Release returns and the
-// sending goes on in the background until the ttl is over. A Release that is called meanwhile joins that, and returns
-// when as much as a first call would have sent is answered or has failed. It returns:
-//   - nil if all keys were freed, by this call or by one that was sent before Until and not answered;
-//   - [ErrLockNotHeld] if no key was the lock's any more, and for a nil lock;
-//   - a [*LostError] if some were not; the others are free now;
-//   - [ErrInvalid] for a nil ctx;
-//   - an error that wraps ctx.Err() if ctx ended first, and whatever Redis reported otherwise. It may be called again.
+// Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
+// It then waits for the answer for at most a second, and no longer than Until. If ctx ends, Release returns and keeps
+// trying in the background until the ttl is over. A further Release meanwhile joins that, and returns when as many
+// requests as a first call would send are answered or have failed. It returns:
+//   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
+//   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
+//   - a [*LostError] if the lock had lost some keys; the others are free now;
+//   - an error that wraps [ErrInvalid] for a nil ctx;
+//   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis, wrapped. Release may then be
+//     called again.
 func (l *Lock) Release(ctx context.Context) error {
 	switch {
 	case !l.exists():
@@ -50,8 +51,8 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	// An earlier release may be under way in the background. It is joined: two at a time could not tell which of them
-	// freed the keys. If a round of it fails that was under way already, that may be old news; the next one is awaited.
+	// Join an earlier release that is under way in the background: two at a time could not tell which of them freed the
+	// keys. If its round that was already under way fails, that may be out of date, so wait for the next round.
 	var c *transport.Call
 	for joined := 0; ; joined++ {
 		var p *pursuit
@@ -75,7 +76,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 	c = l.newRelease(ctx, now, until, c)
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and the keys may be there yet: it is sent once more, in the background
+		if !returned { // a hook has panicked, and the keys may still exist: send once more, in the background
 			next := l.newRelease(ctx, now, until, c)
 			next.Plan()
 			go func() { // ends with the call
@@ -94,8 +95,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 	return l.endRelease(c, until)
 }
 
-// beginRelease gives the lock up, and ends the contexts for which it was kept. It returns the end of its validity as it
-// was before.
+// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that.
 func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time) {
 	l.mu.Lock()
 	ending := l.kept
@@ -121,8 +121,8 @@ func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time
 	return until
 }
 
-// newRelease returns a release that is worth sending while the ttl lasts, and for a moment at least. It takes over what
-// is in doubt from an earlier one that failed.
+// newRelease returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
+// doubt from an earlier release that failed.
 func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
 	n := len(l.keys)
 	c := newRelease(ctx, l.token, l.boxed[:n:n], l.boxed[n:])
@@ -140,17 +140,17 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *tr
 	return c
 }
 
-// pursuit is a release that goes on although its caller has left, in rounds, until the keys are freed or its giveUp has
-// come. A round is what one Release sends, with its usual resends. So a Release that joins it returns with the end of a
-// round, as if it had sent that itself, while all that is sent still follows one another.
+// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or its GiveUp
+// has passed. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
+// with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
 type pursuit struct {
 	sooner  chan struct{} // has room for one; begins the next round
-	planned chan struct{} // closed once it is known what follows the first round, which ends by itself
-	sent    bool          // Lock.release is under way, and not only planned; protected by Lock.mu
+	planned chan struct{} // closed once it is known whether another round follows the first
+	sent    bool          // Lock.release was sent, and is not only planned; protected by Lock.mu
 }
 
-// join hastens the next round of a release that is pursued. It returns the last release, nil if none is open, and
-// whether it was sent before this call.
+// join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
+// join, and whether it was sent before this call.
 func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 	return l.release, p, before
 }
 
-// pursue begins a pursuit. Its first round is under way.
+// pursue begins a pursuit whose first round is under way.
 func (l *Lock) pursue(c *transport.Call) {
 	p := &pursuit{sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	l.mu.Lock()
@@ -177,17 +177,17 @@ func (l *Lock) pursue(c *transport.Call) {
 	}
 }
 
-// endPursuit notes that there are no rounds to come.
+// endPursuit notes that no rounds follow.
 func (l *Lock) endPursuit(p *pursuit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pursuit == p { // else two releases were given up at the same time, and the other one is pursued yet
+	if l.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
 		l.pursuit = nil
 	}
 }
 
-// sendRounds is pursue in the goroutine of the cleanup. While there are rounds to come, Lock.release is the one under
-// way or, between two, the next; so whoever joins can wait for its end.
+// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Lock.release is the one
+// under way or, between two rounds, the next one, so a Release that joins can wait for its end.
 func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 	<-c.Done()
 	l.client.rest(x)
@@ -206,12 +206,12 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 		c = next
 		l.client.sendRound(x, c)
 		next, wait = l.planRound(c, p, round)
-		c.Finish() // not before, so that those who wait for it find the next one planned
+		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
 	return c.Err
 }
 
-// planRound returns the round that follows one that has ended, and when to send it; nil if there is to be none.
+// planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
 func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
 	wait = l.client.redis.ResendWait(round)
@@ -228,7 +228,7 @@ func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transp
 	return next, wait
 }
 
-// isPursued reports whether there are rounds to come after one that has ended.
+// isPursued reports whether rounds follow one that has ended.
 func (l *Lock) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
@@ -245,7 +245,7 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.release = unanswered
 }
 
-// endRelease draws the conclusions from a release that has ended.
+// endRelease applies the result of a release that has ended.
 func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if c.Err != nil {
 		l.noteRelease(c)
@@ -261,7 +261,7 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
-		return nil // it was an earlier sending of ours that freed them
+		return nil // an earlier sending of ours freed them
 	}
 	if errors.Is(err, ErrLockNotHeld) {
 		l.tellLost(c.Ctx, c.Reply, err)

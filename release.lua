@@ -1,31 +1,32 @@
 --[[
-release: deletes every key of one lock that is still mine, whatever became of the others, takes a waiter out of the
-lines of the keys, and hands the keys over to those who are first there now, or wakes them.
+release: deletes every key of one lock that is still mine, even if others are lost. It takes a waiter out of the lines of
+the keys, if asked to. Then it hands the keys over to the first waiters of the lines, or wakes them.
 
 KEYS[1..n]  lock keys; there may be none, for a waiter that only leaves
-KEYS[n+1]   the fence key of the lock, where ARGV[4] is "1"
-KEYS[…]     lines, as line.lua describes them; none: nobody is woken. Keys are handed over
-            only where each lock key has one
+KEYS[n+1]   the fence key of the lock, if ARGV[4] is "1"
+KEYS[…]     lines, as line.lua describes them; without any, nobody is woken. Keys are handed
+            over only if each lock key has one
 ARGV[1]     token
 ARGV[2]     n
-ARGV[3]     entry of a waiter that leaves the lines; "" or none: nobody does
-ARGV[4]     "1" for a fence key; else "0", or none
+ARGV[3]     entry of the waiter that leaves the lines; "" or missing if none does
+ARGV[4]     "1" for a fence key; else "0" or missing
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
-            Of the lines concerned (all of them, or if a waiter leaves, those where a key was
-            deleted, it was first, or dead ones were) the first live waiter is served. If
-            it wants only deleted keys, is first in all their lines and not late, its
-            subscription is open, and it has no fence key but KEYS[n+1], the keys hold its value
-            with its ttl now, and it is in no line any more. Where nobody receives a message
-            to an open subscription, the next is served whose inbox is another one, and
-            those before it are removed; all stay if there is none. One call passes over about
-            10,000 waiters of a line, and does not look behind those.
-Publishes   to redislock:inbox:‹inbox›, once for each waiter: number, " granted ", time in µs, space and
-            fencing token or 0, where keys were handed over; number, where the first
-            was not served in that way, and for the second too if the first is late; number, " after "
-            and ttl, to the next one where keys were handed over for less than an interval of it
+            Then it serves the first live waiter of each line concerned. That is every line;
+            if a waiter leaves, only those where a key was deleted, where that waiter was
+            first, or where dead ones were first. It hands the keys over if the first waiter wants
+            only deleted keys, is first in all their lines, is not late, has its subscription
+            open, and has no fence key except KEYS[n+1]: the keys then hold its value with its
+            ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a
+            message to an open subscription, it serves the next waiter with another inbox and
+            removes those before it; if there is no such waiter, they all stay. One call passes
+            over about 10,000 waiters and does not look behind those.
+Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
+            space and fencing token or 0, if it was handed its keys; its number, to a first waiter
+            that was not, and also to the second if the first is late; its number, " after " and
+            ttl, to the next one if keys were handed over for less than its interval
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -35,8 +36,8 @@ local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] ==
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 local deleted = {} -- by index
-local start = 1 -- key to be looked at
-if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET says nothing about those of other types
+local start = 1 -- the first key to be looked at
+if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET returns an error for a key of another type
 	call('DEL', KEYS[1])
 	if #KEYS == 2 and not fenced and pcall('EXISTS', KEYS[2]) == 0 then
 		return 0
@@ -79,12 +80,12 @@ if not now or now.err then
 end
 now = now[1] * 1000000 + now[2]
 call = pcall -- the keys are deleted: from here on an error must not hide what became of them
-local most = 10000 -- waiters to pass over: that takes about 20 ms, in which Redis serves nobody else
+local most = 10000 -- waiters to pass over: so many take about 20 ms, in which Redis serves nobody else
 -- include line
 spares = true
 
--- handOver gives a waiter the keys whose lines stand there in KEYS. It reports whether that is done; if not, and
--- nobody received the grant, the waiter's inbox is gone.
+-- handOver gives a waiter the keys whose lines are at those places in KEYS, and reports whether it has done so. If not,
+-- and if that is because nobody received the grant, the waiter's inbox is gone.
 local function handOver(waiter, places)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
 	length = tonumber(length)
@@ -108,8 +109,8 @@ local function handOver(waiter, places)
 			return false
 		end
 	end
-	-- Who stayed in line with the lock in hand would be handed it once more, with nobody to take it: so see that an ACL lets
-	-- this user remove somebody, before the message cannot be taken back.
+	-- A waiter that stayed in line after a hand-off could be handed the lock again, with nobody to take it. The message cannot
+	-- be taken back, so test first whether an ACL lets this user remove a waiter.
 	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[places[1]], '')) ~= 'number'
 	for i = 1, failed and 0 or #places do
 		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
@@ -128,7 +129,7 @@ local function handOver(waiter, places)
 	return false
 end
 
-local pending, stirred = {}, {} -- the lines to be served; by line, whether its first is to be
+local pending, stirred = {}, {} -- places of the lines to be served; by place, whether to serve the first waiter
 for i = lines, #KEYS do
 	pending[#pending + 1] = i
 	stirred[i] = not leaver or leaver == '' or deleted[i - lines + 1]
@@ -137,7 +138,7 @@ for i = lines, #KEYS do
 		call('ZREM', KEYS[i], leaver, '~' .. string.match(leaver, '^%S*'))
 	end
 end
-while pending[1] do -- once more for each inbox that turns out to be gone
+while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, places = {}, {}
 	for _, i in ipairs(pending) do
 		local waiter, removed = first(KEYS[i], 0)
@@ -153,12 +154,12 @@ while pending[1] do -- once more for each inbox that turns out to be gone
 	pending = {}
 	for _, waiter in ipairs(waiters) do
 		if handOver(waiter, places[waiter.id]) then
-			-- the next waits for its release
+			-- the next waiter waits for the release of this one
 		elseif gone[waiter.inbox] and waiter.open or not tell(waiter, '') then
 			for _, i in ipairs(places[waiter.id]) do
 				pending[#pending + 1] = i
 			end
-		elseif late(waiter) then -- the next one tries too, and learns when this one will be dead for certain
+		elseif late(waiter) then -- the next one tries too, and its reply says when this one will count as dead
 			for _, i in ipairs(places[waiter.id]) do
 				local second = first(KEYS[i], 1)
 				if second then

@@ -1,13 +1,12 @@
 --[[
-release_each: deletes the keys of several locks, each of which has one, as release would. What that needs a longer look
-for it leaves alone.
+release_each: deletes the keys of several locks with one key each, as release would. It handles only the simple cases.
 
 KEYS[1..n]    lock keys, one of each lock
 KEYS[n+1..2n] their lines, as line.lua describes them
 ARGV[i]       token of lock i
 
 Returns     {r, …}  for each lock 0: its key was mine and is deleted; {-1}: it was gone;
-                    {1}: it is another's; or -1: nothing was done, release is to be asked
+                    {1}: it is another's; or -1: nothing was done, call release for it
 Errors      none of its own
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach

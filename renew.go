@@ -10,11 +10,11 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// renewals renews the kept locks of a Client. What is due in one round of the schedule is sent together.
+// renewals renews the kept locks of a Client. It sends together what is due in one round of the schedule.
 type renewals struct {
 	redis    *transport.Redis
 	schedule *schedule.Schedule
-	due      []*renewal // in the present round; belongs to the schedule's goroutine
+	due      []*renewal // due in the present round; belongs to the schedule's goroutine
 }
 
 func newRenewals(redis *transport.Redis) *renewals {
@@ -23,7 +23,7 @@ func newRenewals(redis *transport.Redis) *renewals {
 	return r
 }
 
-// upkeep is the place of a lock among the renewals.
+// upkeep is a lock's place among the renewals.
 type upkeep struct {
 	lock  *Lock // nil until it is first kept
 	entry schedule.Entry
@@ -42,13 +42,13 @@ func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 // Wanted reports whether the lock is kept.
 func (u *upkeep) Wanted() bool { return u.lock.isKept() }
 
-// Entry is the place in the schedule.
+// Entry is the lock's place in the schedule.
 func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 
-// add makes a lock be renewed. It reports false after close.
+// add starts the renewals of a lock. It reports false after close.
 func (r *renewals) add(l *Lock) bool { return r.schedule.Add(&l.upkeep) }
 
-// remove ends that, unless the lock is kept again.
+// remove stops the renewals of a lock, unless it is kept again.
 func (r *renewals) remove(l *Lock) { r.schedule.Remove(&l.upkeep) }
 
 // lookBy makes the scheduler look at a lock no later than at that time.
@@ -63,12 +63,12 @@ func (r *renewals) close() {
 	}
 }
 
-// endRound sends the renewals that were due, those of the locks that lapse first before the others. over are the locks
-// that were found kept or valid no longer.
+// endRound sends the renewals that are due, those of the locks that lapse first before the others. over are the locks
+// that were found to be no longer kept or no longer valid.
 func (r *renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		l := item.(*upkeep).lock
-		if !l.lapse() && !r.add(l) { // a Refresh has saved it since
+		if !l.lapse() && !r.add(l) { // a Refresh has extended it since
 			l.endKept(ErrClosed)
 		}
 	}
@@ -85,7 +85,7 @@ func (r *renewals) endRound(over []schedule.Item) {
 	r.redis.SendBatches(calls, patience, func(c *transport.Call) { r.finish(c.Tag.(*renewal)) })
 }
 
-// finish draws the conclusions from a renewal that has ended.
+// finish applies the result of a renewal that has ended.
 func (r *renewals) finish(done *renewal) {
 	switch next, settled := done.lock.renewed(done); {
 	case next.IsZero():
@@ -124,8 +124,9 @@ func (r *renewal) tell() {
 	}
 }
 
-// renew returns the renewal that is due at that time, with the time to look at the lock again if nothing comes of it.
-// If none is due, it is nil, and the time is when one will be; the zero time if the lock is kept or valid no longer.
+// renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
+// result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
+// or no longer valid.
 func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +144,7 @@ func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
 	return r, next
 }
 
-// renewed notes how a renewal has ended. It returns when to look at the lock next, if that is not the zero time, and
+// renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
 // whether to look no sooner.
 func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
 	l.mu.Lock()

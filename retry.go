@@ -9,20 +9,20 @@ import (
 )
 
 // RetryStrategy decides how long to wait before each further try. The strategies of this package start afresh for each
-// Obtain and Refresh, so that one value can serve any number of calls and goroutines. A strategy of the caller's own is
-// used as it is: if it counts, give each call its own.
+// Obtain and Refresh, so any number of calls and goroutines can share one value. A custom strategy is used as it is: if
+// it counts, give each call its own.
 type RetryStrategy interface {
-	// NextBackoff returns the time to wait before the next try; less than 1 ns means to stop trying.
+	// NextBackoff returns how long to wait before the next try. A value under 1 ns stops the retries.
 	NextBackoff() time.Duration
 }
 
-// restarter is a strategy that counts, and so cannot be shared.
+// restarter is a strategy that counts, and so cannot be shared as it is.
 type restarter interface {
-	// restart returns the strategy as it was when it was made.
+	// restart returns a new strategy like this one, with its count at 0.
 	restart() RetryStrategy
 }
 
-// restart returns s from its start, if s is one that knows how.
+// restart returns s as it was at its start, if s is a restarter; else s itself.
 func restart(s RetryStrategy) RetryStrategy {
 	if r, ok := s.(restarter); ok {
 		return r.restart()
@@ -30,7 +30,7 @@ func restart(s RetryStrategy) RetryStrategy {
 	return s
 }
 
-// strategy returns the strategy for one call, nil for a single try.
+// strategy returns the strategy for one call, or nil for a single try.
 func (o *Options) strategy() RetryStrategy {
 	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
 		return nil
@@ -38,8 +38,8 @@ func (o *Options) strategy() RetryStrategy {
 	return restart(o.RetryStrategy)
 }
 
-// orNoRetry returns s, or NoRetry for nil, which means the same in Options. Without this, a nil strategy would only be
-// found by a panic inside Obtain, at the first refusal.
+// orNoRetry returns s, or NoRetry if s is nil, as in Options. Otherwise a nil strategy would panic inside Obtain, at
+// the first refusal.
 func orNoRetry(s RetryStrategy) RetryStrategy {
 	if s == nil {
 		return NoRetry()
@@ -68,15 +68,15 @@ type exponentialBackoff struct {
 	count       atomic.Int64 // tries so far
 }
 
-// ExponentialBackoff doubles the wait before each try: 4 ms, 8 ms, 16 ms, … but never less than least and, unless most
-// is 0, never more than most. It has no limit otherwise. ExponentialBackoff(10*time.Millisecond, 100*time.Millisecond)
-// waits 10, 10, 16, 32, 64, 100, 100, … ms.
+// ExponentialBackoff doubles the wait before each try: 4 ms, 8 ms, 16 ms, … A wait is never shorter than least and,
+// unless most is 0, never longer than most. The number of tries has no limit. ExponentialBackoff(10*time.Millisecond,
+// 100*time.Millisecond) waits 10, 10, 16, 32, 64, 100, 100, … ms.
 func ExponentialBackoff(least, most time.Duration) RetryStrategy {
 	return &exponentialBackoff{least: least, most: most}
 }
 
 func (b *exponentialBackoff) NextBackoff() time.Duration {
-	doublings := min(b.count.Add(1), 25) // 2^26 ms are 18.6 hours: enough
+	doublings := min(b.count.Add(1), 25) // at most 2^26 ms, which is 18.6 hours
 	wait := time.Millisecond << (doublings + 1)
 	switch {
 	case wait < b.least:
@@ -98,7 +98,7 @@ type limitedRetry struct {
 }
 
 // LimitRetry stops s after limit retries, that is after limit+1 tries: LimitRetry(LinearBackoff(d), 2) waits d, d and
-// then stops. A limit under 1 means one try, and so does a nil s, which counts as [NoRetry].
+// then stops. A limit under 1 means one try. So does a nil s, which counts as [NoRetry].
 func LimitRetry(s RetryStrategy, limit int) RetryStrategy {
 	return &limitedRetry{strategy: orNoRetry(s), limit: int64(limit)}
 }
@@ -119,9 +119,9 @@ type jitter struct {
 	fraction float64
 }
 
-// Jitter spreads the waits of s evenly over ± fraction of each, so that callers who were refused together do not come
-// back together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. fraction is cut to
-// 0 … 1. The limit is that of s. A nil s counts as [NoRetry].
+// Jitter varies the waits of s at random, evenly over ± fraction of each, so that callers that were refused together do
+// not try again together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. fraction is
+// limited to 0 … 1. The number of tries is that of s. A nil s counts as [NoRetry].
 func Jitter(s RetryStrategy, fraction float64) RetryStrategy {
 	if !(fraction > 0) { // catches NaN
 		fraction = 0
@@ -145,9 +145,9 @@ func (j jitter) restart() RetryStrategy {
 	return jitter{strategy: restart(j.strategy), fraction: j.fraction}
 }
 
-// retry calls try until that says not to try again, s stops (a nil s at once), the next wait would outlast until (the
-// zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether it was ctx
-// that ended the waiting.
+// retry calls try until try says not to try again, s stops (a nil s stops at once), the next wait would end after until
+// (the zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether
+// ctx ended the waiting.
 func retry(
 	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
 ) (cut bool, err error) {

@@ -1,7 +1,10 @@
 package redislock_test
 
 import (
+	"context"
+	"errors"
 	"math"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -70,3 +73,117 @@ var _ = Describe("Retry strategies", func() {
 		Expect(next(redislock.Jitter(redislock.NoRetry(), 1), 2)).To(HaveEach(BeZero()))
 	})
 })
+
+var _ = describe("Waiting by a strategy", func(on *onRedis) {
+	var locks *redislock.Client
+	var held *redislock.Lock
+	var sent *calls
+
+	BeforeEach(func(ctx SpecContext) {
+		locks = redislock.New(on.client)
+		held = obtain(ctx, locks, time.Minute, nil, "a")
+		sent = countCalls(on.client)
+	})
+
+	It("tries as often as the strategy says, and no more", func(ctx SpecContext) {
+		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{
+			RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(time.Millisecond), 4),
+		})
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+		Expect(sent.count()).To(Equal(5))
+	})
+
+	DescribeTable("tries once where a strategy limits or spreads nil", func(ctx SpecContext, s redislock.RetryStrategy) {
+		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: s})
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+		Expect(sent.count()).To(Equal(1))
+	},
+		Entry("LimitRetry", redislock.LimitRetry(nil, 3)),
+		Entry("Jitter", redislock.Jitter(nil, 0.5)),
+	)
+
+	It("starts afresh with every call, so that Options can be shared", func(ctx SpecContext) {
+		shared := &redislock.Options{RetryStrategy: redislock.LimitRetry(
+			redislock.Jitter(redislock.ExponentialBackoff(0, time.Millisecond), 0.5), 3)}
+		var wait sync.WaitGroup
+		for range 5 {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				_, err := locks.Obtain(ctx, "a", time.Minute, shared)
+				Expect(err).To(Equal(redislock.ErrNotObtained))
+			})
+		}
+		wait.Wait()
+		Expect(sent.count()).To(Equal(5 * 4))
+	})
+
+	It("uses a strategy of the caller's own as it is", func(ctx SpecContext) {
+		own := &countdown{left: 2}
+		opt := &redislock.Options{RetryStrategy: own}
+		_, err := locks.Obtain(ctx, "a", time.Minute, opt)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		_, err = locks.Obtain(ctx, "a", time.Minute, opt)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		Expect(sent.count()).To(Equal(3 + 1))
+	})
+
+	It("gets the lock once it is released", func(ctx SpecContext) {
+		got := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
+			got <- err
+		}()
+		Eventually(sent.count).Should(BeNumerically(">", 3))
+		Expect(got).NotTo(Receive())
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(got).Should(Receive(BeNil()))
+	})
+
+	It("ends with ctx, whose error and cause it tells", func(ctx SpecContext) {
+		cause := errors.New("shutting down")
+		ended, cancel := context.WithCancelCause(ctx)
+		got := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(ended, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
+			got <- err
+		}()
+		Eventually(sent.count).Should(Equal(1))
+		cancel(cause)
+		var err error
+		Eventually(got).Should(Receive(&err))
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(err).To(MatchError(cause))
+	})
+
+	It("ends after one ttl where ctx has no deadline", func() {
+		start := time.Now()
+		_, err := locks.Obtain(context.Background(), "a", 50*time.Millisecond, &redislock.Options{
+			RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+		})
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		Expect(time.Since(start)).To(BeNumerically(">=", 50*time.Millisecond))
+	})
+
+	It("ends with ErrClosed when the Client is closed", func(ctx SpecContext) {
+		got := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
+			got <- err
+		}()
+		Eventually(sent.count).Should(Equal(1))
+		Expect(locks.Close()).To(Succeed())
+		Eventually(got).Should(Receive(Equal(redislock.ErrClosed)))
+	})
+})
+
+// countdown is a strategy of a caller's own, which cannot be started afresh.
+type countdown struct{ left int }
+
+func (c *countdown) NextBackoff() time.Duration {
+	if c.left--; c.left < 0 {
+		return 0
+	}
+	return time.Millisecond
+}

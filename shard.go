@@ -6,12 +6,12 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// checkShard returns an error if the Redis is a Ring and keys are not certainly on one of its shards. A Ring sends a
-// command to the shard of its first key, so the others would be locked where nobody else looks for them. Where hooks
-// rewrite keys, the shard of a name is not known here, and only a hash tag that all keys have keeps them together.
+// checkShard returns an error if the Redis is a Ring and the keys may be on different shards. A Ring sends a command to
+// the shard of its first key, so the other keys would be locked where nobody else looks for them. If hooks rewrite
+// keys, the shard of a name is not known here, and only a common hash tag keeps the keys together.
 //
-// It does no I/O but for the first keys without such a tag: then it learns from a call that changes nothing whether
-// there are such hooks.
+// checkShard does no I/O, except for the first keys without a common hash tag: then it sends a call that changes
+// nothing, to learn whether there are such hooks.
 func (c *Client) checkShard(ctx context.Context, operation string, keys []string) error {
 	if !c.redis.IsRing() || haveOneTag(keys) {
 		return nil

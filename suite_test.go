@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -17,8 +21,89 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/memnet"
 	"github.com/redislock/redislock/internal/redistest"
 )
+
+// suites are the processes that the specs run in, side by side: ginkgo runs one suite in a process, and its specs one
+// after the other. Each has the specs whose labels its filter selects. On a real server, those that wait the most have a
+// process, and a server, of their own.
+var suites = map[string]string{
+	"miniredis":    inMemory,
+	"redis-server": sharing + " && !" + keeping + " && !" + faults,
+	"keeping":      sharing + " && " + keeping,
+	"faults":       sharing + " && " + faults,
+	"others":       "!" + inMemory + " && !" + sharing, // they start servers for themselves, or need none
+}
+
+// suiteVariable names, in the environment of such a process, the suite that it runs.
+const suiteVariable = "REDISLOCK_TEST_SUITE"
+
+// namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
+const namedServer = "REDISLOCK_TEST_REDIS"
+
+func TestRedislock(t *testing.T) {
+	if suite := os.Getenv(suiteVariable); suite != "" {
+		runSuite(t, suite)
+		return
+	}
+	t.Parallel()
+	var wait sync.WaitGroup
+	for suite := range suites {
+		wait.Go(func() { // and not t.Parallel: they wait more than they work, so all of them run at once on any machine
+			t.Run(suite, func(t *testing.T) { startSuite(t, suite) })
+		})
+		if os.Getenv(namedServer) != "" {
+			wait.Wait() // they empty the one server that they all use
+		}
+	}
+	wait.Wait()
+}
+
+// startSuite runs a suite in a process of its own, and shows what that has printed.
+func startSuite(t *testing.T, suite string) {
+	args := []string{"-test.run=^TestRedislock$"}
+	for _, arg := range os.Args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="):
+		case strings.HasPrefix(arg, "-test."):
+			continue
+		case strings.Contains(arg, "-report="):
+			arg += "." + suite // a file for each
+		}
+		args = append(args, arg)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
+	output, err := cmd.CombinedOutput()
+	if t.Logf("\n%s", output); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
+// anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
+func runSuite(t *testing.T, suite string) {
+	RegisterFailHandler(Fail)
+	config, reporter := GinkgoConfiguration()
+	if config.LabelFilter != "" {
+		config.LabelFilter = "(" + config.LabelFilter + ") && "
+	}
+	config.LabelFilter += suites[suite]
+	if suite != inMemory {
+		RunSpecs(t, suite, config, reporter)
+		return
+	}
+	now := time.Now().Round(0)
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // so that os/signal's own goroutine is not in the bubble
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(now)) // a bubble begins in the year 2000
+		if !RunSpecs(t, suite, config, reporter) {
+			os.Exit(1)
+		}
+		os.Exit(0) // ginkgo leaves a goroutine behind, and synctest would complain
+	})
+}
 
 // What could not run is said once, at the end, with the reason.
 var _ = ReportAfterSuite("what was left out", func(report Report) {
@@ -41,22 +126,30 @@ type onRedis struct {
 	memory *miniredis.Miniredis // nil on a real server
 }
 
+// Labels.
 const (
 	inMemory = "miniredis"
 	onServer = "redis-server"
+	sharing  = "one server" // of a suite, which its specs on a real server share
+	keeping  = "keeping"
+	faults   = "faults"
 )
 
 // describe runs the same specs on miniredis, always, and on a real redis-server, where there is one.
-func describe(what string, specs func(on *onRedis)) bool {
+func describe(what string, specs func(on *onRedis), labels ...string) bool {
 	for _, kind := range []string{inMemory, onServer} {
-		describeOn(kind, what, specs)
+		describeOn(kind, what, specs, labels...)
 	}
 	return true
 }
 
 // describeOn runs specs on one kind of Redis: those that the other kind cannot run.
-func describeOn(kind, what string, specs func(on *onRedis)) bool {
-	return Describe(what+" on "+kind, Label(kind), func() {
+func describeOn(kind, what string, specs func(on *onRedis), labels ...string) bool {
+	labels = append(labels, kind)
+	if kind == onServer {
+		labels = append(labels, sharing)
+	}
+	return Describe(what+" on "+kind, Label(labels...), func() {
 		on := &onRedis{kind: kind}
 		BeforeEach(on.begin)
 		specs(on)
@@ -69,12 +162,8 @@ func (on *onRedis) begin(ctx SpecContext) {
 	}
 	checkLeaks()
 	if on.kind == inMemory {
-		on.memory = miniredis.NewMiniRedis()
-		on.memory.ClockTTL(true)
-		Expect(on.memory.Start()).To(Succeed())
-		DeferCleanup(on.memory.Close)
-		on.addr = on.memory.Addr()
-		on.client = redis.NewClient(&redis.Options{Addr: on.addr})
+		on.memory, on.addr = startMemory()
+		on.client = redis.NewClient(&redis.Options{Addr: on.addr, Dialer: memnet.Dial})
 	} else {
 		addr, db := sharedServer()
 		on.addr = addr
@@ -82,6 +171,29 @@ func (on *onRedis) begin(ctx SpecContext) {
 		Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
 	}
 	DeferCleanup(on.client.Close)
+}
+
+// startMemory returns an empty in-memory Redis that ends with the spec, and its address.
+func startMemory() (*miniredis.Miniredis, string) {
+	GinkgoHelper()
+	memory := miniredis.NewMiniRedis()
+	memory.ClockTTL(true)
+	first, err := memory.Dial() // starts it without a socket
+	Expect(err).NotTo(HaveOccurred())
+	Expect(first.Close()).To(Succeed())
+	listener := memnet.Listen()
+	go func() { // ends when the listener is closed
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			memory.Server().ServeConn(conn)
+		}
+	}()
+	DeferCleanup(memory.Close)
+	DeferCleanup(listener.Close)
+	return memory, listener.Addr()
 }
 
 // age lets d pass for every key at once, without waiting for it.
@@ -102,52 +214,6 @@ func (on *onRedis) keys(ctx context.Context) []string {
 	return on.client.Keys(ctx, "*").Val()
 }
 
-// calls returns how many scripts the server was asked to run so far.
-type calls struct {
-	mu sync.Mutex // protects n
-	n  int
-}
-
-func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "evalsha") {
-			c.mu.Lock()
-			c.n++
-			c.mu.Unlock()
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.mu.Lock()
-		for _, cmd := range cmds {
-			if strings.HasPrefix(cmd.Name(), "evalsha") {
-				n, _ := callsIn(cmd)
-				c.n += n
-			}
-		}
-		c.mu.Unlock()
-		return next(ctx, cmds)
-	}
-}
-
-func (c *calls) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n
-}
-
-// countCalls counts the scripts that client sends from now on.
-func countCalls(client *redis.Client) *calls {
-	c := &calls{}
-	client.AddHook(c)
-	return c
-}
-
 // checkLeaks fails the spec if a goroutine that it started outlives it, and everything that it cleans up.
 func checkLeaks() {
 	before := gleak.Goroutines()
@@ -157,7 +223,7 @@ func checkLeaks() {
 }
 
 // sharedServer returns the address and the database of a real server that is empty for the taking: the one that
-// REDISLOCK_TEST_REDIS names, or one that is started for the run.
+// namedServer names, or one that is started for the run.
 var sharedServer = func() func() (string, int) {
 	var server *redistest.Server
 	AfterSuite(func() {
@@ -167,7 +233,7 @@ var sharedServer = func() func() (string, int) {
 	})
 	return func() (string, int) {
 		GinkgoHelper()
-		if named := os.Getenv("REDISLOCK_TEST_REDIS"); named != "" {
+		if named := os.Getenv(namedServer); named != "" {
 			return named, 9
 		}
 		requireServer()
@@ -203,6 +269,9 @@ func startServer(config ...string) *redistest.Server {
 
 // connect returns a client that ends with the spec.
 func connect(opt *redis.Options) *redis.Client {
+	if memnet.Has(opt.Addr) {
+		opt.Dialer = memnet.Dial
+	}
 	client := redis.NewClient(opt)
 	DeferCleanup(client.Close)
 	return client

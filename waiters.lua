@@ -1,11 +1,11 @@
 --[[
-waiters: who stands in a line.
+waiters: the waiters in one line.
 
 KEYS[1]     the line, as line.lua describes it
 ARGV        none
 
-Returns     {ms, member, score, …}  the time in ms, and all members, those with lower scores
-                    first: the marks in any order, and then the entries in theirs
+Returns     {ms, member, score, …}  the time in ms, and all members, lower scores first: the
+                    marks in any order, and then the entries in the order of their tickets
 Errors      WRONGTYPE  the line is not a sorted set
 ]]
 local now = redis.call('TIME')

@@ -8,26 +8,27 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// withdraw sees to what is left of an obtain that has ended without a lock, in the background: what it has taken, or was
-// handed, after all is released, and its place in line given up. That is done at once for a waiter, and once more for all
-// when the tries that are adrift have ended, lest it overtake what it undoes. Where there is no room for one more cleanup,
-// the ttl of the keys and the silence of the waiter see to it.
+// withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
+// still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
+// obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
+// undo nothing. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over
+// for its silence.
 func (o *obtaining) withdraw(ctx context.Context) {
-	if o.waiter.hasPlace() { // at once: it might be handed the keys until then
+	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
 		o.leave(ctx)
 	}
-	if len(o.adrift) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
+	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
 	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys}
 	o.client.inBackground(x, func() error {
-		for _, c := range o.adrift {
+		for _, c := range o.abandoned {
 			<-c.Done()
 			o.note(c)
 		}
 		var err error
 		switch {
-		case o.custom && len(o.taken) > 0: // the rest may be an earlier hold's
+		case o.custom && len(o.taken) > 0: // the rest may belong to an earlier hold
 			boxed, n := box(o.taken), len(o.taken)
 			x.release.Keys, x.release.Spare, x.release.Args = boxed[:n], boxed[n:], []any{n}
 			x.release.Simple = false // it was made for all keys
@@ -47,7 +48,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	})
 }
 
-// leave gives up the waiter's place in line, and the keys if a hand-off has come first, in the background.
+// leave gives up the waiter's place in line, and the keys if they were handed over first, in the background.
 func (o *obtaining) leave(ctx context.Context) {
 	o.sendLeave(o.newLeave(ctx))
 }
@@ -66,8 +67,8 @@ func (o *obtaining) sendLeave(c *transport.Call) {
 	})
 }
 
-// newLeave returns a call, yet to be sent, that takes the waiter out of the lines and releases what it was handed. With a
-// token of the caller's own it was handed nothing, and the keys may be an earlier hold's.
+// newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
+// a custom token was handed nothing, and its keys may belong to an earlier hold.
 func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
 	if o.custom {
 		return o.leaving(ctx, nil)
@@ -83,7 +84,7 @@ func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
 	return c
 }
 
-// newRelease returns a call, yet to be sent, that releases all keys.
+// newRelease returns an unsent call that releases all keys.
 func (o *obtaining) newRelease(ctx context.Context) *transport.Call {
 	return newRelease(ctx, o.token, o.boxed[:len(o.keys)], o.boxed[len(o.keys):])
 }

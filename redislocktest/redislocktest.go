@@ -4,12 +4,12 @@
 //		locks := redislocktest.New(t)
 //		service := billing.New(locks.Client)
 //		…
-//		locks.FastForward(time.Minute) // whatever was locked has lapsed
+//		locks.FastForward(time.Minute) // every lock with a ttl of a minute or less has expired
 //	}
 //
-// The Redis behind it is kept in memory, by miniredis, and runs the library's own scripts. Its keys expire as time
-// passes, so inside a bubble of [testing/synctest] the whole, locks, expiry and waiting, runs on the bubble's clock:
-// start the bubble first and call New inside it.
+// The Redis behind it is miniredis, which keeps its data in memory and runs the library's own scripts. Its keys expire
+// as time passes. Inside a bubble of [testing/synctest], locks, expiry and waiting all run on the bubble's clock: start
+// the bubble first and call New inside it.
 package redislocktest
 
 import (
@@ -30,18 +30,18 @@ type Client struct {
 
 	tb    testing.TB
 	redis *redis.Client
-	clock *redis.Client // moves time forward, past the hooks that a test may add to the other
+	clock *redis.Client // for FastForward; does not pass the hooks that a test may add to redis
 }
 
-// New returns a Client on an empty Redis. Both end with the test; New fails the test if they cannot start. Several
-// Clients that are to share locks are made from one: redislock.New(client.Redis()).
+// New returns a Client on an empty Redis. Both end with the test. New fails the test if they cannot start. To make
+// several Clients that share locks, call redislock.New(client.Redis()) for each.
 func New(tb testing.TB) *Client {
 	tb.Helper()
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true)
 	connect := func(connections int) *redis.Client {
 		return redis.NewClient(&redis.Options{
-			Addr:     "127.0.0.1:0", // dialled by nobody; go-redis looks a name up, which a bubble of synctest does not bear
+			Addr:     "127.0.0.1:0", // never dialled; a host name would be looked up, which fails in a synctest bubble
 			Dialer:   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 			PoolSize: connections,
 		})
@@ -57,18 +57,19 @@ func New(tb testing.TB) *Client {
 	return c
 }
 
-// Redis returns the client of the Redis behind the locks, to look at keys or to take one away. The test does not close
-// it.
+// Redis returns the client of the Redis behind the locks, for example to look at keys or to delete one. The test must
+// not close it.
 func (c *Client) Redis() *redis.Client { return c.redis }
 
-// FastForward brings the expiry of every key forward by d, in whole milliseconds, at once. A lock with no more than d left
-// has lapsed when it returns. Those who wait in line, with [redislock.Options.Queue], keep their places, and each tries
-// right away: when the lock has lapsed, the first in line gets it. FastForward does not wait for their tries. It does not
-// wake an obtain that retries without Queue.
+// FastForward brings the expiry of every key forward by d at once, in whole milliseconds. When it returns, every lock
+// with a remaining ttl of at most d has expired. Waiters in line, with [redislock.Options.Queue], keep their places,
+// and each tries at once: if the lock has expired, the first in line gets it. FastForward does not wait for their
+// tries. It does not wake an obtain that retries without Queue.
 //
-// No clock moves, neither that of the process nor that of the Redis, and so neither does [redislock.Lock.Until]; to move
-// all of them, sleep inside a bubble of testing/synctest instead. FastForward may be called from several goroutines. It
-// fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" is not a line.
+// FastForward moves no clock, neither that of the process nor that of the Redis, so it does not change
+// [redislock.Lock.Until]. To move all clocks, sleep inside a bubble of testing/synctest instead. FastForward may be
+// called concurrently. It fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" is
+// not a line.
 func (c *Client) FastForward(d time.Duration) {
 	c.tb.Helper()
 	if err := c.clock.Eval(context.Background(), fastForward, nil, d.Milliseconds()).Err(); err != nil && err != redis.Nil {
@@ -76,8 +77,8 @@ func (c *Client) FastForward(d time.Duration) {
 	}
 }
 
-// fastForward makes every key older but the lines. A line lives for 3 s only, since those who wait show signs of life, and
-// these are dated by the clock, which stands still: without its line, the order of the waiters would be lost.
+// fastForward ages every key except the lines. A line lives for only 3 s without signs of life, and the clock that dates
+// these does not move here. If a line expired, the order of its waiters would be lost.
 const fastForward = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
 	if string.sub(key, -15) ~= ':redislock:line' then

@@ -30,7 +30,14 @@ type conn struct {
 	serverGone chan struct{} // closed by readReplies when no more replies come
 
 	mu     sync.Mutex // protects server until serve has set it
-	server *net.TCPConn
+	server halfCloser
+}
+
+// A halfCloser is a connection whose directions end one by one, as those of TCP
+// and of memnet do.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // A request is what the proxy remembers of a request for its counters.
@@ -86,7 +93,7 @@ func (c *conn) serve(ctx context.Context, delay time.Duration) {
 	if !sleepUntil(ctx, time.Now().Add(delay)) || !c.dial(ctx) {
 		return
 	}
-	// flow is done when nothing more may pass, be it cut or a black hole.
+	// flow is done when nothing more may pass: after a cut, or in a black hole.
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -99,8 +106,7 @@ func (c *conn) serve(ctx context.Context, delay time.Duration) {
 
 // dial reports whether it has connected to the server.
 func (c *conn) dial(ctx context.Context) bool {
-	var d net.Dialer
-	server, err := d.DialContext(ctx, "tcp", c.proxy.target)
+	server, err := c.proxy.dial(ctx, "tcp", c.proxy.target)
 	if err != nil {
 		return false
 	}
@@ -110,7 +116,7 @@ func (c *conn) dial(ctx context.Context) bool {
 		server.Close()
 		return false
 	}
-	c.server = server.(*net.TCPConn)
+	c.server = server.(halfCloser)
 	return true
 }
 

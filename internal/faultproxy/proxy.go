@@ -1,4 +1,4 @@
-// Package faultproxy is a TCP proxy that breaks the traffic between a Redis
+// Package faultproxy is a proxy that breaks the traffic between a Redis
 // client and a Redis server on purpose, for tests.
 //
 // A [Proxy] finds the boundaries of requests and replies, and knows which reply
@@ -30,13 +30,23 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redislock/redislock/internal/memnet"
 )
+
+// A listener is one of TCP or of memnet.
+type listener interface {
+	Accept() (net.Conn, error)
+	Close() error
+}
 
 // A Proxy forwards connections to one Redis server. It is safe for concurrent
 // use.
 type Proxy struct {
 	target   string
-	listener net.Listener
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	listener listener
+	addr     string // of the listener
 
 	// running counts accept, which ends when Close closes the listener, and
 	// the connections, which end by themselves or when Close cuts them.
@@ -53,19 +63,26 @@ type Proxy struct {
 
 // New starts a proxy for the Redis server at target, a host:port, on a free
 // port of 127.0.0.1. The server does not need to be there yet: each connection
-// to the proxy dials it anew, and is closed if that fails.
+// to the proxy dials it anew, and is closed if that fails. For an address of
+// memnet, the proxy has one as well, and uses no sockets.
 func New(target string) (*Proxy, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	p := &Proxy{target: target, conns: make(map[*conn]struct{})}
+	if memnet.Has(target) {
+		l := memnet.Listen()
+		p.listener, p.addr, p.dial = l, l.Addr(), memnet.Dial
+	} else {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		p.listener, p.addr, p.dial = l, l.Addr().String(), (&net.Dialer{}).DialContext
 	}
-	p := &Proxy{target: target, listener: listener, conns: make(map[*conn]struct{})}
 	p.running.Go(p.accept)
 	return p, nil
 }
 
 // Addr returns the address of the proxy, as host:port.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.addr }
 
 // Close stops listening, cuts every connection as CutAll does and waits until
 // all goroutines of the proxy have ended. The second and later calls do nothing.

@@ -122,7 +122,7 @@ func number(line []byte) (int, error) {
 }
 
 // confirmsSubscription reports whether a value is the push that answers
-// SUBSCRIBE, UNSUBSCRIBE or one of their kin in RESP3.
+// SUBSCRIBE, UNSUBSCRIBE or a similar command in RESP3.
 func confirmsSubscription(value []byte) bool {
 	if value[0] != '>' {
 		return false

@@ -1,5 +1,5 @@
-// Package inbox brings messages to many members through one subscription. It knows channels and members, and nothing of
-// keys, scripts or Redis.
+// Package inbox delivers messages to many members through one subscription. It knows channels and members. It knows
+// nothing about keys, scripts or Redis.
 package inbox
 
 import (
@@ -14,42 +14,42 @@ import (
 
 // Source is where messages come from.
 type Source interface {
-	// CanListen reports whether Listen hears anything at all.
+	// CanListen reports whether Listen can receive anything at all.
 	CanListen() bool
 
-	// Listen calls message for each message of the channel until ctx ends, and state when it begins and ceases to hear
-	// them. It blocks until ctx ends.
+	// Listen calls message for each message of the channel until ctx ends. It calls state when it begins and when it
+	// ceases to receive messages. It blocks until ctx ends.
 	Listen(ctx context.Context, channel string, state func(open bool), message func(payload string))
 }
 
-// Inbox is one channel, with one subscription, for all members. Its goroutine starts with the first Listen and ends
-// some time after the last member has left. It is safe for concurrent use.
+// Inbox is one channel with one subscription for all of its members. Its goroutine starts with the first Listen and
+// ends some time after the last member has left. It is safe for concurrent use.
 type Inbox struct {
 	source Source
-	name   string // ends the channel's
+	name   string // the end of the channel's name
 
-	mu      sync.Mutex    // protects what follows
-	linger  time.Duration // how long the subscription outlives the last member
-	count   int           // members so far
+	mu      sync.Mutex    // protects the fields below
+	linger  time.Duration // how long the subscription stays open after the last member
+	count   int           // number of members so far
 	members map[string]*Member
-	stop    context.CancelFunc // ends the listening; nil while nobody listens
+	stop    context.CancelFunc // ends the subscription; nil without one
 	open    bool               // messages arrive
-	opened  int                // how often they began to
-	last    *time.Timer        // ends the listening when it fires; nil while there are members
+	opened  int                // how often they have begun to arrive
+	last    *time.Timer        // ends the subscription when it fires; nil while there are members
 	closed  bool
 }
 
-// Member is told what messages that name it say.
+// Member is told what the messages that name it say.
 type Member struct {
 	id, number string
 	notify     func(words string)
 }
 
-// ID returns the name by which a script can reach the member: that of the inbox, a slash and a number.
+// ID returns the name by which a script can reach the member: the inbox's name, a slash and a number.
 func (m *Member) ID() string { return m.id }
 
-// New returns an Inbox without members, whose name nobody else has, and which goes on listening for linger after its
-// last member has left: the next one may come soon.
+// New returns an Inbox without members. Its name must be unique. It stays subscribed for linger after its last member
+// has left, because the next one may come soon.
 func New(source Source, name string, linger time.Duration) *Inbox {
 	return &Inbox{source: source, name: name, linger: linger, members: map[string]*Member{}}
 }
@@ -61,7 +61,7 @@ func (b *Inbox) Hears() bool {
 	return b.open
 }
 
-// Subscription returns the number of the present subscription, 0 if there is none.
+// Subscription returns the number of the present subscription, or 0 if there is none.
 func (b *Inbox) Subscription() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,15 +71,16 @@ func (b *Inbox) Subscription() int {
 	return b.opened
 }
 
-// Members returns how many members there are.
+// Members returns the number of members.
 func (b *Inbox) Members() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.members)
 }
 
-// Enter returns a new member. From now on notify is called with what each message for it says after its number, and with ""
-// when messages may have been lost. It is called from another goroutine, and must not block nor call the inbox.
+// Enter returns a new member. From now on, each message for the member calls notify with the words after its number.
+// After a time when messages may have been lost, notify is called with "". It is called from another goroutine; it must
+// not block and must not call the inbox.
 func (b *Inbox) Enter(notify func(words string)) *Member {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,17 +95,17 @@ func (b *Inbox) Enter(notify func(words string)) *Member {
 	return m
 }
 
-// Leave makes the inbox forget the member.
+// Leave removes the member.
 func (b *Inbox) Leave(m *Member) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.members, m.number)
 	if len(b.members) == 0 && b.stop != nil {
-		b.last = time.AfterFunc(b.linger, b.rest)
+		b.last = time.AfterFunc(b.linger, b.stopIfEmpty)
 	}
 }
 
-// Listen begins to listen, unless that was begun before. It does not block.
+// Listen starts the subscription, unless it was started before. It does not block.
 func (b *Inbox) Listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,8 +118,8 @@ func (b *Inbox) Listen() {
 	go b.source.Listen(ctx, keyname.InboxPrefix+b.name, state, b.deliver) // ends with ctx
 }
 
-// rest ends the listening if there are no members.
-func (b *Inbox) rest() {
+// stopIfEmpty ends the subscription if there are no members.
+func (b *Inbox) stopIfEmpty() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.members) == 0 {
@@ -126,7 +127,7 @@ func (b *Inbox) rest() {
 	}
 }
 
-// Close ends the listening for good.
+// Close ends the subscription for good.
 func (b *Inbox) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,7 +135,7 @@ func (b *Inbox) Close() {
 	b.halt()
 }
 
-// halt ends the listening. b.mu is held.
+// halt ends the subscription. The caller holds b.mu.
 func (b *Inbox) halt() {
 	if b.last != nil {
 		b.last.Stop()
@@ -146,8 +147,8 @@ func (b *Inbox) halt() {
 	}
 }
 
-// setOpen notes whether messages arrive, unless the listening of ctx is over. What was published before they began to is
-// lost.
+// setOpen notes whether messages arrive, unless the subscription of ctx has ended. Messages published before they began
+// to arrive are lost, so it notifies every member.
 func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,7 +165,7 @@ func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	}
 }
 
-// deliver gives a message to the member whose number it begins with. What is for one that has left is dropped.
+// deliver passes a message to the member whose number it begins with. It drops messages for members that have left.
 func (b *Inbox) deliver(message string) {
 	number, words, _ := strings.Cut(message, " ")
 	b.mu.Lock()

@@ -1,5 +1,5 @@
 // Package keyname holds the names and lengths that the library and its command line tool must agree on. It knows only
-// text: nothing of Redis, and nothing of what a lock is.
+// text: nothing about Redis, and nothing about what a lock is.
 package keyname
 
 import "strings"
@@ -33,7 +33,7 @@ func BeginsLikeToken(value string) bool {
 	return true
 }
 
-// HashTag returns the hash tag of a key, what stands between its first { and the next }, if there is anything.
+// HashTag returns the hash tag of a key: the text between its first { and the next }, if there is any.
 func HashTag(key string) (string, bool) {
 	_, rest, opened := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")

@@ -1,5 +1,5 @@
-// Package lease computes how long a hold on keys certainly lasts: from when requests were sent and for which ttl, by
-// both clocks of the machine, and with regard to requests that were never answered. It knows nothing of Redis, and
+// Package lease computes how long a hold on keys certainly lasts. It knows when requests were sent and for which ttl,
+// uses both clocks of the machine, and allows for requests that were never answered. It knows nothing about Redis and
 // waits for nothing.
 package lease
 
@@ -9,78 +9,78 @@ import (
 	"time"
 )
 
-// ValidUntil returns the end of the validity that a request sent at that time gains: the ttl less 1 %, for clocks that
-// run at slightly different speeds, and less 1 ms, for Redis keeps whole milliseconds.
+// ValidUntil returns the end of the validity that a request sent at that time gains: the ttl less 1 %, because clocks
+// may run at slightly different speeds, and less 1 ms, because Redis keeps whole milliseconds.
 func ValidUntil(sent time.Time, ttl time.Duration) time.Time {
 	ttl = ttl.Truncate(time.Millisecond)
 	return sent.Add(ttl - ttl/100 - time.Millisecond)
 }
 
-// Passed reports whether t has come by either clock: the monotonic one stands still while a machine is suspended, and
-// the wall clock can be set back.
+// Passed reports whether t has passed by either clock. The monotonic clock stands still while a machine is suspended,
+// and the wall clock can be set back.
 func Passed(t time.Time) bool {
 	now := time.Now()
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// Lease is how long one hold lasts, as far as its holder can know. The zero Lease has ended. It does not lock: whoever
-// has it protects it.
+// Lease is how long one hold lasts, as far as its holder can know. The zero Lease has ended. A Lease does no locking;
+// its owner must protect it.
 type Lease struct {
-	ttl        time.Duration // of the last grant or refresh; 0 if that is not known
+	ttl        time.Duration // of the last grant or refresh; 0 if not known
 	until      time.Time     // the end of validity
 	refreshes  []*Refresh    // those under way
-	begun      int           // refreshes so far
-	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may yet be executed; 0: none
+	begun      int           // number of refreshes so far
+	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may still be executed; 0 for none
 
 	renewAt time.Time     // when it is to be renewed
-	early   time.Duration // by how much sooner it may be, to share a round trip
-	retryAt time.Time     // no renewal before that: one is under way, or has failed just now
+	early   time.Duration // by how much earlier it may be renewed, to share a round trip
+	retryAt time.Time     // no renewal before this time: one is under way, or has just failed
 }
 
 // Refresh is one refresh that is under way, or may be.
 type Refresh struct {
 	ttl       time.Duration
 	abandoned bool          // nobody waits for it any more
-	ended     chan struct{} // closed when nothing of it is under way any more
-	before    time.Time     // the lease's validity as it was
-	lowered   time.Time     // what Begin made of it
+	ended     chan struct{} // closed when none of its requests is under way any more
+	before    time.Time     // the lease's until before Begin
+	lowered   time.Time     // the lease's until after Begin
 }
 
-// Ended returns a channel that is closed when nothing of the refresh is under way any more.
+// Ended returns a channel that is closed when no request of the refresh is under way any more.
 func (r *Refresh) Ended() <-chan struct{} { return r.ended }
 
 // Abandon says that nobody waits for the refresh any more, although it goes on.
 func (r *Refresh) Abandon() { r.abandoned = true }
 
-// Granted returns the Lease that a request sent at that time has gained for ttl.
+// Granted returns the Lease that a request sent at that time gained, for ttl.
 func Granted(sent time.Time, ttl time.Duration) Lease {
 	l := Lease{ttl: ttl}
 	l.extend(sent, ValidUntil(sent, ttl))
 	return l
 }
 
-// Found returns the Lease of a hold that has been found, by a request sent at that time, to last for left. Its ttl is
-// not known.
+// Found returns the Lease of a hold that a request sent at that time found to last for left. Its ttl is not known.
 func Found(sent time.Time, left time.Duration) Lease {
 	return Lease{until: ValidUntil(sent, left)}
 }
 
-// TTL returns the ttl of the last grant or refresh, 0 if it is not known.
+// TTL returns the ttl of the last grant or refresh, or 0 if it is not known.
 func (l *Lease) TTL() time.Duration { return l.ttl }
 
 // Until returns the end of validity.
 func (l *Lease) Until() time.Time { return l.until }
 
-// End ends the validity, unless it has ended before.
+// End ends the validity now, unless it ended before.
 func (l *Lease) End(now time.Time) {
 	if now.Before(l.until) {
 		l.until = now
 	}
 }
 
-// Ahead returns a refresh for which one with that ttl has to wait, nil if there is none: one that is awaited, or an
-// abandoned one that would cut the ttl if it came in later. Any other abandoned one does no harm, and to wait for it
-// would let a single lost reply keep a lock from being refreshed for as long as the Redis client waits for that.
+// Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for,
+// or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting
+// for it would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that
+// reply.
 func (l *Lease) Ahead(ttl time.Duration) *Refresh {
 	for _, other := range l.refreshes {
 		if !other.abandoned || other.ttl < ttl {
@@ -90,8 +90,8 @@ func (l *Lease) Ahead(ttl time.Duration) *Refresh {
 	return nil
 }
 
-// Begin begins a refresh, and brings the validity forward to what a shorter ttl leaves of it: the ttl may be that from
-// the moment the request is sent.
+// Begin begins a refresh. If the new ttl is shorter, it brings the validity forward to what the new ttl leaves, because
+// that ttl may apply as soon as the request is sent.
 func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	r := &Refresh{ttl: ttl, ended: make(chan struct{}), before: l.until, lowered: l.until}
 	l.refreshes = append(l.refreshes, r)
@@ -104,7 +104,7 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	return r
 }
 
-// Finish ends a refresh. Where nothing of it was sent, the validity is what it was.
+// Finish ends a refresh. If no request was sent, it restores the validity.
 func (l *Lease) Finish(r *Refresh, sent bool) {
 	if !sent && l.until.Equal(r.lowered) {
 		l.until = r.before
@@ -113,20 +113,20 @@ func (l *Lease) Finish(r *Refresh, sent bool) {
 	close(r.ended)
 }
 
-// Doubt notes that a refresh has ended without an answer and may yet be executed.
+// Doubt notes that a refresh has ended without an answer and may still be executed.
 func (l *Lease) Doubt(r *Refresh) {
 	if l.unanswered == 0 || r.ttl < l.unanswered {
 		l.unanswered = r.ttl
 	}
 }
 
-// Confirm notes that a refresh has succeeded that was sent at that time.
+// Confirm notes that a refresh sent at that time has succeeded.
 func (l *Lease) Confirm(r *Refresh, sent time.Time) {
 	l.ttl = r.ttl
 	l.extend(sent, ValidUntil(sent, l.certain(r.ttl)))
 }
 
-// certain returns what a success for ttl makes certain: other refreshes may be executed after it.
+// certain returns for how long a success for ttl is certain to hold: other refreshes may be executed after it.
 func (l *Lease) certain(ttl time.Duration) time.Duration {
 	if l.unanswered > 0 {
 		ttl = min(ttl, l.unanswered)
@@ -148,15 +148,15 @@ func (l *Lease) extend(sent, until time.Time) {
 type Renewal struct {
 	TTL      time.Duration
 	Until    time.Time     // of the lease
-	Early    time.Duration // by how much it may be sent before its time
-	Patience time.Duration // after which another one follows, if this one is not answered
+	Early    time.Duration // by how much earlier it may be sent
+	Patience time.Duration // how long to wait for the answer before another renewal follows
 
-	certain time.Duration // what a success makes certain
-	begun   int           // refreshes of the lease
+	certain time.Duration // for how long a success is certain to hold
+	begun   int           // number of refreshes of the lease so far
 }
 
-// Renew returns the renewal that is due at that time, and when to look at the lease again if nothing comes of it. If
-// none is due, it is nil, and the time is when one will be.
+// Renew returns the renewal that is due at that time, and when to look at the lease again if the renewal has no result.
+// If none is due, it returns nil and the time when one will be.
 func (l *Lease) Renew(now time.Time) (*Renewal, time.Time) {
 	switch {
 	case now.Before(l.retryAt):
@@ -164,7 +164,7 @@ func (l *Lease) Renew(now time.Time) (*Renewal, time.Time) {
 	case now.Add(l.early).Before(l.renewAt):
 		return nil, earlier(l.until, l.renewAt)
 	}
-	// Another try follows each that is not answered soon, and several fit into what is left, however little that is.
+	// Another renewal follows one that is not answered soon. Several fit into what is left, however little that is.
 	patience := max(l.until.Sub(now)/4, l.leastPatience())
 	l.retryAt = now.Add(patience)
 	return &Renewal{
@@ -172,17 +172,17 @@ func (l *Lease) Renew(now time.Time) (*Renewal, time.Time) {
 	}, earlier(l.until, l.retryAt)
 }
 
-// leastPatience is how long to wait for the answer to a renewal at least, before another is sent: 50 ms, or less for a
-// lease that has no two seconds, so that four tries fit into a tenth of the validity. Under 1 ms a program would be
-// busy for nothing.
+// leastPatience is the least time to wait for the answer to a renewal before another is sent: 50 ms, or less for a
+// lease of under two seconds, so that four renewals fit into a tenth of the validity. It is never under 1 ms, because
+// that would only keep the CPU busy.
 func (l *Lease) leastPatience() time.Duration {
 	const most, least = 50 * time.Millisecond, time.Millisecond
 	return min(most, max(least, l.early/2)) // early is a twentieth of the validity
 }
 
-// Renewed notes that a renewal has succeeded that was sent at that time, and returns when to look at the lease next.
+// Renewed notes that a renewal sent at that time has succeeded, and returns when to look at the lease next.
 func (l *Lease) Renewed(r *Renewal, sent time.Time) time.Time {
-	if r.begun == l.begun { // else a refresh has come between, and it is not known which was executed first
+	if r.begun == l.begun { // otherwise a refresh began meanwhile, and it is not known which was executed first
 		if until := ValidUntil(sent, r.certain); until.After(l.until) {
 			l.extend(sent, until)
 		}
@@ -190,14 +190,14 @@ func (l *Lease) Renewed(r *Renewal, sent time.Time) time.Time {
 	return earlier(l.until, l.renewAt)
 }
 
-// RenewalFailed notes that a renewal has failed, and returns when to look at the lease next. It reports false if that
-// makes no difference: another renewal or a refresh has done better since.
+// RenewalFailed notes that a renewal has failed, and returns when to look at the lease next. It reports false if the
+// failure makes no difference, because another renewal or a refresh has succeeded since.
 func (l *Lease) RenewalFailed(r *Renewal, now time.Time) (time.Time, bool) {
 	if !r.Until.Equal(l.until) {
 		return time.Time{}, false
 	}
 	pause := max(l.until.Sub(now)/16, l.leastPatience()/4)
-	l.retryAt = now.Add(pause/2 + rand.N(pause)) // spread, so that those who failed together do not come back together
+	l.retryAt = now.Add(pause/2 + rand.N(pause)) // at random: renewals that failed together must not retry together
 	return earlier(l.until, l.retryAt), true
 }
 

@@ -29,8 +29,8 @@ var clusterConfig = []string{
 
 // StartCluster starts a Redis Cluster of masters that share the slots evenly,
 // each with its replicas, and waits until it is settled, as Settle does. That
-// takes 2 seconds at least, for so long does a new master take no part. Only a
-// cluster of 3 masters or more can replace one that fails.
+// takes at least 2 seconds, because a new master takes no part before that. Only
+// a cluster of 3 masters or more can replace one that fails.
 //
 // It returns an error, and leaves nothing behind, if a server does not start or
 // the cluster does not settle, or for less than one master.
@@ -59,9 +59,9 @@ func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
 // MasterOf returns the node that serves the key now: of the nodes that answer
-// and hold themselves for the master of its slot, the one with the highest
-// configuration epoch. It returns an error if there is none, as between the
-// failure of a master and the election of its replica.
+// and say that they are the master of its slot, the one with the highest
+// configuration epoch. It returns an error if there is none, for example between
+// the failure of a master and the election of its replica.
 func (c *Cluster) MasterOf(key string) (*Server, error) {
 	members, err := c.members()
 	owner, ok := ownerOf(members, SlotOf(key))
@@ -169,7 +169,7 @@ func (c *Cluster) settled() error {
 
 // viewOf returns what a node says about the cluster: the slots with their
 // nodes, in a form to compare, and the sorted addresses of the nodes. It returns
-// an error if the node is not content itself.
+// an error if the node itself reports a problem.
 func viewOf(client *redis.Client) (view string, named []string, err error) {
 	ctx := context.Background()
 	info, err := client.ClusterInfo(ctx).Result()

@@ -53,8 +53,8 @@ func (c *Cluster) members() ([]member, error) {
 	return members, errors.Join(errs...)
 }
 
-// ownerOf returns the member that serves slot. Where two claim it, the one with
-// the older epoch has only not heard of the other yet.
+// ownerOf returns the member that serves slot. If two claim it, the one with the
+// older epoch has merely not heard of the other yet.
 func ownerOf(members []member, slot int) (owner member, ok bool) {
 	for _, m := range members {
 		if m.owns(slot) && (!ok || m.epoch > owner.epoch) {

@@ -89,8 +89,8 @@ func (m *Migration) Finish() error {
 	if err != nil {
 		return err
 	}
-	// The source refuses to give up keys only for as long as it has not heard
-	// from the target itself; then it drops them. So ask before.
+	// The source refuses to drop its keys only until it has heard from the
+	// target itself. So check for keys first.
 	if err := m.source.node.with(func(client *redis.Client) error {
 		n, err := client.ClusterCountKeysInSlot(context.Background(), m.slot).Result()
 		if n > 0 {
@@ -100,8 +100,8 @@ func (m *Migration) Finish() error {
 	}); err != nil {
 		return err
 	}
-	// The target first: while neither of the two claimed the slot, they would
-	// send clients to and fro.
+	// The target first: while neither of the two claimed the slot, each would
+	// send clients to the other.
 	order := []member{m.target, m.source}
 	for _, other := range members {
 		if other.node != m.source.node && other.node != m.target.node && len(other.ranges) > 0 {

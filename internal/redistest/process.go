@@ -69,7 +69,7 @@ func spawn(dir string, log *os.File, bin string, args ...string) (*process, erro
 
 func (p *process) reap(leash *os.File) {
 	_ = p.cmd.Wait() // an exit by a signal is no failure here
-	// From now on the pid may belong to a stranger: call the guardian off.
+	// From now on the pid may belong to another process: release the guardian.
 	_, _ = leash.WriteString("\n")
 	_ = leash.Close()
 	close(p.exited)

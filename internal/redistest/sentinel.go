@@ -123,7 +123,7 @@ func (s *Sentinel) introduce() error {
 }
 
 // known returns nil if a sentinel knows the replica and the other sentinels,
-// and has nothing to say against them.
+// and reports no problem with them.
 func (s *Sentinel) known(sentinel *Server) error {
 	ctx := context.Background()
 	client := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr(), Protocol: 2, DisableIdentity: true})

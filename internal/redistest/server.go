@@ -241,7 +241,7 @@ func (s *Server) ready(client *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	// Had another server taken the port just before ours, it would answer while
+	// If another server took the port just before ours, it would answer while
 	// ours is still about to fail.
 	if pid := infoField(info, "process_id"); pid != fmt.Sprint(s.proc.pid()) {
 		return fmt.Errorf("%w: process %s answers", errPortInUse, pid)

@@ -1,5 +1,5 @@
-// Package schedule looks at things when they are due, in rounds, so that what is due at about the same time can be done
-// together. It knows nothing of what the things are.
+// Package schedule looks at items when they are due, in rounds, so that what is due at about the same time can be done
+// together. It knows nothing about what the items are.
 package schedule
 
 import (
@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Item is a thing to look at. Its Entry is the place in the Schedule.
+// Item is something to look at. Its Entry is its place in the Schedule.
 type Item interface {
-	// Look is called when the item is due, by the Schedule's goroutine, with the Schedule locked: it must not block, and
-	// not call the Schedule. It returns when to look again, the zero time for never again, and by how much sooner than
-	// when they are due other items may be looked at in this round.
+	// Look is called when the item is due, from the Schedule's goroutine, with the Schedule locked: it must not block,
+	// and must not call the Schedule. It returns when to look again (the zero time for never), and by how much before
+	// their time other items may be looked at in this round.
 	Look(now time.Time) (next time.Time, early time.Duration)
 
-	// Wanted reports whether the item is still to be looked at. It is called with the Schedule locked.
+	// Wanted reports whether to go on looking at the item. It is called with the Schedule locked.
 	Wanted() bool
 
 	// Entry returns the same Entry at each call.
 	Entry() *Entry
 }
 
-// Entry is the place of an item in a Schedule. The zero Entry is in none. It belongs to the Schedule.
+// Entry is the place of an item in a Schedule, to which it belongs. The zero Entry is in no Schedule.
 type Entry struct {
 	item  Item
 	next  time.Time
@@ -35,21 +35,21 @@ type Entry struct {
 type Schedule struct {
 	ended func(over []Item)
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	queue   queue
 	running bool
 	closed  bool
 
-	wake chan struct{} // has room for one; tells the goroutine that the queue has changed at its head
+	wake chan struct{} // has room for one; tells the goroutine that the head of the queue may have changed
 }
 
 // New returns an empty Schedule. After each round it calls ended, unlocked and from its goroutine, with the items that
-// are not looked at again.
+// it will not look at again.
 func New(ended func(over []Item)) *Schedule {
 	return &Schedule{ended: ended, wake: make(chan struct{}, 1)}
 }
 
-// Add makes the Schedule look at an item, soon, unless that is in it already. It reports false after Close.
+// Add makes the Schedule look at an item soon, unless the item is already in it. It reports false after Close.
 func (s *Schedule) Add(item Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Schedule) Add(item Item) bool {
 	return true
 }
 
-// Remove takes an item out, unless it is wanted again.
+// Remove takes an item out of the Schedule, unless it is wanted again.
 func (s *Schedule) Remove(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Schedule) Remove(item Item) {
 	}
 }
 
-// LookBy makes the Schedule look at an item no later than at that time.
+// LookBy makes the Schedule look at an item no later than at the given time.
 func (s *Schedule) LookBy(item Item, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Schedule) LookBy(item Item, at time.Time) {
 	}
 }
 
-// LookAt makes the Schedule look at an item at that time, and no sooner.
+// LookAt makes the Schedule look at an item at the given time, and no sooner.
 func (s *Schedule) LookAt(item Item, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Schedule) LookAt(item Item, at time.Time) {
 	}
 }
 
-// put moves an entry. s.mu is held.
+// put moves an entry. The caller holds s.mu.
 func (s *Schedule) put(e *Entry, at time.Time) {
 	e.next = at
 	heap.Fix(&s.queue, e.index)
@@ -112,7 +112,7 @@ func (s *Schedule) nudge() {
 	}
 }
 
-// Close refuses items from now on, and returns those that are in. They stay until they are removed.
+// Close refuses new items from now on, and returns the present ones. They stay until they are removed.
 func (s *Schedule) Close() []Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Schedule) Close() []Item {
 	return items
 }
 
-// run is the goroutine.
+// run is the Schedule's goroutine.
 func (s *Schedule) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -142,7 +142,7 @@ func (s *Schedule) run() {
 	}
 }
 
-// stopped ends the running if the queue is empty still.
+// stopped lets run end if the queue is still empty, and reports whether it is.
 func (s *Schedule) stopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +150,8 @@ func (s *Schedule) stopped() bool {
 	return !s.running
 }
 
-// round looks at the items whose time has come. It returns those that are not looked at again, and the time of the next
-// look: the zero time if there is nothing to look at.
+// round looks at the items that are due. It returns the items that it will not look at again, and the time of the next
+// round: the zero time if no item is left.
 func (s *Schedule) round() (over []Item, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Schedule) round() (over []Item, next time.Time) {
 			horizon = sooner
 		}
 		e.next = again
-		looked = append(looked, e) // and not at once into the queue again, lest it be looked at twice
+		looked = append(looked, e) // back into the queue only after the loop, or this round might look at it twice
 	}
 	for _, e := range looked {
 		heap.Push(&s.queue, e)
@@ -181,7 +181,7 @@ func (s *Schedule) round() (over []Item, next time.Time) {
 	return over, next
 }
 
-// queue is a heap by the time of the next look.
+// queue is a heap, ordered by the time of the next look.
 type queue []*Entry
 
 func (q queue) Len() int           { return len(q) }

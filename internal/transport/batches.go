@@ -8,28 +8,30 @@ import (
 )
 
 const (
-	// maxBatch bounds the calls of one pipeline. So many take a server some 30 ms, with other clients' turns between.
+	// maxBatch bounds the calls of one pipeline. A server needs some 30 ms for so many, and serves other clients in between.
 	maxBatch = 10_000
 
-	// Up to so many pipelines may be under way to one server at any time. More of them mean that it hangs: then one
-	// follows the other at an interval, or sooner where a batch has less patience and not too many are under way. So a
-	// server that comes back is found soon, and one that does not costs few connections. A hanging pipeline goes on until
-	// the Redis client gives it up, which may be never. So it counts for a while only, and no number of them ends the
-	// sending: it must go on when the network is back, whatever has become of the connections of before.
+	// Up to freeBatches pipelines may be under way to one server at any time. If there are more, the server hangs: then
+	// the next pipeline waits for batchInterval, or for less if its patience is shorter and fewer than maxBatches are
+	// under way. So the library soon notices a server that comes back, and spends few connections on one that does not.
+	// A hanging pipeline goes on until the Redis client gives it up, perhaps never. So it counts only for batchCounts,
+	// and no number of hanging pipelines stops the sending, which must go on when the network is back.
 	freeBatches   = 4
 	batchInterval = 250 * time.Millisecond
-	maxBatches    = 16 // from here on impatience does not count
+	maxBatches    = 16 // from here on, patience does not count
 	batchCounts   = 5 * time.Second
 
-	// leastConnecting is how long a pipeline waits for a connection at least, however little patience a batch has.
+	// leastConnecting is the least time that a pipeline waits for a connection, however short the patience of its
+	// batch.
 	leastConnecting = 50 * time.Millisecond
 )
 
-// SendBatches sends calls once each, those for one server in common pipelines in the order given, and calls finished
-// once for each that has ended, possibly concurrently. It does not wait for them. patience returns how soon a call is
-// wanted to have been sent; that of the first of a pipeline counts.
+// SendBatches sends each call once. Calls for the same server share pipelines, in the order given. It calls finished
+// once per finished call, possibly concurrently, and does not wait for that. patience returns how soon a call should
+// have been sent; the patience of a pipeline is that of its first call.
 //
-// Where too many pipelines hang, calls are not sent, and finished is not called for them: offer them again later.
+// If too many pipelines hang, it does not send the rest of the calls and does not call finished for them: offer them
+// again later.
 func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) {
 	byServer := map[*redis.Client][]*Call{}
 	for _, c := range calls {
@@ -60,7 +62,7 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 	}
 }
 
-// beginBatch counts one more pipeline to a server, and returns it; nil if none may go now.
+// beginBatch counts one more pipeline to a server and returns it, or nil if none may start now.
 func (r *Redis) beginBatch(client *redis.Client, patience time.Duration) *trip {
 	r.batchMu.Lock()
 	defer r.batchMu.Unlock()
@@ -83,7 +85,7 @@ func (r *Redis) beginBatch(client *redis.Client, patience time.Duration) *trip {
 	return t
 }
 
-// endBatch takes away a pipeline that has ended.
+// endBatch removes a pipeline that has ended.
 func (r *Redis) endBatch(client *redis.Client, t *trip) {
 	r.batchMu.Lock()
 	defer r.batchMu.Unlock()

@@ -9,63 +9,63 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script on its way to a Redis, with all its resends. Set the fields of the first group, and do not touch a
-// call again before it has finished.
+// Call is one script on its way to a Redis, with all its resends. Set the fields of the first group, and do not touch
+// the call again until it has finished.
 type Call struct {
 	Script *Script
 	Keys   []any  // KEYS, each a string
-	Spare  []any  // further KEYS, without which the script still does its main work
+	Spare  []any  // further KEYS; the script still does its main work without them
 	Token  string // ARGV[1]; "" for a script that takes none
 	Args   []any  // the rest of ARGV; see SetArgs
 
-	// Simple says that the joint script may do it: it has one key and one spare key.
+	// Simple says that the joint script may run the call: it has one key and one spare key.
 	Simple bool
-	// Accept reports whether a joint script's reply settles the call. Nil accepts all.
+	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply.
 	Accept func(reply any) bool
 
-	// Ctx is done when nobody wants the call any more. A call whose Ctx is done is not sent again, nor for a first time.
+	// Ctx is done when nobody wants the call any more. From then on, the call is not sent or resent.
 	Ctx context.Context
-	// GiveUp ends the resending; the zero time leaves it to the Redis client's own count.
+	// GiveUp ends the resending; the zero time leaves the end to the Redis client's MaxRetries.
 	GiveUp time.Time
-	// Tag is the caller's own.
+	// Tag is for the caller's own use.
 	Tag any
 
-	// What came of it. Read it when the call has finished; First and Doubtful may be set beforehand, to what is known of
-	// an earlier call for the same purpose.
+	// The result. Read it when the call has finished. First and Doubtful may be set beforehand, to what is known of an
+	// earlier call for the same purpose.
 	Reply    any
 	Err      error
-	First    time.Time // when it was first written to a connection; zero while it has not been
+	First    time.Time // when it was first written to a connection; zero if it was not
 	Sent     time.Time // when it was last written
 	Resends  int       // how often it was sent again
-	Doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
+	Doubtful bool      // some sending without a reply may have been executed, or may still be
 
-	room      [7]any // spare an allocation: most calls need no more room
+	room      [7]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
 
 	persistent atomic.Bool // see Persist
 	dropped    atomic.Bool // see Drop
 
-	counted atomic.Bool // among those under way to its server; see server.enter
+	counted atomic.Bool // it counts as under way to its server; see server.enter
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
-	how     [2]any     // of command
+	how     [2]any     // how command runs the script
 	changed bool       // a hook has rewritten the arguments of command
 
-	lane   *lane         // that it goes in; nil for none
-	client *redis.Client // of the lane's server
-	trip   trip          // if it goes by itself in a lane
-	bulk   bool          // it is part of a pipeline, whose other calls an error of its own would end
-	left   bool          // the present sending has reached a connection
-	done   chan struct{} // closed when it has finished; nil if Do returns only then
+	lane     *lane         // the lane it goes in; nil for none
+	client   *redis.Client // of the lane's server
+	trip     trip          // used if it goes by itself in a lane
+	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
+	departed bool          // the present sending has reached a connection
+	done     chan struct{} // closed when it has finished; nil if Do returns only then
 }
 
 // SetArgs sets Args.
 func (c *Call) SetArgs(args ...any) { c.Args = append(c.room[:0], args...) }
 
-// Persist lets resending go on until GiveUp, past the client's own count. It may be called at any time.
+// Persist lets resending go on until GiveUp, past the Redis client's MaxRetries. It may be called at any time.
 func (c *Call) Persist() { c.persistent.Store(true) }
 
-// Drop ends the resending, like the end of Ctx. It may be called at any time.
+// Drop ends the resending, as the end of Ctx does. It may be called at any time.
 func (c *Call) Drop() { c.dropped.Store(true) }
 
 // IsDropped reports whether Drop was called.
@@ -74,31 +74,31 @@ func (c *Call) IsDropped() bool { return c.dropped.Load() }
 // ErrDropped is the error of a call that was dropped before it was sent.
 var ErrDropped = errors.New("superseded")
 
-// Done returns a channel that is closed when a call has finished for which Do has returned false, or which is on its
-// way in another goroutine. It is nil otherwise.
+// Done returns a channel that is closed when the call has finished. It is nil unless Do has returned false for the
+// call, or another goroutine sends it.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Plan gives a call a Done before it is sent, for those who wait for what another goroutine is going to Send. That one
-// calls Finish afterwards.
+// Plan gives a call a Done before it is sent, so that others can wait for what a goroutine is going to Send. That
+// goroutine calls Finish afterwards.
 func (c *Call) Plan() { c.done = make(chan struct{}) }
 
 // Finish closes the Done of a planned call.
 func (c *Call) Finish() { close(c.done) }
 
-// depart notes that the call is being written to a connection, after any wait for one. From here on a lost reply leaves
-// doubt, and before it a call that nobody wants any more is dropped.
+// depart notes that the call is being written to a connection, after any wait for one. Before this point, a call that
+// nobody wants any more is dropped. From here on, a lost reply leaves doubt.
 func (c *Call) depart() error {
 	if err := c.unwanted(); err != nil && !c.bulk {
 		return err
 	}
-	c.left, c.Sent = true, time.Now()
+	c.departed, c.Sent = true, time.Now()
 	if c.First.IsZero() {
 		c.First = c.Sent
 	}
 	return nil
 }
 
-// unwanted returns why nobody wants the call any more; nil if somebody does.
+// unwanted returns why nobody wants the call any more, or nil if somebody does.
 func (c *Call) unwanted() error {
 	if c.dropped.Load() {
 		return ErrDropped
@@ -106,20 +106,20 @@ func (c *Call) unwanted() error {
 	return c.Ctx.Err()
 }
 
-// MarshalBinary makes the call an argument of its own command, in the place of the token: go-redis asks for it while it
+// MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
-	if c.command != nil { // a hook may restore what it has rewritten, so this is the time to look
+	if c.command != nil { // a hook may restore what it has rewritten, so compare now
 		c.changed = c.changed || !c.isUnchanged(c.command.Args(), c.how)
 	}
 	return append(c.tokenRoom[:0], c.Token...), c.depart()
 }
 
-// String is the token, for hooks that print commands.
+// String returns the token, for hooks that print commands.
 func (c *Call) String() string { return c.Token }
 
-// Await waits for the end of the call, but not past the end of ctx. It reports whether the call has finished. If a hook
-// of the Redis client has panicked, Await panics with the same value, as the call would have done in the caller's own
+// Await waits until the call has finished, or ctx ends. It reports whether the call has finished. If a hook of the
+// Redis client has panicked, Await panics with the same value, as the call would have done in the caller's own
 // goroutine.
 func (c *Call) Await(ctx context.Context) bool {
 	if c.done == nil {
@@ -137,7 +137,7 @@ func (c *Call) Await(ctx context.Context) bool {
 	case <-ctx.Done():
 	}
 	select {
-	case <-c.done: // both at once: an answer is worth more than an end
+	case <-c.done: // both at once: prefer the answer
 		c.rethrow()
 		return true
 	default:
@@ -148,11 +148,11 @@ func (c *Call) Await(ctx context.Context) bool {
 // command is a command that go-redis itself never resends.
 type command struct{ *redis.Cmd }
 
-// NoRetry is honoured by go-redis from v9.19 on.
+// NoRetry makes go-redis v9.19 and later not resend the command.
 func (command) NoRetry() bool { return true }
 
 func newCommand(c *Call, how [2]any) command {
-	const others = 4 // how, the number of keys and the token
+	const others = 4 // the two values of how, the number of keys, and the token
 	keys := len(c.Keys) + len(c.Spare)
 	args := make([]any, 3, others+keys+len(c.Args))
 	args[0], args[1], args[2] = how[0], how[1], keys
@@ -165,7 +165,8 @@ func newCommand(c *Call, how [2]any) command {
 	return cmd
 }
 
-// isUnchanged reports whether a command still has the arguments that newCommand gave it. Hooks rewrite them in place.
+// isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in
+// place.
 func (c *Call) isUnchanged(args []any, how [2]any) bool {
 	keys := len(c.Keys) + len(c.Spare)
 	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxJoint bounds the calls of one joint script, and with them how long it keeps the server.
+// maxJoint bounds the calls of one joint script, and so how long the script blocks the server.
 const maxJoint = 200
 
-// leftAlone is the reply of a joint script for a call that it has done nothing for.
+// leftAlone is a joint script's reply for a call for which it has done nothing.
 const leftAlone = int64(-1)
 
-// isStandalone reports whether a server stands alone, by its own account, and whether that is known yet. Nobody asks
-// the nodes of a Cluster.
+// isStandalone reports whether a server says that it stands alone, and whether it has been asked. The nodes of a
+// Cluster are not asked.
 func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
 	if r.cluster != nil || AlwaysTogether {
 		return r.cluster == nil, true
@@ -24,7 +24,7 @@ func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
 	return account == standaloneYes, account != standaloneUnknown
 }
 
-// greeting returns the command by which a server says what it is; nil where that is known, or makes no difference.
+// greeting returns the command that asks a server what it is, or nil if that is known or makes no difference.
 func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
 	simple := func(q request) bool { return q.calls[0].Simple }
 	if _, known := r.isStandalone(client); known || !slices.ContainsFunc(requests, simple) {
@@ -33,7 +33,7 @@ func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStr
 	return redis.NewMapStringInterfaceCmd(context.Background(), "hello")
 }
 
-// meet notes what a server has answered to greeting.
+// meet notes the server's answer to greeting.
 func (r *Redis) meet(client *redis.Client, greeting *redis.MapStringInterfaceCmd) {
 	mode, err := greeting.Val()["mode"], greeting.Err()
 	if err != nil && !IsAnswer(err) {
@@ -46,11 +46,11 @@ func (r *Redis) meet(client *redis.Client, greeting *redis.MapStringInterfaceCmd
 	r.servers.of(r, client).standalone.Store(account)
 }
 
-// requests returns what to send to a server for the calls.
+// requests returns the requests that send the calls to a server.
 func (r *Redis) requests(client *redis.Client, calls []*Call) []request {
 	standalone, _ := r.isStandalone(client)
 	requests := make([]request, 0, min(len(calls), 8))
-	open := map[*Script]int{} // the request that has room for more calls, by the script
+	open := map[*Script]int{} // index of the request that has room for more calls, by joint script
 	for i, c := range calls {
 		joint := c.Script.joint
 		if !c.Simple || !standalone || joint == nil {
@@ -70,8 +70,8 @@ func (r *Redis) requests(client *redis.Client, calls []*Call) []request {
 
 func (q *request) isJoint() bool { return q.script != q.calls[0].Script }
 
-// takeApart gives the calls of a joint request their replies, or its error, and returns requests for those that it has
-// left alone, or whose reply they do not accept.
+// takeApart gives the calls of a joint request their replies, or its error. It returns new requests for the calls that
+// the script has left alone, and for those that do not accept their reply.
 func (q *request) takeApart(finished func(*Call)) []request {
 	replies, _ := q.reply.([]any)
 	if q.err == nil && len(replies) != len(q.calls) {

@@ -9,19 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lane is a way to one server on which calls share round trips. While few call at a time, each call goes at once and by
-// itself. While many do, one that finds no trip under way goes at once and by itself; one that finds few goes together
-// with those who are about to call; one that finds more waits, and goes in one pipeline with all that wait by then, as
-// soon as a trip has ended.
+// lane is a way to one server on which calls share round trips. While there are few calls, each goes at once and by
+// itself. While there are many:
+//   - a call that finds no trip under way goes at once and by itself;
+//   - a call that finds one takes along the calls that are about to be made;
+//   - a call that finds more waits. As soon as a trip ends, all waiting calls go in one pipeline.
 type lane struct {
 	redis  *Redis
 	server *server
 
-	mu        sync.Mutex // protects what follows
-	queue     []*Call    // empty unless there are laneTrips
+	mu        sync.Mutex // protects the fields below
+	queue     []*Call    // waiting calls; empty unless there are laneTrips trips, or one gathers
 	trips     []*trip    // those under way that count
-	gathering bool       // the last of them is about to take the queue along
-	watched   bool       // a timer will look at the lane
+	gathering bool       // the last of trips is about to take the queue along
+	watched   bool       // a timer will call look
 }
 
 // trip is a call by itself, or a pipeline of calls.
@@ -30,17 +31,17 @@ type trip struct {
 }
 
 const (
-	// laneTrips is how many trips may be under way before calls wait for one another. More of them measure the same.
+	// laneTrips is how many trips may be under way before calls wait. Larger values were measured to be no faster.
 	laneTrips = 2
 
-	// slowTrip is how long a trip counts. One that takes longer hangs, and is no reason to wait.
+	// slowTrip is how long a trip counts. A trip that takes longer hangs, and others do not wait for it.
 	slowTrip = 100 * time.Millisecond
 
-	// largeCall is the number of keys from which on a call goes by itself: others would wait for it.
+	// largeCall is the number of keys from which a call goes by itself, because others would wait for it.
 	largeCall = 64
 )
 
-// lane returns the lane of the call, and the client of its server; nil for a call that goes by itself.
+// lane returns the lane of the call and the client of its server, or nil for a call that goes by itself.
 func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 	if r.process == nil || len(c.Keys) >= largeCall || r.sharing.Load() != sharingAllowed {
 		return nil, nil
@@ -56,7 +57,7 @@ func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 	return &s.others, client
 }
 
-// admit reports whether the call goes by itself, now. If not, it is in the queue, and finishes later.
+// admit reports whether the call is to go by itself, now. If not, it is in the queue and finishes later.
 func (l *lane) admit(c *Call, client *redis.Client) bool {
 	c.lane, c.client = l, client
 	c.counted.Store(true)
@@ -82,12 +83,12 @@ func (l *lane) admit(c *Call, client *redis.Client) bool {
 	return false
 }
 
-// gather lets others call, and takes them along in the trip of the call. It reports whether there were any. l.mu is
-// held, but not all the while.
+// gather lets other goroutines make calls, and takes those calls along in the trip of this one. It reports whether
+// there were any. The caller holds l.mu, which gather releases for a moment.
 func (l *lane) gather(c *Call, client *redis.Client) bool {
 	l.gathering = true
 	l.mu.Unlock()
-	runtime.Gosched() // a trip that has ended has woken many at once; they need no time but a turn
+	runtime.Gosched() // the end of a trip wakes many callers at once; each needs only its turn to run
 	l.mu.Lock()
 	l.gathering = false
 	if len(l.queue) == 0 {
@@ -109,7 +110,7 @@ func (l *lane) takeQueue() []*Call {
 	return batch
 }
 
-// look lets the queue go if trips hang.
+// look sends the queue if the trips hang.
 func (l *lane) look(client *redis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,15 +130,15 @@ func (l *lane) look(client *redis.Client) {
 	time.AfterFunc(next, func() { l.look(client) })
 }
 
-// launch sends what is in the queue. l.mu is held.
+// launch sends the queue. The caller holds l.mu.
 func (l *lane) launch(client *redis.Client) {
 	t := &trip{began: time.Now()}
 	l.trips = append(l.trips, t)
 	go l.run(t, client, l.takeQueue()) // ends when the queue is empty after a trip
 }
 
-// leave ends the trip of a call that went by itself. What waits goes.
-func (l *lane) leave(c *Call) {
+// endTrip ends the trip of a call that went by itself, and sends the waiting calls.
+func (l *lane) endTrip(c *Call) {
 	c.uncount()
 	if c.trip.began.IsZero() {
 		return
@@ -150,7 +151,7 @@ func (l *lane) leave(c *Call) {
 	}
 }
 
-// run sends one batch of calls after the other, until none waits.
+// run sends one batch of calls after the other, until no call waits.
 func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 	defer func() {
 		if batch == nil {
@@ -163,7 +164,7 @@ func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 	for batch != nil {
 		through := client
 		if l.redis.separates() {
-			through = nil // since this batch was begun, a hook has been found that rewrites keys
+			through = nil // a hook that rewrites keys was noticed after this batch was formed
 		}
 		l.redis.sendTogether(through, batch, connectTimeout, func(c *Call) {
 			c.uncount()
@@ -173,7 +174,7 @@ func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 	}
 }
 
-// next returns what waits after a trip has ended, if that goes on.
+// next returns the calls that a trip is to send next. If there are none, or the trip no longer counts, it returns nil.
 func (l *lane) next(t *trip) []*Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// quiet is how long a subscription may be silent before it is asked whether it lives.
+	// quiet is how long a subscription may be silent before a PING checks that it is alive.
 	quiet = time.Second
 
-	// relisten is how long to wait before subscribing again, more or less by a half at random, and relistenRefused the
-	// same where Redis has refused to.
+	// relisten is how long to wait, on average, before subscribing again: between half and one and a half of it, at
+	// random. relistenRefused is the wait after Redis has refused to subscribe.
 	relisten        = time.Second
 	relistenRefused = 10 * time.Second
 )
 
-// CanListen reports whether Listen hears what scripts publish.
+// CanListen reports whether Listen can receive what scripts publish.
 func (r *Redis) CanListen() bool { return r.subscribe != nil }
 
-// Listen subscribes to a channel, and calls message for each message, until ctx ends; whenever the subscription breaks,
-// it makes a new one. It calls state with true when there is a subscription, and with false when that has broken;
-// messages published meanwhile are lost. It blocks until ctx ends, and calls neither function afterwards from another
-// goroutine.
+// Listen subscribes to a channel and calls message for each message, until ctx ends. If the subscription breaks, it
+// makes a new one. It calls state with true when there is a subscription, and with false when that has broken; messages
+// published in between are lost. It blocks until ctx ends, and calls neither function afterwards.
 func (r *Redis) Listen(ctx context.Context, channel string, state func(open bool), message func(payload string)) {
 	for ctx.Err() == nil {
 		err := r.receive(ctx, channel, state, message)
@@ -45,18 +44,18 @@ func (r *Redis) Listen(ctx context.Context, channel string, state func(open bool
 	}
 }
 
-// receive is Listen for as long as one subscription lives.
+// receive does the work of Listen for one subscription.
 func (r *Redis) receive(
 	ctx context.Context, channel string, state func(open bool), message func(payload string),
 ) (err error) {
 	defer func() {
-		if value := recover(); value != nil { // a hook's that dials
+		if value := recover(); value != nil { // from a hook for dialling
 			err = fmt.Errorf("listening: %w", &hookPanicError{value})
 		}
 	}()
 	subscription := r.subscribe(ctx)
 	defer subscription.Close()
-	// go-redis does not interrupt a read when ctx ends, but when the subscription is closed.
+	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does.
 	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
 	defer forget()
 	if err := subscription.Subscribe(ctx, channel); err != nil {

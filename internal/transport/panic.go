@@ -6,9 +6,9 @@ import (
 	"runtime"
 )
 
-// A hook of the Redis client that panics does so in the goroutine that sends. Where that is one of this package's own,
-// the panic would end the process, and no caller could recover it. There it becomes the error of the call, and a caller
-// who waits for the call panics with it. A runtime.Goexit, as of a failing test, goes the same way.
+// If a hook of the Redis client panics, it does so in the goroutine that sends. In a goroutine of this package, the panic
+// would end the process, and no caller could recover it. There, guard turns it into the error of the call, and a caller
+// that waits for the call panics with it. A runtime.Goexit, for example of a failing test, is passed on in the same way.
 
 // hookPanicError is the error of a call whose hook has panicked, or has ended its goroutine.
 type hookPanicError struct {
@@ -22,20 +22,20 @@ func (p *hookPanicError) Error() string {
 	return fmt.Sprintf("a hook of the Redis client panicked: %v", p.value)
 }
 
-// guard runs f, which sends the call, in a goroutine of this package's own.
+// guard runs f, which sends the call, in a goroutine of this package.
 func (c *Call) guard(f func()) {
 	returned := false
 	defer func() {
 		if !returned {
 			c.Reply, c.Err = nil, &hookPanicError{recover()}
-			c.Doubtful = c.Doubtful || c.left
+			c.Doubtful = c.Doubtful || c.departed
 		}
 	}()
 	f()
 	returned = true
 }
 
-// rethrow does to the goroutine of the caller what a hook did while that waited for the call.
+// rethrow panics, or calls runtime.Goexit, if a hook did so while the caller waited for the call.
 func (c *Call) rethrow() {
 	var p *hookPanicError
 	switch {

@@ -13,15 +13,15 @@ import (
 // strays bounds the calls of one sendApart that are under way at any one time and do not hang.
 const strays = 64
 
-// sendTogether sends calls that are all for one server, in one pipeline, and calls finished once for each that has
-// ended, possibly concurrently. It returns when all have. It waits for a connection for up to patience, and then for
-// the replies as long as the client does. Each call has its own reply or error. Nothing is resent but what the server
-// does not know the script of, what a joint script has left alone, and what the server tells to go elsewhere.
+// sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
+// concurrently. It returns when all have finished. It waits up to patience for a connection, and then for the replies
+// as long as the client does. Each call gets its own reply or error. It sends a call again only if the server does not
+// know its script, if a joint script has left it alone, or if the server redirects it.
 //
-// A call for elsewhere goes by itself, since where it goes may hang; and so do all where there is no client of the
-// server, because it is not known or because calls must not share.
+// A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
+// because their server is not known or they must not share.
 //
-// Where a hook panics, that is the error of all that have not ended yet.
+// If a hook panics, that is the error of all calls that have not finished yet.
 func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
 	wanted := make([]*Call, 0, len(calls))
 	for _, c := range calls {
@@ -74,7 +74,7 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 	r.sendApart(elsewhere, patience, finished)
 }
 
-// sendApart sends each call by itself, once. Where many hang, the others wait for them no longer than for a slow trip.
+// sendApart sends each call by itself, once. If many calls hang, each makes others wait no longer than slowTrip.
 func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*Call)) {
 	var wait sync.WaitGroup
 	free := make(chan struct{}, strays)
@@ -99,7 +99,8 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 }
 
 // connectWithin returns a ctx that ends d from now, for calls that may wait that long for a connection. It has no
-// deadline: with ContextTimeoutEnabled, go-redis would end the reading of replies at that. Its end ends no reading.
+// deadline, because with ContextTimeoutEnabled go-redis would stop reading replies at a deadline. The end of this ctx
+// stops no reading.
 func connectWithin(ctx context.Context, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(d, func() { cancel(fmt.Errorf("no connection within %v", d)) })
@@ -109,11 +110,11 @@ func connectWithin(ctx context.Context, d time.Duration) (context.Context, func(
 	}
 }
 
-// request is one command of a pipeline: the script of a call, or a joint one of several.
+// request is one command of a pipeline: the script of one call, or a joint script for several.
 type request struct {
 	script *Script
 	calls  []*Call
-	whole  bool // the script goes with its source, not by its hash
+	whole  bool // send the script's source, not its hash
 
 	command command
 	reply   any
@@ -123,9 +124,9 @@ type request struct {
 // queue adds the request to a pipeline.
 func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 	for _, c := range q.calls {
-		c.left, c.bulk = false, bulk
+		c.departed, c.bulk = false, bulk
 		if c.Token == "" {
-			_ = c.depart() // nothing will tell when it is written, so take it that it is now
+			_ = c.depart() // nothing tells when it is written, so count it as written now
 		}
 	}
 	how := q.script.evalsha
@@ -140,7 +141,7 @@ func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 	_ = pipe.Process(ctx, q.command) // only queues
 }
 
-// pipeline sends requests in one pipeline, each once, if there is a connection within patience.
+// pipeline sends requests in one pipeline, each once, if it gets a connection within patience.
 func (r *Redis) pipeline(client *redis.Client, requests []request, patience time.Duration) {
 	ctx, stop := connectWithin(context.Background(), patience)
 	defer stop()
@@ -163,7 +164,7 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 		q := &requests[i]
 		q.reply, q.err = q.command.Result()
 		if q.err == nil && q.reply == nil || errors.Is(q.err, context.Canceled) {
-			q.err = err // it was not sent at all
+			q.err = err // it was never sent
 		}
 	}
 	if err != nil && !IsAnswer(err) && r.cluster != nil {

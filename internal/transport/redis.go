@@ -1,8 +1,8 @@
-// Package transport carries Lua scripts to one Redis: a server, a Cluster, a Ring, or what a client type of the
-// caller's own hides. It resends what was not answered, lets calls that are made at the same time share pipelines and
-// scripts, finds the server of a key, and listens to channels.
+// Package transport carries Lua scripts to one Redis: a server, a Cluster, a Ring, or whatever a custom client type
+// hides. It resends what was not answered, lets simultaneous calls share pipelines and scripts, finds the server of a
+// key, and listens to channels.
 //
-// It knows nothing of locks: not what a script does, what a token means, nor how long anything is held.
+// It knows nothing about locks: not what a script does, what a token means, or how long anything is held.
 package transport
 
 import (
@@ -16,32 +16,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is where scripts are sent. It owns no connection, and at rest no goroutine. It is safe for concurrent use.
+// Redis is where scripts are sent. It owns no connection and, at rest, no goroutine. It is safe for concurrent use.
 type Redis struct {
 	scripter redis.Scripter
 
-	// process sends one command of any kind. It is nil for a type of the caller's own, of which EvalSha and Eval are
-	// all that may be called, and which does its own resending.
+	// process sends one command of any kind. It is nil for a custom client type, on which only EvalSha and Eval may be
+	// called, and which does its own resending.
 	process func(context.Context, redis.Cmder) error
-	resends int // at most so many for one call
+	resends int // the most for one call
 	single  *redis.Client
-	only    *server // that of single; nil without
+	only    *server // the server of single; nil without one
 	cluster *redis.ClusterClient
 	ring    *redis.Ring
 
-	// subscribe returns a subscription to nothing yet. It is nil where there is none that hears what scripts publish: a
-	// Ring runs a script where its keys are, and subscribes where the channel is.
+	// subscribe returns a subscription without channels. It is nil if no subscription would receive what scripts publish:
+	// a Ring runs a script on the shard of its keys, and subscribes on the shard of the channel.
 	subscribe func(context.Context) *redis.PubSub
 
 	sharing atomic.Int32 // one of sharingUnknown, sharingAllowed and sharingForbidden
-	reached atomic.Bool  // something was answered; until then, to ask a Cluster for the server of a key may hang
+	reached atomic.Bool  // something was answered; before that, asking a Cluster for the server of a key may hang
 	servers servers
 
 	batchMu sync.Mutex                // protects batches
-	batches map[*redis.Client][]*trip // of SendBatches, by server: those under way, the oldest first
+	batches map[*redis.Client][]*trip // pipelines of SendBatches that are under way, oldest first, by server
 }
 
-// New returns the Redis behind client. If separate is true, every call goes by itself through client. It returns an
+// New returns the Redis behind client. If separate is true, every call goes by itself through client. New returns an
 // error if client cannot run scripts.
 func New(client redis.Scripter, separate bool) (*Redis, error) {
 	r := &Redis{scripter: client, batches: map[*redis.Client][]*trip{}}
@@ -56,8 +56,8 @@ func New(client redis.Scripter, separate bool) (*Redis, error) {
 			r.only = newServer(r)
 			listener := client
 			if own := client.Options().ReadTimeout; own <= 0 || own > connectTimeout {
-				// While it connects, a subscription can neither be interrupted nor closed. This one does without the
-				// caller's hooks, but what never ends is worse.
+				// A subscription that connects can neither be interrupted nor closed, so it needs a timeout. This client
+				// lacks the caller's hooks, but a subscription that never ends would be worse.
 				listener = client.WithTimeout(connectTimeout)
 			}
 			r.subscribe = func(ctx context.Context) *redis.PubSub { return listener.Subscribe(ctx) }
@@ -65,7 +65,7 @@ func New(client redis.Scripter, separate bool) (*Redis, error) {
 	case *redis.ClusterClient:
 		if none = client == nil; !none {
 			r.process, r.cluster = client.Process, client
-			// go-redis counts redirections in place of retries, and has the retries of a single node off by default.
+			// On a Cluster, go-redis counts redirections instead of retries, and does not retry on a single node by default.
 			r.resends = max(client.Options().MaxRetries, client.Options().MaxRedirects)
 			r.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
 		}
@@ -82,21 +82,21 @@ func New(client redis.Scripter, separate bool) (*Redis, error) {
 	return r, nil
 }
 
-// connectTimeout is how long shared round trips wait for a connection, and a subscription for the answers to its first
-// commands.
+// connectTimeout is how long a shared round trip waits for a connection, and a subscription for the answers to its
+// first commands.
 const connectTimeout = 5 * time.Second
 
-// Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, to put the name of
-// a tenant before each, say. A shared round trip does not carry the values of each ctx, and on a Cluster and a Ring it
-// goes past the client's own hooks, so the same key would be another one there. Whether there is such a hook is learned
-// from calls by themselves; until the first of them has been answered, no calls share.
+// Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, for example to put
+// the name of a tenant before each. A shared round trip does not carry the values of each ctx, and on a Cluster and a
+// Ring it bypasses the client's own hooks, so the same key would get another name there. Calls that go by themselves
+// show whether there is such a hook. No calls share before the first of them has been answered.
 const (
 	sharingUnknown int32 = iota
 	sharingAllowed
 	sharingForbidden // for good
 )
 
-// learn notes whether a command that was answered had the arguments that it was made with.
+// learn notes whether a command that was answered still had the arguments that it was made with.
 func (r *Redis) learn(unchanged bool) {
 	switch {
 	case !unchanged:
@@ -107,7 +107,7 @@ func (r *Redis) learn(unchanged bool) {
 }
 
 // Separates reports whether every call has to go by itself, through the caller's client, because a hook rewrites keys
-// or may, and whether that is known yet: until the first call has been answered it is not.
+// or might. known is false until the first call has been answered.
 func (r *Redis) Separates() (separates, known bool) {
 	sharing := r.sharing.Load()
 	return sharing == sharingForbidden, sharing != sharingUnknown

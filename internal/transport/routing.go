@@ -8,8 +8,8 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// serverOf returns the client of the server that has the keys of the call, so that what goes there can go together; nil
-// for a client type of the caller's own, behind which nobody can look.
+// serverOf returns the client of the server that has the keys of the call, so that calls to one server can go together.
+// It returns nil for a custom client type, whose servers are not known.
 func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 	if r.cluster == nil && r.ring == nil {
 		return r.single, nil
@@ -25,15 +25,15 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 	return r.ring.GetShardClientForKey(key)
 }
 
-// IsRing reports whether the Redis is a Ring, which sends a command to the shard of its first key, wherever the others
-// are.
+// IsRing reports whether the Redis is a Ring. A Ring sends a command to the shard of its first key, wherever the other
+// keys are.
 func (r *Redis) IsRing() bool { return r.ring != nil }
 
-// IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows: scripts and
-// subscriptions are at the same one.
+// IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows. Then
+// scripts and subscriptions are on the same server.
 func (r *Redis) IsSingle() bool { return r.single != nil }
 
-// Group returns the keys, by their indices, in the groups of which each can be sent in one command.
+// Group returns the indices of keys in groups, such that one command can hold the keys of a group.
 func (r *Redis) Group(keys []string) ([][]int, error) {
 	switch {
 	case r.ring != nil:
@@ -44,7 +44,7 @@ func (r *Redis) Group(keys []string) ([][]int, error) {
 	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
 }
 
-// GroupBySlot is Group on a Cluster.
+// GroupBySlot does what Group does on a Cluster.
 func GroupBySlot(keys []string) [][]int {
 	groups, _ := grouped(keys, func(key string) (int, error) { return Slot(key), nil })
 	return groups
@@ -69,8 +69,8 @@ func grouped[P comparable](keys []string, place func(string) (P, error)) ([][]in
 	return groups, nil
 }
 
-// Slot returns the Cluster slot of key: CRC-16/XMODEM of its hash tag, or of the whole key, modulo 16384, as the Redis
-// Cluster specification lays down.
+// Slot returns the Cluster slot of key, as the Redis Cluster specification defines it: CRC-16/XMODEM of its hash tag,
+// or of the whole key, modulo 16384.
 func Slot(key string) int {
 	if hashTag, ok := keyname.HashTag(key); ok {
 		key = hashTag

@@ -9,24 +9,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Do sends the call, by itself or together with others, and returns once that has finished, or ctx has ended. It
+// Do sends the call, by itself or together with others, and returns when the call has finished or ctx has ended. It
 // reports whether the call has finished. If not, the call goes on; do not touch it before its Done is closed.
 func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	l, client := r.lane(c)
 	switch {
-	case l != nil && !l.admit(c, client): // it goes with others
+	case l != nil && !l.admit(c, client): // it is in the queue
 	case ctx.Done() == nil:
 		returned := false
 		defer func() {
 			if !returned { // a hook has panicked
-				c.Doubtful = c.Doubtful || c.left
+				c.Doubtful = c.Doubtful || c.departed
 			}
 		}()
 		r.sendHere(c)
 		returned = true
 		return true
 	default:
-		// go-redis does not interrupt a read when ctx ends, so the caller waits beside it.
+		// The end of ctx does not interrupt a read in go-redis, so the call runs in a goroutine of its own.
 		c.done = make(chan struct{})
 		go func() { // ends with the call
 			growStack()
@@ -36,13 +36,13 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	}
 	finished := c.Await(ctx)
 	if !finished {
-		c.uncount() // it may hang for ever
+		c.uncount() // it may hang forever
 	}
 	return finished
 }
 
-// growStack makes the stack of a new goroutine as large as go-redis needs. It would be copied several times otherwise,
-// each time with more on it: a quarter of the client's CPU for a call.
+// growStack makes the stack of a new goroutine as large as go-redis needs. Otherwise the runtime would copy the stack
+// several times while it grows: a quarter of the client's CPU time for a call.
 //
 //go:noinline
 func growStack() {
@@ -53,11 +53,11 @@ func growStack() {
 //go:noinline
 func touch(frame *[7 << 10]byte) { frame[0] = 1 }
 
-// Send sends the call by itself and returns when it has finished. It is for goroutines that no caller waits for: where
-// a hook of the Redis client panics or calls runtime.Goexit, that is the error of the call.
+// Send sends the call by itself and returns when it has finished. It is for goroutines that no caller waits for: if a
+// hook of the Redis client panics or calls runtime.Goexit, that becomes the error of the call.
 func (r *Redis) Send(c *Call) {
 	finished := make(chan struct{})
-	go func() { // ends with the call; a Goexit ends this goroutine and not that of Send
+	go func() { // ends with the call; a Goexit ends this goroutine, and not the one that called Send
 		growStack()
 		defer close(finished)
 		c.guard(func() { r.sendHere(c) })
@@ -65,8 +65,8 @@ func (r *Redis) Send(c *Call) {
 	<-finished
 }
 
-// sendHere sends the call until it is answered, until resending is no use, or until nobody wants it any more. This is
-// the one place where anything is resent.
+// sendHere sends the call until it is answered, resending is of no use, or nobody wants the call any more. Nothing is
+// resent anywhere else.
 func (r *Redis) sendHere(c *Call) {
 	r.sendFirst(c)
 	r.resend(c)
@@ -74,24 +74,24 @@ func (r *Redis) sendHere(c *Call) {
 
 func (r *Redis) sendFirst(c *Call) {
 	if c.lane != nil {
-		defer c.lane.leave(c)
+		defer c.lane.endTrip(c)
 	}
 	c.Reply, c.Err = r.once(c)
 }
 
-// resend sends a call again, by itself, for as long as that is of use.
+// resend sends a call again, by itself, as long as that is of use.
 func (r *Redis) resend(c *Call) {
 	for resends := 0; r.again(c, resends); resends++ {
 		before := c.Err
 		c.Resends++
 		c.Reply, c.Err = r.once(c)
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
-			c.Err = before // the end of Ctx says less than how the last sending has failed
+			c.Err = before // this says more than the end of Ctx
 		}
 	}
 }
 
-// finish ends a call that has been sent with others, or goes on sending it by itself.
+// finish ends a call that was sent with others, or goes on to resend it by itself.
 func (r *Redis) finish(c *Call) {
 	c.bulk = false
 	if c.Err == nil {
@@ -104,23 +104,23 @@ func (r *Redis) finish(c *Call) {
 	}()
 }
 
-// again reports whether a call that has been resent so often is to be sent again, and waits until it is time.
+// again reports whether to resend a call that was resent so many times before, and waits until it is time.
 func (r *Redis) again(c *Call, resends int) bool {
 	if c.Err == nil {
 		return false
 	}
 	if len(c.Spare) > 0 && len(c.Keys) > 0 && redis.IsTryAgainError(c.Err) {
-		c.Spare = nil // the slot moves to another node: a script with keys that do not exist is refused by both
+		c.Spare = nil // the slot is moving, and both nodes refuse a script some of whose keys do not exist
 		return true
 	}
 	answered := IsAnswer(c.Err)
-	c.Doubtful = c.Doubtful || c.left && !answered
+	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
 	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) || c.dropped.Load() {
 		return false
 	}
 	if r.cluster != nil && !answered {
-		r.cluster.ReloadState(c.Ctx) // a master may have moved; go-redis looks only if it resends itself
+		r.cluster.ReloadState(c.Ctx) // a master may have moved; go-redis reloads only when it resends by itself
 	}
 	wait := resendWait(resends)
 	if resends >= r.resends && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
@@ -136,18 +136,18 @@ func (r *Redis) again(c *Call, resends int) bool {
 	}
 }
 
-// ResendWait returns how long to wait before sending a call once more that has failed after all its resends, and that
-// many times more.
+// ResendWait returns how long to wait before sending once more a call that has failed after all its resends, and so
+// many more times since.
 func (r *Redis) ResendWait(times int) time.Duration { return resendWait(r.resends + times) }
 
-// resendWait returns how long to wait before the resend with this number: 8 ms, doubled up to 4 s, less up to a half at
-// random. go-redis begins alike.
+// resendWait returns how long to wait before the resend with this number: 8 ms, doubled each time up to 4 s, and
+// shortened by up to a half at random. The first waits are like those of go-redis.
 func resendWait(resends int) time.Duration {
 	most := 8 * time.Millisecond << min(resends, 9)
 	return most - rand.N(most/2)
 }
 
-// once sends the call one time: by its hash, and if the server does not know that, with the whole script.
+// once sends the call one time: by the script's hash and, if the server does not know that, with the whole script.
 func (r *Redis) once(c *Call) (any, error) {
 	reply, err := r.command(c, c.Script.evalsha)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -157,8 +157,8 @@ func (r *Redis) once(c *Call) (any, error) {
 }
 
 func (r *Redis) command(c *Call, how [2]any) (any, error) {
-	c.left = false
-	if r.process == nil || c.Token == "" { // nothing will tell when it is written, so take it that it is now
+	c.departed = false
+	if r.process == nil || c.Token == "" { // nothing tells when it is written, so count it as written now
 		if err := c.depart(); err != nil {
 			return nil, err
 		}
@@ -180,7 +180,7 @@ func (r *Redis) command(c *Call, how [2]any) (any, error) {
 	return reply, err
 }
 
-// eval is command for a client type of the caller's own.
+// eval does the work of command for a custom client type.
 func (r *Redis) eval(c *Call, how [2]any) (any, error) {
 	args := c.Args
 	if c.Token != "" {

@@ -8,18 +8,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// server is what is known of one Redis server, and the ways to it.
+// server is what is known about one Redis server, with the lanes to it.
 type server struct {
 	standalone atomic.Int32 // one of standaloneUnknown, standaloneYes and standaloneNo; see greeting
 
-	calling atomic.Int32 // calls that share, or would
-	crowd   atomic.Int32 // so many more calls are taken to come from many callers
+	calling atomic.Int32 // calls under way that share or could
+	crowd   atomic.Int32 // how many more calls share although few are under way
 
-	// Calls that do not yield do not wait behind those that do.
+	// Calls that do not yield have their own lane, so they do not wait behind those that do.
 	yielding, others lane
 }
 
-// What a server says of itself.
+// What a server says about itself.
 const (
 	standaloneUnknown int32 = iota
 	standaloneYes
@@ -33,11 +33,11 @@ func newServer(r *Redis) *server {
 	return s
 }
 
-// servers are those of one Redis. An entry does not keep the client of its server alive, and goes some time after that
-// has gone: a Ring and a Cluster make new clients and close old ones for as long as they live.
+// servers holds the servers of one Redis. An entry does not keep the client of its server alive, and is removed some
+// time after that client is gone: a Ring and a Cluster keep making new clients and closing old ones.
 type servers struct{ byClient sync.Map } // from weak.Pointer[redis.Client] to *server
 
-// of returns what is known of the server behind a client.
+// of returns what is known about the server behind a client.
 func (s *servers) of(r *Redis, client *redis.Client) *server {
 	if client == r.single {
 		return r.only
@@ -57,18 +57,18 @@ func (s *servers) of(r *Redis, client *redis.Client) *server {
 }
 
 const (
-	// fewCalls may be under way to a server before they share. The server takes up so many connections in one turn of its
-	// event loop anyway, and nobody waits for anybody.
+	// fewCalls may be under way to a server before calls share. The server handles so many connections in one turn of its
+	// event loop anyway, and no call waits for another.
 	fewCalls = 5
 
-	// crowdLasts is how many calls more share after there were many at a time.
+	// crowdLasts is how many further calls share after many were under way at once.
 	crowdLasts = 256
 )
 
-// AlwaysTogether makes calls share pipelines even when they are alone. The specs set it.
+// AlwaysTogether makes calls share pipelines even when they are alone. Only specs set it.
 var AlwaysTogether = false
 
-// enter counts a call, and reports whether it is one of many.
+// enter counts a call and reports whether it is one of many.
 func (s *server) enter() bool {
 	if s.calling.Add(1) > fewCalls || AlwaysTogether {
 		s.crowd.Store(crowdLasts)
@@ -81,7 +81,7 @@ func (s *server) enter() bool {
 	return true
 }
 
-// uncount takes back what enter has counted, once: when the call has been sent, or when its caller has left.
+// uncount takes back, once, what enter has counted: when the call has been sent, or when its caller no longer waits.
 func (c *Call) uncount() {
 	if c.counted.CompareAndSwap(true, false) {
 		c.lane.server.calling.Add(-1)

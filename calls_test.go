@@ -1,0 +1,112 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// calls returns how many scripts the server was asked to run so far.
+type calls struct {
+	mu sync.Mutex // protects n
+	n  int
+}
+
+func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "evalsha") {
+			c.mu.Lock()
+			c.n++
+			c.mu.Unlock()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.mu.Lock()
+		for _, cmd := range cmds {
+			if strings.HasPrefix(cmd.Name(), "evalsha") {
+				n, _ := callsIn(cmd)
+				c.n += n
+			}
+		}
+		c.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+func (c *calls) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// countCalls counts the scripts that client sends from now on.
+func countCalls(client *redis.Client) *calls {
+	c := &calls{}
+	client.AddHook(c)
+	return c
+}
+
+// pipelines counts pipelines and the calls in them.
+type pipelines struct {
+	calls
+	together int
+	joint    int // commands for several calls
+}
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if strings.HasPrefix(cmds[0].Name(), "eval") { // and not the greetings of a new connection
+			p.mu.Lock()
+			p.n++
+			for _, cmd := range cmds {
+				n, isJoint := callsIn(cmd)
+				p.together += n
+				if isJoint {
+					p.joint++
+				}
+			}
+			p.mu.Unlock()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (p *pipelines) counts() (sent, together int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.n, p.together
+}
+
+var joint = []func(args []string) bool{running("obtain_each"), running("release_each")}
+
+func (p *pipelines) jointCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.joint
+}
+
+// callsIn returns how many calls a command is for, and whether it is one for several.
+func callsIn(cmd redis.Cmder) (n int, isJoint bool) {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return 0, false
+	}
+	words := make([]string, 2)
+	for i := range words {
+		words[i] = fmt.Sprint(cmd.Args()[i])
+	}
+	for _, matches := range joint {
+		if matches(words) {
+			return cmd.Args()[2].(int) / 2, true
+		}
+	}
+	return 1, false
+}

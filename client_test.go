@@ -1,0 +1,77 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+var _ = describe("Close", func(on *onRedis) {
+	It("refuses new locks, leaves the held ones usable, and can be called again", func(ctx SpecContext) {
+		locks := redislock.New(on.client)
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(locks.Close()).To(Succeed())
+		Expect(locks.Close()).To(Succeed())
+		_, err := locks.Obtain(ctx, "b", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrClosed))
+		_, err = locks.Inspect(ctx, "a")
+		Expect(err).To(Equal(redislock.ErrClosed))
+		_, err = locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).To(Equal(redislock.ErrClosed))
+		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect((*redislock.Client)(nil).Close()).To(Succeed())
+	})
+})
+
+// wrapper is a client of a caller's own, which must see every call.
+type wrapper struct {
+	redis.Scripter
+	mu   sync.Mutex // protects seen
+	seen []string
+}
+
+func (w *wrapper) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, fmt.Sprint("evalsha ", keys, " ", args))
+	return w.Scripter.EvalSha(ctx, sha, keys, args...)
+}
+
+func (w *wrapper) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = append(w.seen, fmt.Sprint("eval ", keys, " ", args))
+	return w.Scripter.Eval(ctx, script, keys, args...)
+}
+
+var _ = describe("A client of the caller's own", func(on *onRedis) {
+	It("sees every call through EvalSha and Eval", func(ctx SpecContext) {
+		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+		const lines = "a{a}:redislock:line b{b}:redislock:line"
+		own := &wrapper{Scripter: on.client}
+		sent := countCalls(on.client)
+		locks := redislock.New(own)
+		lock := obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "a", "b")
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(own.seen).To(Equal([]string{
+			"evalsha [a b " + lines + "] [t  60000 2 0]", "eval [a b " + lines + "] [t  60000 2 0]",
+			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
+			"evalsha [a b] [t]", "eval [a b] [t]",
+			"evalsha [a a{a}:redislock:line] [1]", "eval [a a{a}:redislock:line] [1]",
+			"evalsha [a b " + lines + "] [t 2]", "eval [a b " + lines + "] [t 2]",
+		}))
+		Expect(sent.count()).To(Equal(5))
+	})
+})

@@ -1,0 +1,148 @@
+package redislock_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedis) {
+	abandon := func(ctx context.Context, locks *redislock.Client) {
+		GinkgoHelper()
+		on.broken("obtain", 1, faultproxy.SwallowReply())
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+	}
+	cleaned := func(ctx context.Context) {
+		GinkgoHelper()
+		Expect(on.keys(ctx)).To(ConsistOf("a"))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	}
+
+	DescribeTable("gets through", func(ctx SpecContext, action faultproxy.Action) {
+		on.broken("release", 2, action)
+		abandon(ctx, on.timingOut(100*time.Millisecond))
+		cleaned(ctx)
+	},
+		Entry("when its reply is swallowed", faultproxy.SwallowReply()),
+		Entry("when its reply is delayed", faultproxy.DelayReply(200*time.Millisecond)),
+		Entry("when its connection is cut", faultproxy.CutAfterReplyBytes(0)),
+		Entry("when its request is cut", faultproxy.CutAfterRequestBytes(20)),
+		Entry("when it meets a black hole", faultproxy.BlackHole()),
+		Entry("when the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+	)
+
+	It("goes through a slow dial", func(ctx SpecContext) {
+		locks := on.timingOut(200 * time.Millisecond)
+		abandonedFor := 150 * time.Millisecond
+		abandon(ctx, locks)
+		on.proxy.DelayDial(abandonedFor)
+		cleaned(ctx)
+	})
+
+	It("waits until connections are possible again", func(ctx SpecContext) {
+		abandon(ctx, on.timingOut(100*time.Millisecond))
+		on.proxy.RefuseConnections(true)
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(500 * time.Millisecond).Should(ConsistOf("a"))
+		on.proxy.RefuseConnections(false)
+		cleaned(ctx)
+	})
+
+	It("waits for a place in a full pool", func(ctx SpecContext) {
+		narrow := connect(&redis.Options{
+			Addr: on.proxy.Addr(), PoolSize: 1, ReadTimeout: 100 * time.Millisecond, PoolTimeout: 50 * time.Millisecond,
+		})
+		Expect(narrow.Ping(ctx).Err()).To(Succeed())
+		abandon(ctx, redislock.New(narrow))
+		taken := make(chan error, 1)
+		go func() { taken <- narrow.BLPop(ctx, time.Second, "queue").Err() }()
+		cleaned(ctx)
+		Eventually(taken).WithTimeout(20 * time.Second).Should(Receive())
+	})
+
+	It("ends with the ttl", func(ctx SpecContext) {
+		on.broken("release", 0, faultproxy.CutAfterRequestBytes(0))
+		on.broken("obtain", 1, faultproxy.SwallowReply())
+		locks := on.timingOut(100 * time.Millisecond)
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", 400*time.Millisecond, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Eventually(func() int { return on.requested("release") }).Should(BeNumerically(">", 1))
+		time.Sleep(2 * time.Second) // the second sweep is past the ttl, too
+		sent := on.requested("release")
+		Consistently(func() int { return on.requested("release") }).WithTimeout(time.Second).Should(Equal(sent))
+	})
+
+	It("is waited for by Close, for a while", func(ctx SpecContext) {
+		locks := on.timingOut(200 * time.Millisecond)
+		abandon(ctx, locks)
+		Expect(on.keys(ctx)).To(ConsistOf("a"))
+		Expect(locks.Close()).To(Succeed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+})
+
+var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = on.connectBy(nil)
+	})
+
+	var held *redislock.Lock
+	me := &redislock.Options{Token: "me"}
+
+	BeforeEach(func(ctx SpecContext) {
+		held = obtain(ctx, locks, time.Minute, me, "held")
+	})
+
+	It("given up in flight releases what a late reply says was newly taken, and nothing else", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+		_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"new", "held"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Eventually(func() []string { return on.keys(ctx) }).Should(ConsistOf("held"))
+		Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+	})
+
+	It("is not undone by the cleanup of an earlier one", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(200*time.Millisecond))
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "new", time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		lock := obtain(ctx, locks, time.Minute, me, "new")
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(500 * time.Millisecond).Should(ConsistOf("held", "new"))
+		on.truthful(ctx, lock)
+	})
+
+	It("is not undone by a Release that was given up", func(ctx SpecContext) {
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		on.proxy.RefuseConnections(false)
+		lock := obtain(ctx, locks, time.Minute, me, "held")
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(time.Second).Should(ConsistOf("held"))
+		on.truthful(ctx, lock)
+	})
+
+	It("waits for a cleanup that is on the wire, but not past its ctx", func(ctx SpecContext) {
+		on.broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
+		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "held", time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		on.truthful(ctx, obtain(ctx, locks, time.Minute, me, "held"))
+		Expect(on.keys(ctx)).To(ConsistOf("held"))
+	})
+
+	It("given up without a reply releases nothing, for it may be an earlier hold's", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.SwallowReply())
+		_, err := on.timingOut(100*time.Millisecond).Obtain(within(ctx, 50*time.Millisecond), "held", time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Consistently(func() int { return on.requested("release") }).WithTimeout(1500 * time.Millisecond).Should(BeZero())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+})

@@ -1,0 +1,243 @@
+package redislock_test
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describeFaulty("Obtain", func(on *faultyRedis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = on.connectBy(nil)
+	})
+
+	It("is granted although the first reply was swallowed", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.SwallowReply())
+		lock := obtain(ctx, on.timingOut(50*time.Millisecond), time.Minute, nil, "a", "b")
+		Expect(on.executed("obtain")).To(Equal(2))
+		on.truthful(ctx, lock)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("is granted although the connection was cut in the reply", func(ctx SpecContext) {
+		on.broken("obtain", 2, faultproxy.CutAfterReplyBytes(3))
+		lock := obtain(ctx, locks, time.Minute, nil, "a", "b")
+		Expect(on.executed("obtain")).To(Equal(3))
+		on.truthful(ctx, lock)
+	})
+
+	It("is granted although the connection was cut in the request", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.CutAfterRequestBytes(40))
+		obtain(ctx, locks, time.Minute, nil, "a", "b")
+		Expect(on.executed("obtain")).To(Equal(1))
+	})
+
+	It("waits a moment out in which the server is not ready", func(ctx SpecContext) {
+		on.broken("obtain", 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+		obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(on.requested("obtain")).To(Equal(3))
+	})
+
+	It("is never sent twice by go-redis behind our back", func(ctx SpecContext) {
+		on.broken("obtain", 0, faultproxy.CutAfterReplyBytes(0))
+		never := on.connectBy(func(opt *redis.Options) { opt.MaxRetries = -1 })
+		_, err := never.ObtainMulti(ctx, []string{"a", "b"}, time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring(`redislock: obtain "a" and 1 more: EOF`)))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		Expect(on.requested("obtain")).To(Equal(1))
+		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty(), "what it took is cleaned up")
+	})
+
+	It("is sent as often as the client's MaxRetries allow, and then cleaned up", func(ctx SpecContext) {
+		on.broken("obtain", 0, faultproxy.CutAfterReplyBytes(0))
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("EOF")))
+		Expect(on.requested("obtain")).To(Equal(1 + 3))
+		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+	})
+
+	It("does not call a lock what was granted too late, and gives it back", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+		_, err := locks.Obtain(ctx, "a", 100*time.Millisecond, nil)
+		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
+		Eventually(func() int { return on.executed("release") }).Should(BeNumerically(">=", 1))
+		Expect(locks.Close()).To(Succeed())
+	})
+
+	It("tries again after a grant that came too late", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+		lock := obtain(within(ctx, 10*time.Second), locks, 100*time.Millisecond, &redislock.Options{
+			RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+		}, "a")
+		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		on.truthful(ctx, lock)
+		Expect(locks.Close()).To(Succeed())
+	})
+
+	It("gives back what a custom token was granted too late, before it tries again", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, "held")
+		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+		_, err := locks.ObtainMulti(ctx, []string{"held", "new"}, 100*time.Millisecond, &redislock.Options{Token: "me"})
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		Expect(on.keys(ctx)).To(ConsistOf("held"))
+		Expect(on.executed("release")).To(Equal(1))
+		Expect(held.TTL(ctx)).To(BeNumerically(">", 0))
+	})
+
+	It("gives back a grant that came too late, although an earlier sending took the keys", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.CutAfterReplyBytes(0))
+		on.broken("obtain", 1, faultproxy.DelayReply(300*time.Millisecond))
+		on.client.Set(ctx, "a", "t", time.Minute)
+		late := make(chan struct{})
+		go func() { // the keys outlast the ttl, as if the server had stood still
+			defer close(late)
+			Eventually(func() int { return on.executed("obtain") }).WithPolling(time.Millisecond).Should(Equal(2))
+			on.client.Persist(ctx, "b")
+		}()
+		_, err := locks.Obtain(ctx, "b", 200*time.Millisecond, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		<-late
+		Eventually(func() []string { return on.keys(ctx) }).Should(ConsistOf("a"))
+		Expect(locks.Close()).To(Succeed())
+	})
+
+	It("gives back a grant that came too late, however often that takes", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond))
+		on.broken("release", 4, faultproxy.CutAfterRequestBytes(20))
+		_, err := locks.Obtain(ctx, "a", 250*time.Millisecond, nil)
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		Expect(on.keys(ctx)).To(ConsistOf("a"))
+		on.client.Persist(ctx, "a")
+		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+		Expect(on.requested("release")).To(BeNumerically(">", 4))
+	})
+
+	It("whose first sending comes in after the Release leaves nothing behind", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond))
+		lock := obtain(ctx, on.timingOut(100*time.Millisecond), time.Minute, nil, "a")
+		Expect(lock.Release(ctx)).To(Succeed())
+		Eventually(func() []string { return on.keys(ctx) }).Should(ConsistOf("a"))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
+	DescribeTable("returns at once when ctx ends, and leaves nothing behind",
+		func(ctx SpecContext, action faultproxy.Action) {
+			on.broken("obtain", 1, action)
+			limited := within(ctx, 50*time.Millisecond)
+			start := time.Now()
+			_, err := on.timingOut(300*time.Millisecond).ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
+			Expect(time.Since(start)).To(BeNumerically("<", 290*time.Millisecond))
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(on.requested("release")).To(BeZero(), "nothing overtakes the obtain")
+			Eventually(func() int { return on.executed("release") }).Should(BeNumerically(">=", 1))
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+		},
+		Entry("the reply is swallowed", faultproxy.SwallowReply()),
+		Entry("the reply is delayed", faultproxy.DelayReply(200*time.Millisecond)),
+		Entry("everything is swallowed", faultproxy.BlackHole()),
+		Entry("the request arrives after the connection was given up", faultproxy.DelayRequest(600*time.Millisecond)),
+	)
+
+	It("is not sent any more when ctx has ended during a slow dial", func(ctx SpecContext) {
+		on.proxy.DelayDial(200 * time.Millisecond)
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Consistently(func() int { return on.requested("obtain") + on.requested("release") }).
+			WithTimeout(400 * time.Millisecond).Should(BeZero())
+	})
+
+	It("is not sent any more when ctx has ended while the pool was full", func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("go-redis has other connections for pipelines")
+		}
+		narrow := connect(&redis.Options{Addr: on.proxy.Addr(), PoolSize: 1})
+		go narrow.BLPop(ctx, time.Second, "queue")
+		Eventually(func() int { return on.proxy.Requests(faultproxy.Command("blpop")) }).Should(Equal(1))
+		_, err := redislock.New(narrow).Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Consistently(func() int { return on.requested("obtain") + on.requested("release") }).
+			WithTimeout(1200 * time.Millisecond).Should(BeZero())
+	})
+
+	When("ctx ends while Redis is away", func() {
+		strategies := map[string]*redislock.Options{
+			"with one try":     nil,
+			"with a strategy":  {RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)},
+			"in line":          {Queue: true},
+			"by its own token": {Token: "me"},
+		}
+		outage := func(ctx context.Context, locks *redislock.Client, opt *redislock.Options) error {
+			GinkgoHelper()
+			limited := within(ctx, 300*time.Millisecond)
+			_, err := locks.ObtainMulti(limited, []string{"a", "b"}, time.Minute, opt)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			return err
+		}
+		for name, opt := range strategies {
+			It("tells that nobody listens, "+name, func(ctx SpecContext) {
+				dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: 100}))
+				DeferCleanup(dead.Close)
+				Expect(outage(ctx, dead, opt)).To(MatchError(syscall.ECONNREFUSED))
+			})
+
+			It("tells that there was no answer where go-redis itself still dials, "+name, func(ctx SpecContext) {
+				dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1"}))
+				DeferCleanup(dead.Close)
+				Expect(outage(ctx, dead, opt)).To(MatchError(ContainSubstring("no answer from Redis")))
+			})
+
+			It("tells that the server does not answer, "+name, func(ctx SpecContext) {
+				on.broken("obtain", 0, faultproxy.BlackHole())
+				Expect(outage(ctx, locks, opt)).To(MatchError(ContainSubstring("the last try: " +
+					`redislock: obtain "a" and 1 more: no answer from Redis`)))
+				on.proxy.CutAll()
+			})
+		}
+
+		It("tells so after a wait in line, too", func(ctx SpecContext) {
+			obtain(ctx, locks, time.Minute, nil, "a")
+			limited := within(ctx, 2500*time.Millisecond)
+			failed := make(chan error, 1)
+			go func() {
+				_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+				failed <- err
+			}()
+			Eventually(func() int { return on.executed("obtain") }).Should(BeNumerically(">", 2))
+			on.broken("obtain", 0, faultproxy.BlackHole())
+			var err error
+			Eventually(failed).WithTimeout(5 * time.Second).Should(Receive(&err))
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(err).To(MatchError(ContainSubstring("no answer from Redis")))
+			on.proxy.CutAll()
+		})
+
+		It("tells nothing but the refusal, if that was the last answer", func(ctx SpecContext) {
+			obtain(ctx, locks, time.Minute, nil, "a")
+			_, err := locks.Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, &redislock.Options{
+				RetryStrategy: redislock.LinearBackoff(time.Minute),
+			})
+			Expect(err).To(MatchError("redislock: not obtained: context deadline exceeded"))
+		})
+	})
+
+	It("needs no cleanup when it could not be sent", func(ctx SpecContext) {
+		on.proxy.RefuseConnections(true)
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(HaveOccurred())
+		on.proxy.RefuseConnections(false)
+		Consistently(func() int { return on.requested("release") }).Should(BeZero())
+	})
+})

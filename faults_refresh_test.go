@@ -1,0 +1,212 @@
+package redislock_test
+
+import (
+	"context"
+	"os"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describeFaulty("Refresh", func(on *faultyRedis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = on.connectBy(nil)
+	})
+
+	var lock *redislock.Lock
+
+	// with obtains the lock through a client of its own.
+	with := func(ctx context.Context, locks *redislock.Client) {
+		GinkgoHelper()
+		lock = obtain(ctx, locks, 10*time.Second, nil, "a", "b")
+	}
+
+	DescribeTable("succeeds in spite of it", func(ctx SpecContext, action faultproxy.Action) {
+		with(ctx, on.timingOut(100*time.Millisecond))
+		on.broken("refresh", 2, action)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(on.requested("refresh")).To(Equal(3))
+		Expect(on.client.PTTL(ctx, "b").Val()).To(BeNumerically("~", time.Minute, time.Second))
+		on.truthful(ctx, lock)
+	},
+		Entry("the reply is swallowed", faultproxy.SwallowReply()),
+		Entry("the connection is cut", faultproxy.CutAfterReplyBytes(2)),
+		Entry("the request is cut", faultproxy.CutAfterRequestBytes(30)),
+		Entry("a black hole", faultproxy.BlackHole()),
+		Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+	)
+
+	It("does not count a reply that came after the ttl", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.broken("refresh", 1, faultproxy.DelayReply(150*time.Millisecond))
+		Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).To(Equal(redislock.ErrNotObtained))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+	})
+
+	DescribeTable("returns at once when ctx ends", func(ctx SpecContext, action faultproxy.Action) {
+		with(ctx, on.timingOut(2*soon))
+		on.broken("refresh", 1, action)
+		start := time.Now()
+		err := lock.Refresh(within(ctx, 50*time.Millisecond), time.Minute, nil)
+		Expect(time.Since(start)).To(BeNumerically("<", soon))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		on.truthful(ctx, lock)
+		on.proxy.CutAll()
+	},
+		Entry("the reply is swallowed", faultproxy.SwallowReply()),
+		Entry("a black hole", faultproxy.BlackHole()),
+	)
+
+	It("fails after one round of resends without a strategy, and goes on with one", func(ctx SpecContext) {
+		with(ctx, on.connectBy(func(opt *redis.Options) { opt.MaxRetries = -1 }))
+		refused := faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")
+		on.broken("refresh", 1, refused)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(ContainSubstring(`refresh "a" and 1 more: MASTERDOWN`)))
+		on.broken("refresh", 5, refused)
+		Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{
+			RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+		})).To(Succeed())
+		Expect(on.requested("refresh")).To(Equal(1 + 6))
+	})
+
+	It("does not go on for longer than the lock is valid", func(ctx SpecContext) {
+		with(ctx, locks)
+		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed())
+		until := lock.Until()
+		on.broken("refresh", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		Expect(lock.Refresh(ctx, time.Hour, &redislock.Options{
+			RetryStrategy: redislock.LinearBackoff(time.Millisecond),
+		})).To(MatchError(ContainSubstring("MASTERDOWN")))
+		Expect(time.Now()).To(BeTemporally("<", until.Add(soon)))
+		Expect(lock.Until()).To(BeTemporally("==", until))
+	})
+
+	When("the server hangs, and ctx never ends", func() {
+		It("returns when the lock is valid no longer", func(ctx SpecContext) {
+			short := obtain(ctx, locks, 400*time.Millisecond, nil, "short")
+			on.broken("refresh", 0, faultproxy.BlackHole())
+			until := short.Until()
+			err := short.Refresh(context.Background(), time.Minute, nil)
+			Expect(time.Now()).To(And(BeTemporally(">", until), BeTemporally("<", until.Add(soon))))
+			Expect(err).To(MatchError(redislock.ErrLapsed))
+			Expect(err).To(MatchError(`redislock: refresh "short": redislock: the lease ran out unrenewed, and Redis has not answered the refresh`))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+			Expect(err).NotTo(MatchError(context.Canceled))
+			Expect(short.Until()).To(BeTemporally("==", until))
+			on.proxy.CutAll()
+		})
+
+		It("is sent once even past Until, and waits a moment", func(ctx SpecContext) {
+			short := obtain(ctx, locks, 50*time.Millisecond, nil, "short")
+			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+			on.client.Set(ctx, "short", short.Token(), time.Minute)
+			on.broken("refresh", 1, faultproxy.DelayReply(50*time.Millisecond))
+			Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+			on.truthful(ctx, short)
+		})
+
+		It("counts an answer that comes a moment after Until", func(ctx SpecContext) {
+			short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
+			on.broken("refresh", 1, faultproxy.DelayReply(400*time.Millisecond))
+			Expect(short.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+			on.truthful(ctx, short)
+		})
+
+		It("goes on for as long as renewals prolong the lock", func(ctx SpecContext) {
+			short := obtain(ctx, on.timingOut(1500*time.Millisecond), 500*time.Millisecond, nil, "short")
+			kept, stop := short.KeepAlive(ctx)
+			defer stop()
+			on.proxy.Add(faultproxy.Rule{Match: func(args []string) bool {
+				return running("refresh")(args) && args[len(args)-1] == "0" // no renewal
+			}, Times: 1, Action: faultproxy.SwallowReply()})
+			err := short.Refresh(context.Background(), time.Second, nil)
+			Expect(err).To(MatchError(os.ErrDeadlineExceeded), "the ReadTimeout of the client")
+			Expect(err).NotTo(MatchError(redislock.ErrLapsed))
+			Expect(kept.Err()).NotTo(HaveOccurred())
+		})
+
+		It("does not wait for a turn for longer, and promises no more than the one ahead leaves", func(ctx SpecContext) {
+			with(ctx, locks)
+			on.broken("refresh", 1, faultproxy.DelayRequest(2*time.Second))
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			until := lock.Until()
+			sent := time.Now()
+			Expect(lock.Refresh(context.Background(), time.Minute, nil)).To(Succeed())
+			Expect(time.Now()).To(BeTemporally("<", until.Add(soon)))
+			Expect(lock.Until()).To(BeTemporally(">", until))
+			Expect(lock.Until()).To(BeTemporally("<", sent.Add(3*time.Second)), "the shorter one is on its way")
+			Eventually(func() int { return on.executed("refresh") }).WithTimeout(3 * time.Second).Should(Equal(2))
+			on.truthful(ctx, lock)
+		})
+	})
+
+	It("is not kept from the wire by one that is lost there", func(ctx SpecContext) {
+		with(ctx, on.timingOut(2*soon))
+		on.broken("refresh", 1, faultproxy.SwallowReply())
+		Expect(lock.Refresh(within(ctx, 50*time.Millisecond), 10*time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+		Expect(lock.Refresh(within(ctx, soon), 10*time.Second, nil)).To(Succeed())
+		Expect(lock.Refresh(within(ctx, soon), 5*time.Second, nil)).To(Succeed())
+		on.truthful(ctx, lock)
+		on.proxy.CutAll()
+	})
+
+	It("restores Until where a shorter one could not be sent", func(ctx SpecContext) {
+		with(ctx, locks)
+		until := lock.Until()
+		on.disconnect(ctx)
+		Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).NotTo(Succeed())
+		Expect(lock.Until()).To(Equal(until))
+	})
+
+	It("lowers Until for a shorter ttl before it is sent", func(ctx SpecContext) {
+		with(ctx, on.timingOut(100*time.Millisecond))
+		on.broken("refresh", 0, faultproxy.SwallowReply())
+		Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
+		on.truthful(ctx, lock)
+	})
+
+	When("a longer one overtakes a shorter one", func() {
+		It("waits for the shorter one to end", func(ctx SpecContext) {
+			with(ctx, locks)
+			on.broken("refresh", 1, faultproxy.DelayRequest(200*time.Millisecond))
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			Expect(on.requested("refresh")).To(Equal(1))
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("~", time.Minute, time.Second))
+			Expect(lock.Until()).To(BeTemporally("~", time.Now().Add(59400*time.Millisecond), time.Second))
+			on.truthful(ctx, lock)
+		})
+
+		It("does not wait past its own ctx", func(ctx SpecContext) {
+			with(ctx, on.timingOut(2*soon))
+			on.broken("refresh", 1, faultproxy.BlackHole())
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			start := time.Now()
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+			Expect(time.Since(start)).To(BeNumerically("<", soon))
+			Expect(on.requested("refresh")).To(Equal(1))
+			on.proxy.CutAll()
+		})
+
+		It("promises no more than the shorter one leaves, if that may still arrive", func(ctx SpecContext) {
+			with(ctx, on.connectBy(func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 100*time.Millisecond, -1 }))
+			on.broken("refresh", 1, faultproxy.DelayRequest(400*time.Millisecond))
+			Expect(lock.Refresh(ctx, 2*time.Second, nil)).NotTo(Succeed())
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			Expect(on.executed("refresh")).To(Equal(1), "the shorter one is on its way")
+			until := lock.Until()
+			Eventually(func() int { return on.executed("refresh") }).Should(Equal(2))
+			Eventually(func() time.Duration { return on.client.PTTL(ctx, "a").Val() }).Should(BeNumerically("<=", 2*time.Second))
+			Expect(lock.Until()).To(Equal(until))
+			on.truthful(ctx, lock)
+		})
+	})
+})

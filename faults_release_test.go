@@ -1,0 +1,165 @@
+package redislock_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describeFaulty("Release", func(on *faultyRedis) {
+	var locks *redislock.Client
+
+	BeforeEach(func() {
+		locks = on.connectBy(nil)
+	})
+
+	var lock *redislock.Lock
+
+	with := func(ctx context.Context, locks *redislock.Client) {
+		GinkgoHelper()
+		lock = obtain(ctx, locks, 10*time.Second, nil, "a", "b")
+	}
+
+	DescribeTable("succeeds in spite of it", func(ctx SpecContext, action faultproxy.Action) {
+		with(ctx, on.timingOut(100*time.Millisecond))
+		on.broken("release", 2, action)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(on.requested("release")).To(Equal(3))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	},
+		Entry("the reply is swallowed, so that the next try finds the keys gone", faultproxy.SwallowReply()),
+		Entry("the connection is cut in the reply", faultproxy.CutAfterReplyBytes(2)),
+		Entry("the request is cut", faultproxy.CutAfterRequestBytes(30)),
+		Entry("a black hole", faultproxy.BlackHole()),
+		Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+	)
+
+	It("tells the loss if its first try left after Until", func(ctx SpecContext) {
+		short := obtain(ctx, on.timingOut(100*time.Millisecond), 50*time.Millisecond, nil, "short")
+		Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
+		on.client.Set(ctx, "short", short.Token(), time.Minute)
+		on.broken("release", 1, faultproxy.SwallowReply())
+		Expect(short.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(on.requested("release")).To(Equal(2))
+	})
+
+	It("tells the loss that it finds with its first try", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.client.Del(ctx, "a", "b")
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("returns nil if an earlier call freed the keys without an answer", func(ctx SpecContext) {
+		with(ctx, on.connectBy(func(opt *redis.Options) { opt.MaxRetries = -1 }))
+		on.broken("release", 1, faultproxy.CutAfterReplyBytes(0))
+		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("EOF")))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("tells what an earlier call did that was given up, though Until has passed since", func(ctx SpecContext) {
+		short := obtain(ctx, on.timingOut(2*soon), 200*time.Millisecond, nil, "short")
+		on.broken("release", 1, faultproxy.DelayReply(400*time.Millisecond))
+		Expect(short.Release(within(ctx, 300*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		Expect(short.Release(ctx)).To(Succeed())
+		Expect(on.requested("release")).To(Equal(1), "the second call joins the first")
+		Expect(short.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("does not take credit for what it never sent", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.disconnect(ctx)
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		on.client.Del(ctx, "a", "b")
+		on.proxy.RefuseConnections(false)
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("returns when ctx ends, and goes on in the background", func(ctx SpecContext) {
+		with(ctx, on.timingOut(300*time.Millisecond))
+		on.broken("release", 6, faultproxy.BlackHole()) // more often than MaxRetries
+		start := time.Now()
+		err := lock.Release(within(ctx, 50*time.Millisecond))
+		Expect(time.Since(start)).To(BeNumerically("<", 290*time.Millisecond))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		Expect(on.keys(ctx)).To(HaveLen(2))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+	})
+
+	It("that joins one in the background returns as a first one would, and leaves that going on", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		for range 3 {
+			start := time.Now()
+			err := lock.Release(context.Background())
+			Expect(time.Since(start)).To(BeNumerically("<", 2*soon), "go-redis dials for half a second, and once more")
+			Expect(err).To(MatchError(HavePrefix(`redislock: release "a" and 1 more: `)))
+			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+			time.Sleep(200 * time.Millisecond)
+		}
+		on.proxy.RefuseConnections(false)
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("that joins one in the background begins the next round of that", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		time.Sleep(2 * time.Second) // by now seconds lie between two rounds
+		on.proxy.RefuseConnections(false)
+		Expect(lock.Release(within(ctx, soon/2))).To(Succeed())
+		Expect(on.requested("release")).To(Equal(1))
+	})
+
+	It("knows what an earlier round has freed, in whatever call", func(ctx SpecContext) {
+		with(ctx, on.timingOut(100*time.Millisecond))
+		swallowed := on.broken("release", 1, faultproxy.SwallowReply())
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		Expect(swallowed.Count()).To(Equal(1))
+		Expect(on.keys(ctx)).To(BeEmpty())
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(lock.Release(context.Background())).NotTo(Succeed())
+		on.proxy.RefuseConnections(false)
+		Expect(lock.Release(context.Background())).To(Succeed())
+		Expect(lock.Release(context.Background())).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("waits a second for the answer when ctx had ended before", func(ctx SpecContext) {
+		with(ctx, locks)
+		slow := on.broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		Expect(lock.Release(ended)).To(Succeed())
+		Expect(slow.Count()).To(Equal(1))
+	})
+
+	It("waits no longer than that, nor past Until", func(ctx SpecContext) {
+		with(ctx, locks)
+		short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
+		on.broken("release", 0, faultproxy.BlackHole())
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		until := short.Until()
+		Expect(short.Release(ended)).To(MatchError(context.Canceled))
+		Expect(time.Now()).To(BeTemporally("<", until.Add(500*time.Millisecond)))
+		start := time.Now()
+		Expect(lock.Release(ended)).To(MatchError(context.Canceled))
+		Expect(time.Since(start)).To(BeNumerically("~", 1250*time.Millisecond, 250*time.Millisecond))
+		on.proxy.CutAll()
+		Expect(on.proxy.Close()).To(Succeed())
+	})
+})

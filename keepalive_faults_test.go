@@ -1,0 +1,176 @@
+package redislock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+)
+
+var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
+	var proxy *faultproxy.Proxy
+	var proxied *redislock.Client
+
+	BeforeEach(func() {
+		var err error
+		proxy, err = faultproxy.New(on.addr)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		Expect(on.client.ScriptLoad(context.Background(), source("refresh")).Err()).To(Succeed())
+		proxied = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 2 * time.Second, DialTimeout: time.Second}))
+		DeferCleanup(proxied.Close)
+	})
+
+	DescribeTable("loses nothing while the fault is shorter than the validity left", func(ctx SpecContext, action faultproxy.Action, times int) {
+		lock := obtain(ctx, proxied, 2*time.Second, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		fault := proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: times, Action: action})
+		Consistently(kept.Err).WithTimeout(3500 * time.Millisecond).Should(Succeed())
+		Expect(fault.Count()).To(Equal(times))
+		until, left := lock.Until(), on.client.PTTL(ctx, "f").Val()
+		Expect(until).To(BeTemporally("<=", time.Now().Add(left+time.Millisecond)))
+	},
+		Entry("replies swallowed", faultproxy.SwallowReply(), 3),
+		Entry("connections cut", faultproxy.CutAfterReplyBytes(0), 5),
+		Entry("black holes", faultproxy.BlackHole(), 3),
+		Entry("not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"), 5),
+		Entry("late", faultproxy.DelayReply(500*time.Millisecond), 3),
+	)
+
+	It("ends no later than Until when no reply comes any more, and wraps the last error", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, 500*time.Millisecond, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")})
+		until := lock.Until()
+		cause := ends(kept)
+		Expect(time.Now()).To(BeTemporally("~", until, 100*time.Millisecond))
+		Expect(cause).To(MatchError(ContainSubstring(`the lease ran out unrenewed: "f": MASTERDOWN`)))
+		Expect(cause).To(MatchError(redislock.ErrLapsed))
+		Expect(cause).NotTo(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("is not held up by a renewal in flight, which does no harm", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, 500*time.Millisecond, nil, "f")
+		late := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayRequest(400 * time.Millisecond)})
+		_, stop := lock.KeepAlive(ctx)
+		Eventually(late.Hit()).Should(BeClosed())
+		start := time.Now()
+		stop()
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(time.Since(start)).To(BeNumerically("<", 300*time.Millisecond))
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(700 * time.Millisecond).
+			ShouldNot(ContainElement("f"))
+	})
+
+	It("keeps a lock whose shorter Refresh was never answered", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, time.Hour, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.SwallowReply()})
+		limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		Expect(lock.Refresh(limited, 500*time.Millisecond, nil)).To(MatchError(context.DeadlineExceeded))
+		Expect(on.client.PTTL(ctx, "f").Val()).To(BeNumerically("<=", 500*time.Millisecond))
+		Consistently(kept.Err).WithTimeout(1500 * time.Millisecond).Should(Succeed())
+		Expect(on.client.PTTL(ctx, "f").Val()).To(BeNumerically(">", time.Minute))
+	})
+
+	It("sends a script that is not known, however slow the answers are", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, 2*time.Second, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayReply(350 * time.Millisecond)})
+		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+		Consistently(kept.Err).WithTimeout(3 * time.Second).Should(Succeed())
+	})
+
+	It("survives one silence after the other with a client that never times out", func(ctx SpecContext) {
+		patient := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1}))
+		DeferCleanup(patient.Close)
+		DeferCleanup(proxy.CutAll)
+		lock := obtain(ctx, patient, 2*time.Second, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		for range 4 {
+			silence := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.SwallowReply()})
+			Eventually(silence.Count).WithTimeout(2 * time.Second).Should(BeNumerically(">=", 3))
+			silence.Remove()
+			Consistently(kept.Err).WithTimeout(700 * time.Millisecond).Should(Succeed())
+		}
+	})
+
+	It("behind a client of the caller's own lets no hanging call delay others", func(ctx SpecContext) {
+		own := redislock.New(&struct{ redis.Scripter }{connect(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})})
+		DeferCleanup(own.Close)
+		DeferCleanup(proxy.CutAll)
+		proxy.Add(faultproxy.Rule{
+			Match:  func(args []string) bool { return running("refresh")(args) && faultproxy.Arg("bad")(args) },
+			Action: faultproxy.BlackHole(),
+		})
+		bad := obtain(ctx, own, time.Second, nil, "bad")
+		_, stopBad := bad.KeepAlive(ctx)
+		defer stopBad()
+		good := obtain(ctx, own, time.Second, nil, "good")
+		kept, stop := good.KeepAlive(ctx)
+		defer stop()
+		Consistently(kept.Err).WithTimeout(2500 * time.Millisecond).Should(Succeed())
+	})
+
+	It("tries again after a reply that makes no sense", func(ctx SpecContext) {
+		odd := &oddly{Scripter: on.client}
+		odd.left.Store(2)
+		own := redislock.New(odd)
+		DeferCleanup(own.Close)
+		lock := obtain(ctx, own, 500*time.Millisecond, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
+		Expect(odd.left.Load()).To(BeNumerically("<=", 0))
+	})
+
+	It("does not keep a lock whose Release was refused", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, time.Second, nil, "f")
+		proxy.Add(faultproxy.Rule{Match: running("release"), Action: faultproxy.RefuseReply("ERR broken")})
+		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("ERR broken")))
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(2 * time.Second).ShouldNot(ContainElement("f"))
+	})
+
+	It("does not let one lock's error delay another's renewal", func(ctx SpecContext) {
+		bad := obtain(ctx, proxied, 600*time.Millisecond, nil, "bad")
+		good := obtain(ctx, proxied, 600*time.Millisecond, nil, "good")
+		keptBad, stopBad := bad.KeepAlive(ctx)
+		defer stopBad()
+		keptGood, stopGood := good.KeepAlive(ctx)
+		defer stopGood()
+		proxy.Add(faultproxy.Rule{
+			Match:  func(args []string) bool { return running("refresh")(args) && faultproxy.Arg("bad")(args) },
+			Action: faultproxy.RefuseReply("ERR broken"),
+		})
+		Expect(ends(keptBad)).To(MatchError(ContainSubstring("ERR broken")))
+		Consistently(keptGood.Err).WithTimeout(time.Second).Should(Succeed())
+	})
+}, keeping)
+
+// oddly is a client that gives a refresh of three arguments or more a senseless reply, some times.
+type oddly struct {
+	redis.Scripter
+	left atomic.Int32
+}
+
+func (o *oddly) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if len(args) == 4 && args[3] == "1" && o.left.Add(-1) >= 0 {
+		return redis.NewCmdResult("QUEUED", nil)
+	}
+	return o.Scripter.EvalSha(ctx, sha, keys, args...)
+}
