@@ -16,9 +16,9 @@ type cleanup struct {
 	release *transport.Call
 	why     string        // what a Tracer is told; one of the Why constants
 	about   []string      // and of which keys
-	keys    []string      // all that may be released, none for a waiter that leaves; never changed
-	sending bool          // the release may be on the wire; protected by Client.mu, like which release it is
-	done    chan struct{} // closed when nothing is sent any more
+	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
+	sending bool          // release may be on its way; both fields are protected by Client.mu
+	done    chan struct{} // closed when nothing more is sent
 }
 
 const (

@@ -105,7 +105,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 	defer func() {
 		loss := d.outerLoss()
 		d.stop()
-		// The release is sent before any error is looked at: some are the caller's own, and may panic.
+		// Release before comparing any errors: the caller's own may panic.
 		var released error
 		if d.lock != nil {
 			released = d.lock.Release(d.around)
@@ -114,7 +114,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 			}
 		}
 		if !returned {
-			return // a panic: there is nobody to return an error to
+			return // a panic or Goexit: the caller gets no error
 		}
 		if loss == nil && errors.Is(released, ErrLockNotHeld) {
 			loss = released
@@ -133,11 +133,11 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 	return err
 }
 
-// lost returns why a kept context has ended, if that was because its lock was lost or lapsed. What its parent ended
-// with is not that, even if it is the loss of another lock, around this one.
+// lost returns why a kept context has ended, if its lock was lost or lapsed. The cause of its parent does not count,
+// even if that is the loss of another lock, around this one.
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
-	// None of the library's own causes is of a type that cannot be compared, so such a one is the parent's.
+	// The library's own causes can all be compared, so a cause that cannot is the parent's.
 	if !canCompare(cause) || cause == context.Cause(parent) ||
 		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil

@@ -392,8 +392,7 @@ func ExampleOptions_explain() {
 	}
 
 	_, err = locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, time.Minute, &redislock.Options{Explain: true})
-	var refused *redislock.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*redislock.RefusedError](err); ok {
 		fmt.Printf("%s is held by %s for %v more, %d ahead\n",
 			refused.Key, refused.Metadata, refused.TTL.Round(time.Minute), refused.Ahead)
 	}

@@ -203,7 +203,8 @@ func (l *Lock) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// lose notes that the lock is no longer held. The caller holds l.mu.
+// lose notes that a reply has reported a loss, and returns what to tell a Tracer after l.mu is unlocked. The caller holds
+// l.mu.
 func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
 	l.ended = readLossCause(l.keys, reply)

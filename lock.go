@@ -35,7 +35,7 @@ type Lock struct {
 	metadata string
 	lease    lease.Lease
 	told     bool            // a Tracer has been told of the end of the present hold
-	ended    error           // why the lock is held no longer; nil if it is, as far as is known
+	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
 	released time.Time       // when Release was first called; zero if it was not
 	release  *transport.Call // the last release, if it was not answered
 	pursuit  *pursuit        // goes on with release; nil if nothing does

@@ -20,14 +20,14 @@ type obtaining struct {
 	fenceKey string
 	ttl      time.Duration
 	metadata string
-	custom   bool // the token is the caller's own
+	custom   bool // the caller chose the token
 	explain  bool // a refusal is to say what is in the way
 
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
 	doubtful bool           // a sending with the present token may have been executed without a reply
 	first    transport.Call // the first try
-	failure  error          // how the last try failed, wrapped; nil if it was answered with a grant or a refusal
+	failure  error          // how the last try failed, wrapped; nil if it was granted or refused
 	cut      error          // how ctx has ended the call; nil if it has not
 	why      *RefusedError  // what is in the way; nil if that was not asked
 	lock     *Lock
@@ -272,4 +272,46 @@ func (o *obtaining) note(c *transport.Call) {
 	if g, err := readGrant(o.keys, c.Reply); err == nil && g.granted {
 		o.late, o.taken = true, append(o.taken, g.taken...)
 	}
+}
+
+// decline gives back a grant whose reply came too late to be relied on, and counts it as a refusal.
+//
+// With a random token, the next try uses a new token. So the old one can be released in the background, and no release
+// can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
+// them.
+//
+// With a custom token, which stays, the release must be answered before the next try. If it is not, there is no next
+// try.
+func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
+	if o.waiter != nil {
+		o.waiter.next = time.Now().Add(time.Millisecond)
+	}
+	if !o.custom {
+		back := o.newRelease(ctx)
+		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
+			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
+			o.waiter.renew()
+		}
+		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0)
+		o.token, o.doubtful = randomToken(), false
+		return true, ErrNotObtained
+	}
+	if len(taken) == 0 {
+		return true, ErrNotObtained
+	}
+	boxed := box(taken)
+	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
+	back.GiveUp = time.Now().Add(o.ttl)
+	if !o.client.redis.Do(ctx, back) {
+		o.client.persist(back, WhyLate, taken)
+		back = &transport.Call{Err: errUnanswered}
+	}
+	if back.Err != nil {
+		o.fail(back)
+		if ended(ctx) != nil {
+			return false, o.cutShort(ctx)
+		}
+		return false, o.failure
+	}
+	return !back.Doubtful, ErrNotObtained
 }

@@ -8,7 +8,7 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer       // nil for none
-	linger   time.Duration // how long the subscription outlives the last waiter
+	linger   time.Duration // how long the subscription stays open after the last waiter
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of

@@ -200,8 +200,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // as newly acquired.
 //
 // It returns:
-//   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try; with
-//     [Options.Explain], a [*RefusedError] that matches it;
+//   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try; a
+//     [*RefusedError], which matches it, with [Options.Explain];
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or
 //     the ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed:
 //     with an error of Redis or the network, or without an answer. So an outage does not look like a lock that another

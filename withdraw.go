@@ -8,50 +8,6 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// This file is what becomes of an obtain that has ended without a lock.
-
-// decline gives back a grant whose reply came too late to be relied on, and counts it as a refusal.
-//
-// With a random token, the next try uses a new token. So the old one can be released in the background, and no release
-// can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
-// them.
-//
-// With a custom token, which stays, the release must be answered before the next try. If it is not, there is no next
-// try.
-func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
-	if o.waiter != nil {
-		o.waiter.next = time.Now().Add(time.Millisecond)
-	}
-	if !o.custom {
-		back := o.newRelease(ctx)
-		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
-			o.waiter.renew()
-		}
-		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0)
-		o.token, o.doubtful = randomToken(), false
-		return true, ErrNotObtained
-	}
-	if len(taken) == 0 {
-		return true, ErrNotObtained
-	}
-	boxed := box(taken)
-	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
-	back.GiveUp = time.Now().Add(o.ttl)
-	if !o.client.redis.Do(ctx, back) {
-		o.client.persist(back, WhyLate, taken)
-		back = &transport.Call{Err: errUnanswered}
-	}
-	if back.Err != nil {
-		o.fail(back)
-		if ended(ctx) != nil {
-			return false, o.cutShort(ctx)
-		}
-		return false, o.failure
-	}
-	return !back.Doubtful, ErrNotObtained
-}
-
 // withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
 // obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would

@@ -163,7 +163,7 @@ func TestHolds(t *testing.T) {
 	w.expect("redislock.held", map[string]int64{})
 
 	released, lost := w.obtain("a", time.Minute), w.obtain("b", time.Minute)
-	unnoticed, kept := w.obtain("c", 150*time.Millisecond), w.obtain("d", 200*time.Millisecond)
+	unnoticed, kept := w.obtain("c", time.Second), w.obtain("d", 3*time.Second)
 	w.expect("redislock.held", map[string]int64{"": 4})
 	w.expect("redislock.held", map[string]int64{"": 3}) // nobody does anything about c
 	if err := released.Release(ctx); err != nil {
@@ -174,10 +174,11 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect("redislock.held", map[string]int64{"": 0}) // d has expired as well, since it was not kept
+	time.Sleep(200 * time.Millisecond)                  // the keys last a little longer than the validity
 	_ = unnoticed.Release(ctx)
 	_ = kept.Release(ctx)
 
-	kept = w.obtain("e", 300*time.Millisecond)
+	kept = w.obtain("e", 1500*time.Millisecond)
 	held, stop := kept.KeepAlive(ctx)
 	defer stop()
 	w.expect("redislock.renewal.margin", map[string]int64{"": 1})

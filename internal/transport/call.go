@@ -37,7 +37,7 @@ type Call struct {
 	First    time.Time // when it was first written to a connection; zero if it was not
 	Sent     time.Time // when it was last written
 	Resends  int       // how often it was sent again
-	Doubtful bool      // some sending may have been, or may yet be, executed without its reply having come
+	Doubtful bool      // some sending without a reply may have been executed, or may still be
 
 	room      [7]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
