@@ -1,0 +1,55 @@
+package redislock_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// A client finds the master by a name that moves. After a failover its subscription may remain on the old master, which
+// is a replica now: what the new one publishes still arrives there, though the new one counts no receiver.
+var _ = Describe("A waiter whose subscription stayed on a demoted master", func() {
+	BeforeEach(requireServer)
+
+	It("does not believe a grant that the script has taken back", func(ctx SpecContext) {
+		old, next := startServer(), startServer()
+		atOld, atNext := connect(&redis.Options{Addr: old.Addr()}), connect(&redis.Options{Addr: next.Addr()})
+		follow := func(replica *redis.Client, master string) {
+			host, port, _ := net.SplitHostPort(master)
+			Expect(replica.Do(ctx, "REPLICAOF", host, port).Err()).To(Succeed())
+			Eventually(func() string { return replica.Info(ctx, "replication").Val() }).WithTimeout(20 * time.Second).
+				Should(ContainSubstring("master_link_status:up"))
+		}
+		follow(atNext, old.Addr())
+
+		var master atomic.Value
+		master.Store(old.Addr())
+		moving := connect(&redis.Options{Addr: "moving:6379", Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, master.Load().(string))
+		}})
+		locks := redislock.New(moving)
+		DeferCleanup(locks.Close)
+
+		held := obtain(ctx, locks, time.Minute, nil, "a")
+		first := wait(ctx, locks, time.Minute, &redislock.Options{Queue: true}, "a")
+		opened(ctx, atOld, "a")
+
+		Expect(atNext.Do(ctx, "REPLICAOF", "NO", "ONE").Err()).To(Succeed())
+		follow(atOld, next.Addr())
+		master.Store(next.Addr())
+		Eventually(func() error { return moving.Set(ctx, "probe", 1, 0).Err() }).WithTimeout(5 * time.Second).Should(Succeed())
+		opened(ctx, atNext, "a")
+		Expect(held.Release(ctx)).To(Succeed())
+
+		lock := first.granted()
+		Expect(atNext.Get(ctx, "a").Val()).To(Equal(lock.Token()), "the lock is valid until %v", lock.Until())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+})
