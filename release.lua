@@ -18,7 +18,7 @@ Returns     0       every key was mine and is deleted
             if a waiter leaves, only those where a key was deleted, where that waiter was
             first, or where dead ones were first. It hands the keys over if the first waiter wants
             only deleted keys, is first in all their lines, is not late, has its subscription
-            open, and has no fence key except KEYS[n+1]: the keys then hold its value with its
+            open on this server, and has no fence key except KEYS[n+1]: the keys then hold its value with its
             ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a
             message to an open subscription, it serves the next waiter with another inbox and
             removes those before it; if there is no such waiter, they all stay. One call passes
@@ -96,6 +96,11 @@ local function handOver(waiter, places)
 		if not deleted[places[i] - lines + 1] then
 			return false
 		end
+	end
+	-- Whoever listens on a replica receives the message too, and is not counted here: its waiter would believe a grant that
+	-- is taken back below. So find out first.
+	if (tonumber(call('PUBSUB', 'NUMSUB', 'redislock:inbox:' .. waiter.inbox)[2]) or 0) == 0 then
+		return false
 	end
 	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
 	if counter then

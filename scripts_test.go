@@ -480,8 +480,8 @@ var _ = Describe("Every script", func() {
 		It(script+" has no shebang, and touches no key that it is not given", func() {
 			text := written(strings.TrimSuffix(script, ".lua"))
 			Expect(text).NotTo(HavePrefix("#!"))
-			Expect(strings.ReplaceAll(text, "pcall('PUBLISH', 'redislock:inbox:'", "")).
-				NotTo(MatchRegexp(`call\('[A-Z]+', *'`), "a key by name")
+			channels := strings.NewReplacer("pcall('PUBLISH', 'redislock:inbox:'", "", "call('PUBSUB', 'NUMSUB', 'redislock:inbox:'", "")
+			Expect(channels.Replace(text)).NotTo(MatchRegexp(`call\('[A-Z]+', *'`), "a key by name")
 			Expect(text).NotTo(MatchRegexp(`\d{15,} *\.\.`), "a large number in a string loses digits")
 		})
 	}
