@@ -219,7 +219,22 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Entry("one whose subscription is not open", "box/7 1 60000 0 t7", full, false),
 		)
 
-		It("passes by who does not hear, and all of that inbox, and undoes what it gave", func(ctx SpecContext) {
+		It("hands nothing to one whose channel only a pattern covers, and mints nothing", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "fence", "5")
+			all := on.client.PSubscribe(ctx, inboxes+"*")
+			DeferCleanup(all.Close)
+			Expect(all.Receive(ctx)).NotTo(BeNil())
+			stand(ctx, "la", 1, "gone/1 1 60000 5 fencet1", full, true)
+			Expect(run(ctx, "release", "a fence la", "t", 1, "", "1")).To(Equal(none))
+			message, err := all.ReceiveMessage(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(message.Payload).To(Equal("1"))
+			Expect(on.keys(ctx)).To(ConsistOf("fence", "la"))
+			Expect(on.client.Get(ctx, "fence").Val()).To(Equal("5"))
+		})
+
+		It("passes by who does not hear, and all of that inbox", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, true)
