@@ -40,6 +40,8 @@ var _ = Describe("A waiter whose subscription stayed on a demoted master", func(
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, &redislock.Options{Queue: true}, "a")
 		opened(ctx, atOld, "a")
+		Eventually(func() int64 { return atNext.Exists(ctx, "a", lineKey("a")).Val() }).WithTimeout(10*time.Second).
+			Should(Equal(int64(2)), "replicated")
 
 		Expect(atNext.Do(ctx, "REPLICAOF", "NO", "ONE").Err()).To(Succeed())
 		follow(atOld, next.Addr())
