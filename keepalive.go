@@ -167,7 +167,7 @@ func (l *Lock) lapse() bool {
 	ending, cause := l.kept, l.whyEnded()
 	l.kept = nil
 	var lapsed *Lost
-	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and whoever did so tells
+	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and that was reported there
 		lapsed = l.endLost(LossLapsed, nil, cause)
 	}
 	l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // one, [Tracers] combines several, and the module redislockotel makes one that feeds OpenTelemetry.
 //
 // The library calls the functions outside all of its own locks, from many goroutines, possibly concurrently. They may
-// call the library, but must not block: whoever calls them waits meanwhile, which may be the goroutine that renews every
+// call the library, but must not block: their caller waits meanwhile, which may be the goroutine that renews every
 // lock of the Client. What they panic with reaches the caller, or ends the program.
 //
 // Each event names the keys of the call or the lock, in the order given, each once. The slice is the library's own: do
@@ -194,7 +194,7 @@ func startBoth(a, b func(context.Context, ObtainStart) context.Context) func(con
 	}
 }
 
-// The methods below tell an event to whoever wants to know. A Client without a Tracer has an empty one, so that the code
+// The methods below report an event to the Tracer. A Client without a Tracer has an empty one, so that the code
 // that calls them need not ask.
 
 func (t *Tracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
