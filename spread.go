@@ -293,7 +293,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 		p.o.client.sweep(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl, 0)
 	}
 	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
-	if s.places.isQuorum() && !p.place.health.admit(now, len(p.o.keys)) {
+	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
 		if w := p.o.waiter; w != nil {
 			w.next = now.Add(waiterInterval)
@@ -302,6 +302,11 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	}
 	p.state = partAsked
 	s.start(ctx, p, now)
+}
+
+// admits reports whether the place may be asked: see health.admit.
+func (s *spreading) admits(p *part, now time.Time) bool {
+	return !s.places.isQuorum() || p.place.health.admit(now, len(p.o.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -530,16 +535,27 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	p.topped = true
 	p.o.fenceKey, p.o.raise = "", s.holds.raiser()
 	if s.queue {
-		s.start(ctx, p, time.Now())
+		s.topUp(ctx, p)
 		return
 	}
 	time.AfterFunc(topUpAfter+rand.N(topUpAfter), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.holds.isOver() {
-			s.start(ctx, p, time.Now())
+			s.topUp(ctx, p)
 		}
 	})
+}
+
+// topUp asks a place once more for a lock that is made. The caller holds s.mu.
+func (s *spreading) topUp(ctx context.Context, p *part) {
+	now := time.Now()
+	if s.admits(p, now) {
+		s.start(ctx, p, now)
+	} else if p.o.waiter.hasPlace() {
+		p.o.leaveLines(ctx)
+		p.o.waiter.quitInbox()
+	}
 }
 
 // topUpAfter is how long after a grant a place that has refused is asked again.
