@@ -2,11 +2,13 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +19,7 @@ import (
 // Of the keys it logs five at most, and how many more there are; of the token of a holder six characters, since who
 // knows a whole token can release the lock.
 func LogTracer(logger *slog.Logger) *Tracer {
-	l := &logTracer{logger: logger, failing: make(map[uint64]time.Time)}
+	l := &logTracer{logger: logger, failing: make(map[*string]time.Time)}
 	return &Tracer{
 		ObtainStart: l.obtainStart,
 		Refused:     l.refused,
@@ -32,8 +34,9 @@ func LogTracer(logger *slog.Logger) *Tracer {
 type logTracer struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex           // protects failing
-	failing map[uint64]time.Time // the locks whose last renewal failed, by their hash, and until when they may be valid
+	out     atomic.Bool           // an outage has begun and has not ended; changed only under mu
+	mu      sync.Mutex            // protects failing
+	failing map[*string]time.Time // the locks whose last renewal failed, by the first of their keys: until when they are valid
 }
 
 func (l *logTracer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
@@ -74,6 +77,9 @@ func (l *logTracer) refused(ctx context.Context, e Refused) {
 }
 
 func (l *logTracer) obtainEnd(ctx context.Context, e ObtainEnd) {
+	if e.Err == nil {
+		l.answered(e.Keys)
+	}
 	if !l.enabled(ctx) {
 		return
 	}
@@ -92,17 +98,20 @@ func (l *logTracer) obtainEnd(ctx context.Context, e ObtainEnd) {
 
 func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 	level, message := slog.LevelDebug, "refreshed"
-	switch {
-	case e.Renewal && e.Err == nil:
+	if e.Renewal {
 		message = "renewed"
-		l.recovered(e.Keys)
-	case e.Renewal:
-		message = "not renewed"
-		if l.failed(e) {
-			level, message = slog.LevelWarn, "renewals fail"
-		}
-	case e.Err != nil:
+	}
+	switch {
+	case e.Err == nil:
+		l.answered(e.Keys)
+	case !e.Renewal:
 		message = "not refreshed"
+	case errors.Is(e.Err, ErrLockNotHeld): // an answer, which lost warns of
+		message = "not renewed"
+	case l.failed(e):
+		level, message = slog.LevelWarn, "renewals fail"
+	default:
+		message = "not renewed"
 	}
 	if level == slog.LevelDebug && !l.enabled(ctx) {
 		return
@@ -115,7 +124,7 @@ func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 }
 
 func (l *logTracer) lost(ctx context.Context, e Lost) {
-	l.recovered(e.Keys)
+	l.forget(e.Keys)
 	attrs := []slog.Attr{
 		logKeys(e.Keys), slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held), logError(e.Err),
 	}
@@ -126,7 +135,11 @@ func (l *logTracer) lost(ctx context.Context, e Lost) {
 }
 
 func (l *logTracer) released(ctx context.Context, e Released) {
-	l.recovered(e.Keys)
+	if e.Err == nil {
+		l.answered(e.Keys)
+	} else {
+		l.forget(e.Keys)
+	}
 	if !l.enabled(ctx) {
 		return
 	}
@@ -150,47 +163,45 @@ func (l *logTracer) cleanedUp(ctx context.Context, e CleanedUp) {
 	}
 }
 
-// failed notes a renewal that has failed, and reports whether an outage begins with it. A lock is forgotten when its
-// validity has passed: its caller may have stopped keeping it without a release.
-func (l *logTracer) failed(e Refreshed) bool {
+// failed notes a renewal that has failed, and reports whether an outage begins with it.
+func (l *logTracer) failed(e Refreshed) (begins bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failing[&e.Keys[0]] = time.Now().Add(e.Left)
+	return !l.out.Swap(true)
+}
+
+// answered notes that Redis has answered a call for these keys. The outage ends if no lock is left whose last renewal
+// has failed. A lock that has lapsed does not count: its caller may have stopped keeping it without a release.
+func (l *logTracer) answered(keys []string) {
+	if !l.out.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failing, &keys[0])
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for lock, until := range l.failing {
-		if now.After(until) {
-			delete(l.failing, lock)
-		}
-	}
-	begins := len(l.failing) == 0
-	l.failing[hashKeys(e.Keys)] = now.Add(e.Left)
-	return begins
-}
-
-// recovered notes that a lock was renewed, or is not kept any more.
-func (l *logTracer) recovered(keys []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.failing) > 0 {
-		delete(l.failing, hashKeys(keys))
+	maps.DeleteFunc(l.failing, func(_ *string, until time.Time) bool { return now.After(until) })
+	if len(l.failing) == 0 {
+		l.out.Store(false)
 	}
 }
 
-var keySeed = maphash.MakeSeed()
-
-// hashKeys returns a number that stands for a set of keys within this process.
-func hashKeys(keys []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(keySeed)
-	for _, key := range keys {
-		_, _ = h.WriteString(key) // never fails
-		_ = h.WriteByte(0)
+// forget notes that a lock is not kept any more. That does not end an outage.
+func (l *logTracer) forget(keys []string) {
+	if !l.out.Load() {
+		return
 	}
-	return h.Sum64()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failing, &keys[0])
 }
 
 func logKeys(keys []string) slog.Attr { return slog.String("keys", listKeys(keys)) }
 
-func logError(err error) slog.Attr { return slog.Any("error", err) }
+// logError logs the words of an error. A handler that was given the error itself could print the fields of a RefusedError,
+// and so a whole token.
+func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
 
 // listKeys names the first keys, and counts the others.
 func listKeys(keys []string) string {

@@ -39,9 +39,11 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if t.Refreshed == nil {
 		return l.refresh(ctx, ttl, opt)
 	}
-	until := l.Until()
-	err := l.refresh(ctx, ttl, opt)
-	t.Refreshed(ctx, Refreshed{Keys: l.keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	until, err := l.Until(), errPanicked // unless refresh returns
+	defer func() {
+		t.Refreshed(ctx, Refreshed{Keys: l.keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	}()
+	err = l.refresh(ctx, ttl, opt)
 	return err
 }
 

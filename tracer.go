@@ -187,10 +187,12 @@ func startBoth(a, b func(context.Context, ObtainStart) context.Context) func(con
 		return a
 	}
 	return func(ctx context.Context, e ObtainStart) context.Context {
-		if derived := a(ctx, e); derived != nil {
-			ctx = derived
+		for _, start := range []func(context.Context, ObtainStart) context.Context{a, b} {
+			if derived := start(ctx, e); derived != nil { // nil stands for the ctx that was passed, here as well
+				ctx = derived
+			}
 		}
-		return b(ctx, e)
+		return ctx
 	}
 }
 

@@ -1,11 +1,8 @@
 package redislock_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -325,6 +322,88 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 	})
 
+	It("is told of no loss by a second Release, whatever functions it has", func(ctx SpecContext) {
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{Lost: seen.tracer().Lost}))
+		lock := obtain(ctx, locks, time.Minute, nil, keys...)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(seen.count()).To(BeZero())
+	})
+
+	It("is told of a release that a hook has ended with a panic, and of how long the lock was held", func(ctx SpecContext) {
+		client := connect(&redis.Options{Addr: on.addr})
+		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.tracer()))
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		client.AddHook(&panicOnce{})
+		Expect(func() { _ = lock.Release(ctx) }).To(PanicWith("hooked"))
+		events := told[redislock.Released](seen)
+		Expect(events).To(HaveLen(1))
+		Expect(events[0].Held).To(BeNumerically(">", 0))
+		Expect(events[0].Err).To(MatchError(ContainSubstring("panicked")))
+		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
+
+		lock = obtain(ctx, locks, time.Minute, nil, "a")
+		client.AddHook(&panicOnce{})
+		Expect(func() { _ = lock.Refresh(ctx, time.Minute, nil) }).To(PanicWith("hooked"))
+		Expect(told[redislock.Refreshed](seen)).To(HaveExactElements(
+			HaveField("Err", MatchError(ContainSubstring("panicked")))))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("that panics at the end of an obtain leaves no lock behind", func(ctx SpecContext) {
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(context.Context, redislock.ObtainEnd) { panic("no idea") },
+			CleanedUp: seen.tracer().CleanedUp,
+		}))
+		DeferCleanup(locks.Close)
+		Expect(func() { _, _ = locks.ObtainMulti(ctx, keys, time.Minute, nil) }).To(PanicWith("no idea"))
+		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+			[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
+	})
+
+	It("is told of each renewal once, even if it ends the goroutine of one", func(ctx SpecContext) {
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			Refreshed: func(ctx context.Context, e redislock.Refreshed) {
+				seen.tracer().Refreshed(ctx, e)
+				runtime.Goexit()
+			},
+		}))
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, 300*time.Millisecond, nil, "a")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
+		for _, e := range told[redislock.Refreshed](seen) {
+			Expect(e.Err).NotTo(HaveOccurred())
+			Expect(e.Left).To(BeNumerically("<", 210*time.Millisecond), "the one before it was a third of the ttl ago")
+		}
+		Expect(kept.Err()).NotTo(HaveOccurred())
+	})
+
+	It("that takes its time over a loss holds up no other lock", func(ctx SpecContext) {
+		locks, proxy := proxied(asIs)
+		slow := make(chan struct{})
+		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
+			Lost: func(ctx context.Context, e redislock.Lost) {
+				seen.tracer().Lost(ctx, e)
+				<-slow
+			},
+		}))
+		DeferCleanup(locks.Close)
+		defer close(slow)
+		lock, next := obtain(ctx, locks, 300*time.Millisecond, nil, "a"), obtain(ctx, locks, 600*time.Millisecond, nil, "b")
+		kept, stop := lock.KeepAlive(ctx)
+		DeferCleanup(stop)
+		other, stop := next.KeepAlive(ctx)
+		DeferCleanup(stop)
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+		<-kept.Done()
+		Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+		Eventually(other.Done()).Should(BeClosed())
+	})
+
 	It("may call the library from each of its functions", func(ctx SpecContext) {
 		var locks *redislock.Client
 		var mu sync.Mutex // protects called
@@ -406,6 +485,24 @@ func (h *valueHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
+// panicOnce panics at the first command that it sees.
+type panicOnce struct{ panicked atomic.Bool }
+
+func (h *panicOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *panicOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !h.panicked.Swap(true) {
+			panic("hooked")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *panicOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 type panicking struct{}
 
 func (panicking) NextBackoff() time.Duration { panic("no idea") }
@@ -433,105 +530,21 @@ var _ = Describe("Tracers", func() {
 		Expect(all.Lost).To(BeNil(), "nobody wants to know")
 	})
 
+	It("keeps the ctx of one if the next returns none", func(ctx SpecContext) {
+		type mark struct{}
+		marks := &redislock.Tracer{ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
+			return context.WithValue(ctx, mark{}, true)
+		}}
+		looks := &redislock.Tracer{ObtainStart: func(context.Context, redislock.ObtainStart) context.Context { return nil }}
+		for _, all := range []*redislock.Tracer{redislock.Tracers(marks, looks), redislock.Tracers(looks, marks, looks)} {
+			Expect(all.ObtainStart(ctx, redislock.ObtainStart{}).Value(mark{})).To(BeTrue())
+		}
+	})
+
 	It("is nothing without any, and the same with one", func() {
 		Expect(redislock.Tracers()).To(BeNil())
 		Expect(redislock.Tracers(nil, nil)).To(BeNil())
 		one := &redislock.Tracer{}
 		Expect(redislock.Tracers(nil, one)).To(BeIdenticalTo(one))
-	})
-})
-
-var _ = Describe("LogTracer", func() {
-	var text *bytes.Buffer
-	var t *redislock.Tracer
-	level := new(slog.LevelVar)
-
-	BeforeEach(func() {
-		text = &bytes.Buffer{}
-		level.Set(slog.LevelDebug)
-		t = redislock.LogTracer(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{
-			Level: level,
-			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			},
-		})))
-	})
-	count := func(level string) int { return strings.Count(text.String(), "level="+level) }
-	renewal := func(key string, err error) redislock.Refreshed {
-		return redislock.Refreshed{Keys: []string{key}, Renewal: true, TTL: time.Minute, Left: 30 * time.Second, Err: err}
-	}
-	down := errors.New("down")
-
-	It("shows five keys, and six characters of a token", func(ctx SpecContext) {
-		t.Refused(ctx, redislock.Refused{
-			Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Try: 1, Key: "b", Holder: "q83vEjRWeJCrze8SNFZ4kA", Ahead: 2,
-		})
-		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: refused" keys="a b c d e and 2 more" try=1 key=b ` +
-			"holder=q83vEj… metadata=\"\" ttl=0s ahead=2\n"))
-	})
-
-	It("warns of what was lost, and of cleanups that failed", func(ctx SpecContext) {
-		t.Lost(ctx, redislock.Lost{
-			Keys: []string{"a", "b"}, LostKeys: []string{"b"}, Cause: redislock.LossTaken, Held: time.Second, Err: down,
-		})
-		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Err: down})
-		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Dropped: true})
-		Expect(count("WARN")).To(Equal(3))
-		Expect(text.String()).To(ContainSubstring(
-			`level=WARN msg="redislock: lock lost" keys="a b" cause=taken held=1s error=down lost=b`))
-	})
-
-	It("has everything else at Debug", func(ctx SpecContext) {
-		t.ObtainStart(ctx, redislock.ObtainStart{})
-		t.Refused(ctx, redislock.Refused{})
-		t.ObtainEnd(ctx, redislock.ObtainEnd{Err: down})
-		t.ObtainEnd(ctx, redislock.ObtainEnd{})
-		t.Refreshed(ctx, redislock.Refreshed{})
-		t.Refreshed(ctx, redislock.Refreshed{Err: down})
-		t.Refreshed(ctx, renewal("a", nil))
-		t.Released(ctx, redislock.Released{Err: down})
-		t.Released(ctx, redislock.Released{})
-		t.CleanedUp(ctx, redislock.CleanedUp{})
-		Expect(count("DEBUG")).To(Equal(10))
-		Expect(count("WARN")).To(BeZero())
-		text.Reset()
-		level.Set(slog.LevelInfo)
-		t.ObtainEnd(ctx, redislock.ObtainEnd{})
-		Expect(text.String()).To(BeEmpty())
-	})
-
-	It("warns once an outage that renewals fail", func(ctx SpecContext) {
-		for range 3 {
-			t.Refreshed(ctx, renewal("a", down))
-			t.Refreshed(ctx, renewal("b", down))
-			t.Refreshed(ctx, renewal("c", nil))
-		}
-		Expect(count("WARN")).To(Equal(1))
-		t.Refreshed(ctx, renewal("a", nil))
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(1), "b is out yet")
-		t.Released(ctx, redislock.Released{Keys: []string{"b"}})
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(2), "another outage")
-	})
-
-	It("forgets a lock that was not kept to its end", func(ctx SpecContext) {
-		e := renewal("a", down)
-		e.Left = time.Millisecond
-		t.Refreshed(ctx, e)
-		time.Sleep(2 * time.Millisecond)
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(2))
-	})
-
-	It("writes to the default logger if it has none", func(ctx SpecContext) {
-		before := slog.Default()
-		defer slog.SetDefault(before)
-		slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
-		redislock.LogTracer(nil).CleanedUp(ctx, redislock.CleanedUp{Dropped: true})
-		Expect(count("WARN")).To(Equal(1))
 	})
 })

@@ -31,7 +31,15 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 		if lock != nil {
 			end.Until, end.Fence = lock.Until(), lock.fence
 		}
+		returned := false
+		defer func() {
+			if lock != nil && !returned { // ObtainEnd has panicked: the caller never gets the lock
+				o.doubtful = true
+				o.withdraw(ctx)
+			}
+		}()
 		t.ObtainEnd(ctx, end)
+		returned = true
 	}()
 	lock, why := o.run(ctx, strategy)
 	err = o.explained(ctx, why)
@@ -84,11 +92,11 @@ func (l *Lock) tellLost(ctx context.Context, reply any, err error) {
 // tellReleased tells how a Release has ended that was called at that time.
 func (l *Lock) tellReleased(ctx context.Context, called time.Time, err error) {
 	t := l.client.tracer
-	if t.Released == nil {
+	if t.Released == nil && t.Lost == nil {
 		return
 	}
 	l.mu.Lock()
-	held := l.endHold(l.released)
+	held := l.endHold(l.released) // also without Released: a later Release must not report a loss
 	l.mu.Unlock()
-	t.Released(ctx, Released{Keys: l.keys, Held: held, Wait: time.Since(called), Err: err})
+	tell(ctx, t.Released, Released{Keys: l.keys, Held: held, Wait: time.Since(called), Err: err})
 }
