@@ -134,8 +134,13 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 	}
 	validity := e.TTL - e.TTL/100 - time.Millisecond
 	name := m.nameOf(e.Keys)
-	m.holds.set(e.Keys, name, time.Now().Add(validity))
-	if e.Renewal && validity > 0 {
+	until := time.Now().Add(validity)
+	if !e.Renewal { // which may revive a lock that has expired or was lost
+		m.holds.set(e.Keys, name, until)
+		return
+	}
+	m.holds.prolong(e.Keys, until)
+	if validity > 0 {
 		m.margin.Record(ctx, min(1, e.Left.Seconds()/validity.Seconds()), with(name))
 	}
 }
