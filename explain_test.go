@@ -138,6 +138,20 @@ var _ = describe("Explain", func(on *onRedis) {
 		Eventually(func() int { return len(told[redislock.ObtainEnd](seen)) }).Should(Equal(7))
 	})
 
+	It("names a key that holds an empty string", func(ctx SpecContext) {
+		on.client.Set(ctx, "b", "", 0)
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(*why(err)).To(Equal(redislock.RefusedError{Key: "b", TTL: -1}))
+		Expect(err).To(MatchError(`redislock: not obtained: "b" is held without expiry`))
+	})
+
+	It("quotes what a holder has stored if it could forge a line of a log", func(ctx SpecContext) {
+		on.client.Set(ctx, "b", "t\x1b[2J "+"me\nERROR forged", 0)
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).Metadata).To(Equal("me\nERROR forged"))
+		Expect(err).To(MatchError(`redislock: not obtained: "b" is held by "t\x1b[2J" ("me\nERROR forged") without expiry`))
+	})
+
 	It("names the key for which others wait, when nobody holds any", func(ctx SpecContext) {
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		waiting, leave := context.WithCancel(ctx)

@@ -302,7 +302,7 @@ func readBlocker(keys []string, reply any) *RefusedError {
 	e := &RefusedError{Key: keys[i-1], Ahead: int(ahead)}
 	e.Token, e.Metadata = splitValue(value)
 	switch {
-	case value == "":
+	case value == "" && left == 0: // nobody holds it; an empty value has a ttl
 	case left < 0:
 		e.TTL = -1
 	default:

@@ -2,8 +2,11 @@ package redislock
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // RefusedError is the refusal of an obtain with [Options.Explain]: it says what is in the way. It matches
@@ -29,10 +32,10 @@ func (e *RefusedError) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%v: %q is held", ErrNotObtained, e.Key)
 	if e.Token != "" {
-		fmt.Fprintf(&text, " by %s", short(e.Token))
+		fmt.Fprintf(&text, " by %s", printable(short(e.Token)))
 	}
 	if e.Metadata != "" {
-		fmt.Fprintf(&text, " (%s)", e.Metadata)
+		fmt.Fprintf(&text, " (%s)", printable(e.Metadata))
 	}
 	if e.TTL < 0 {
 		text.WriteString(" without expiry")
@@ -47,3 +50,11 @@ func (e *RefusedError) Error() string {
 
 // Is reports whether target is ErrNotObtained.
 func (e *RefusedError) Is(target error) bool { return target == ErrNotObtained }
+
+// printable quotes text of another process that could forge lines of a log, or control a terminal.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}
