@@ -56,46 +56,46 @@ func Do(
 	return newShort(client).Do(ctx, keys, ttl, opt, fn)
 }
 
-// enter obtains what an outer Do does not hold, and makes the context of fn.
+// enter acquires what no outer Do holds, and makes the context of fn.
 func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*doing, error) {
 	keys = unique(keys)
-	d := &doing{client: c, around: ctx}
+	d := &doing{client: c, around: ctx, parent: ctx, stop: func() {}}
+	entered := false
+	defer func() {
+		if !entered { // with an error or a panic
+			d.stop()
+		}
+	}()
 	if ctx != nil {
-		d.outer = outerDo(ctx, c)
+		d.relyOn(outerDo(ctx, c))
 	}
 	if missing := d.missing(keys); len(missing) > 0 || len(keys) == 0 {
-		lock, err := c.obtain(ctx, missing, ttl, opt)
+		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
 			return nil, err
 		}
-		d.lock = lock
-		d.kept, d.stop = lock.KeepAlive(ctx)
+		d.keep(lock)
 		if context.Cause(d.kept) == ErrClosed {
-			_ = lock.Release(ctx) // Close came in between; the keys lapse if this fails
+			_ = lock.Release(ctx) // Close came in between; the keys expire if this fails
 			return nil, ErrClosed
 		}
 	} else {
 		if err := (&obtaining{client: c, keys: keys, ttl: ttl}).prepare(ctx, opt); err != nil {
 			return nil, err
 		}
-		if err := ended(ctx); err != nil {
-			return nil, notObtained(err)
-		}
-		d.kept, d.stop = ctx, func() {}
+		d.kept = d.parent
 	}
 	d.Context = d.kept
 	if d.outer != nil {
-		d.Context, d.end = context.WithCancelCause(d.kept)
-		// Where ctx does not end with the outer Do, nothing else would tell. The function runs in a goroutine of its own,
-		// and only when the outer Do ends first.
-		leave := context.AfterFunc(d.outer, d.look)
-		stop := d.stop
-		d.stop = func() {
-			leave()
-			stop()
-			d.end(nil)
+		d.look()
+		if err := ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
+			if d.lock != nil {
+				_ = d.lock.Release(ctx) // which goes on in the background if this fails
+			}
+			return nil, notObtained(err)
 		}
 	}
+	entered = true
 	return d, nil
 }
 
@@ -109,7 +109,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 		var released error
 		if d.lock != nil {
 			released = d.lock.Release(d.around)
-			if own := lost(d.around, d.kept); own != nil {
+			if own := lost(d.parent, d.kept); own != nil {
 				loss = own
 			}
 		}

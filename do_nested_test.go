@@ -3,6 +3,9 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -215,6 +218,120 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			})).To(Succeed())
 			Expect(on.keys(ctx)).To(BeEmpty())
 		})
+	})
+
+	DescribeTable("does not call its fn if the outer one ends while it waits for a missing key", func(ctx SpecContext, opt *redislock.Options) {
+		theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		ended := make(chan error)
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			waiting := context.WithoutCancel(outer)
+			go func() {
+				ended <- locks.Do(waiting, []string{"a", "c"}, time.Minute, opt, func(context.Context) error { return errWork })
+			}()
+			time.Sleep(50 * time.Millisecond)
+			return nil
+		})).To(Succeed())
+		Expect(theirs.Release(ctx)).To(Succeed())
+		var err error
+		Eventually(ended).WithTimeout(3 * time.Second).Should(Receive(&err))
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(err).NotTo(MatchError(errWork))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	},
+		Entry("polling", &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)}),
+		Entry("in line", &redislock.Options{Queue: true}),
+	)
+
+	It("finds the outer one through any ctx that is derived from that one's", func(ctx SpecContext) {
+		type mark struct{}
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			for _, derive := range []func(context.Context) (context.Context, context.CancelFunc){
+				func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+				func(ctx context.Context) (context.Context, context.CancelFunc) {
+					return context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+				},
+				func(ctx context.Context) (context.Context, context.CancelFunc) {
+					return context.WithValue(struct{ context.Context }{ctx}, mark{}, 1), func() {}
+				},
+			} {
+				derived, cancel := derive(outer)
+				Expect(locks.Do(derived, []string{"a"}, time.Minute, nil, nothing)).To(Succeed())
+				cancel()
+			}
+			return nil
+		})).To(Succeed())
+	})
+
+	It("excludes goroutines of one outer Do from each other on the keys that it does not hold", func(ctx SpecContext) {
+		const goroutines = 20
+		inside, done := 0, 0
+		line := &redislock.Options{Queue: true}
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			var group sync.WaitGroup
+			errs := make(chan error, goroutines)
+			for range goroutines {
+				group.Go(func() {
+					errs <- locks.Do(outer, []string{"a", "c"}, time.Minute, line, func(inner context.Context) error {
+						inside++ // the race detector watches as well
+						if inside != 1 {
+							return errWork
+						}
+						err := locks.Do(inner, []string{"c", "a"}, time.Minute, line, func(context.Context) error {
+							time.Sleep(time.Millisecond)
+							return nil
+						})
+						done++
+						inside--
+						return err
+					})
+				})
+			}
+			group.Wait()
+			for range goroutines {
+				Expect(<-errs).To(Succeed())
+			}
+			return nil
+		})).To(Succeed())
+		Expect(done).To(Equal(goroutines))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("leaves nothing behind, however its goroutines and the outer one end", func(ctx SpecContext) {
+		var group sync.WaitGroup
+		for i := range 30 {
+			group.Go(func() {
+				defer func() { _ = recover() }()
+				key := strconv.Itoa(i % 3)
+				_ = locks.Do(ctx, []string{key, "x" + strconv.Itoa(i)}, time.Minute, &redislock.Options{Queue: true}, func(outer context.Context) error {
+					for j := range 3 {
+						group.Go(func() {
+							defer func() { _ = recover() }()
+							through := outer
+							if j == 0 {
+								through = context.WithoutCancel(outer)
+							}
+							limited, cancel := context.WithTimeout(through, 500*time.Millisecond)
+							defer cancel()
+							_ = locks.Do(limited, []string{key, "y"}, time.Minute, &redislock.Options{Queue: true}, func(inner context.Context) error {
+								time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+								if j == 1 {
+									panic("at the disco")
+								}
+								return inner.Err()
+							})
+						})
+					}
+					time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+					if i%4 == 0 {
+						panic("at the disco")
+					}
+					return nil
+				})
+			})
+		}
+		group.Wait()
+		Eventually(on.keys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
 	It("releases its own keys when its fn panics", func(ctx SpecContext) {

@@ -11,13 +11,14 @@ type doing struct {
 	context.Context // one of package context, so contexts derived from this one hang on it without a goroutine, or a kept
 
 	client *Client
-	around context.Context // that Do was called with
-	lock   *Lock           // on the keys that no outer Do holds; nil if there are none
-	kept   context.Context // of lock; around without one
-	stop   func()          // ends the context
-	outer  *doing          // the innermost Do around this one that was running when it began; nil for none
-	relied []*doing        // the outer ones that hold some of its keys
-	end    context.CancelCauseFunc
+	around context.Context         // that Do was called with
+	parent context.Context         // ends with around, and with outer
+	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
+	kept   context.Context         // of lock; parent without one
+	stop   func()                  // ends the context
+	outer  *doing                  // the innermost Do around this one that was running when it began; nil for none
+	relied []*doing                // the outer ones that hold some of its keys
+	end    context.CancelCauseFunc // of parent; nil without outer
 }
 
 // doKey is where the context of an fn has its doing. Locks of other Clients are on another Redis, maybe.
@@ -31,6 +32,33 @@ func outerDo(ctx context.Context, c *Client) *doing {
 		d = d.outer
 	}
 	return d
+}
+
+// relyOn makes the Do end with an outer one, if that is not nil. The wait for missing keys ends as well.
+func (d *doing) relyOn(outer *doing) {
+	if outer == nil {
+		return
+	}
+	d.outer = outer
+	d.parent, d.end = context.WithCancelCause(d.around)
+	// This matters where the ctx of the inner Do does not end with that of the outer one. The function runs in a goroutine
+	// of its own, and only if the outer Do ends first.
+	leave := context.AfterFunc(outer, func() { d.end(context.Cause(outer)) })
+	d.stop = func() {
+		leave()
+		d.end(nil)
+	}
+}
+
+// keep keeps the lock on the missing keys alive.
+func (d *doing) keep(lock *Lock) {
+	d.lock = lock
+	stopParent := d.stop
+	kept, stop := lock.KeepAlive(d.parent)
+	d.kept, d.stop = kept, func() {
+		stop()
+		stopParent()
+	}
 }
 
 // missing returns those of keys that no outer Do holds, and notes on which of these the Do relies for the others.
@@ -58,7 +86,7 @@ func (d *doing) missing(keys []string) []string {
 // outerLoss returns the loss of an outer lock that this Do relies on, nil if there is none.
 func (d *doing) outerLoss() error {
 	for _, o := range d.relied {
-		if err := lost(o.around, o.kept); err != nil {
+		if err := lost(o.parent, o.kept); err != nil {
 			return err
 		}
 	}
@@ -84,16 +112,10 @@ func (d *doing) Value(key any) any {
 	return d.Context.Value(key)
 }
 
-// look ends the context if that of its lock or that of the outer Do has ended: contexts derived from these may lag, and
-// the outer one's need not be an ancestor of this one's.
+// look ends the context if that of the outer Do has ended: contexts derived from that may lag, and it need not be an
+// ancestor of this one. The context of the lock looks for itself.
 func (d *doing) look() {
-	if d.outer == nil || d.Context.Err() != nil {
-		return // without an outer one, Context is that of the lock, which looks for itself
-	}
-	for _, ctx := range []context.Context{d.kept, d.outer} {
-		if ctx.Err() != nil {
-			d.end(context.Cause(ctx))
-			return
-		}
+	if d.outer != nil && d.parent.Err() == nil && d.outer.Err() != nil {
+		d.end(context.Cause(d.outer))
 	}
 }
