@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// doing is one Do that runs, and the context of its fn: an inner Do finds it there. Its fields do not change once fn is
-// called.
+// doing is a running Do. It is also the context of its fn, where an inner Do finds it. Its fields do not change once fn
+// is called.
 type doing struct {
-	context.Context // one of package context, so contexts derived from this one hang on it without a goroutine, or a kept
+	context.Context // kept; contexts derived from it need no goroutine
 
 	client *Client
 	around context.Context         // that Do was called with
@@ -21,11 +21,12 @@ type doing struct {
 	end    context.CancelCauseFunc // of parent; nil without outer
 }
 
-// doKey is where the context of an fn has its doing. Locks of other Clients are on another Redis, maybe.
+// doKey is the key under which the context of an fn holds its doing. Each Client has a key of its own, because its locks
+// may be on another Redis.
 type doKey struct{ client *Client }
 
-// outerDo returns the innermost Do around ctx that still runs. One that has ended holds nothing; neither does what was
-// inside of it.
+// outerDo returns the innermost Do around ctx whose context has not ended, or nil if there is none. A Do whose context
+// has ended may hold nothing any more.
 func outerDo(ctx context.Context, c *Client) *doing {
 	d, _ := ctx.Value(doKey{c}).(*doing)
 	for d != nil && d.Err() != nil {
@@ -61,7 +62,7 @@ func (d *doing) keep(lock *Lock) {
 	}
 }
 
-// missing returns those of keys that no outer Do holds, and notes on which of these the Do relies for the others.
+// missing returns the keys that no outer Do holds. It notes which outer ones hold the others.
 func (d *doing) missing(keys []string) []string {
 	if d.outer == nil {
 		return keys
@@ -83,7 +84,7 @@ func (d *doing) missing(keys []string) []string {
 	})
 }
 
-// outerLoss returns the loss of an outer lock that this Do relies on, nil if there is none.
+// outerLoss returns the loss of an outer lock that this Do relies on, or nil if none is lost.
 func (d *doing) outerLoss() error {
 	for _, o := range d.relied {
 		if err := lost(o.parent, o.kept); err != nil {
@@ -103,7 +104,7 @@ func (d *doing) Done() <-chan struct{} {
 	return d.Context.Done()
 }
 
-// Value returns this doing to an inner Do. Package context asks it for the cause.
+// Value returns this doing to an inner Do. Package context also calls it to find the cause.
 func (d *doing) Value(key any) any {
 	if key == any(doKey{d.client}) {
 		return d

@@ -12,12 +12,15 @@ import (
 	"time"
 )
 
-// LogTracer returns a Tracer that writes to logger; nil stands for [slog.Default] at the time of each event. It logs at
-// Warn when a lock was lost or lapsed, when a cleanup failed or found no room, and when renewals begin to fail: once an
-// outage, which lasts until no lock is left that could not be renewed. Everything else is at Debug.
+// LogTracer returns a Tracer that writes to logger. If logger is nil, each event goes to the [slog.Default] of that
+// moment.
 //
-// Of the keys it logs five at most, and how many more there are; of the token of a holder six characters, since who
-// knows a whole token can release the lock.
+// It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped,
+// and when renewals begin to fail. It logs the last once per outage. An outage lasts until Redis has answered, and no
+// lock is left whose last renewal failed. Everything else is at level Debug.
+//
+// It logs at most five keys of a lock, and how many more there are. It logs at most six characters of a token, because
+// anyone who knows a whole token can release the lock.
 func LogTracer(logger *slog.Logger) *Tracer {
 	l := &logTracer{logger: logger, failing: make(map[*string]time.Time)}
 	return &Tracer{
@@ -34,7 +37,7 @@ func LogTracer(logger *slog.Logger) *Tracer {
 type logTracer struct {
 	logger *slog.Logger
 
-	out     atomic.Bool           // an outage has begun and has not ended; changed only under mu
+	out     atomic.Bool           // an outage has begun and has not ended; written only while mu is held
 	mu      sync.Mutex            // protects failing
 	failing map[*string]time.Time // the locks whose last renewal failed, by the first of their keys: until when they are valid
 }
@@ -47,7 +50,7 @@ func (l *logTracer) log(ctx context.Context, level slog.Level, message string, a
 	logger.LogAttrs(ctx, level, "redislock: "+message, attrs...)
 }
 
-// enabled reports whether anybody reads what is at Debug. Attributes cost more than the look.
+// enabled reports whether the logger wants level Debug. To ask costs less than to make the attributes.
 func (l *logTracer) enabled(ctx context.Context) bool {
 	logger := l.logger
 	if logger == nil {
@@ -106,7 +109,7 @@ func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 		l.answered(e.Keys)
 	case !e.Renewal:
 		message = "not refreshed"
-	case errors.Is(e.Err, ErrLockNotHeld): // an answer, which lost warns of
+	case errors.Is(e.Err, ErrLockNotHeld): // Redis has answered, and lost logs the warning
 		message = "not renewed"
 	case l.failed(e):
 		level, message = slog.LevelWarn, "renewals fail"
@@ -203,7 +206,7 @@ func logKeys(keys []string) slog.Attr { return slog.String("keys", listKeys(keys
 // and so a whole token.
 func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
 
-// listKeys names the first keys, and counts the others.
+// listKeys names the first keys and counts the others.
 func listKeys(keys []string) string {
 	const most = 5
 	if len(keys) <= most {
@@ -212,7 +215,7 @@ func listKeys(keys []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(keys[:most], " "), len(keys)-most)
 }
 
-// short cuts a token to what may be shown.
+// short returns the first characters of a token: what may be shown.
 func short(token string) string {
 	const most = 6 // characters
 	count := 0
