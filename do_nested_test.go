@@ -35,7 +35,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		{"with the same token", &redislock.Options{Token: "me"}},
 	} {
 		Context(how.name, func() {
-			It("does not obtain again what the outer one holds, and does not release it", func(ctx SpecContext) {
+			It("neither acquires nor releases the keys of the outer one", func(ctx SpecContext) {
 				called := false
 				calls := countCalls(on.client)
 				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
@@ -52,7 +52,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 				Expect(on.keys(ctx)).To(BeEmpty())
 			})
 
-			It("obtains what is missing as a lock of its own, and releases only that", func(ctx SpecContext) {
+			It("acquires missing keys as a lock of their own, and releases only these", func(ctx SpecContext) {
 				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
 					before := values(ctx, "a", "b")
 					Expect(locks.Do(outer, []string{"b", "c"}, time.Minute, how.opt, func(context.Context) error {
@@ -67,7 +67,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 				Expect(on.keys(ctx)).To(BeEmpty())
 			})
 
-			It("does so three deep", func(ctx SpecContext) {
+			It("works three deep", func(ctx SpecContext) {
 				Expect(locks.Do(ctx, []string{"a"}, time.Minute, how.opt, func(first context.Context) error {
 					return locks.Do(first, []string{"a", "b"}, time.Minute, how.opt, func(second context.Context) error {
 						before := values(ctx, "a", "b")
@@ -86,7 +86,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})
 	}
 
-	It("is refused a missing key that another holds, and its fn is not called", func(ctx SpecContext) {
+	It("is refused if another holder has a missing key, and does not call fn", func(ctx SpecContext) {
 		obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error {
@@ -98,7 +98,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})).To(Succeed())
 	})
 
-	It("is not re-entry with another Client", func(ctx SpecContext) {
+	It("does not re-enter a lock of another Client", func(ctx SpecContext) {
 		other := redislock.New(on.client)
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(other.Do(outer, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
@@ -124,7 +124,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})).To(Succeed())
 	})
 
-	DescribeTable("tells a loss of the outer lock that it relies on", func(ctx SpecContext, keys ...string) {
+	DescribeTable("returns the loss of an outer lock that it relies on", func(ctx SpecContext, keys ...string) {
 		err := locks.Do(ctx, []string{"a", "b"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, keys, time.Minute, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "b")
@@ -143,7 +143,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Entry("for some of its keys", "a", "c"),
 	)
 
-	It("ends with the outer one, and takes no loss of that for its own", func(ctx SpecContext) {
+	It("ends when an outer lock is lost, and does not return that loss if it does not rely on it", func(ctx SpecContext) {
 		err := locks.Do(ctx, []string{"a"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"c"}, time.Minute, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "a")
@@ -156,7 +156,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 	})
 
-	It("tells a loss of its own lock, which leaves the outer one alone", func(ctx SpecContext) {
+	It("returns the loss of its own lock, and leaves the outer one alone", func(ctx SpecContext) {
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"a", "c"}, 200*time.Millisecond, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "c")
@@ -199,7 +199,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
 		})
 
-		It("obtains all of its keys again once the outer one has ended", func(ctx SpecContext) {
+		It("acquires all of its keys again once the outer one has ended", func(ctx SpecContext) {
 			var late context.Context
 			Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 				late = outer
@@ -220,7 +220,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})
 	})
 
-	DescribeTable("does not call its fn if the outer one ends while it waits for a missing key", func(ctx SpecContext, opt *redislock.Options) {
+	DescribeTable("does not call fn if the outer one ends while it waits for a missing key", func(ctx SpecContext, opt *redislock.Options) {
 		theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
 		ended := make(chan error)
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {

@@ -34,7 +34,7 @@ func (s *slowReleases) EvalSha(ctx context.Context, sha string, keys []string, a
 }
 
 var _ = describe("A Tracer of a Client that has no room for another cleanup", func(on *onRedis) {
-	It("is told what was dropped, and may release it again", func(ctx SpecContext) {
+	It("gets CleanedUp with Dropped, and may call Release again", func(ctx SpecContext) {
 		const room = 1000 // see docs/guarantees.md
 		seen := &recorder{}
 		var lock *redislock.Lock

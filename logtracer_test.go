@@ -41,7 +41,7 @@ var _ = Describe("LogTracer", func() {
 	}
 	down := errors.New("down")
 
-	It("shows five keys, and six characters of a token", func(ctx SpecContext) {
+	It("shows five keys and six characters of a token", func(ctx SpecContext) {
 		t.Refused(ctx, redislock.Refused{
 			Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Try: 1, Key: "b", Holder: "q83vEjRWeJCrze8SNFZ4kA", Ahead: 2,
 		})
@@ -49,7 +49,7 @@ var _ = Describe("LogTracer", func() {
 			"holder=q83vEj… metadata=\"\" ttl=0s ahead=2\n"))
 	})
 
-	It("warns of what was lost, and of cleanups that failed", func(ctx SpecContext) {
+	It("logs losses and failed cleanups at Warn", func(ctx SpecContext) {
 		t.Lost(ctx, redislock.Lost{
 			Keys: []string{"a", "b"}, LostKeys: []string{"b"}, Cause: redislock.LossTaken, Held: time.Second, Err: down,
 		})
@@ -60,7 +60,7 @@ var _ = Describe("LogTracer", func() {
 			`level=WARN msg="redislock: lock lost" keys="a b" cause=taken held=1s error=down lost=b`))
 	})
 
-	It("has everything else at Debug", func(ctx SpecContext) {
+	It("logs everything else at Debug", func(ctx SpecContext) {
 		t.ObtainStart(ctx, redislock.ObtainStart{})
 		t.Refused(ctx, redislock.Refused{})
 		t.ObtainEnd(ctx, redislock.ObtainEnd{Err: down})
@@ -79,7 +79,7 @@ var _ = Describe("LogTracer", func() {
 		Expect(text.String()).To(BeEmpty())
 	})
 
-	It("warns once an outage that renewals fail", func(ctx SpecContext) {
+	It("warns once per outage that renewals fail", func(ctx SpecContext) {
 		for range 3 {
 			t.Refreshed(ctx, renewal(a, down))
 			t.Refreshed(ctx, renewal(b, down))
@@ -88,13 +88,13 @@ var _ = Describe("LogTracer", func() {
 		Expect(count("WARN")).To(Equal(1))
 		t.Refreshed(ctx, renewal(a, nil))
 		t.Refreshed(ctx, renewal(b, down))
-		Expect(count("WARN")).To(Equal(1), "b is out yet")
+		Expect(count("WARN")).To(Equal(1), "b has not recovered yet")
 		t.Released(ctx, redislock.Released{Keys: b})
 		t.Refreshed(ctx, renewal(b, down))
 		Expect(count("WARN")).To(Equal(2), "another outage")
 	})
 
-	It("warns once an outage, even if all locks lapse in it one after the other", func(ctx SpecContext) {
+	It("warns once per outage, even if its locks lapse one after the other", func(ctx SpecContext) {
 		for _, lock := range [][]string{a, b, c} {
 			t.Refreshed(ctx, renewal(lock, down))
 			t.Lost(ctx, redislock.Lost{Keys: lock, Cause: redislock.LossLapsed, Err: redislock.ErrLapsed})
@@ -106,7 +106,7 @@ var _ = Describe("LogTracer", func() {
 		Expect(strings.Count(text.String(), "renewals fail")).To(Equal(2), "Redis had answered in between")
 	})
 
-	It("does not take a lock that is not kept any more for an outage", func(ctx SpecContext) {
+	It("does not wait for a lock that has lapsed before it ends an outage", func(ctx SpecContext) {
 		e := renewal(a, down)
 		e.Left = time.Millisecond
 		t.Refreshed(ctx, e)
@@ -120,7 +120,7 @@ var _ = Describe("LogTracer", func() {
 		t.Refreshed(ctx, renewal(a, down))
 		t.Refreshed(ctx, renewal([]string{"a"}, nil))
 		t.Refreshed(ctx, renewal(b, down))
-		Expect(count("WARN")).To(Equal(1), "the first is out yet")
+		Expect(count("WARN")).To(Equal(1), "the first lock has not recovered yet")
 	})
 
 	It("warns once of a lock that a renewal finds lost", func(ctx SpecContext) {
@@ -130,7 +130,7 @@ var _ = Describe("LogTracer", func() {
 		Expect(text.String()).NotTo(ContainSubstring("renewals fail"))
 	})
 
-	It("gives a handler no whole token to print", func(ctx SpecContext) {
+	It("gives a handler no whole token", func(ctx SpecContext) {
 		handler := &everyField{}
 		redislock.LogTracer(slog.New(handler)).ObtainEnd(ctx, redislock.ObtainEnd{
 			Keys: a, Err: &redislock.RefusedError{Key: "a", Token: "q83vEjRWeJCrze8SNFZ4kA", TTL: time.Minute},

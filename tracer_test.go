@@ -15,7 +15,7 @@ import (
 	"github.com/redislock/redislock/internal/faultproxy"
 )
 
-// recorder is a Tracer that remembers.
+// recorder makes a Tracer that keeps all events.
 type recorder struct {
 	mu     sync.Mutex // protects events
 	events []any
@@ -45,7 +45,7 @@ func (r *recorder) tracer() *redislock.Tracer {
 	}
 }
 
-// told returns the events of one type, in their order.
+// told returns the events of one type, in order.
 func told[E any](r *recorder) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +74,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
 		DeferCleanup(locks.Close)
 	})
-	// proxied returns a Client through a proxy to break, whose Tracer is the same.
+	// proxied returns a Client with the same Tracer, and the proxy that it goes through.
 	proxied := func(change func(*redis.Options)) (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
 		proxy, err := faultproxy.New(on.addr)
@@ -89,7 +89,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	asIs := func(*redis.Options) {}
 
 	Describe("of an obtain", func() {
-		It("is told of the beginning and the grant", func(ctx SpecContext) {
+		It("gets ObtainStart and ObtainEnd", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "counter", Queue: true}, "a", "b", "a")
 			Expect(told[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
 				{Keys: keys, TTL: time.Minute, Queue: true, Fenced: true},
@@ -106,7 +106,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(end.Fence).NotTo(BeZero())
 		})
 
-		It("is told of each refusal, and of the end", func(ctx SpecContext) {
+		It("gets Refused for each refused try, and ObtainEnd", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
 			opt := &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2)}
 			_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
@@ -121,7 +121,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(end.Until).To(BeZero())
 		})
 
-		It("is told of the end by ctx, and of the place in line that was given up", func(ctx SpecContext) {
+		It("gets ObtainEnd when ctx ends the wait, and CleanedUp for the place in line", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
@@ -132,13 +132,13 @@ var _ = describe("A Tracer", func(on *onRedis) {
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyLine}}))
 		})
 
-		It("is told nothing of a call with unusable arguments", func(ctx SpecContext) {
+		It("gets nothing for a call with unusable arguments", func(ctx SpecContext) {
 			_, err := locks.Obtain(ctx, "", time.Minute, nil)
 			Expect(err).To(MatchError(redislock.ErrInvalid))
 			Expect(seen.count()).To(BeZero())
 		})
 
-		It("is told how often a try was sent again", func(ctx SpecContext) {
+		It("gets the number of resends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			fault := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.RefuseReply("LOADING wait")})
 			obtain(ctx, locks, time.Minute, nil, "a")
@@ -147,7 +147,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect([]int{end.Tries, end.Resends}).To(Equal([]int{1, 2}))
 		})
 
-		It("passes its ctx to the hooks of the Redis client, and to itself", func(ctx SpecContext) {
+		It("passes its ctx to the hooks of the Redis client and to ObtainEnd", func(ctx SpecContext) {
 			type mark struct{}
 			var inEnd any
 			locks := redislock.New(on.client, redislock.WithSeparateCalls(), redislock.WithTracer(&redislock.Tracer{
@@ -163,7 +163,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(inEnd).To(Equal("mine"))
 		})
 
-		It("is told of the end when a strategy panics", func(ctx SpecContext) {
+		It("gets ObtainEnd when a strategy panics", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
 			Expect(func() {
 				_, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: panicking{}})
@@ -171,7 +171,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(MatchError(ContainSubstring("panicked")))
 		})
 
-		It("is told of what was cleaned up after an abandoned call", func(ctx SpecContext) {
+		It("gets CleanedUp after an abandoned call", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -185,7 +185,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	})
 
 	Describe("of a lock", func() {
-		It("is told of a Refresh, and of how much was left", func(ctx SpecContext) {
+		It("gets Refreshed, with how much of the validity was left", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 10*time.Second, nil, keys...)
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 			Expect(told[redislock.Refreshed](seen)).To(HaveLen(1))
@@ -197,7 +197,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 
-		It("is told of a release, and once how long the lock was held", func(ctx SpecContext) {
+		It("gets Released for each Release, and Held only once", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			time.Sleep(20 * time.Millisecond)
 			Expect(lock.Release(ctx)).To(Succeed())
@@ -211,7 +211,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Lost](seen)).To(BeEmpty())
 		})
 
-		It("is told of a loss that a Refresh finds, and not again by the Release", func(ctx SpecContext) {
+		It("gets Lost for a loss that a Refresh finds, and not again at the Release", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			on.client.Set(ctx, "b", "other", 0)
 			err := lock.Refresh(ctx, time.Minute, nil)
@@ -229,7 +229,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of a loss that the Release finds", func(ctx SpecContext) {
+		It("gets Lost for a loss that the Release finds", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			on.client.Del(ctx, keys...)
 			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
@@ -241,7 +241,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of a hold that a Refresh has revived, and of its end", func(ctx SpecContext) {
+		It("gets the end of a hold that a Refresh has revived", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -254,7 +254,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
 		})
 
-		It("is told of renewals, and of how much was left", func(ctx SpecContext) {
+		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -267,7 +267,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 
-		It("is told once of a loss that a renewal finds", func(ctx SpecContext) {
+		It("gets Lost once for a loss that a renewal finds", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -282,7 +282,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
 		})
 
-		It("is told of renewals that fail, and once that the lock lapsed", func(ctx SpecContext) {
+		It("gets Refreshed for each failed renewal, and Lost once when the validity ends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
@@ -306,7 +306,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of an abandoned release that went on", func(ctx SpecContext) {
+		It("gets CleanedUp for an abandoned release that went on", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			proxy.Add(faultproxy.Rule{Match: running("release"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
@@ -323,7 +323,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 	})
 
-	It("is told of no loss by a second Release, whatever functions it has", func(ctx SpecContext) {
+	It("gets no Lost at a second Release, even if it has no Released", func(ctx SpecContext) {
 		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{Lost: seen.tracer().Lost}))
 		lock := obtain(ctx, locks, time.Minute, nil, keys...)
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -331,7 +331,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		Expect(seen.count()).To(BeZero())
 	})
 
-	It("is told of a release that a hook has ended with a panic, and of how long the lock was held", func(ctx SpecContext) {
+	It("gets Released and Refreshed when a hook panics", func(ctx SpecContext) {
 		client := connect(&redis.Options{Addr: on.addr})
 		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.tracer()))
 		DeferCleanup(locks.Close)
@@ -352,7 +352,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
-	It("that panics at the end of an obtain leaves no lock behind", func(ctx SpecContext) {
+	It("that panics in ObtainEnd leaves no lock behind", func(ctx SpecContext) {
 		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
 			ObtainEnd: func(context.Context, redislock.ObtainEnd) { panic("no idea") },
 			CleanedUp: seen.tracer().CleanedUp,
@@ -364,7 +364,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
 	})
 
-	It("is told of each renewal once, even if it ends the goroutine of one", func(ctx SpecContext) {
+	It("gets each renewal once, even if Refreshed ends its goroutine", func(ctx SpecContext) {
 		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
 			Refreshed: func(ctx context.Context, e redislock.Refreshed) {
 				seen.tracer().Refreshed(ctx, e)
@@ -423,7 +423,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		Entry(nil, "Lost"), Entry(nil, "Released"), Entry(nil, "CleanedUp"),
 	)
 
-	It("that takes its time over a loss holds up no other lock", func(ctx SpecContext) {
+	It("that is slow in Lost does not delay the end of other locks", func(ctx SpecContext) {
 		locks, proxy := proxied(asIs)
 		slow := make(chan struct{})
 		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
@@ -449,7 +449,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		var locks *redislock.Client
 		var mu sync.Mutex // protects called
 		called, done := map[string]bool{}, 0
-		// call does what a function might: it looks, and takes another lock. Only the first of each kind does.
+		// call does what a function may do: it inspects a key and acquires another lock. Only the first of each kind does so.
 		call := func(ctx context.Context, name string) {
 			mu.Lock()
 			again := called[name]
@@ -568,10 +568,10 @@ var _ = Describe("Tracers", func() {
 		for _, name := range []string{"a", "b", "c"} {
 			Expect(derived.Value(key(name))).To(BeTrue())
 		}
-		Expect(all.Lost).To(BeNil(), "nobody wants to know")
+		Expect(all.Lost).To(BeNil(), "no tracer has it")
 	})
 
-	It("keeps the ctx of one if the next returns none", func(ctx SpecContext) {
+	It("keeps the ctx of one if the next returns nil", func(ctx SpecContext) {
 		type mark struct{}
 		marks := &redislock.Tracer{ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
 			return context.WithValue(ctx, mark{}, true)
@@ -582,7 +582,7 @@ var _ = Describe("Tracers", func() {
 		}
 	})
 
-	It("is nothing without any, and the same with one", func() {
+	It("returns nil without tracers, and the tracer itself with one", func() {
 		Expect(redislock.Tracers()).To(BeNil())
 		Expect(redislock.Tracers(nil, nil)).To(BeNil())
 		one := &redislock.Tracer{}
