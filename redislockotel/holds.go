@@ -31,17 +31,19 @@ func newHolds() *holds {
 	return &holds{locks: make(map[*string]hold), names: make(map[string]int64), enough: leastEnough}
 }
 
-// set notes that a lock is held until then.
-func (h *holds) set(keys []string, name string, until time.Time) {
+// set notes that a lock is held until then. It reports whether the name is new.
+func (h *holds) set(keys []string, name string, until time.Time) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.names[name]; !known {
+		fresh = true
 		h.names[name] = 0
 	}
 	if h.locks[&keys[0]] = (hold{name, until}); len(h.locks) > h.enough { // nobody may ever count
 		h.prune(time.Now())
 		h.enough = max(leastEnough, 2*len(h.locks))
 	}
+	return fresh
 }
 
 // prolong notes that a lock is held until then, if it was held. The event of a renewal may come after that of the release.

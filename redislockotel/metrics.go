@@ -126,7 +126,18 @@ func (m *metrics) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
 	}
 	m.obtain.Record(ctx, e.Wait.Seconds(), with(name, outcomeKey.String(outcome(ctx, e.Err))))
 	if e.Err == nil {
-		m.holds.set(e.Keys, name, e.Until)
+		m.held(ctx, e.Keys, name, e.Until)
+	}
+}
+
+// held notes that a lock is held until then. The first lock of a name begins the series of losses with 0, because
+// Prometheus sees no increase in the first value of a series.
+func (m *metrics) held(ctx context.Context, keys []string, name string, until time.Time) {
+	if !m.holds.set(keys, name, until) {
+		return
+	}
+	for _, cause := range []redislock.LossCause{redislock.LossTaken, redislock.LossGone, redislock.LossLapsed} {
+		m.lost.Add(ctx, 0, with(name, causeKey.String(string(cause))))
 	}
 }
 
@@ -138,7 +149,7 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 	name := m.nameOf(e.Keys)
 	until := time.Now().Add(validity)
 	if !e.Renewal { // which may revive a lock that has expired or was lost
-		m.holds.set(e.Keys, name, until)
+		m.held(ctx, e.Keys, name, until)
 		return
 	}
 	m.holds.prolong(e.Keys, until)
