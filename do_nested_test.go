@@ -247,7 +247,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		type mark struct{}
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			for _, derive := range []func(context.Context) (context.Context, context.CancelFunc){
-				func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+				context.WithCancel,
 				func(ctx context.Context) (context.Context, context.CancelFunc) {
 					return context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 				},

@@ -424,9 +424,9 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	)
 
 	It("that is slow in Lost does not delay the end of other locks", func(ctx SpecContext) {
-		locks, proxy := proxied(asIs)
+		_, proxy := proxied(asIs)
 		slow := make(chan struct{})
-		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
+		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
 			Lost: func(ctx context.Context, e redislock.Lost) {
 				seen.tracer().Lost(ctx, e)
 				<-slow
