@@ -92,6 +92,29 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(asked(proxy)).To(Equal(3), "one try is both")
 	})
 
+	DescribeTable("asks in line at the first refusal, and at the end if that is one", func(ctx SpecContext, granted bool) {
+		locks, proxy := throughProxy()
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		limited, cancel := context.WithTimeout(ctx, 2500*time.Millisecond) // the waiter gives three signs of life
+		defer cancel()
+		if granted {
+			time.AfterFunc(2200*time.Millisecond, func() { _ = held.Release(ctx) })
+		}
+		lock, err := locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Explain: true, Queue: true})
+		if granted {
+			Expect(err).NotTo(HaveOccurred())
+			Expect(asked(proxy)).To(Equal(1))
+			Expect(lock.Release(ctx)).To(Succeed())
+			return
+		}
+		Expect(why(err).Token).To(Equal(held.Token()))
+		Expect(asked(proxy)).To(Equal(2))
+		Expect(proxy.Requests(running("obtain"))).To(BeNumerically(">=", 4))
+	},
+		Entry("refused", false),
+		Entry("granted", true),
+	)
+
 	It("names the holder that blocks the last try", func(ctx SpecContext) {
 		obtain(ctx, locks, 100*time.Millisecond, &redislock.Options{Metadata: "first"}, "b")
 		time.AfterFunc(50*time.Millisecond, func() { on.client.Set(context.Background(), "b", "other second", time.Minute) })

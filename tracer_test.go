@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -321,6 +322,66 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyRelease}}))
 		})
+	})
+
+	It("gets the end of each hold once, whatever happens to its keys", func(ctx SpecContext) {
+		adversary, end := context.WithCancel(ctx)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			for adversary.Err() == nil {
+				key := []string{"a", "b", "c"}[rand.IntN(3)]
+				if rand.IntN(2) == 0 {
+					on.client.Del(ctx, key)
+				} else {
+					on.client.Set(ctx, key, "other", 5*time.Millisecond)
+				}
+				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+			}
+		}()
+		var group sync.WaitGroup
+		for i := range 40 {
+			group.Go(func() {
+				set := [][]string{{"a", "b"}, {"b", "c"}, {"c"}}[i%3]
+				limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				lock, err := locks.ObtainMulti(limited, set, time.Duration(20+rand.IntN(80))*time.Millisecond, &redislock.Options{Queue: true})
+				if err != nil {
+					return
+				}
+				_, stop := lock.KeepAlive(ctx)
+				defer stop()
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+				for range rand.IntN(3) {
+					group.Go(func() { _ = lock.Release(ctx) })
+				}
+				_ = lock.Release(ctx)
+			})
+		}
+		group.Wait()
+		end()
+		<-gone
+		ends := func() (ends map[*string]int) {
+			ends = map[*string]int{}
+			for _, e := range told[redislock.ObtainEnd](seen) {
+				if e.Err == nil {
+					ends[&e.Keys[0]] = 0
+				}
+			}
+			for _, e := range told[redislock.Lost](seen) {
+				ends[&e.Keys[0]]++
+			}
+			for _, e := range told[redislock.Released](seen) {
+				if e.Held > 0 {
+					ends[&e.Keys[0]]++
+				}
+			}
+			return ends
+		}
+		Expect(len(ends())).To(BeNumerically(">", 5))
+		Eventually(ends).Should(HaveEach(1))
+		Consistently(ends).WithTimeout(200 * time.Millisecond).Should(HaveEach(1))
+		Expect(told[redislock.ObtainStart](seen)).To(HaveLen(len(told[redislock.ObtainEnd](seen))))
 	})
 
 	It("gets no Lost at a second Release, even if it has no Released", func(ctx SpecContext) {
