@@ -75,6 +75,41 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+func TestSpanOfAnExplainedRefusal(t *testing.T) {
+	for _, keys := range []bool{false, true} {
+		var opts []redislockotel.Option
+		if keys {
+			opts = append(opts, redislockotel.WithKeysOnSpans())
+		}
+		w, _, exporter := watchSpans(t, opts...)
+		lock, err := w.locks.Obtain(t.Context(), "my secret", time.Minute, &redislock.Options{Metadata: "host 7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exporter.Reset()
+		_, _ = w.locks.Obtain(t.Context(), "my secret", time.Minute, &redislock.Options{Explain: true})
+		spans := exporter.GetSpans()
+		if len(spans) != 1 {
+			t.Fatalf("%d spans", len(spans))
+		}
+		found := attributes(spans[0])
+		for key, want := range map[attribute.Key]any{
+			"redislock.outcome": "refused", "redislock.holder.token": lock.Token()[:6] + "…",
+			"redislock.holder.metadata": "host 7", "redislock.ahead": int64(0),
+		} {
+			if found[key] != want {
+				t.Errorf("%s: %v, want %v", key, found[key], want)
+			}
+		}
+		if ttl, _ := found["redislock.holder.ttl"].(float64); ttl < 50 || ttl > 60 {
+			t.Errorf("ttl %v", ttl)
+		}
+		if key, shown := found["redislock.holder.key"]; shown != keys || keys && key != "my secret" {
+			t.Errorf("key %v, with keys on spans: %v", key, keys)
+		}
+	}
+}
+
 // impatient gives up its call by a panic.
 type impatient struct{}
 
