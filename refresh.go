@@ -235,15 +235,16 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 		r.loss = l.lose(c.Reply)
 		return false, err
 	}
+	late := lease.Passed(lease.ValidUntil(c.Sent, r.ttl))
 	if l.released.IsZero() {
-		l.ended, l.told = nil, false
+		l.ended, l.told = nil, l.told && late // a late one revives no hold
 	}
 	l.lease.Confirm(r.refresh, c.Sent)
 	l.renewErr = nil
 	if r.metadata != "" {
 		l.metadata = r.metadata
 	}
-	if lease.Passed(lease.ValidUntil(c.Sent, r.ttl)) {
+	if late {
 		return false, ErrNotObtained
 	}
 	return false, nil

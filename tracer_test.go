@@ -255,6 +255,24 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
 		})
 
+		It("gets no second end of a hold that a Refresh has revived too late", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			fault := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			Expect(on.client.Persist(ctx, "a").Val()).To(BeTrue())
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			<-kept.Done()
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			fault.Remove()
+			Expect(on.client.ScriptLoad(ctx, source("refresh")).Err()).To(Succeed())
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.DelayReply(150 * time.Millisecond)})
+			Expect(lock.Refresh(ctx, 50*time.Millisecond, nil)).To(Equal(redislock.ErrNotObtained))
+			_ = lock.Release(ctx)
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+		})
+
 		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
@@ -426,9 +444,10 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	})
 
 	It("gets each renewal once, even if Refreshed ends its goroutine", func(ctx SpecContext) {
+		refreshed := seen.tracer().Refreshed
 		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
 			Refreshed: func(ctx context.Context, e redislock.Refreshed) {
-				seen.tracer().Refreshed(ctx, e)
+				refreshed(ctx, e)
 				runtime.Goexit()
 			},
 		}))
@@ -486,10 +505,10 @@ var _ = describe("A Tracer", func(on *onRedis) {
 
 	It("that is slow in Lost does not delay the end of other locks", func(ctx SpecContext) {
 		_, proxy := proxied(asIs)
-		slow := make(chan struct{})
+		slow, lost := make(chan struct{}), seen.tracer().Lost
 		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
 			Lost: func(ctx context.Context, e redislock.Lost) {
-				seen.tracer().Lost(ctx, e)
+				lost(ctx, e)
 				<-slow
 			},
 		}))
