@@ -15,7 +15,7 @@ import (
 type holds struct {
 	mu     sync.Mutex       // protects the fields below
 	locks  map[*string]hold // by the first of their keys
-	names  map[string]int64 // every name so far, because a count of 0 is reported as well; the values are those of the last count
+	names  map[string]int64 // every name so far, with its last count: a count of 0 is reported as well
 	enough int              // more locks than this: remove those that have expired
 }
 
