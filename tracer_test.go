@@ -452,13 +452,13 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			},
 		}))
 		DeferCleanup(locks.Close)
-		lock := obtain(ctx, locks, 300*time.Millisecond, nil, "a")
+		lock := obtain(ctx, locks, 900*time.Millisecond, nil, "a") // survives a busy machine
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
+		Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).WithTimeout(5 * time.Second).Should(BeNumerically(">=", 2))
 		for _, e := range told[redislock.Refreshed](seen) {
 			Expect(e.Err).NotTo(HaveOccurred())
-			Expect(e.Left).To(BeNumerically("<", 210*time.Millisecond), "the one before it was a third of the ttl ago")
+			Expect(e.Left).To(BeNumerically("<", 630*time.Millisecond), "the one before it was a third of the ttl ago")
 		}
 		Expect(kept.Err()).NotTo(HaveOccurred())
 	})
