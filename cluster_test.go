@@ -71,7 +71,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
 	})
 
-	It("says which keys are in different slots, and how to mend it", func(ctx SpecContext) {
+	It("says which keys are in different slots, and how to fix it", func(ctx SpecContext) {
 		for _, opt := range []*redislock.Options{nil, {FenceKey: "{b}:fence"}} {
 			keys := []string{"{a}:1", "{a}:2", "{b}:1"}
 			if opt != nil {
@@ -136,7 +136,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		}
 	})
 
-	It("inspects keys of any slots through a client of the caller's own, too", func(ctx SpecContext) {
+	It("inspects keys of any slots through a custom client type as well", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "b")
 		statuses, err := redislock.New(&wrapper{Scripter: client}).Inspect(ctx, "a", "b", "c")
 		Expect(err).NotTo(HaveOccurred())

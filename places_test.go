@@ -216,7 +216,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		obtain(ctx, on.locks, time.Minute, nil, "a", "d")
 	})
 
-	It("is obtained after a retry, and by one who waits in line", func(ctx SpecContext) {
+	It("is obtained after a retry, and by a waiter in line", func(ctx SpecContext) {
 		for _, opt := range []*redislock.Options{
 			{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}, {Queue: true},
 		} {
