@@ -54,6 +54,7 @@ type part struct {
 	err   error // how it failed
 
 	refused bool // the last answer was a refusal
+	ready   bool // it was a grant, which was given back
 	topped  bool // it was asked once more after the lock was made
 }
 
@@ -340,7 +341,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	if s.places.isQuorum() {
 		p.place.health.ended(now, took, answered)
 	}
-	p.refused = err == ErrNotObtained
+	p.refused, p.ready = err == ErrNotObtained, err == nil
 	switch {
 	case err == nil:
 		p.state = partGranted
