@@ -28,6 +28,13 @@ type holds struct {
 	over  bool            // released or lost: nothing is added
 	shown time.Time       // the end of the validity that a Tracer was last told of
 	kept  context.Context // the values for renewals; nil unless the lock is kept
+	last  lastRefresh
+}
+
+// lastRefresh is what the last Refresh has asked for.
+type lastRefresh struct {
+	ttl      time.Duration // 0 if there was none
+	metadata string        // of the last Refresh that had any
 }
 
 // hold is what a lock has at one place.
@@ -94,6 +101,18 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock) {
 		return
 	}
 	h.put(i, lock)
+	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
+		transport.Go(func() { h.catchUp(i, lock, last) }) // ends with the call
+	}
+}
+
+// catchUp refreshes a hold that has joined the lock too late for the last Refresh. Otherwise the place would drop the lock
+// when the ttl of the Obtain is over, and no renewal would bring it back.
+func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
+	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
+	sent := time.Now()
+	err := lock.refresh(context.Background(), last.ttl, &Options{Metadata: last.metadata})
+	h.confirm(i, sent, err)
 }
 
 // giveBack releases, in the background, what the token may have at a place.
@@ -108,6 +127,9 @@ func (h *holds) miss(i int, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	if at.lock != nil { // it was obtained again meanwhile
+		return
+	}
 	at.missing = time.Now()
 	at.unsure = at.unsure || unsure
 	if at.lost == nil {
@@ -290,6 +312,12 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	defer stop()
 	p := h.newPoll()
 	now := time.Now()
+	h.mu.Lock()
+	h.last.ttl = ttl
+	if opt != nil && opt.Metadata != "" {
+		h.last.metadata = opt.Metadata
+	}
+	h.mu.Unlock()
 	sideBySide(h.numbers(), func(i int) error {
 		lock := h.lockAt(i)
 		err := lock.refresh(free, ttl, opt)
@@ -363,7 +391,7 @@ func (h *holds) release(ctx context.Context) error {
 	h.mu.Lock()
 	h.over = true
 	for i := range h.at {
-		if at := &h.at[i]; at.lock == nil && at.unsure {
+		if at := &h.at[i]; at.unsure {
 			at.unsure = false
 			h.giveBack(ctx, i, h.whole.obtained)
 		}
@@ -478,10 +506,10 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 // missAgain notes that a hold could not be obtained again.
 func (h *holds) missAgain(i int, at time.Time, unsure bool) {
 	h.mu.Lock()
-	h.at[i].mending = false
-	h.at[i].missing = at
-	h.mu.Unlock()
-	if unsure {
-		h.miss(i, true)
+	defer h.mu.Unlock()
+	h.at[i].mending, h.at[i].missing = false, at
+	h.at[i].unsure = h.at[i].unsure || unsure
+	if h.over && unsure {
+		h.giveBack(context.Background(), i, h.whole.obtained)
 	}
 }
