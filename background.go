@@ -41,10 +41,16 @@ func (c *Client) inBackground(x *cleanup, job func() error) bool {
 	if c.startCleanup(x, job) {
 		return true
 	}
-	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+	c.tellDropped(x)
 	return false
 }
 
+// tellDropped tells a Tracer that there was no room for a cleanup.
+func (c *Client) tellDropped(x *cleanup) {
+	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+}
+
+// startCleanup is inBackground, but tells no Tracer if there was no room.
 func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +78,7 @@ func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	return true
 }
 
-// persist lets a release that is on its way go on until its GiveUp.
+// clean runs the job of a cleanup, and then makes room for another one.
 func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	defer func() {
 		c.mu.Lock()
@@ -87,7 +93,7 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	return job()
 }
 
-// persist lets a release that is on the wire go on until its giveUp.
+// persist lets a release that is on its way go on until its GiveUp.
 func (c *Client) persist(release *transport.Call, why string, keys []string) {
 	x := &cleanup{release: release, why: why, keys: keys, about: keys, sending: true}
 	job := func() error {
@@ -153,8 +159,8 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err er
 	return len(x.release.Keys) - len(lost), nil
 }
 
-// rest notes that the release of a cleanup is not on its way now.
-func (c *Client) rest(x *cleanup) {
+// noteIdle notes that the release of a cleanup is not on its way now.
+func (c *Client) noteIdle(x *cleanup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.sending = false
@@ -172,7 +178,7 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 	x.release, x.sending = round, true
 	c.mu.Unlock()
 	c.redis.Send(round)
-	c.rest(x)
+	c.noteIdle(x)
 }
 
 // supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may

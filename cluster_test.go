@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -64,7 +65,13 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		}
 	})
 
-	It("says which keys are in different slots, and how to mend it", func(ctx SpecContext) {
+	It("explains a refusal", func(ctx SpecContext) {
+		DeferCleanup(locks.Close)
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "me"}, "{b}:stock")
+		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
+	})
+
+	It("says which keys are in different slots, and how to fix it", func(ctx SpecContext) {
 		for _, opt := range []*redislock.Options{nil, {FenceKey: "{b}:fence"}} {
 			keys := []string{"{a}:1", "{a}:2", "{b}:1"}
 			if opt != nil {
@@ -129,7 +136,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		}
 	})
 
-	It("inspects keys of any slots through a client of the caller's own, too", func(ctx SpecContext) {
+	It("inspects keys of any slots through a custom client type as well", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "b")
 		statuses, err := redislock.New(&wrapper{Scripter: client}).Inspect(ctx, "a", "b", "c")
 		Expect(err).NotTo(HaveOccurred())
@@ -235,6 +242,22 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 	})
 })
 
+// explainsRefusal checks what a refused obtain says about the holder of its last key, polling and in line.
+func explainsRefusal(ctx context.Context, locks *redislock.Client, held *redislock.Lock, keys ...string) {
+	GinkgoHelper()
+	for _, opt := range []redislock.Options{{}, {Queue: true}} {
+		opt.Explain = true
+		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_, err := locks.ObtainMulti(limited, keys, time.Minute, &opt)
+		cancel()
+		var refused *redislock.RefusedError
+		Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+		Expect(refused.Key).To(Equal(keys[len(keys)-1]))
+		Expect(refused.Token).To(Equal(held.Token()))
+		Expect(refused.Metadata).To(Equal("me"))
+	}
+}
+
 var _ = Describe("On a Redis Cluster that has never answered", func() {
 	It("an obtain returns when its ctx ends", func(ctx SpecContext) {
 		checkLeaks()
@@ -313,6 +336,12 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 				far = fmt.Sprint(i)
 			}
 		}
+	})
+
+	It("explains a refusal", func(ctx SpecContext) {
+		DeferCleanup(locks.Close)
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "me"}, "{b}:stock")
+		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
 	})
 
 	It("locks keys of one shard", func(ctx SpecContext) {

@@ -19,7 +19,7 @@ import (
 )
 
 var _ = describe("Random lines", func(on *onRedis) {
-	It("are what a simple model says, and lose nobody", func(ctx SpecContext) {
+	It("match a simple model, and lose no waiter", func(ctx SpecContext) {
 		judged := 0
 		for range map[string]int{inMemory: 250, onServer: 250}[on.kind] {
 			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
@@ -404,8 +404,14 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 					if m.isGone(p) {
 						pending = append(pending, key)
 					} else if m.late(p) { // the next one is to look after it
-						if next, found, _ := m.serve(key, gone, 1); found {
-							m.tell(next, "", v, gone)
+						for {
+							next, found, _ := m.serve(key, gone, 1)
+							if found {
+								m.tell(next, "", v, gone)
+							}
+							if !found || !m.isGone(next) {
+								break
+							}
 						}
 					}
 				}

@@ -86,7 +86,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.Get(ctx, "fence").Val()).To(Equal(strconv.FormatInt(fence, 10)))
 		})
 
-		It("a negative or an early counter is an integer too", func(ctx SpecContext) {
+		It("a negative or small counter is also an integer", func(ctx SpecContext) {
 			on.client.Set(ctx, "fence", "-5", time.Minute)
 			Expect(run(ctx, "obtain", "a fence", "t", "", minute, 1, "1")).To(HaveExactElements(BeNumerically(">", 1e15)))
 			Expect(on.client.PTTL(ctx, "fence").Val()).To(Equal(time.Duration(-1)), "the counter has no expiry")
@@ -171,7 +171,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
-		It("the interval grows with those in line, and with the keys", func(ctx SpecContext) {
+		It("the interval grows with the waiters and with the keys", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			for i := range 5000 {
 				on.client.ZAdd(ctx, "la", redis.Z{Score: -1, Member: strconv.Itoa(i)}, redis.Z{Score: -2, Member: "x" + strconv.Itoa(i)})
@@ -234,7 +234,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.Get(ctx, "fence").Val()).To(Equal("5"))
 		})
 
-		It("passes by who does not hear, and all of that inbox", func(ctx SpecContext) {
+		It("passes over a waiter that nobody listens for, and all others of its inbox", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, true)
@@ -247,7 +247,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(2)), "the last one has not said that it would hear")
 		})
 
-		It("leaves those whose inbox is gone where they stand if there is nobody else", func(ctx SpecContext) {
+		It("leaves waiters whose inbox is gone in line if nobody else is in it", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			for i, id := range []string{"gone/2", "gone/1", "gone/3"} {
 				stand(ctx, "la", float64(i+1), id+" 1 60000 0 t1", full, true)
@@ -258,7 +258,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()).To(Equal(before))
 		})
 
-		It("goes by silence alone where the subscription is not open, whoever hears", func(ctx SpecContext) {
+		It("judges a waiter by its silence alone if its subscription is not open", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, false)
@@ -270,7 +270,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZCard(ctx, "lb").Val()).To(Equal(int64(2)), "only the other one is passed by")
 		})
 
-		It("gives nothing to whom it has given before, nor wakes more than two", func(ctx SpecContext) {
+		It("serves no waiter twice, and wakes two at most", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			for i := range 5 {
@@ -278,6 +278,17 @@ var _ = describe("The contract of", func(on *onRedis) {
 			}
 			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
 			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"0", "1", ""}))
+		})
+
+		It("wakes the third if the first is late and nobody hears the second", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, "box/1 1 60000 0 t1", 900*time.Millisecond, true)
+			stand(ctx, "la", 2, "gone/1 1 60000 0 t2", full, true)
+			stand(ctx, "la", 3, "box/3 1 60000 0 t3", full, true)
+			stand(ctx, "la", 4, "box/4 1 60000 0 t4", full, true)
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"1", "3", ""}))
 		})
 
 		It("tells the next how long the keys are taken, if it would look later", func(ctx SpecContext) {
@@ -300,7 +311,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 	})
 
 	Describe("waiters.lua", func() {
-		It("{ms, member, score, …}: all of a line; WRONGTYPE: of a key that is none", func(ctx SpecContext) {
+		It("{ms, member, score, …}: all of a line; WRONGTYPE: the key is no line", func(ctx SpecContext) {
 			stand(ctx, "la", 1795306246131123, "box/7 1 60000 0 t7 m", full, true)
 			Expect(run(ctx, "waiters", "la")).To(HaveExactElements(BeNumerically("~", time.Now().UnixMilli(), 1000),
 				"~box/7", MatchRegexp(`^-\d{16}$`), "box/7 1 60000 0 t7 m", "1795306246131123"))

@@ -110,7 +110,7 @@ var _ = Describe("at a terminal", func() {
 		user.Sees("next\r\n")
 	})
 
-	It("whoever reads the output keeps the terminal until the command needs it", func() {
+	It("a reader of the output keeps the terminal until the command needs it", func() {
 		user := clitest.NewTypist(url)
 		user.Types(`$R run -k a -- sh -c 'echo out; exec sleep 1' | sh -c 'read x; echo "$x"; read x </dev/tty; echo "read $x"'` + "\n")
 		user.Sees("out\r\n")
