@@ -174,6 +174,30 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		Expect(all(ctx)).To(BeEmpty())
 	})
 
+	It("listens for messages to waiters on the node that has the key", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "first") // before the first answer, the library does not ask who has a key
+		waiting, stop := context.WithCancel(ctx)
+		var waiters sync.WaitGroup
+		defer locks.Close()
+		defer waiters.Wait()
+		defer stop()
+		nodes := map[*redistest.Server]bool{}
+		for i := 0; len(nodes) < len(cluster.Nodes()); i++ {
+			key := fmt.Sprint("key", i)
+			master, err := cluster.MasterOf(key)
+			Expect(err).NotTo(HaveOccurred())
+			if nodes[master] {
+				continue
+			}
+			nodes[master] = true
+			obtain(ctx, locks, time.Minute, nil, key)
+			waiters.Go(func() { _, _ = locks.Obtain(waiting, key, time.Minute, &redislock.Options{Queue: true}) })
+			node := redis.NewClient(&redis.Options{Addr: master.Addr()})
+			DeferCleanup(func() error { return node.Close() })
+			Eventually(func() []string { return node.PubSubChannels(ctx, inboxes+"*").Val() }).Should(HaveLen(1), key)
+		}
+	})
+
 	It("resends by itself, and go-redis does not", func(ctx SpecContext) {
 		proxies := map[string]*faultproxy.Proxy{}
 		for _, addr := range cluster.Addrs() {

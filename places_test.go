@@ -323,7 +323,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		defer stop()
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrInvalid))
 		Expect(found.Refresh(ctx, time.Hour, nil)).To(Succeed())
-		Expect(lock.TTL(ctx)).To(BeNumerically(">", 59*time.Minute))
+		Eventually(lock.TTL).WithArguments(ctx).Should(BeNumerically(">", 59*time.Minute)) // the last server may be behind
 		Expect(found.Release(ctx)).To(Succeed())
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})
