@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// Reach says, for the help, which processes this package can end on this system.
+const Reach = `redislock ends COMMAND itself, without a grace period. What COMMAND has started, and COMMAND
+itself if redislock is killed, are out of its reach.`
+
 // Child is a running command. Systems without process groups and signals get what os.Process offers: the command can be
 // killed, without a grace period, and what it has started goes on.
 type Child struct {
@@ -52,7 +56,8 @@ func (c *Child) Resume()                {}
 func (c *Child) Terminate()             { c.Kill() }
 func (c *Child) Kill()                  { _ = c.process.Kill() }
 func (c *Child) InterruptJob(End) bool  { return false }
-func (c *Child) GroupGone() bool        { return true }
+func (c *Child) Gone() bool             { return true }
+func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
 // AroundStops does nothing where no Ctrl-Z stops a process.

@@ -45,7 +45,7 @@ var _ = Describe("release", func() {
 		Expect(client.Set(ctx, "b", "another "+clitest.Bob, time.Minute).Err()).To(Succeed())
 		session := clitest.Run(url, "release", "a", "b", "--token", "the-token")
 		Expect(session).To(gexec.Exit(1))
-		Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "b" is held by bob on api-3`))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "b" is held by bob@api-3`))
 		Expect(client.Exists(ctx, "a", "b").Val()).To(Equal(int64(2)))
 
 		session = clitest.Run(url, "release", "c", "--token", "the-token")
@@ -58,7 +58,7 @@ var _ = Describe("release", func() {
 		Expect(client.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
 		session := clitest.Run(url, "release", "a", "b", "c", "--force", "--yes")
 		Expect(session).To(gexec.Exit(0))
-		Expect(clitest.Stdout(session)).To(MatchRegexp("^c is free\nreleased a, held by bob on api-3, pid 4121.*\nreleased b, held by another, for .*\n$"))
+		Expect(clitest.Stdout(session)).To(MatchRegexp("^c is free\nreleased a, held by bob@api-3, pid 4121.*\nreleased b, held by another, .* left\n$"))
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
 
@@ -112,7 +112,7 @@ var _ = Describe("release", func() {
 			Expect(err).NotTo(HaveOccurred())
 			user := clitest.NewTypist(url)
 			user.Types("$R release a --force; echo code $?\n")
-			user.Sees(`a is held by bob on api-3, pid 4121 \(\./ship 7\), for 5\ds more\r\nTake it away\? \[y/N\] `)
+			user.Sees(`a is held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\nTake it away\? \[y/N\] `)
 			user.Types(answer)
 			user.Sees(outcome)
 			Expect(client.Exists(ctx, "a").Val()).To(Equal(left))

@@ -55,7 +55,7 @@ var _ = Describe("wait", func() {
 		session := clitest.Run(url, "wait", "a", "--timeout", "300ms")
 		Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
 		Expect(session).To(gexec.Exit(1))
-		Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob@api-3, pid 4121`))
 	})
 
 	It("looks a last time when --timeout is over", func() {

@@ -1,0 +1,107 @@
+// Package claim acquires locks for the commands that do so, and waits for them: the flags that these commands share, who is
+// in the way, a Redis that is away, and the words of a refusal. It does not know what is done under the locks.
+package claim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+)
+
+// Patience says how long a command waits, and how much it says meanwhile.
+type Patience struct {
+	Limit   time.Duration // counts if Limited; 0: do not wait
+	Limited bool          // false: wait for ever
+
+	Quiet, Verbose bool
+
+	// Say tells the user who is in the way; nil for a line on stderr.
+	Say func(*redislock.RefusedError)
+}
+
+// AddFlags adds --wait, which is also called --timeout, --verbose and --quiet.
+func (p *Patience) AddFlags(flags *pflag.FlagSet, wait, quiet string) {
+	cli.DurationVar(flags, &p.Limit, "wait", 0, wait+"; --timeout is the same")
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "timeout" {
+			name = "wait"
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags.BoolVarP(&p.Verbose, "verbose", "v", false, "say who is in the way, also if stderr is not a terminal")
+	flags.BoolVarP(&p.Quiet, "quiet", "q", false, quiet)
+}
+
+// Check returns a usage error if the flags cannot be used.
+func (p *Patience) Check(flags *pflag.FlagSet) error {
+	p.Limited = p.Limited || flags.Changed("wait")
+	switch {
+	case p.Limit < 0:
+		return cli.Usagef("--wait %v is negative; --wait 0 does not wait", p.Limit)
+	case p.Quiet && p.Verbose:
+		return cli.Usagef("--quiet and --verbose exclude each other")
+	}
+	return nil
+}
+
+// NoWait reports whether the command does not wait.
+func (p *Patience) NoWait() bool { return p.Limited && p.Limit == 0 }
+
+// Context returns a ctx that ends when the wait does.
+func (p *Patience) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.Limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, p.Limit)
+}
+
+// Connect connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not,
+// because a wrong address would make it wait for ever.
+func (p *Patience) Connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
+	const longest = 500 * time.Millisecond
+	for gap := longest / 32; ; gap = min(2*gap, longest) {
+		client, err := target.Connect(ctx)
+		if err == nil || p.Limit == 0 || !connect.IsAway(err) {
+			return client, err
+		}
+		if ctx.Err() == nil && gap == longest && p.speaks(target) {
+			target.Complain(errors.New("waiting for Redis: " + err.Error()))
+		}
+		if ctx.Err() == nil {
+			select {
+			case <-time.After(gap):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return nil, p.Unreachable(ctx, target, err)
+	}
+}
+
+// Open is Connect for a command that only asks.
+func (p *Patience) Open(ctx context.Context, target *connect.Target) (*connect.Session, error) {
+	cli.EndOnQuit()
+	client, err := p.Connect(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client)}, nil
+}
+
+// Unreachable returns the error for a Redis that has failed. If it merely has not answered when ctx ended, it says so.
+func (p *Patience) Unreachable(ctx context.Context, target *connect.Target, err error) error {
+	if p.Limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) && connect.IsSilent(err) {
+		return cli.Unavailablef("no answer from the Redis at %s within %v", target.Where(), p.Limit)
+	}
+	if _, explained := errors.AsType[*cli.Error](err); explained {
+		return err
+	}
+	return target.Refusal(err)
+}

@@ -1,0 +1,18 @@
+//go:build unix && !linux
+
+package job
+
+// Reach says, for the help, which processes this package can end on this system.
+const Reach = `redislock ends the process group of COMMAND. Processes that have left it, as with setsid
+or by becoming a daemon, and processes of another user, as below sudo or su, are out of
+its reach. If redislock itself is killed, the process group is killed as well. While
+redislock or its machine is stopped, nothing is ended; it makes up for that when it goes on.`
+
+// Without a way to adopt orphans, what has left the group is out of reach.
+func adopt() {}
+
+func (c *Child) Sweep()    {}
+func (c *Child) killLeft() {}
+
+// Gone reports whether nothing is left of the command that this process could end.
+func (c *Child) Gone() bool { return c.groupGone() }
