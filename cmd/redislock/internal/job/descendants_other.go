@@ -2,6 +2,11 @@
 
 package job
 
+import (
+	"errors"
+	"syscall"
+)
+
 // Reach says, for the help, which processes this package can end on this system.
 const Reach = `redislock ends the process group of COMMAND. Processes that have left it, as with setsid
 or by becoming a daemon, and processes of another user, as below sudo or su, are out of
@@ -11,8 +16,15 @@ redislock or its machine is stopped, nothing is ended; it makes up for that when
 // Without a way to adopt orphans, what has left the group is out of reach.
 func adopt() {}
 
-func (c *Child) Sweep()    {}
 func (c *Child) killLeft() {}
+
+// Sweep warns if the whole group belongs to another user.
+func (c *Child) Sweep() {
+	if c.signal(0) == syscall.EPERM && !c.asked[c.pid] {
+		c.asked[c.pid] = true
+		c.complain(errors.New("cannot end the command, which runs as another user; it goes on without the lock"))
+	}
+}
 
 // Gone reports whether nothing is left of the command that this process could end.
 func (c *Child) Gone() bool { return c.groupGone() }
