@@ -62,9 +62,17 @@ func (p *Patience) Context(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, p.Limit)
 }
 
-// Connect connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not,
-// because a wrong address would make it wait for ever.
-func (p *Patience) Connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
+// Open connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not, because
+// a wrong address would make it wait for ever.
+func (p *Patience) Open(ctx context.Context, target *connect.Target, opts ...redislock.ClientOption) (*connect.Session, error) {
+	client, err := p.connect(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
+}
+
+func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
 	const longest = 500 * time.Millisecond
 	for gap := longest / 32; ; gap = min(2*gap, longest) {
 		client, err := target.Connect(ctx)
@@ -83,16 +91,6 @@ func (p *Patience) Connect(ctx context.Context, target *connect.Target) (redis.U
 		}
 		return nil, p.Unreachable(ctx, target, err)
 	}
-}
-
-// Open is Connect for a command that only asks.
-func (p *Patience) Open(ctx context.Context, target *connect.Target) (*connect.Session, error) {
-	cli.EndOnQuit()
-	client, err := p.Connect(ctx, target)
-	if err != nil {
-		return nil, err
-	}
-	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client)}, nil
 }
 
 // Unreachable returns the error for a Redis that has failed. If it merely has not answered when ctx ended, it says so.

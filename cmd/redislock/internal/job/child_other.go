@@ -8,10 +8,6 @@ import (
 	"time"
 )
 
-// Reach says, for the help, which processes this package can end on this system.
-const Reach = `redislock ends COMMAND itself, without a grace period. What COMMAND has started, and COMMAND
-itself if redislock is killed, are out of its reach.`
-
 // Child is a running command. Systems without process groups and signals get what os.Process offers: the command can be
 // killed, without a grace period, and what it has started goes on.
 type Child struct {

@@ -10,17 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reach says, for the help, which processes this package can end on this system.
-const Reach = `redislock ends the process group of COMMAND, and on Linux also processes that have left it,
-as with setsid or by becoming a daemon. Two things are out of its reach:
-  - Processes of another user, for example below sudo or su: redislock warns when it
-    cannot end them, unless it runs as root.
-  - If redislock itself is killed by SIGKILL, the process group is killed with it, but
-    what has left the group goes on. While redislock or its machine is stopped, nothing
-    is ended; it makes up for that when it goes on.
-Where there is no /proc, and on other systems than Linux, processes that have left the
-group are out of reach as well.`
-
 // adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, whatever
 // session or group they have moved to.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

@@ -7,12 +7,6 @@ import (
 	"syscall"
 )
 
-// Reach says, for the help, which processes this package can end on this system.
-const Reach = `redislock ends the process group of COMMAND. Processes that have left it, as with setsid
-or by becoming a daemon, and processes of another user, as below sudo or su, are out of
-its reach. If redislock itself is killed, the process group is killed as well. While
-redislock or its machine is stopped, nothing is ended; it makes up for that when it goes on.`
-
 // Without a way to adopt orphans, what has left the group is out of reach.
 func adopt() {}
 

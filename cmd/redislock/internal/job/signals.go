@@ -4,6 +4,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -83,6 +84,14 @@ func Endings() []os.Signal {
 type SignalError struct{ Signal syscall.Signal }
 
 func (s SignalError) Error() string { return "ended by a signal: " + s.Signal.String() }
+
+// Interrupted returns the signal that has ended a ctx of Ending, or err if none has.
+func Interrupted(ctx context.Context, err error) error {
+	if signal, ok := errors.AsType[SignalError](context.Cause(ctx)); ok {
+		return signal
+	}
+	return err
+}
 
 // CodeOf returns the exit code of a process that a signal has ended, as shells have it.
 func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }

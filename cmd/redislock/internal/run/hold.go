@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
@@ -111,24 +112,22 @@ func (h *hold) stopAll() {
 // The variables that the command finds in its environment.
 const (
 	keysVariable  = "REDISLOCK_KEYS"
-	tokenVariable = "REDISLOCK_TOKEN"
 	fenceVariable = "REDISLOCK_FENCE"
 	untilVariable = "REDISLOCK_UNTIL"
-	outerVariable = "REDISLOCK_OUTER_TOKENS" // of the runs around the one around this one, separated by spaces
 )
 
 func (h *hold) variables(keys []string) []string {
 	variables := []string{
 		keysVariable + "=" + strings.Join(keys, "\n"),
-		tokenVariable + "=" + h.token,
+		claim.TokenVariable + "=" + h.token,
 		untilVariable + "=" + h.until().UTC().Format(time.RFC3339Nano),
 	}
 	if h.fence != 0 {
 		variables = append(variables, fenceVariable+"="+strconv.FormatInt(h.fence, 10))
 	}
-	outer := slices.DeleteFunc(h.outerTokens(), func(token string) bool { return token == h.token })
+	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
 	if len(outer) > 0 {
-		variables = append(variables, outerVariable+"="+strings.Join(outer, " "))
+		variables = append(variables, claim.OuterVariable+"="+strings.Join(outer, " "))
 	}
 	return variables
 }
@@ -138,7 +137,7 @@ func (h *hold) variables(keys []string) []string {
 func (h *hold) replaces(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	switch name {
-	case keysVariable, tokenVariable, untilVariable, outerVariable:
+	case keysVariable, claim.TokenVariable, untilVariable, claim.OuterVariable:
 		return true
 	case fenceVariable:
 		return h.kept != nil
@@ -151,17 +150,15 @@ func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *
 	ctx, end := signals.Ending(ctx)
 	waiting, cancel := f.Context(ctx)
 	defer cancel()
-	client, err := f.Connect(waiting, target)
+	s, err := f.Open(waiting, target, redislock.WithTracer(f.log.tracer()))
 	if err != nil {
 		end()
-		return nil, interrupted(ctx, err)
+		return nil, job.Interrupted(ctx, err)
 	}
-	h := &hold{Session: &connect.Session{
-		Target: target, Client: client, Locks: redislock.New(client, redislock.WithTracer(f.log.tracer())),
-	}}
+	h := &hold{Session: s}
 	err = f.take(waiting, h)
 	end()
-	if signal := interrupted(ctx, nil); signal != nil {
+	if signal := job.Interrupted(ctx, nil); signal != nil {
 		if err == nil {
 			_ = h.release()
 		}
@@ -172,14 +169,6 @@ func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *
 		return nil, err
 	}
 	return h, nil
-}
-
-// interrupted returns the signal that has ended ctx, or err if none has.
-func interrupted(ctx context.Context, err error) error {
-	if signal, ok := errors.AsType[job.SignalError](context.Cause(ctx)); ok {
-		return signal
-	}
-	return err
 }
 
 // take re-enters what is to be shared, and acquires the other keys. Its errors are ready to be printed.

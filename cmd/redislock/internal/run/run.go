@@ -37,23 +37,29 @@ reach COMMAND. Ctrl-Z stops redislock as well: if it is stopped for longer than 
 it loses the lock.
 
 Loss. redislock renews the locks every third of the ttl. If they are lost, or cannot be
-renewed in time, it sends SIGTERM to COMMAND and what COMMAND has started, and SIGKILL
-after the grace period. The grace period ends before the locks do, so all of that has
-ended before anybody else can acquire them. PROCESSES says what this cannot reach.
+renewed in time, it sends SIGTERM to the processes of COMMAND, and SIGKILL after the grace
+period. The grace period ends before the locks do, so these processes have ended before
+anybody else can acquire the locks.
 
-PROCESSES
-%s
-The locks are released as soon as COMMAND itself has ended. What it has left in the
-background goes on without them: COMMAND should wait for the processes that it starts.
-Only if a signal ended COMMAND, or redislock got SIGINT or SIGTERM, does redislock end
-what is left, in the same way as after a loss, and release the locks then.
+The processes of COMMAND are its process group and, on Linux, also what has left the
+group, as with setsid or as a daemon. Out of reach are:
+  - processes of another user, as below sudo and su, unless redislock runs as root; it
+    warns when it cannot end them
+  - after a SIGKILL of redislock itself, what has left the group; the group is killed
+  - while redislock or its machine is stopped, all of them; it ends them when it goes on
+  - on other systems than Linux, or without /proc, what has left the group
+
+The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
+in the background goes on without the locks: COMMAND should wait for what it starts. But
+if a signal has ended COMMAND, or redislock got SIGINT or SIGTERM, redislock first ends
+what is left, as after a loss.
 
 Environment of COMMAND:
   REDISLOCK_KEYS   the KEYs, one per line
   REDISLOCK_TOKEN  the token that holds the KEYs
   REDISLOCK_FENCE  the fencing token, with --fence-key
   REDISLOCK_UNTIL  how long the locks were valid when COMMAND started, in RFC 3339
-  REDISLOCK_OUTER_TOKENS  the tokens of the runs further out
+  REDISLOCK_OUTER_TOKENS  the tokens of the runs around that, if there are any
 
 Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
 wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
@@ -101,7 +107,7 @@ func New(target *connect.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "run -k KEY... [flags] -- COMMAND...",
 		Short:   "Run a command under locks",
-		Long:    fmt.Sprintf(runHelp, job.Reach),
+		Long:    runHelp,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
@@ -121,11 +127,11 @@ func New(target *connect.Target) *cobra.Command {
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
 	cli.DurationVar(flags, &f.grace, "grace", 0,
 		"time `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
-	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds; needs $"+tokenVariable)
+	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds; needs $"+claim.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
-	flags.StringVar(&f.format, "log-format", "text", "write messages as `text`, or as json with what happens to the locks")
+	flags.StringVar(&f.format, "log-format", "text", "`FORMAT` of messages: text, or json with what happens to the locks")
 	return cmd
 }
 

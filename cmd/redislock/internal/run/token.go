@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -10,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
@@ -24,26 +24,24 @@ func (f *runFlags) checkToken() error {
 	case f.share && !f.hasToken:
 		return cli.Usagef("--share needs --token T; to share the locks of the run around this one, use --reenter")
 	case f.reenter && f.hasToken:
-		return cli.Usagef("--reenter and --token exclude each other: --reenter takes $%s", tokenVariable)
+		return cli.Usagef("--reenter and --token exclude each other: --reenter takes $%s", claim.TokenVariable)
 	}
 	return nil
-}
-
-// outerTokens returns the tokens of the runs around this one, the innermost first.
-func (h *hold) outerTokens() []string {
-	return strings.Fields(h.Getenv(tokenVariable) + " " + h.Getenv(outerVariable))
 }
 
 // tokenFor returns the token for the locks, "" for a random one. It returns an error if this run would wait for itself, or
 // would join a lock of another process without a word.
 func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
-	outer := h.outerTokens()
-	token := f.token
+	outer := claim.OuterTokens(h.Env)
+	token, shared := f.token, ""
 	if f.reenter {
-		if h.Getenv(tokenVariable) == "" {
-			return "", cli.Usagef("--reenter is for a run inside another run, but %s is not set", tokenVariable)
+		if h.Getenv(claim.TokenVariable) == "" {
+			return "", cli.Usagef("--reenter is for a run inside another run, but %s is not set", claim.TokenVariable)
 		}
 		token = outer[0]
+	}
+	if f.reenter || f.share {
+		shared = token
 	}
 	if len(outer) == 0 && (!f.hasToken || f.share) {
 		return token, nil
@@ -52,22 +50,16 @@ func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	if err != nil {
 		return "", f.Unreachable(ctx, h.Target, err)
 	}
+	if err := f.CheckNesting(h.Env, statuses, shared); err != nil {
+		return "", err
+	}
 	for _, s := range statuses {
-		switch at := slices.Index(outer, s.Token); {
-		case s.TTL == 0 || s.Token == "":
-		case (f.reenter || f.share) && s.Token == token:
-		case at >= 0 && f.NoWait():
-			return "", f.Refuse("%q is held by a run around this one", s.Key)
-		case at == 0:
-			return "", cli.Usagef("%q is held by the run around this one, which would wait for itself; "+
-				"to share its locks, add --reenter", s.Key)
-		case at > 0:
-			return "", cli.Usagef("%q is held by a run further out, which would wait for itself; to share its locks, "+
-				"use --reenter in each run between the two", s.Key)
-		case f.hasToken && s.Token == f.token && !f.NoWait():
-			return "", cli.Usagef("%q is already held with this token; to share that lock, add --share", s.Key)
-		case f.hasToken && s.Token == f.token:
-			return "", f.Refuse("%q is already held with this token; to share that lock, add --share", s.Key)
+		if f.hasToken && !f.share && s.TTL != 0 && s.Token == f.token {
+			const words = "%q is already held with this token; to share that lock, add --share"
+			if f.NoWait() {
+				return "", f.Refuse(words, s.Key)
+			}
+			return "", cli.Usagef(words, s.Key)
 		}
 	}
 	return token, nil

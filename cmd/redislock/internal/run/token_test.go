@@ -55,15 +55,15 @@ var _ = Describe("redislock run inside redislock run", func() {
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
 		},
 		Entry("and says how to re-enter", 64,
-			`"a" is held by the run around this one, which would wait for itself; to share its locks, add --reenter`, "-k a", "-k a"),
+			`"a" is held by the run around this one, which would wait for itself; to share its locks, use "redislock run --reenter"`, "-k a", "-k a"),
 		Entry("for one of several keys", 64,
-			`"a" is held by the run around this one, which would wait for itself; to share its locks, add --reenter`, "-k a", "-k b -k a"),
+			`"a" is held by the run around this one, which would wait for itself; to share its locks, use "redislock run --reenter"`, "-k a", "-k b -k a"),
 		Entry("for a key of a run further out", 64, `"a" is held by a run further out, which would wait for itself; `+
-			"to share its locks, use --reenter in each run between the two", "-k a", "-k b", "-k a"),
+			`to share its locks, use "redislock run --reenter" in each run between the two`, "-k a", "-k b", "-k a"),
 		Entry("with the exit code of a conflict, if it does not wait", 75,
 			`not acquired: "a" is held by a run around this one`, "-k a", "-k a --no-wait -E 75"),
 		Entry("with its own token, as older scripts do", 64,
-			`"a" is held by the run around this one, which would wait for itself; to share its locks, add --reenter`,
+			`"a" is held by the run around this one, which would wait for itself; to share its locks, use "redislock run --reenter"`,
 			"-k a --token x", "-k a --token x"),
 	)
 

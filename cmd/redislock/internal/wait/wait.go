@@ -59,6 +59,7 @@ const (
 )
 
 func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
+	cli.EndOnQuit()
 	limited, cancel := p.Context(ctx)
 	defer cancel()
 	s, err := p.Open(limited, target)
