@@ -51,7 +51,7 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			f.Keys = keys
 			if !cmd.Flags().Changed("ttl") {
-				return cli.Usagef("how long may the work take? Say it with --ttl: nothing renews the locks")
+				return cli.Usagef("acquire needs --ttl D, longer than the work can take: nothing renews the locks")
 			}
 			if err := f.Check(cmd.Flags()); err != nil {
 				return err

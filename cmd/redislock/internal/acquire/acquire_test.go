@@ -150,7 +150,7 @@ var _ = Describe("acquire", func() {
 			Expect(client.DBSize(ctx).Val()).To(BeZero())
 		},
 		Entry("no key", "acquire needs a KEY", "--ttl", "1m"),
-		Entry("no ttl", "Say it with --ttl", "a"),
+		Entry("no ttl", "acquire needs --ttl D", "a"),
 		Entry("a short ttl", "--ttl 50ms is under 100ms", "a", "--ttl", "50ms"),
 		Entry("a very long ttl", "add --long", "a", "--ttl", "2d"),
 	)

@@ -19,8 +19,8 @@ import (
 // answerLimit bounds a try that is not to wait, and what is asked of a Redis that has just answered.
 const answerLimit = 3 * time.Second
 
-// Acquire acquires locks, and tells the user meanwhile who is in the way. Its errors are ready to be printed. "" stands for a
-// random token.
+// Acquire acquires locks, and tells the user meanwhile who is in the way. The token "" stands for a random one. Its errors
+// are ready to be printed.
 func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, token string) (*redislock.Lock, error) {
 	if f.NoWait() {
 		var cancel context.CancelFunc

@@ -62,9 +62,11 @@ func (p *Patience) Context(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, p.Limit)
 }
 
-// Open connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not, because
-// a wrong address would make it wait for ever.
-func (p *Patience) Open(ctx context.Context, target *connect.Target, opts ...redislock.ClientOption) (*connect.Session, error) {
+// Open connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not,
+// because a wrong address would make it wait for ever.
+func (p *Patience) Open(
+	ctx context.Context, target *connect.Target, opts ...redislock.ClientOption,
+) (*connect.Session, error) {
 	client, err := p.connect(ctx, target)
 	if err != nil {
 		return nil, err

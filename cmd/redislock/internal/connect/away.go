@@ -38,7 +38,8 @@ func IsAway(err error) bool {
 			return true
 		}
 	}
-	return strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable") && !errors.Is(err, redis.Nil)
+	const noSentinel = "all sentinels specified in configuration are unreachable" // redis.Nil: they answer, but know no master
+	return strings.Contains(err.Error(), noSentinel) && !errors.Is(err, redis.Nil)
 }
 
 // IsSilent reports whether an error says no more than that nobody answered in time.

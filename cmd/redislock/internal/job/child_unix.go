@@ -92,7 +92,7 @@ func isPipe(stream any) bool {
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
-// wait reports each stop, and the end. It also reaps the orphans that this process has adopted. It ends when no child is left.
+// wait reports each stop, and the end. It also reaps the orphans that this process has adopted. It ends with the last child.
 func (c *Child) wait() {
 	for {
 		var status syscall.WaitStatus
@@ -130,7 +130,8 @@ func (c *Child) guard() {
 		return
 	}
 	defer null.Close()
-	guardian, err := os.StartProcess("/bin/sh", []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}, &os.ProcAttr{
+	args := []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}
+	guardian, err := os.StartProcess("/bin/sh", args, &os.ProcAttr{
 		Files: []*os.File{hold, null, null},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of Ctrl-C
 	})
@@ -144,7 +145,7 @@ func (c *Child) guard() {
 // signal sends a signal to the whole group.
 func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
-// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which is to be called again
+// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats
 // until all is gone.
 func (c *Child) Terminate() {
 	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH && err != syscall.EPERM {

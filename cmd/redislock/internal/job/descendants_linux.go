@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, whatever
-// session or group they have moved to.
+// adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, in
+// whatever session or group they are.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // process is one line of /proc.

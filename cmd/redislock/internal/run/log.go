@@ -15,8 +15,8 @@ import (
 type log struct {
 	*slog.Logger
 
-	mu      sync.Mutex
-	blocker slog.Attr // who was in the way at first; protected by mu
+	mu      sync.Mutex // protects blocker
+	blocker slog.Attr  // who was in the way at first
 }
 
 // newLog returns a log on stderr. From now on, errors go into it as well.
@@ -39,8 +39,8 @@ func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e))
 
 // blocker describes who is in the way. Who knows a whole token can release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
-	return slog.Group("blocker", "key", e.Key, "token", e.Token[:min(len(e.Token), 6)], "metadata", e.Metadata, millis("ttl", e.TTL),
-		"ahead", e.Ahead)
+	token := e.Token[:min(len(e.Token), 6)]
+	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)
 }
 
 func millis(name string, d time.Duration) slog.Attr { return slog.Int64(name+"_ms", d.Milliseconds()) }
@@ -83,7 +83,8 @@ func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
 }
 
 func (l *log) lost(_ context.Context, e redislock.Lost) {
-	l.Error("lost", "keys", e.Keys, "lost", e.LostKeys, "cause", string(e.Cause), millis("held", e.Held), "error", e.Err.Error())
+	l.Error("lost", "keys", e.Keys, "lost", e.LostKeys, "cause", string(e.Cause), millis("held", e.Held),
+		"error", e.Err.Error())
 }
 
 func (l *log) released(_ context.Context, e redislock.Released) {

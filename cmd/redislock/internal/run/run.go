@@ -127,7 +127,7 @@ func New(target *connect.Target) *cobra.Command {
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
 	cli.DurationVar(flags, &f.grace, "grace", 0,
 		"time `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
-	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds; needs $"+claim.TokenVariable)
+	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")

@@ -47,7 +47,8 @@ func New(target *connect.Target) *cobra.Command {
 			return wait(cmd.Context(), target, keys, p)
 		},
 	}
-	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)", "print nothing if the keys are not free in time")
+	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)",
+		"print nothing if the keys are not free in time")
 	return cmd
 }
 
