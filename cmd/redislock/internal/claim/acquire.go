@@ -32,7 +32,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
 		return inTheWay(ctx, s.Locks, keys, token, metadata)
 	})
-	lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, &redislock.Options{
+	lock, err := f.obtain(ctx, s, keys, &redislock.Options{
 		Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey,
 	})
 	end(err == nil)
@@ -45,6 +45,23 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 		_ = lock.Refresh(refresh, f.TTL, &redislock.Options{Metadata: f.metadata()}) // whoever renews the lock notices a loss
 	}
 	return lock, nil
+}
+
+// obtain acquires locks. In line, the library goes on when Redis goes away. With a limit, obtain does so before that.
+func (f *Flags) obtain(
+	ctx context.Context, s *connect.Session, keys []string, opt *redislock.Options,
+) (*redislock.Lock, error) {
+	for {
+		lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, opt)
+		if err == nil || f.Limit == 0 || ctx.Err() != nil || !connect.IsAway(err) {
+			return lock, err
+		}
+		select {
+		case <-time.After(longestPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold

@@ -74,19 +74,21 @@ func (p *Patience) Open(
 	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
 }
 
+// longestPause is the longest time between two tries to reach a Redis that is away.
+const longestPause = 500 * time.Millisecond
+
 func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
-	const longest = 500 * time.Millisecond
-	for gap := longest / 32; ; gap = min(2*gap, longest) {
+	for pause := longestPause / 32; ; pause = min(2*pause, longestPause) {
 		client, err := target.Connect(ctx)
 		if err == nil || p.Limit == 0 || !connect.IsAway(err) {
 			return client, err
 		}
-		if ctx.Err() == nil && gap == longest && p.speaks(target) {
+		if ctx.Err() == nil && pause == longestPause && p.speaks(target) {
 			target.Complain(errors.New("waiting for Redis: " + err.Error()))
 		}
 		if ctx.Err() == nil {
 			select {
-			case <-time.After(gap):
+			case <-time.After(pause):
 				continue
 			case <-ctx.Done():
 			}

@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -18,15 +19,17 @@ const (
 )
 
 // Teller says who is in the way: when a wait has lasted for a moment, and again, less and less often, when that has changed.
-// It belongs to one goroutine.
+// It also says when Redis goes away. It belongs to one goroutine.
 type Teller struct {
-	say func(*redislock.RefusedError) // nil: nobody wants to know
+	say  func(*redislock.RefusedError) // nil: nobody wants to know
+	fail func(error)
 
 	began time.Time
 	next  time.Time // when to speak again at the earliest
 	gap   time.Duration
 	told  redislock.RefusedError // what was said last
 	spoke bool
+	away  bool // the last look has failed, and that was said
 }
 
 // speaks reports whether to say what keeps the command waiting: to a person at a terminal, or to whoever asks for it.
@@ -37,7 +40,9 @@ func (p *Patience) speaks(target *connect.Target) bool {
 // NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {
 	now := time.Now()
-	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap}
+	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap, fail: func(err error) {
+		target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
+	}}
 	if t.say == nil && p.speaks(target) {
 		t.say = func(e *redislock.RefusedError) {
 			target.Complain(errors.New("waiting for " + term.Escape(e.Key) + ": " + show.InTheWay(e)))
@@ -49,20 +54,27 @@ func (p *Patience) NewTeller(target *connect.Target) *Teller {
 // See notes who is in the way now.
 func (t *Teller) See(e *redislock.RefusedError) {
 	now := time.Now()
-	same := e.Key == t.told.Key && e.Token == t.told.Token && e.Ahead == t.told.Ahead
+	same := !t.away && e.Key == t.told.Key && e.Token == t.told.Token && e.Ahead == t.told.Ahead
 	if t.say == nil || now.Before(t.next) || t.spoke && same {
 		return
 	}
 	t.say(e)
-	t.told, t.spoke = *e, true
+	t.told, t.spoke, t.away = *e, true, false
+	t.rest()
+}
+
+// Miss notes that nobody knows who is in the way, because Redis did not answer.
+func (t *Teller) Miss(err error) {
+	if t.say == nil || t.away || time.Now().Before(t.next) {
+		return
+	}
+	t.fail(err)
+	t.spoke, t.away = true, true
 	t.rest()
 }
 
 // rest puts off the next line.
 func (t *Teller) rest() { t.next, t.gap = time.Now().Add(t.gap), min(2*t.gap, longestGap) }
-
-// Spoke returns how long the wait has lasted, if anything was said of it.
-func (t *Teller) Spoke() (waited time.Duration, ok bool) { return time.Since(t.began), t.spoke }
 
 // watch looks again and again, until ctx ends.
 func (t *Teller) watch(ctx context.Context, look func(context.Context) (*redislock.RefusedError, error)) {
@@ -78,7 +90,12 @@ func (t *Teller) watch(ctx context.Context, look func(context.Context) (*redislo
 		asking, cancel := context.WithTimeout(ctx, time.Second)
 		e, err := look(asking)
 		cancel()
-		if err == nil && e != nil && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			t.Miss(err)
+		case e != nil:
 			t.See(e)
 		}
 		switch now := time.Now(); {

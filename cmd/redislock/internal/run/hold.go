@@ -180,7 +180,10 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 	}
 	h.token = token
 	if f.reenter || f.share {
-		if missing, err = h.reenter(ctx, f.Keys); err != nil {
+		switch missing, err = h.reenter(ctx, f.Keys); {
+		case errors.Is(err, redislock.ErrLockNotHeld):
+			return f.Refuse("the locks to re-enter are being released")
+		case err != nil:
 			return f.Unreachable(ctx, h.Target, err)
 		}
 		if f.reenter && len(missing) == len(f.Keys) {

@@ -165,6 +165,28 @@ var _ = Describe("redislock run that waits", func() {
 		Expect(clitest.Stdout(session)).To(Equal("ran\n"))
 	})
 
+	It("waits for a server that grants no locks yet, if there is a limit", func() {
+		replicate := func(of ...any) { Expect(client.Do(ctx, append([]any{"replicaof"}, of...)...).Err()).To(Succeed()) }
+		replicate("127.0.0.1", "1")
+		Expect(clitest.Run(url, "run", "-k", "a", "--", "true")).To(gexec.Exit(69))
+		session := begin("-k", "a", "--wait", "10m", "--", "echo", "ran")
+		Consistently(session, "300ms").ShouldNot(gexec.Exit())
+		replicate("no", "one")
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(clitest.Stdout(session)).To(Equal("ran\n"))
+	})
+
+	It("says when Redis goes away while it is in line, and who is in the way when Redis is back", func() {
+		clitest.Hold(client, clitest.Bob, "a")
+		session := begin("-k", "a", "--verbose", "--", "true")
+		Eventually(session.Err).Should(gbytes.Say("waiting for a: held by bob@api-3"))
+		Expect(server.Kill()).To(Succeed())
+		Eventually(session.Err).Should(gbytes.Say("waiting for Redis: cannot use the Redis at .*: the connection is refused"))
+		Expect(server.Restart()).To(Succeed())
+		Eventually(session, "10s").Should(gexec.Exit(0)) // Redis has forgotten the lock
+		Expect(session.Err).To(gbytes.Say("acquired after"))
+	})
+
 	It("does not wait for a Redis that no waiting brings", func() {
 		session := clitest.Run("redis://no-such-host.invalid", "run", "-k", "a", "--wait", "10m", "--", "true")
 		Expect(session).To(gexec.Exit(69))

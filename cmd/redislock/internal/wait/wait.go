@@ -86,6 +86,8 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 			}
 			busy = statuses[first]
 			teller.See(inTheWay(busy))
+		} else if !late {
+			teller.Miss(err)
 		}
 		switch {
 		case err != nil && (cli.CodeOf(err) != cli.Unavailable || late || p.Limit == 0 && time.Since(answered) > bearable):
