@@ -14,8 +14,13 @@ const day = 24 * time.Hour
 
 // DurationVar adds a flag for a duration, as ParseDuration reads it.
 func DurationVar(flags *pflag.FlagSet, d *time.Duration, name string, value time.Duration, usage string) {
+	DurationVarP(flags, d, name, "", value, usage)
+}
+
+// DurationVarP is DurationVar with a short name.
+func DurationVarP(flags *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, usage string) {
 	*d = value
-	flags.Var((*duration)(d), name, usage)
+	flags.VarP((*duration)(d), name, short, usage)
 }
 
 // duration is a duration as the value of a flag.
