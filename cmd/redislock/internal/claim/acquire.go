@@ -42,7 +42,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	if time.Since(began) > time.Second { // the time in the metadata is from before the wait
 		refresh, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_ = lock.Refresh(refresh, f.TTL, &redislock.Options{Metadata: f.metadata()}) // whoever renews the lock notices a loss
+		_ = lock.Refresh(refresh, f.TTL, &redislock.Options{Metadata: f.metadata()}) // the next renewal notices a loss
 	}
 	return lock, nil
 }

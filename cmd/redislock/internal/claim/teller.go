@@ -32,7 +32,7 @@ type Teller struct {
 	away  bool // the last look has failed, and that was said
 }
 
-// speaks reports whether to say what keeps the command waiting: to a person at a terminal, or to whoever asks for it.
+// speaks reports whether to say what keeps the command waiting: at a terminal, or with --verbose.
 func (p *Patience) speaks(target *connect.Target) bool {
 	return !p.Quiet && (p.Verbose || term.Is(target.Stderr))
 }

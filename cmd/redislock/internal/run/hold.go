@@ -92,8 +92,7 @@ func (h *hold) close() {
 	h.Close()
 }
 
-// giveUp is close for a hold that was not acquired. It does not wait for a Redis that is away: a place in line that nobody
-// gives up lapses by itself.
+// giveUp is close for a hold that was not acquired. It does not wait for a Redis that is away: a place in line expires.
 func (h *hold) giveUp(why error) {
 	if cli.CodeOf(why) != cli.Unavailable {
 		h.close()

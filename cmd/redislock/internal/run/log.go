@@ -37,7 +37,7 @@ func (l *log) tracer() *redislock.Tracer {
 // waiting is called with who is in the way.
 func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
 
-// blocker describes who is in the way. Who knows a whole token can release the lock.
+// blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
 	token := e.Token[:min(len(e.Token), 6)]
 	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)

@@ -70,7 +70,8 @@ If all are, --fence-key has no effect.
 Tokens. The locks get a random token. --token T gives them another one, for programs that
 must know it beforehand. It does not join a lock that T already holds: for that, add
 --share. Then several runs with the same T hold a KEY at the same time: the one that
-comes first renews and releases it, and the others only watch it.
+comes first renews and releases it, and the others watch it. When the first one ends, the
+others have lost it.
 
 Log. With --log-format json, redislock writes one JSON object a line to stderr, with time,
 level and msg: waiting (who is in the way), waited (how long, and with what outcome),

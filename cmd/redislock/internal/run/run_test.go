@@ -429,7 +429,7 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("goes on for as long as its holder renews it", func() {
-			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "1.5")...)...)
+			session := run(append([]string{"-k", "a", "--ttl", "2s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "2.5")...)...)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})

@@ -22,8 +22,10 @@ acquires no lock and joins no line, so the KEYs may be taken again by the time i
 to do something under the locks, use run.
 
 It looks again after 10 ms, then after twice as long each time, up to a second. At a
-terminal, or with --verbose, it says who is in the way. If Redis does not answer, it
-tries again until --wait is over, or for ten seconds without --wait.
+terminal, or with --verbose, it says who is in the way.
+
+If Redis cannot be reached, it tries again until --wait is over. Without --wait, it fails:
+at the start at once, and later after ten seconds without an answer.
 
 The exit code is 0 if all KEYs are free, and 1 if some are not when --wait is over.`
 
