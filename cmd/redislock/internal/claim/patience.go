@@ -78,13 +78,19 @@ func (p *Patience) Open(
 const longestPause = 500 * time.Millisecond
 
 func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
+	var why error // says more than that nobody answered in time
+	told := ""
 	for pause := longestPause / 32; ; pause = min(2*pause, longestPause) {
 		client, err := target.Connect(ctx)
 		if err == nil || p.Limit == 0 || !connect.IsAway(err) {
 			return client, err
 		}
-		if ctx.Err() == nil && pause == longestPause && p.speaks(target) {
-			target.Complain(errors.New("waiting for Redis: " + err.Error()))
+		if why == nil || !connect.IsSilent(err) {
+			why = err
+		}
+		if ctx.Err() == nil && pause == longestPause && err.Error() != told && p.speaks(target) {
+			told = err.Error()
+			target.Complain(errors.New("waiting for Redis: " + told))
 		}
 		if ctx.Err() == nil {
 			select {
@@ -93,7 +99,7 @@ func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.U
 			case <-ctx.Done():
 			}
 		}
-		return nil, p.Unreachable(ctx, target, err)
+		return nil, p.Unreachable(ctx, target, why)
 	}
 }
 
