@@ -103,7 +103,7 @@ type Command struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	Complain func(error) // called with what fails while the command runs
+	Complain func(error) // called with what fails while the command runs; must not block
 }
 
 func fileOf(stream any) *os.File {

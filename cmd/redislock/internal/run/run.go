@@ -186,15 +186,15 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 		_ = h.release()
 		return err
 	}
-	c, err := job.Start(job.Command{
+	s := &supervisor{flags: f, Target: target, hold: h, signals: signals}
+	s.child, err = job.Start(job.Command{
 		Path: path, Args: f.Command, Env: f.variables(h),
-		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: target.Complain,
+		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: s.report,
 	})
 	if err != nil {
 		_ = h.release()
 		return startError(f.Command[0], err)
 	}
-	s := &supervisor{flags: f, Target: target, hold: h, child: c, signals: signals}
 	return s.supervise()
 }
 

@@ -370,6 +370,24 @@ var _ = Describe("redislock run", func() {
 			Entry("is gone", func() error { return server.Kill() }, "refused"),
 		)
 
+		It("ends the command in time also if nobody reads stderr", func() {
+			read, write, err := os.Pipe()
+			Expect(err).NotTo(HaveOccurred())
+			defer read.Close()
+			Expect(write.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))).To(Succeed())
+			_, err = write.Write(make([]byte, 1<<20)) // it is full now
+			Expect(err).To(MatchError(os.ErrDeadlineExceeded))
+			cmd := clitest.Command([]string{"REDIS_URL=" + url, "DIR=" + dir}, "run", "-k", "a", "--ttl", "900ms", "--", "sh", "-c", stubborn)
+			cmd.Stderr = write
+			Expect(cmd.Start()).To(Succeed())
+			Expect(write.Close()).To(Succeed())
+			pid := pidIn("pid")
+			client.Del(ctx, "a")
+			Eventually(clitest.Alive, "2s").WithArguments(pid).Should(BeFalse())
+			_ = cmd.Wait()
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(76))
+		})
+
 		It("goes on if Redis comes back in time", func() {
 			session := begin("-k", "a", "--ttl", "1500ms", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1.8; echo done")
 			Eventually(session).Should(gbytes.Say("ready"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,7 +30,8 @@ type supervisor struct {
 	over   bool      // the command has been told to end
 	killAt time.Time
 	killed bool
-	told   chan struct{} // closed when the loss has been reported
+
+	reports sync.WaitGroup // of what is being printed
 }
 
 // A wall clock jumps when the machine was suspended, and no timer notices that.
@@ -44,7 +46,6 @@ func (s *supervisor) margin() time.Duration { return min(s.flags.TTL/20, 100*tim
 // supervise returns when the command has ended and the locks are released.
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
-	s.told = make(chan struct{})
 	s.signals.AddJobControl()
 	lost := s.hold.alive.Done()
 	timer := time.NewTimer(0)
@@ -123,14 +124,29 @@ func (s *supervisor) end(why error, killAt time.Time) {
 	} else {
 		s.child.Terminate()
 	}
-	go func() { // Stderr may block
-		defer close(s.told)
+	s.reports.Go(func() {
 		if why == nil {
 			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
 			return
 		}
 		s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
+	})
+}
+
+// report prints an error without waiting for that: a stderr that blocks must not delay a SIGKILL.
+func (s *supervisor) report(err error) { s.reports.Go(func() { s.Complain(err) }) }
+
+// awaitReports waits for what is being printed, for a second at most.
+func (s *supervisor) awaitReports() {
+	printed := make(chan struct{})
+	go func() {
+		s.reports.Wait()
+		close(printed)
 	}()
+	select {
+	case <-printed:
+	case <-time.After(time.Second):
+	}
 }
 
 func (s *supervisor) kill() {
@@ -146,14 +162,12 @@ func (s *supervisor) finish(end job.End) error {
 	s.child.Close()
 	if s.over {
 		_ = s.hold.release()
-		select {
-		case <-s.told:
-		case <-time.After(time.Second):
-		}
+		s.awaitReports()
 		return cli.Exit(s.flags.lostCode)
 	}
 	why := s.hold.lost()
 	err := s.hold.release()
+	s.awaitReports()
 	if why == nil && errors.Is(err, redislock.ErrLockNotHeld) {
 		why = err
 	}
