@@ -74,7 +74,7 @@ func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON
 	if err != nil {
 		return job.Interrupted(ctx, err)
 	}
-	defer s.Close()
+	defer func() { f.Close(s, err) }()
 	lock, err := obtain(waiting, s, f)
 	if err == nil {
 		if err = ctx.Err(); err == nil {

@@ -32,12 +32,13 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
 		return inTheWay(ctx, s.Locks, keys, token, metadata)
 	})
+	answers := f.probe(ctx, s)
 	lock, err := f.obtain(ctx, s, keys, &redislock.Options{
 		Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey,
 	})
 	end(err == nil)
 	if err != nil {
-		return nil, f.refusal(ctx, s, err)
+		return nil, f.refusal(ctx, s, err, answers)
 	}
 	if time.Since(began) > time.Second { // the time in the metadata is from before the wait
 		refresh, cancel := context.WithTimeout(ctx, time.Second)
@@ -90,8 +91,28 @@ func (f *Flags) tell(
 	}
 }
 
+// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then, and
+// an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result after the end
+// of ctx, unless ctx ends before the limit.
+func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
+	const patience = 300 * time.Millisecond // a busy server may take that long
+	answers := make(chan error, 1)
+	limit, ok := ctx.Deadline()
+	if !ok || f.Limit == 0 {
+		return answers
+	}
+	go func() {
+		select {
+		case <-time.After(time.Until(limit) - min(patience, f.Limit/2)):
+			answers <- connect.Ping(ctx, s.Client)
+		case <-ctx.Done():
+		}
+	}()
+	return answers
+}
+
 // refusal gives the error of an obtain its exit code and its words.
-func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error) error {
+func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answers <-chan error) error {
 	refused, explained := errors.AsType[*redislock.RefusedError](err)
 	switch {
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
@@ -110,11 +131,14 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error) erro
 	if f.Limit > 0 {
 		waited = fmt.Sprintf(" within %v", f.Limit)
 	}
-	if ctx.Err() != nil { // the last try may be a second old
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
-		defer cancel()
-		if err := connect.Ping(asking, s.Client); err != nil {
-			return f.Unreachable(ctx, s.Target, err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.Limit > 0 {
+		select {
+		case err := <-answers:
+			if err != nil {
+				return f.Unreachable(ctx, s.Target, err)
+			}
+		case <-time.After(50 * time.Millisecond): // the ping ends with ctx, but its goroutine may be late
+			return f.Unreachable(ctx, s.Target, context.DeadlineExceeded)
 		}
 	}
 	if f.Quiet {

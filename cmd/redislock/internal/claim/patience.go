@@ -74,6 +74,27 @@ func (p *Patience) Open(
 	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
 }
 
+// Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if Redis
+// does not answer: the place expires then, a few seconds later.
+func (p *Patience) Close(s *connect.Session, why error) {
+	switch {
+	case p.Limit == 0:
+		s.Close()
+		return
+	case cli.CodeOf(why) == cli.Unavailable:
+		return // the end of the program closes the connections
+	}
+	closed := make(chan struct{})
+	go func() {
+		s.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
 // longestPause is the longest time between two tries to reach a Redis that is away.
 const longestPause = 500 * time.Millisecond
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
-	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
@@ -92,16 +91,6 @@ func (h *hold) close() {
 	h.Close()
 }
 
-// giveUp is close for a hold that was not acquired. It does not wait for a Redis that is away: a place in line expires.
-func (h *hold) giveUp(why error) {
-	if cli.CodeOf(why) != cli.Unavailable {
-		h.close()
-		return
-	}
-	h.stopAll()
-	_ = h.Client.Close()
-}
-
 func (h *hold) stopAll() {
 	for _, stop := range h.stop {
 		stop()
@@ -164,7 +153,8 @@ func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *
 		err = signal
 	}
 	if err != nil {
-		h.giveUp(err)
+		h.stopAll()
+		f.Close(h.Session, err)
 		return nil, err
 	}
 	return h, nil

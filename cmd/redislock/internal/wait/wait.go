@@ -58,7 +58,7 @@ const (
 	firstWait  = 10 * time.Millisecond
 	longestGap = time.Second            // the longest time between two looks
 	bearable   = 10 * time.Second       // the longest time without an answer, if the wait has no limit
-	lastLook   = 100 * time.Millisecond // how long the last look may take, when the limit is over
+	lastLook   = 200 * time.Millisecond // how long the last look may take, when the limit is over
 )
 
 func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
