@@ -91,9 +91,9 @@ func (f *Flags) tell(
 	}
 }
 
-// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then, and
-// an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result after the end
-// of ctx, unless ctx ends before the limit.
+// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then,
+// and an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result by the
+// end of ctx, unless ctx ends before the limit.
 func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
 	const patience = 300 * time.Millisecond // a busy server may take that long
 	answers := make(chan error, 1)

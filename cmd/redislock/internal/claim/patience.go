@@ -74,8 +74,8 @@ func (p *Patience) Open(
 	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
 }
 
-// Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if Redis
-// does not answer: the place expires then, a few seconds later.
+// Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if
+// Redis does not answer: the place expires then, a few seconds later.
 func (p *Patience) Close(s *connect.Session, why error) {
 	switch {
 	case p.Limit == 0:
