@@ -99,7 +99,7 @@ var _ = Describe("redislock run inside redislock run", func() {
 
 		It("names the lock, which is kept, fenced and released as any other", func() {
 			session := clitest.Run(url, append([]string{"run", "-k", "a", "--token", "mine", "--meta", "m", "--fence-key", "n",
-				"--ttl", "300ms", "--", "sh", "-c", `sleep 0.5; echo "$REDISLOCK_TOKEN $REDISLOCK_FENCE"; exec "$@"`, "sh"}, get()...)...)
+				"--ttl", "1s", "--", "sh", "-c", `sleep 1.3; echo "$REDISLOCK_TOKEN $REDISLOCK_FENCE"; exec "$@"`, "sh"}, get()...)...)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stdout(session)).To(Equal("mine " + client.Get(ctx, "n").Val() + "\nmine m\n"))
 			Expect(client.Exists(ctx, "a").Val()).To(BeZero())
