@@ -72,7 +72,7 @@ func New(target *connect.Target) *cobra.Command {
 			case force:
 				return releaseByForce(cmd.Context(), target, keys, lax, yes)
 			}
-			return cli.Usagef("say whose the locks are with --token T, or use --force to release them from any holder")
+			return cli.Usagef("name the holder with --token T, or release from any holder with --force")
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
@@ -158,7 +158,7 @@ func agreed(target *connect.Target, held []redislock.Status) bool {
 	for _, status := range held {
 		fmt.Fprintf(target.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
-	fmt.Fprint(target.Stderr, "Take it away? [y/N] ")
+	fmt.Fprint(target.Stderr, "Release it nevertheless? [y/N] ")
 	answer, _ := bufio.NewReader(target.Stdin).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
@@ -172,7 +172,7 @@ func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) 
 	err := s.Release(ctx, []string{status.Key}, status.Token)
 	switch {
 	case errors.Is(err, redislock.ErrLockNotHeld):
-		return fmt.Errorf("not released: %q has changed hands, or was released, meanwhile", status.Key)
+		return fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
 	case err != nil:
 		return s.Refusal(err)
 	}

@@ -120,7 +120,7 @@ var _ = Describe("release", func() {
 			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 			Expect(client.Exists(ctx, "a").Val()).To(Equal(int64(1)))
 		},
-		Entry("neither way", "say whose the locks are", "a"),
+		Entry("neither way", "name the holder with --token T", "a"),
 		Entry("both ways", "exclude each other", "a", "--token", "the-token", "--force"),
 		Entry("an empty token", "is a variable unset?", "a", "--token", ""),
 		Entry("force without a terminal", "add --yes", "a", "--force"),
@@ -138,7 +138,7 @@ var _ = Describe("release", func() {
 			Expect(err).NotTo(HaveOccurred())
 			user := clitest.NewTypist(url)
 			user.Types("$R release a --force; echo code $?\n")
-			user.Sees(`a is held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\nTake it away\? \[y/N\] `)
+			user.Sees(`a is held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\nRelease it nevertheless\? \[y/N\] `)
 			user.Types(answer)
 			user.Sees(outcome)
 			Expect(client.Exists(ctx, "a").Val()).To(Equal(left))

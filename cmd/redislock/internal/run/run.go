@@ -142,7 +142,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	f.hasToken, f.hasGrace = set("token"), set("grace")
 	switch {
 	case len(f.Keys) == 0:
-		return cli.Usagef("which lock? Name it with -k KEY")
+		return cli.Usagef("no KEY to lock; name it with -k KEY")
 	case len(f.Command) == 0:
 		return cli.Usagef("no COMMAND to run; write it after the flags: redislock run -k KEY -- COMMAND")
 	case f.format != "text" && f.format != "json":
@@ -235,7 +235,7 @@ func startError(name string, err error) error {
 		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
 	}
 	if errors.Is(err, syscall.E2BIG) { // without REDISLOCK_KEYS, the environment was short enough for this program
-		err = fmt.Errorf("the system allows no environment with so many KEYs in %s; take fewer, or shorter ones", keysVariable)
+		err = fmt.Errorf("the KEYs are too long for the environment variable %s; use fewer or shorter KEYs", keysVariable)
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
 }

@@ -157,8 +157,8 @@ var _ = Describe("redislock run", func() {
 		}
 		session := run(append(args, "--", "true")...)
 		Expect(session).To(gexec.Exit(126))
-		Expect(clitest.Stderr(session)).To(Equal("redislock: cannot run \"true\": the system allows no environment with so many KEYs " +
-			"in REDISLOCK_KEYS; take fewer, or shorter ones\n"))
+		Expect(clitest.Stderr(session)).To(Equal("redislock: cannot run \"true\": the KEYs are too long for the environment variable " +
+			"REDISLOCK_KEYS; use fewer or shorter KEYs\n"))
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
 
@@ -171,7 +171,7 @@ var _ = Describe("redislock run", func() {
 			Expect(clitest.Stdout(session)).To(BeEmpty())
 			Expect(client.Info(ctx, "commandstats").Val()).NotTo(ContainSubstring("cmdstat_eval"))
 		},
-		Entry("no key", 64, "Name it with -k KEY", "--", "true"),
+		Entry("no key", 64, "name it with -k KEY", "--", "true"),
 		Entry("no command", 64, "no COMMAND to run", "-k", "a"),
 		Entry("an empty key", 64, "KEY 2 of 2 is empty", "-k", "a", "-k", "", "--", "true"),
 		Entry("a reserved key", 64, "are reserved", "-k", "a:redislock:line", "--", "true"),
