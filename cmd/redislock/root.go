@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/acquire"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/demo"
@@ -12,6 +13,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/inspect"
 	"github.com/redislock/redislock/cmd/redislock/internal/ls"
 	"github.com/redislock/redislock/cmd/redislock/internal/release"
+	"github.com/redislock/redislock/cmd/redislock/internal/renew"
 	"github.com/redislock/redislock/cmd/redislock/internal/run"
 	"github.com/redislock/redislock/cmd/redislock/internal/ttl"
 	"github.com/redislock/redislock/cmd/redislock/internal/wait"
@@ -64,6 +66,8 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 		inspect.New(target),
 		ttl.New(target),
 		wait.New(target),
+		acquire.New(target),
+		renew.New(target),
 		release.New(target),
 		demo.New(target),
 		ls.New(target),
