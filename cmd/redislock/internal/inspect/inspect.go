@@ -115,7 +115,7 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	return inspected
 }
 
-// heldSince returns since when a key has been held, if its metadata says so. In ProcessMetadata the field is called "now".
+// heldSince returns since when a key has been held, if its metadata says so. ProcessMetadata calls the field "now".
 func heldSince(s redislock.Status) (time.Time, bool) {
 	fields, _ := show.Fields(s.Metadata)
 	for _, name := range []string{"obtained", "since", "now"} {

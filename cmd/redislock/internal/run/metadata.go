@@ -1,38 +1,35 @@
 package run
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"os"
 	"os/user"
 	"strings"
-
-	"github.com/redislock/redislock"
+	"time"
 )
 
 // longestCommand is how much of a command line the metadata contains, in bytes.
 const longestCommand = 300
 
-// metadata returns what the locks store: the text of --meta, or a description of this process with the user and the
-// command.
+// metadata returns what the locks store: the text of --meta, or who runs which command, and since when.
 func (f *runFlags) metadata() string {
 	if f.hasMeta {
 		return f.meta
 	}
+	host, _ := os.Hostname() // a process without a host name still has a pid
 	own := struct {
-		User    string `json:"user"`
-		Command string `json:"command"`
-	}{userName(), commandLine(f.command)}
-	var text bytes.Buffer
+		Host    string    `json:"host"`
+		PID     int       `json:"pid"`
+		User    string    `json:"user"`
+		Command string    `json:"command"`
+		Since   time.Time `json:"since"`
+	}{host, os.Getpid(), userName(), commandLine(f.command), time.Now().UTC().Truncate(time.Millisecond)}
+	var text strings.Builder
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // commands have < and & in them
-	if encoder.Encode(own) != nil {
-		return redislock.ProcessMetadata()
-	}
-	// Both are objects with at least one field.
-	more := strings.TrimPrefix(strings.TrimSpace(text.String()), "{")
-	return strings.TrimSuffix(redislock.ProcessMetadata(), "}") + "," + more
+	_ = encoder.Encode(own)      // plain strings, numbers and times: cannot fail
+	return strings.TrimSpace(text.String())
 }
 
 // userName returns who runs this process, for people to read. It looks at the environment first, since looking the id up may

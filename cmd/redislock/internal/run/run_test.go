@@ -71,7 +71,7 @@ var _ = Describe("redislock run", func() {
 			Expect(session).To(gexec.Exit(0))
 			lines := strings.Split(strings.TrimSpace(clitest.Stdout(session)), "\n")
 			Expect(lines).To(HaveLen(2))
-			Expect(lines[0]).To(MatchRegexp(`^[\w-]{22} {"host":.*,"pid":\d+,.*"user":"alice","command":"sh -c '.*'"}$`))
+			Expect(lines[0]).To(MatchRegexp(`^[\w-]{22} {"host":".*","pid":\d+,"user":"alice","command":"sh -c '.*'","since":"20\S*Z"}$`))
 			Expect(lines[1]).To(Equal(lines[0]))
 			Expect(free("a", "b")).To(BeTrue())
 			Expect(clitest.Stderr(session)).To(BeEmpty())
@@ -237,9 +237,14 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gexec.Exit(0))
 			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
 			fields, _ := show.Fields(metadata)
-			now, err := time.Parse(time.RFC3339Nano, show.Value(fields, "now"))
+			since, err := time.Parse(time.RFC3339Nano, show.Value(fields, "since"))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(now).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			Expect(since).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			var names []string
+			for _, f := range fields {
+				names = append(names, f.Name)
+			}
+			Expect(names).To(Equal([]string{"host", "pid", "user", "command", "since"}))
 		})
 
 		DescribeTable("a signal ends the waiting, and gives up the place in line",
