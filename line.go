@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -28,7 +29,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
-	name := lineOf(key)
+	name := keyname.LineOf(key)
 	if name == "" {
 		return nil, nil // this key can have no line, so nobody can wait for it
 	}
