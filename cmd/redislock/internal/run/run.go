@@ -19,6 +19,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
 const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
@@ -124,6 +125,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
 	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if the locks could not be acquired")
+	_ = cmd.RegisterFlagCompletionFunc("key", scan.CompleteKeys(target))
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
@@ -38,7 +39,7 @@ func New(target *connect.Target) *cobra.Command {
 		Long:              waitHelp,
 		Example:           waitExample,
 		Args:              cli.KeysWanted,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
 				return cli.Usagef("--timeout %v is not a time to wait", timeout)
