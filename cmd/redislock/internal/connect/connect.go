@@ -62,9 +62,8 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
 	}
 	a, err := parseAddress(text)
-	if err != nil { // do not show it: it may quote any part of the URL
-		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
-			`the password; "redislock help addresses" has the other forms`, from)
+	if err != nil {
+		return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
 	}
 	t.where = a.where
 	client, err := t.dial(a)

@@ -48,7 +48,7 @@ Formats for -o:
   json             one JSON array
   jsonl            one JSON object a line; --json is the same
   name             the keys, one a line
-  template=TEXT    TEXT for each lock, such as 'template={key}\t{holder}\t{fields.region}'.
+  template=TEXT    TEXT for each lock, such as 'template={key}\t{holder}\t{fields.zone}'.
                    The names are those of the columns in lower case, ttl_ms, and
                    fields.NAME for the field NAME of the metadata.
 
