@@ -29,10 +29,14 @@ const addressesHelp = `Set the server with --redis, or with the variable REDIS_U
 USER is optional, as in redis://:PASSWORD@HOST. Percent-encode special characters: %40
 for @, %2F for /, %3A for :, %23 for #.
 
+The password may stand in a file instead: name it with --password-file, or with the
+variable REDISLOCK_PASSWORD_FILE. It is read as it is, without the end of its line.
+
 Over TLS, each server's certificate must be for the name or address by which it is
 reached, and signed by an authority in the file of --tls-ca, or else by one that the
-system trusts.
---tls-cert and --tls-key are the certificate and key of the client.
+system trusts. --tls-cert and --tls-key name the certificate and the key of the client.
+All three are PEM files. The variables REDISLOCK_TLS_CA, REDISLOCK_TLS_CERT and
+REDISLOCK_TLS_KEY name them as well; the flags win.
 
 Options follow as ?name=value&…:
 
@@ -43,7 +47,8 @@ Options follow as ?name=value&…:
                                       the servers
   dial_timeout=, read_timeout=, …     as in go-redis
 
-All users of the machine can see a password on a command line. Prefer REDIS_URL.`
+All users of the machine can see a password on a command line. Prefer a file, or
+REDIS_URL.`
 
 // NewAddressesTopic returns a page of the help.
 func NewAddressesTopic() *cobra.Command {
@@ -72,6 +77,17 @@ func (a *address) protocol() int {
 		protocol = a.single.Protocol
 	}
 	return cmp.Or(protocol, 3)
+}
+
+// password is where these options have the password for the servers.
+func (a *address) password() *string {
+	switch {
+	case a.sentinel != nil:
+		return &a.sentinel.Password
+	case a.cluster != nil:
+		return &a.cluster.Password
+	}
+	return &a.single.Password
 }
 
 // tlsConfig returns what these options say about TLS; nil for a connection without it.

@@ -117,6 +117,25 @@ var _ = Describe("connecting over TLS", func() {
 		Expect(clitest.Run("rediss://"+addr+"?skip_verify=true", "ls")).To(gexec.Exit(0))
 	})
 
+	It("takes the files from variables as well", func() {
+		cert, key := a.issue("server", tomorrow, "127.0.0.1")
+		addr, _ := newSecureServer(a, cert, key, "tls-auth-clients yes")
+		own, ownKey := a.issue("client", tomorrow)
+		run := func(url string, variables ...string) *gexec.Session {
+			GinkgoHelper()
+			session := clitest.Start(clitest.Command(append(variables, "REDIS_URL="+url), "ls"))
+			Eventually(session, "10s").Should(gexec.Exit())
+			return session
+		}
+		session := run("rediss://"+addr, "REDISLOCK_TLS_CA="+a.file, "REDISLOCK_TLS_CERT="+own, "REDISLOCK_TLS_KEY="+ownKey)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		session = run("redis://"+addr, "REDISLOCK_TLS_CA="+a.file)
+		Expect(session).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDISLOCK_TLS_CA is set, but the address is one without TLS; write rediss://"))
+		session = run("rediss://"+addr, "REDISLOCK_TLS_CERT="+own)
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDISLOCK_TLS_CERT needs --tls-key"))
+	})
+
 	It("shows the certificate of --tls-cert where one is wanted", func() {
 		cert, key := a.issue("server", tomorrow, "127.0.0.1")
 		addr, _ := newSecureServer(a, cert, key, "tls-auth-clients yes")

@@ -123,7 +123,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
-	flags.DurationVarP(&opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
+	cli.DurationVarP(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
 		cobra.ShellCompDirectiveNoFileComp))
@@ -161,7 +161,7 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) (err error) {
 			return cli.Usagef("-o json is one document; with --watch, use -o jsonl")
 		}
 		if len(args) == 1 {
-			if _, err := time.ParseDuration(args[0]); err == nil {
+			if _, err := cli.ParseDuration(args[0]); err == nil {
 				return cli.Usagef("%q would be a PATTERN; write the interval with =, as in --watch=%[1]s", args[0])
 			}
 		}

@@ -348,7 +348,7 @@ var _ = Describe("ls", func() {
 		Entry("two formats", "exclude each other", "-o", "name", "--json"),
 		Entry("names that are wide", "--wide is for tables", "-o", "name", "--wide"),
 		Entry("a limit below nothing", "--limit -1", "--limit", "-1"),
-		Entry("an interval that is none", "invalid duration", "--watch=x"),
+		Entry("an interval that is none", "is not a duration", "--watch=x"),
 		Entry("one that is too short", "100ms", "--watch=1ms"),
 		Entry("one that would be a pattern", "--watch=5s", "--watch", "5s"),
 	)
