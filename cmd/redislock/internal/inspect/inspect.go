@@ -118,7 +118,7 @@ const mostShown = 10
 func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
 	out := target.Screen()
 	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
-	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
+	t := &term.Table{Columns: []term.Column{{}, {}, {Fit: term.Wrap}}} // the first is the margin
 	say := func(what, text string) { t.Add("", what, text) }
 	switch {
 	case s.TTL == 0 && s.Waiters > 0:
@@ -161,5 +161,5 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		}
 		say("", text)
 	}
-	return t.Write(target.Stdout, term.Screen{Coloured: out.Coloured}, false)
+	return t.Write(target.Stdout, out, false)
 }
