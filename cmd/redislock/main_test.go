@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
 
@@ -42,7 +43,7 @@ var _ = Describe("redislock", func() {
 		Entry(nil, "completion fish", 0, "complete -c redislock", ""),
 		Entry(nil, "dmeo", 64, "", `no subcommand "dmeo"; did you mean "redislock demo"?`),
 		Entry(nil, "rnu -k a -- true", 64, "", `no subcommand "rnu"; did you mean "redislock run"?`),
-		Entry(nil, "insepct --json a", 64, "", `did you mean "redislock inspect"?`),
+		Entry(nil, "inspec --json a", 64, "", `did you mean "redislock inspect"?`),
 		Entry(nil, "frobnicate --frob", 64, "", `no subcommand "frobnicate"; run "redislock help"`),
 		Entry(nil, "help frobnicate", 64, "", `no subcommand "frobnicate"; run "redislock help"`),
 		Entry(nil, "frobnicate", 64, "", `no subcommand "frobnicate"; run "redislock help"`),
@@ -54,6 +55,17 @@ var _ = Describe("redislock", func() {
 		Entry(nil, "demo --redis redis://user:1/secret@host", 64, "", "write it like redis://"),
 		Entry(nil, "demo --redis host:6379", 64, "", "--redis cannot be read: it has no scheme; write it like redis://"),
 	)
+	DescribeTable("ends with 69 and says why when Redis refuses the connection",
+		func(args string) {
+			session := clitest.Run("redis://127.0.0.1:1", strings.Fields(args)...)
+			Expect(session).To(gexec.Exit(cli.Unavailable))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*127\.0\.0\.1:1: the connection is refused.*\n$`))
+			Expect(clitest.Stdout(session)).To(BeEmpty())
+		},
+		Entry(nil, "ls"), Entry(nil, "inspect a"), Entry(nil, "ttl a"), Entry(nil, "wait a"), Entry(nil, "doctor"),
+		Entry(nil, "release a --token t"), Entry(nil, "run --no-wait -k a -- true"),
+	)
+
 	// A program that can run text/template keeps every exported method of every type, because a template may call it by name.
 	// With go-redis that is 8 MB of 20. Cobra links it in only when a template of its own is set.
 	It("links no text/template", func() {

@@ -118,7 +118,8 @@ func parseAddress(text string) (*address, error) {
 	rest, query, _ := strings.Cut(rest, "?")
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, wrong("the options after the ? cannot be read", "redis://host:6379?read_timeout=2s, and %3F for a ? in the password")
+		return nil, wrong("the options after the ? cannot be read",
+			"redis://host:6379?read_timeout=2s, and %3F for a ? in the password")
 	}
 	a := &address{serverName: options.Get("server_name")}
 	options.Del("server_name")
@@ -132,18 +133,18 @@ func parseAddress(text string) (*address, error) {
 	default:
 		err = a.parseCluster(base, rest, options)
 	}
-	if _, ours := errors.AsType[*wrongPart](err); err != nil && !ours {
+	if _, ours := errors.AsType[*partError](err); err != nil && !ours {
 		err = wrongOption(err, query)
 	}
 	return a, err
 }
 
-// wrongPart is the error for a URL of which a part is wrong.
-type wrongPart struct{ what, example string }
+// partError is the error for a URL of which a part is wrong.
+type partError struct{ what, example string }
 
-func wrong(what, example string) error { return &wrongPart{what, example} }
+func wrong(what, example string) error { return &partError{what, example} }
 
-func (e *wrongPart) Error() string { return e.what + "; write it like " + e.example }
+func (e *partError) Error() string { return e.what + "; write it like " + e.example }
 
 // optionOf finds the name of an option in an error of go-redis.
 var optionOf = regexp.MustCompile(`^redis: (?:invalid ([a-z_]+) (number|duration|boolean)|unexpected option: ([a-z_]+))`)
@@ -190,7 +191,8 @@ func (a *address) parseSingle(base, rest string, options url.Values) error {
 		return err
 	}
 	if len(hosts) > 1 {
-		return wrong("it has several hosts", "redis+cluster://host:6379,host:6379 or redis+sentinel://host:26379,host:26379/MASTER")
+		return wrong("it has several hosts",
+			"redis+cluster://host:6379,host:6379 or redis+sentinel://host:26379,host:26379/MASTER")
 	}
 	if err := checkDatabase(path, "redis://host:6379/0"); err != nil {
 		return err
@@ -287,7 +289,8 @@ func parts(rest, port string) (user *url.Userinfo, hosts []string, path string, 
 		hosts = append(hosts, host)
 	}
 	if path, err = url.PathUnescape(path); err != nil {
-		return nil, nil, "", wrong("there is a % without two digits behind the host", "redis://host:6379/0, and %2F for a / in the password")
+		return nil, nil, "", wrong("there is a % without two digits behind the host",
+			"redis://host:6379/0, and %2F for a / in the password")
 	}
 	return user, hosts, path, nil
 }

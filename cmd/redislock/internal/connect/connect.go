@@ -56,9 +56,9 @@ func (t *Target) Where() string { return t.where }
 // defaultPatience is the default of --connect-timeout.
 const defaultPatience = 3 * time.Second
 
-// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits for the answer at most
-// as long as --connect-timeout says. For a server that belongs to a Cluster, it returns a client for the whole Cluster. Errors name the
-// address, never the password.
+// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits for the answer at
+// most as long as --connect-timeout says. For a server that belongs to a Cluster, it returns a client for the whole Cluster.
+// Errors name the address, never the password.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	from, text := "--redis", t.url
 	if text == "" {

@@ -151,7 +151,7 @@ var _ = Describe("doctor", func() {
 		for _, f := range checkup(clitest.Run("redis://"+server.Addr(), "doctor", "--json")) {
 			for _, command := range regexp.MustCompile(`CONFIG SET [\w-]+ \w+`).FindAllString(f.Do, -1) {
 				args := []any{}
-				for _, word := range strings.Fields(command) {
+				for word := range strings.FieldsSeq(command) {
 					args = append(args, word)
 				}
 				Expect(client.Do(ctx, args...).Err()).To(Succeed(), command)
@@ -198,8 +198,7 @@ var _ = Describe("doctor", func() {
 		Expect(of().verdict).To(Equal(isUnknown))
 	})
 
-	It("ends with 69 without Redis, and with 64 for a wrong command line", func() {
-		Expect(clitest.Run("redis://127.0.0.1:1", "doctor")).To(gexec.Exit(cli.Unavailable))
+	It("ends with 64 for a wrong command line", func() {
 		Expect(clitest.Run("", "doctor", "--ttl", "99ms")).To(gexec.Exit(cli.Usage))
 		Expect(clitest.Run("", "run", "-k", "a", "--ttl", "99ms", "--", "true")).To(gexec.Exit(cli.Usage), "the same limit")
 		Expect(clitest.Run("redis://127.0.0.1:1", "doctor", "--ttl", "100ms")).To(gexec.Exit(cli.Unavailable))

@@ -83,7 +83,8 @@ func (f facts) role() finding {
 		return c.sayf(isOK, "a master")
 	case "slave", "replica":
 		return c.sayf(isBad, "a replica").
-			because("it grants no locks, and shows those of its master late", "connect to the master, which ROLE names, or to redis+sentinel://HOST/MASTER")
+			because("it grants no locks, and shows those of its master late",
+				"connect to the master, which ROLE names, or to redis+sentinel://HOST/MASTER")
 	}
 	return c.sayf(isUnknown, "it does not say whether it is a master").
 		because("a replica grants no locks", "ask an administrator for the output of ROLE")
@@ -98,7 +99,8 @@ func (f facts) eviction() finding {
 	switch {
 	case policy == "":
 		return c.sayf(isUnknown, "it does not say its maxmemory-policy").
-			because("a server that evicts keys evicts locks", "ask an administrator for the output of CONFIG GET maxmemory-policy; it should be noeviction")
+			because("a server that evicts keys evicts locks",
+				"ask an administrator for the output of CONFIG GET maxmemory-policy; it should be noeviction")
 	case policy == "noeviction" && bytes > 0 && used > bytes/10*9:
 		return c.sayf(isWarning, "noeviction, and over 90 %% of maxmemory is used").
 			because("if the rest is used up, no lock can be acquired",
@@ -127,7 +129,9 @@ func (f facts) persistence() finding {
 	switch {
 	case f.info["aof_enabled"] == "":
 		return c.sayf(isUnknown, "it does not say whether it persists anything").
-			because("a server that loses its data at a restart loses the locks", "ask an administrator for the output of CONFIG GET append*; appendonly should be yes, appendfsync always")
+			because("a server that loses its data at a restart loses the locks",
+				"ask an administrator for the output of CONFIG GET append*; "+
+					"appendonly should be yes, appendfsync always")
 	case f.info["aof_enabled"] == "1" && f.info["aof_last_write_status"] == "err":
 		return c.sayf(isBad, "the append-only file cannot be written").
 			because("a restart loses the locks", "see the log of the server, and free space on its disk")
@@ -189,7 +193,8 @@ func (f facts) cluster() finding {
 		return c.sayf(isOK, "%s", tags)
 	}
 	return c.sayf(isUnknown, "it does not say whether it is a Cluster").
-		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock", "use such names in any case, as in redislock run -k {order:7} -k {order:7}:stock")
+		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock",
+			"use such names in any case, as in redislock run -k {order:7} -k {order:7}:stock")
 }
 
 // either returns a field of INFO, or else a setting.

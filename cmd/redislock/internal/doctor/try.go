@@ -71,8 +71,8 @@ func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
 	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), best/2+time.Millisecond).Round(time.Millisecond))
 }
 
-// latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will do,
-// also the error of a server that does not know it.
+// latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will
+// do, also the error of a server that does not know it.
 func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	c := finding{check: "latency"}
 	var trips []time.Duration
@@ -87,7 +87,8 @@ func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	slices.Sort(trips)
 	median, high := trips[len(trips)/2], trips[(len(trips)*99-1)/100]
 	found := fmt.Sprintf("median %v, 99 %% within %v", median.Round(10*time.Microsecond), high.Round(10*time.Microsecond))
-	do := fmt.Sprintf("use --ttl %v or more, or a Redis that is nearer", max(comfortable*high, leastTTL).Round(100*time.Millisecond))
+	do := fmt.Sprintf("use --ttl %v or more, or a Redis that is nearer",
+		max(comfortable*high, leastTTL).Round(100*time.Millisecond))
 	switch share := d.opt.ttl / max(high, 1); {
 	case share < 3:
 		return c.sayf(isBad, "%s", found).because(fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl), do)
@@ -128,7 +129,8 @@ func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 	case strings.Contains(text, "OOM"):
 		return found.because("there is no memory left", "raise maxmemory (CONFIG SET maxmemory), or delete other data")
 	case errors.Is(err, context.DeadlineExceeded):
-		return found.because("it does not answer", "see what blocks it with SLOWLOG GET and CLIENT LIST; SCRIPT KILL ends a script")
+		return found.because("it does not answer",
+			"see what blocks it with SLOWLOG GET and CLIENT LIST; SCRIPT KILL ends a script")
 	}
 	return found.because("locks do not work without that", "see the log of the server")
 }

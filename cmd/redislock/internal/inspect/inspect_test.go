@@ -119,12 +119,4 @@ $`))
 		Eventually(session).Should(gexec.Exit(0))
 		Expect(clitest.Stderr(session)).To(BeEmpty())
 	})
-
-	It("ends with 69 without Redis", func() {
-		Expect(server.Kill()).To(Succeed())
-		session := clitest.Run(url, "inspect", "a")
-		Expect(session).To(gexec.Exit(69))
-		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
-		Expect(clitest.Stdout(session)).To(BeEmpty())
-	})
 })

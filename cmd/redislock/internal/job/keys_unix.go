@@ -36,7 +36,7 @@ func OpenKeyboard(pressed func(key byte)) *Keyboard {
 	if tty == nil {
 		return nil
 	}
-	signal.Ignore(syscall.SIGTTIN) // should the job leave the foreground during a read, let the read fail instead of stopping it
+	signal.Ignore(syscall.SIGTTIN) // if the job leaves the foreground during a read, the read fails instead of stopping it
 	k := &Keyboard{pressed: pressed, tty: tty, over: make(chan struct{}), done: make(chan struct{}), wanted: true}
 	go k.read()
 	return k

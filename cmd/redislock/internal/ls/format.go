@@ -39,7 +39,8 @@ func parseOutput(output string) (format, template, error) {
 		t, err := parseTemplate(text)
 		return asTemplate, t, err
 	}
-	return 0, nil, cli.Usagef("-o %q is not a format; use table, json, jsonl, name or template=TEXT, as in 'template={key} {ttl}'", output)
+	return 0, nil, cli.Usagef("-o %q is not a format; use table, json, jsonl, name or template=TEXT, "+
+		"as in 'template={key} {ttl}'", output)
 }
 
 // columns are those of the table. Their names in lower case are those of valueOf.
@@ -100,18 +101,20 @@ type template []struct{ text, name string } // the text before the value; name i
 
 // parseTemplate reads a text like {key}\t{ttl}.
 func parseTemplate(text string) (t template, err error) {
+	names := []string{"{ttl_ms}"}
+	for _, c := range slices.Concat(columns, wideColumns) {
+		names = append(names, "{"+strings.ToLower(c.Name)+"}")
+	}
 	text = strings.NewReplacer(`\t`, "\t", `\n`, "\n", `\\`, `\`).Replace(text)
 	for text != "" {
 		before, rest, found := strings.Cut(text, "{")
 		name, rest, closed := strings.Cut(rest, "}")
-		known := strings.HasPrefix(name, fieldPrefix) || name == "ttl_ms" ||
-			slices.ContainsFunc(slices.Concat(columns, wideColumns), func(c term.Column) bool { return strings.ToLower(c.Name) == name })
+		known := strings.HasPrefix(name, fieldPrefix) || slices.Contains(names, "{"+name+"}")
 		switch {
 		case found && !closed:
 			return nil, cli.Usagef("the template has a { without a }")
 		case found && !known:
-			return nil, cli.Usagef("the template has {%s}; it knows {key}, {holder}, {pid}, {command}, {age}, {ttl}, {ttl_ms}, {line}, "+
-				"{token}, {metadata} and {fields.NAME}", name)
+			return nil, cli.Usagef("the template has {%s}; it knows %s and {fields.NAME}", name, strings.Join(names, ", "))
 		}
 		t = append(t, struct{ text, name string }{before, name})
 		text = rest
@@ -155,11 +158,11 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 	if len(all) == 0 {
 		return nil
 	}
-	return l.table(all, s).Write(out, s, !l.opt.noHeader)
+	return l.table(all).Write(out, s, !l.opt.noHeader)
 }
 
 // table puts locks into a table.
-func (l *lister) table(all []show.Status, s term.Screen) *term.Table {
+func (l *lister) table(all []show.Status) *term.Table {
 	t := &term.Table{Columns: columns}
 	if l.opt.wide {
 		t.Columns, t.Natural = slices.Concat(columns, wideColumns), true

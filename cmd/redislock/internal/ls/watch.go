@@ -47,7 +47,7 @@ func (l *lister) watch(ctx context.Context) error {
 		fmt.Fprint(l.Stdout, enterScreen)
 		defer fmt.Fprint(l.Stdout, leaveScreen)
 		defer keyboard.Close() // before the normal screen is back: what is typed there is for the shell
-		defer job.AroundStops(
+		stops := job.AroundStops(
 			func() {
 				keyboard.Give()
 				fmt.Fprint(l.Stdout, leaveScreen)
@@ -56,8 +56,10 @@ func (l *lister) watch(ctx context.Context) error {
 				fmt.Fprint(l.Stdout, enterScreen)
 				keyboard.Take()
 				lookAgain()
-			})()
-		defer job.OnResize(lookAgain)()
+			})
+		defer stops()
+		resizes := job.OnResize(lookAgain)
+		defer resizes()
 	}
 	err := l.lookOften(ctx, again, func(all *collection, failed error, first bool) error {
 		if live {
@@ -75,7 +77,9 @@ func (l *lister) watch(ctx context.Context) error {
 var errQuit = errors.New("q")
 
 // lookOften looks and shows what it has found, until ctx ends. It returns the cause then. The first look must succeed.
-func (l *lister) lookOften(ctx context.Context, again chan struct{}, show func(all *collection, failed error, first bool) error) error {
+func (l *lister) lookOften(
+	ctx context.Context, again chan struct{}, show func(all *collection, failed error, first bool) error,
+) error {
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
 		switch {

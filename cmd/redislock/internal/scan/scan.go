@@ -154,7 +154,9 @@ func (v value) status() show.Status {
 
 // read reads the values of keys up to the byte with index last, and with lines whether each key has a line. It leaves out
 // keys that are gone, or not strings any more.
-func (s *Scan) read(ctx context.Context, server redis.UniversalClient, keys []string, last int64, lines bool) ([]value, error) {
+func (s *Scan) read(
+	ctx context.Context, server redis.UniversalClient, keys []string, last int64, lines bool,
+) ([]value, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}

@@ -18,6 +18,7 @@ type Column struct {
 // Fit says how the cells of a column get narrower.
 type Fit int
 
+// The ways to get narrower.
 const (
 	Whole     Fit = iota // they do not
 	CutEnd               // an ellipsis replaces the end
@@ -98,7 +99,8 @@ func (t *Table) widths(s Screen, head bool) []int {
 	}
 }
 
-// cut makes the widest columns narrower until a line fits, as far as they may be. It returns by how much it is still too wide.
+// cut makes the widest columns narrower until a line fits, as far as they may be. It returns by how much the line is still
+// too wide.
 func (t *Table) cut(natural []int, columns int) (widths []int, excess int) {
 	widths = slices.Clone(natural)
 	excess = -columnGap - columns

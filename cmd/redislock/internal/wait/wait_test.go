@@ -82,12 +82,4 @@ var _ = Describe("wait", func() {
 		user.Sees("code 131\r\n")
 		Expect(string(user.Screen.Contents())).NotTo(ContainSubstring("goroutine"))
 	})
-
-	It("ends with 69 without Redis", func() {
-		Expect(server.Kill()).To(Succeed())
-		session := clitest.Run(url, "wait", "a")
-		Expect(session).To(gexec.Exit(69))
-		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
-		Expect(clitest.Stdout(session)).To(BeEmpty())
-	})
 })
