@@ -53,7 +53,7 @@ var _ = Describe("redislock", func() {
 		Entry(nil, "demo redis://:secret@host", 64, "", `flags only; run "redislock demo --help"`),
 		Entry(nil, "demo --redis redis://:se%cret@host", 64, "", "--redis cannot be read: a special character in user or password"),
 		Entry(nil, "demo --redis redis://user:1/secret@host", 64, "", "write it like redis://"),
-		Entry(nil, "demo --redis host:6379", 64, "", "--redis cannot be read: it has no scheme; write it like redis://"),
+		Entry(nil, "demo --redis host:6379", 64, "", "--redis cannot be read: it does not begin with a scheme like redis://; write it like redis://"),
 	)
 	DescribeTable("ends with 69 and says why when Redis refuses the connection",
 		func(args string) {

@@ -108,7 +108,7 @@ func parseAddress(text string) (*address, error) {
 	base, kind, _ := strings.Cut(scheme, "+")
 	switch {
 	case !found:
-		return nil, wrong("it has no scheme", defaultURL)
+		return nil, wrong("it does not begin with a scheme like redis://", defaultURL)
 	case base != "redis" && base != "rediss" && scheme != "unix", kind != "" && kind != "sentinel" && kind != "cluster":
 		return nil, wrong("its scheme is none of redis, rediss, unix, redis+sentinel, redis+cluster, rediss+sentinel and "+
 			"rediss+cluster", defaultURL)

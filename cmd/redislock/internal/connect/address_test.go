@@ -65,8 +65,9 @@ var _ = Describe("parseAddress", func() {
 			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
 		},
-		Entry(nil, "host:6379", "no scheme"),
-		Entry(nil, "secret", "no scheme"),
+		Entry(nil, "host:6379", "not begin with a scheme"),
+		Entry(nil, "secret", "not begin with a scheme"),
+		Entry(nil, "redis:/host:6379", "not begin with a scheme like redis://"),
 		Entry(nil, "http://:secret@host", "scheme is none of redis, rediss"),
 		Entry(nil, "redis+ring://:secret@host", "scheme is none of"),
 		Entry(nil, "unix+cluster:///secret", "scheme is none of"),

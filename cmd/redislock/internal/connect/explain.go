@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -65,7 +66,7 @@ func meaningOfTLS(err error) string {
 	case errors.As(err, &unknown):
 		return "its certificate is not signed by a known authority; name the file of its CA with --tls-ca or REDISLOCK_TLS_CA"
 	case errors.As(err, &name):
-		return fmt.Sprintf("%v; use the name in the certificate, or add ?server_name=NAME to the URL", name)
+		return meaningOfName(name)
 	case errors.As(err, &invalid):
 		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
 	case errors.As(err, &record):
@@ -78,6 +79,23 @@ func meaningOfTLS(err error) string {
 		return "TLS failed: " + innermost(err).Error()
 	}
 	return ""
+}
+
+// meaningOfName explains a certificate that is for other names than the one that was dialled.
+func meaningOfName(err x509.HostnameError) string {
+	names := slices.Clone(err.Certificate.DNSNames)
+	for _, ip := range err.Certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	switch {
+	case len(names) == 0: // Go does not look at the Common Name
+		return "its certificate has no subjectAltName; issue one that has, as with " +
+			"openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS"
+	case len(names) > 4:
+		names = append(names[:4], "…")
+	}
+	return fmt.Sprintf("its certificate is for %s, not for %s; use that name in the URL, or add ?server_name=NAME",
+		strings.Join(names, ", "), err.Host)
 }
 
 // meaningOfAnswer explains an error that a server has answered.

@@ -151,9 +151,17 @@ var _ = Describe("connecting over TLS", func() {
 	It("wants the name in the address to be proven, or server_name", func() {
 		cert, key := a.issue("server", tomorrow, "redis.example")
 		addr, _ := newSecureServer(a, cert, key)
-		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "?server_name=NAME")
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file),
+			"its certificate is for redis.example, not for 127.0.0.1; use that name in the URL, or add ?server_name=NAME")
 		session := clitest.Run("rediss://"+addr+"?server_name=redis.example", "ls", "--tls-ca", a.file)
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+	})
+
+	It("says that a certificate has nothing but a Common Name, as many that people make themselves", func() {
+		cert, key := a.issue("127.0.0.1", tomorrow)
+		addr, _ := newSecureServer(a, cert, key)
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "-addext subjectAltName=DNS:NAME,IP:ADDRESS")
+		refuses(clitest.Run("rediss://"+addr+"?server_name=redis.example", "ls", "--tls-ca", a.file), "no subjectAltName")
 	})
 
 	It("says when a certificate has run out", func() {

@@ -84,6 +84,7 @@ var _ = Describe("ls at a terminal", func() {
 		user.Types("stty cols 60 rows 10; $R ls --watch=1m; echo code $?\n")
 		user.Sees("… and 9994 more")
 		user.Resizes(5, 40)
+		user.Sees(`10000\+ locks, q ends`)
 		user.Sees("… and 9999 more.*\x1b\\[J")
 		before := len(user.Screen.Contents())
 		user.Resizes(3, 40)

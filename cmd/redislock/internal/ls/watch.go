@@ -109,9 +109,9 @@ func (l *lister) redraw(all *collection, failed error, ending string) error {
 	case len(all.kept) == 1:
 		count = "1 lock"
 	case all.first && len(all.kept) == l.opt.limit:
-		count = "the first " + count
+		count = fmt.Sprintf("%d+ locks", len(all.kept))
 	}
-	title := fmt.Sprintf("%s   %s   every %v, %s", time.Now().Format(time.TimeOnly), count, l.opt.watch, ending)
+	title := fmt.Sprintf("%s  %s, %s, every %v", time.Now().Format(time.TimeOnly), count, ending, l.opt.watch)
 	colour := term.Faint
 	if failed != nil {
 		title, colour = time.Now().Format(time.TimeOnly)+"   "+term.Printable(failed.Error()), term.Red
