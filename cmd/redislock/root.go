@@ -55,8 +55,10 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetVersionTemplate("redislock {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root && cmd.Flags().NArg() > 0 { // the flag may be known to the subcommand that is meant
+			return noSubcommand(cmd, cmd.Flags().Args())
+		}
 		return cli.Usagef(`%w; run "%s --help"`, err, cmd.CommandPath())
 	})
 	root.PersistentFlags().SortFlags = false

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"os"
@@ -19,18 +18,18 @@ func (f *Flags) metadata() string {
 	if f.HasMeta {
 		return f.Meta
 	}
+	host, _ := os.Hostname() // a process without a host name still has a pid
 	own := struct {
 		Host    string    `json:"host"`
 		PID     int       `json:"pid"`
 		User    string    `json:"user,omitempty"`
 		Command string    `json:"command,omitempty"`
 		Since   time.Time `json:"since"`
-	}{PID: os.Getpid(), User: userName(), Command: commandLine(f.Command), Since: time.Now().UTC().Truncate(time.Millisecond)}
-	own.Host, _ = os.Hostname() // a process without a host name still has a pid
+	}{Host: host, PID: os.Getpid(), User: userName(), Command: commandLine(f.Command), Since: time.Now().UTC().Truncate(time.Millisecond)}
 	if f.Command == nil {
 		own.PID = os.Getppid()
 	}
-	var text bytes.Buffer
+	var text strings.Builder
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // commands have < and & in them
 	_ = encoder.Encode(own)      // text, numbers and times: cannot fail

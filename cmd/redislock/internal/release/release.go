@@ -15,6 +15,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/keyname"
@@ -53,7 +54,7 @@ func New(target *connect.Target) *cobra.Command {
 		Long:              releaseHelp,
 		Example:           releaseExample,
 		Args:              cli.KeysWanted,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			hasToken := cmd.Flags().Changed("token")
 			switch {

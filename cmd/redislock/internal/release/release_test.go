@@ -148,12 +148,4 @@ var _ = Describe("release", func() {
 		Entry("nothing", "\n", `redislock: nothing was released\r\ncode 1`, int64(1)),
 		Entry("the end of the input", "\x04", `redislock: nothing was released\r\ncode 1`, int64(1)),
 	)
-
-	It("ends with 69 without Redis", func() {
-		Expect(server.Kill()).To(Succeed())
-		session := clitest.Run(url, "release", "a", "--token", "t")
-		Expect(session).To(gexec.Exit(69))
-		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
-		Expect(clitest.Stdout(session)).To(BeEmpty())
-	})
 })

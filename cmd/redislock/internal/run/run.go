@@ -18,6 +18,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
 const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
@@ -133,6 +134,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
 	flags.StringVar(&f.format, "log-format", "text", "`FORMAT` of messages: text, or json with what happens to the locks")
+	_ = cmd.RegisterFlagCompletionFunc("key", scan.CompleteKeys(target))
 	return cmd
 }
 

@@ -243,9 +243,14 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gexec.Exit(0))
 			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
 			fields, _ := show.Fields(metadata)
-			now, err := time.Parse(time.RFC3339Nano, show.Value(fields, "since"))
+			since, err := time.Parse(time.RFC3339Nano, show.Value(fields, "since"))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(now).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			Expect(since).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			var names []string
+			for _, f := range fields {
+				names = append(names, f.Name)
+			}
+			Expect(names).To(Equal([]string{"host", "pid", "user", "command", "since"}))
 		})
 
 		DescribeTable("a signal ends the waiting, and gives up the place in line",
