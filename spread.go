@@ -33,6 +33,7 @@ type spreading struct {
 	mu       sync.Mutex // protects the fields below
 	parts    []part
 	round    int
+	began    time.Time     // when the round began
 	open     bool          // the present round takes answers
 	won      bool          // the present round has been granted
 	fastest  time.Duration // of the answers in this round
@@ -280,7 +281,7 @@ func (s *spreading) begin() {
 	if s.round++; s.round > 1 && !s.o.custom {
 		s.o.token = randomToken()
 	}
-	s.open, s.won, s.fastest = true, false, 0
+	s.began, s.open, s.won, s.fastest = time.Now(), true, false, 0
 	for i := range s.parts {
 		s.parts[i].state, s.parts[i].err = partIdle, nil
 	}
