@@ -39,17 +39,23 @@ func (h *holds) keepAt(i int) {
 
 // unkeep stops the renewals, unless the lock is kept again.
 func (h *holds) unkeep() {
-	if h.whole.isKept() {
-		return
-	}
+	l := h.whole
+	l.mu.Lock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.kept = nil
-	for i := range h.at {
-		if at := &h.at[i]; at.stop != nil {
-			at.stop()
-			at.stop = nil
+	var stops []context.CancelFunc
+	if len(l.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
+		h.kept = nil
+		for i := range h.at {
+			if at := &h.at[i]; at.stop != nil {
+				stops = append(stops, at.stop)
+				at.stop = nil
+			}
 		}
+	}
+	h.mu.Unlock()
+	l.mu.Unlock()
+	for _, stop := range stops {
+		stop()
 	}
 }
 
