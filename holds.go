@@ -82,7 +82,7 @@ func (l *Lock) leaseUntil() time.Time {
 
 // put adds a hold. The caller holds h.mu, or is alone.
 func (h *holds) put(i int, lock *Lock) {
-	lock.of, lock.place = h, i
+	lock.holds, lock.number = h, int32(i+1)
 	at := &h.at[i]
 	*at = hold{lock: lock, counts: h.fence == 0 || lock.fence != 0 && lock.fence <= h.fence || !h.places.isQuorum(), heard: lock.since}
 	if h.kept != nil {

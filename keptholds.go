@@ -142,7 +142,7 @@ func (l *Lock) wasTaken() bool {
 
 // renewed takes the result of a renewal of one hold.
 func (h *holds) renewed(r *renewal) {
-	i, l := r.lock.place, h.whole
+	i, l := int(r.lock.number-1), h.whole
 	if h.lockAt(i) != r.lock {
 		return
 	}
