@@ -97,6 +97,18 @@ var _ = Describe("ls at a terminal", func() {
 		shown(user.Screen.Contents(), 60)
 	})
 
+	It("ls --watch reads keys when it comes to the foreground, and none before", func() {
+		user := clitest.NewTypist(url)
+		user.Types("$R ls --watch=1m & sleep 0.5; stty -a\n")
+		user.Sees(" icanon")
+		user.Types("fg\n")
+		time.Sleep(300 * time.Millisecond) // to take the terminal
+		user.Types("q")
+		user.Sees(regexp.QuoteMeta(leaveScreen))
+		user.Types("echo code $?\n")
+		user.Sees("code 0\r\n")
+	})
+
 	It("ls --watch needs no keys to end in the background", func() {
 		user := clitest.NewTypist(url)
 		user.Types("$R ls --watch=100ms & sleep 0.3; echo q; kill -TERM $!; wait $!; echo code $?\n")
@@ -140,6 +152,8 @@ var _ = Describe("ls at a terminal", func() {
 		user.Sees(regexp.QuoteMeta(leaveScreen))
 		user.Types("echo sto''pped\n")
 		user.Sees("stopped\r\n")
+		user.Types("stty -a\n")
+		user.Sees(" icanon")
 		user.Types("fg\n")
 		user.Sees(regexp.QuoteMeta(enterScreen))
 		user.Sees("\\x1b\\[1ma\\x1b") // at once, not after a minute
