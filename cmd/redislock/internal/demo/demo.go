@@ -55,6 +55,9 @@ func New(target *connect.Target) *cobra.Command {
 		Example: demoExample,
 		Args:    cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			if err := target.NoQuorum("demo"); err != nil {
+				return err
+			}
 			d := &demo{narrator: newNarrator(target.Stdout, target.Screen().Coloured)}
 			return d.run(ctx, target, cmd.Flags().Changed("redis"))
 		}),
