@@ -57,8 +57,8 @@ only a minority holds is listed without a holder, as "no majority".
 JSON has key, token, metadata (a string), fields (the metadata if it is an object),
 ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
 key_base64, token_base64 and metadata_base64 for bytes that are not UTF-8;
-metadata_cut; places, if the servers of a quorum
-disagree, as redislock inspect has it; and at, with --watch. The other formats escape what is not printable.
+metadata_cut; places, as in redislock inspect, if the servers of a quorum disagree; and
+at, with --watch. The other formats escape what is not printable.
 
 With --watch on a terminal, q or Ctrl-C ends it.
 
