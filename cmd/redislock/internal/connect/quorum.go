@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -43,21 +44,25 @@ func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *red
 	return redislock.NewQuorum(servers, opts...)
 }
 
-// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs. A comma before something that is no URL
-// is one between the hosts of a URL.
+// nextURL is where another URL begins in REDIS_URL.
+var nextURL = regexp.MustCompile(`[\s,]+(?:rediss?|unix)(?:\+[a-z]+)?://`)
+
+// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another one begins: hosts
+// have commas between them as well, and of a wrong URL the error is to say what is wrong.
 func splitURLs(text string) []string {
-	var urls []string
-	for _, word := range strings.Fields(text) {
-		for i, part := range strings.Split(word, ",") {
-			switch {
-			case i > 0 && !strings.Contains(part, "://") && part != "":
-				urls[len(urls)-1] += "," + part
-			case part != "":
-				urls = append(urls, part)
-			}
-		}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
 	}
-	return urls
+	var urls []string
+	for {
+		at := nextURL.FindStringIndex(text)
+		if at == nil {
+			return append(urls, text)
+		}
+		urls = append(urls, text[:at[0]])
+		text = strings.TrimLeft(text[at[0]:], " \t\r\n,")
+	}
 }
 
 // connectAll connects to the servers of a quorum at the same time. A majority must answer. The others may come back.

@@ -22,6 +22,7 @@ var _ = DescribeTable("splitting REDIS_URL",
 	Entry(nil, " redis://a  redis://b\nunix:///c ", "redis://a", "redis://b", "unix:///c"),
 	Entry(nil, "redis://a,rediss://b,redis://c:1", "redis://a", "rediss://b", "redis://c:1"),
 	Entry(nil, "redis://a, redis://b", "redis://a", "redis://b"),
+	Entry("a wrong URL stays as it is", "redis://host name:6379,, redis://b,", "redis://host name:6379", "redis://b,"),
 	Entry("commas between the hosts of a URL", "redis+sentinel://a,b:1,c/m redis+cluster://d,e",
 		"redis+sentinel://a,b:1,c/m", "redis+cluster://d,e"),
 )
