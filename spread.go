@@ -492,6 +492,9 @@ func (s *spreading) make(ctx context.Context) error {
 		s.mu.Lock()
 		s.won = false
 		s.mu.Unlock()
+		if s.places.isQuorum() {
+			return ErrNotObtained // the next round of a waiter may do better
+		}
 		s.undo(ctx)
 		return err
 	}
