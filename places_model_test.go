@@ -175,7 +175,8 @@ func (h *quorumHistory) run() {
 	for i, server := range h.servers {
 		left := slices.DeleteFunc(server.memory.Keys(), func(key string) bool { return key == "fence" })
 		if len(left) > 0 {
-			h.problem("server %d still has %v", i, left)
+			value, _ := server.memory.Get(left[0])
+			h.problem("server %d still has %v, %q for %v", i, left, value, server.memory.TTL(left[0]))
 		}
 	}
 }
