@@ -22,9 +22,9 @@ import (
 // locks that share a key are valid at the same time, fencing tokens rise, waiters are served in the end, and nothing
 // stays behind. REDISLOCK_TEST_SEED repeats the schedule of a failure, as far as the scheduler of Go does.
 func TestQuorumModel(t *testing.T) {
-	runs := 40
+	runs := 10
 	if testing.Short() {
-		runs = 6
+		runs = 3
 	}
 	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
 		runs, _ = strconv.Atoi(text)
