@@ -471,6 +471,31 @@ func (h *holds) mend() {
 	}
 }
 
+// maxTopUps is how often a place is asked for a hold that was refused when the lock was made. That takes 150 ms.
+const maxTopUps = 5
+
+// topUp obtains a hold soon after the lock was made, because the place was about to get it back from somebody else. Until
+// then, one server that forgets could give the lock to another.
+func (h *holds) topUp(i, tries int) {
+	time.AfterFunc(topUpAfter<<tries, func() {
+		if lease.Passed(h.until()) {
+			return
+		}
+		h.mu.Lock()
+		at := &h.at[i]
+		wanted := !h.over && at.lock == nil && !at.mending
+		at.mending = at.mending || wanted
+		h.mu.Unlock()
+		if !wanted {
+			return
+		}
+		h.mendAt(i, h.whole.obtained)
+		if tries+1 < maxTopUps {
+			h.topUp(i, tries+1)
+		}
+	})
+}
+
 // knowTTL reports whether there is a ttl to renew the holds with.
 func (h *holds) knowTTL() bool {
 	h.mu.Lock()

@@ -228,11 +228,13 @@ func (h *health) ended(now time.Time, took time.Duration, answered bool) {
 		return
 	}
 	h.heard, h.down = now, false
+	// One answer says little: the server may have hung until now. So it doubles the average at most.
 	if h.usual == 0 {
-		h.usual = max(took, 1)
+		h.usual = min(took, leastPatience/10)
 	} else {
-		h.usual = max((7*h.usual+took)/8, 1)
+		h.usual = min((7*h.usual+took)/8, 2*h.usual)
 	}
+	h.usual = max(h.usual, 1)
 }
 
 const (

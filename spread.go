@@ -394,6 +394,7 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 		s.leave(ctx, p)
 		if s.holds != nil {
 			s.holds.miss(s.number(p), false)
+			s.holds.topUp(s.number(p), 0)
 		}
 	case p.state != partIdle:
 		s.undoPart(ctx, p)
@@ -492,6 +493,9 @@ func (s *spreading) make(ctx context.Context) error {
 		s.mu.Lock()
 		s.won = false
 		s.mu.Unlock()
+		if s.places.isQuorum() {
+			return ErrNotObtained // the next round of a waiter may do better
+		}
 		s.undo(ctx)
 		return err
 	}
@@ -537,6 +541,9 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	}
 	s.holds.miss(i, p.o.doubtful)
 	if p.topped || p.state == partFailed {
+		if p.state == partRefused {
+			s.holds.topUp(i, 1)
+		}
 		if p.o.waiter.hasPlace() {
 			p.o.leaveLines(ctx)
 			p.o.waiter.quitInbox()

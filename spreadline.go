@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -157,8 +158,8 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0))
 		defer cancel()
 		counter, err := p.client.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
-		if err == nil && counter != largest {
-			err = ErrLockNotHeld
+		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
+			err = errGone
 		}
 		return err
 	}, func(i int, err error) bool {
@@ -174,6 +175,9 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	}
 	return largest, nil
 }
+
+// errGone is the error of a place that has lost the keys before its fence counter was raised.
+var errGone = errors.New("the keys were lost again at once")
 
 // fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
 func (c *Client) fenceTo(
