@@ -69,7 +69,7 @@ func TestStartSaysWhenThePortIsInUse(t *testing.T) {
 	if err := other.run(); !errors.Is(err, errPortInUse) {
 		t.Errorf("run() = %v, want errPortInUse", err)
 	}
-	if other.proc.running() {
+	if other.proc.Running() {
 		t.Error("the failed start left its process behind")
 	}
 }
