@@ -128,6 +128,10 @@ func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 // returns nil if it is gone already.
 func (p *Process) Kill() error { return p.end(KillLimit, syscall.SIGKILL) }
 
+// Quit sends SIGQUIT, on which a Go program prints its goroutines and exits. It returns ErrNotRunning if the process has
+// ended.
+func (p *Process) Quit() error { return p.signal(syscall.SIGQUIT) }
+
 // Terminate asks the process to end, and waits until it is gone. It returns nil
 // if it is gone already.
 func (p *Process) Terminate() error {

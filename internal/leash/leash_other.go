@@ -29,4 +29,5 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 func (*Process) Pause() error              { return Unsupported }
 func (*Process) Resume() error             { return Unsupported }
 func (*Process) Kill() error               { return nil }
+func (*Process) Quit() error               { return Unsupported }
 func (*Process) Terminate() error          { return nil }
