@@ -33,7 +33,7 @@ func waitEnd(w history.Event) int64 {
 func lines(m *model, r *Result) {
 	byKey := map[string][]*hold{} // by the time of the grant
 	for _, h := range m.ordered {
-		if h.Custom { // it may hold one of the keys already, and then skips the line
+		if h.Custom || h.Name == "Attach" { // it may hold one of the keys already, and then skips the line
 			continue
 		}
 		for _, key := range h.Keys {

@@ -9,7 +9,7 @@ type Kind string
 
 // The events of workers.
 const (
-	// Grant: the call Op was granted Keys with Token, and Fence of FenceKey, if that is not empty. From At until Until the
+	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From At until Until the
 	// worker believes that it holds them. The call began at Start and was first refused at Refused, if it was. Queue says
 	// that it waited in line, Custom that the caller chose the token.
 	Grant Kind = "grant"
