@@ -26,7 +26,7 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 	@! grep '^FAIL' bench.out
 	$(BENCHSTAT) bench.out
 
-peers: ## this library beside others, five minutes; written to bench/results
+peers: ## this library beside others, seven minutes; written to bench/results
 	$(GO) -C bench run .
 
 start: ## redislock run beside flock(1), from start to command

@@ -314,7 +314,6 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 				_, err := locks.Obtain(ctx, near, time.Minute, &redislock.Options{FenceKey: far})
 				return err
 			},
-			func() error { _, err := locks.Attach(ctx, []string{near, far}, "t"); return err },
 		} {
 			err := try()
 			Expect(err).To(MatchError(redislock.ErrInvalid))

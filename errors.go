@@ -97,10 +97,23 @@ func explain(keys []string, err error) error {
 	for _, key := range keys {
 		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
 			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
-				"as in {order:7}:stock: %w", keys[0], first, key, other, err)
+				"as in {order:7}:stock, or set AcrossSlots: %w", keys[0], first, key, other, err)
 		}
 	}
 	return err
+}
+
+// joined returns one error that wraps all of errs, in one line.
+func joined(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	format := strings.Repeat("%w; ", len(errs))
+	args := make([]any, len(errs))
+	for i, err := range errs {
+		args[i] = err
+	}
+	return fmt.Errorf(strings.TrimSuffix(format, "; "), args...)
 }
 
 // describe names the first key and counts the others.

@@ -18,6 +18,9 @@ const (
 
 // ask asks what is in the way. The Key of the answer is "" if nothing is any more, or if it did not come soon.
 func (o *obtaining) ask(ctx context.Context) *RefusedError {
+	if o.spread != nil {
+		return o.spread.whoBlocks(ctx)
+	}
 	patience := explainPatience
 	if ended(ctx) != nil {
 		ctx, patience = context.WithoutCancel(ctx), explainGrace

@@ -19,6 +19,17 @@ type Status struct {
 
 	Waiters      int       // how many live waiters are in line for the key; see [Options.Queue]
 	WaitingSince time.Time // about when the first of them came, by the server's clock; zero without waiters
+
+	// Places are what the servers of a quorum hold, where they disagree; nil where they agree and for one Redis. Servers
+	// that did not answer are left out.
+	Places []PlaceStatus
+}
+
+// PlaceStatus is what one server of a quorum holds for a key.
+type PlaceStatus struct {
+	Server string        // its number in the list given to [NewQuorum], and its address
+	Token  string        // as in Status
+	TTL    time.Duration // as in Status
 }
 
 // Inspect returns who holds each of keys, in their order. It changes nothing, and its result may be out of date when it
@@ -31,12 +42,19 @@ type Status struct {
 // follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0 shows that the key is not
 // free.
 //
+// Of a quorum, it returns what a majority of the servers hold: a holder is one whose token a majority has, with the ttl
+// that they have at least. Without such a token, Token is "" and TTL is 0, and Places tells what each server holds. It
+// needs the answers of a majority.
+//
 // Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys or for a key
 // that cannot be a lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of
 // Redis, wrapped.
 func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
+	}
+	if c.quorum != nil {
+		return c.quorum.inspect(ctx, keys)
 	}
 	groups, err := c.redis.Group(keys)
 	if err != nil {
@@ -76,8 +94,12 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := checkToken(token); err != nil {
 		return nil, err
 	}
-	if err := c.checkShard(ctx, "attach", keys); err != nil {
+	at, err := c.placesFor(ctx, "attach", keys, "", true)
+	if err != nil {
 		return nil, err
+	}
+	if at != nil {
+		return c.attachPlaces(ctx, at, keys, token)
 	}
 	request := newInspect(ctx, keys, false)
 	reply, err := c.ask("attach", keys, request)

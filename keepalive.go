@@ -54,7 +54,7 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 		end(err)
 		return inner, func() {}
 	}
-	if !l.client.renewals.add(l) {
+	if !l.startRenewing(inner) {
 		l.unkeep(k)
 		end(ErrClosed)
 		return inner, func() {}
@@ -117,13 +117,38 @@ func (l *Lock) keep(k *kept) error {
 	switch {
 	case !l.released.IsZero():
 		return fmt.Errorf("%w: %w", ErrLockNotHeld, errReleased)
-	case l.ended != nil || lease.Passed(l.lease.Until()):
+	case l.ended != nil || lease.Passed(l.validUntil()):
 		return l.whyEnded()
-	case l.lease.TTL() == 0:
+	case !l.knowsTTL():
 		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
 	}
 	l.kept = append(l.kept, k)
 	return nil
+}
+
+// knowsTTL reports whether there is a ttl to renew the lock with. The caller holds l.mu.
+func (l *Lock) knowsTTL() bool {
+	if l.holds != nil {
+		return l.holds.knowTTL()
+	}
+	return l.lease.TTL() > 0
+}
+
+// startRenewing starts the renewals, with the values of ctx. It reports false after Close.
+func (l *Lock) startRenewing(ctx context.Context) bool {
+	if l.holds != nil {
+		return l.holds.keep(ctx)
+	}
+	return l.client.renewals.add(l)
+}
+
+// stopRenewing stops the renewals, unless the lock is kept again.
+func (l *Lock) stopRenewing() {
+	if l.holds != nil {
+		l.holds.unkeep()
+		return
+	}
+	l.client.renewals.remove(l)
 }
 
 // unkeep removes an ended context from the lock. If it was the last one, it removes the lock from the scheduler.
@@ -133,7 +158,7 @@ func (l *Lock) unkeep(k *kept) {
 	last := len(l.kept) == 0
 	l.mu.Unlock()
 	if last {
-		l.client.renewals.remove(l)
+		l.stopRenewing()
 	}
 }
 
@@ -152,7 +177,7 @@ func (l *Lock) endAll(ending []*kept, cause error) {
 		k.end(cause)
 	}
 	if len(ending) > 0 {
-		l.client.renewals.remove(l)
+		l.stopRenewing()
 	}
 }
 
@@ -160,7 +185,7 @@ func (l *Lock) endAll(ending []*kept, cause error) {
 // left.
 func (l *Lock) lapse() bool {
 	l.mu.Lock()
-	if l.ended == nil && !lease.Passed(l.lease.Until()) {
+	if l.ended == nil && !lease.Passed(l.validUntil()) {
 		defer l.mu.Unlock()
 		return len(l.kept) == 0
 	}
@@ -209,5 +234,6 @@ func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
 	l.ended = readLossCause(l.keys, reply)
 	lost, cause := readLostKeys(l.keys, reply)
+	l.taken = cause == LossTaken
 	return l.endLost(cause, lost, l.ended)
 }

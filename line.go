@@ -21,12 +21,17 @@ type Waiter struct {
 // omits waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be
 // out of date when it returns.
 //
+// Of a quorum, it returns the waiters that a majority of the servers have in line.
+//
 // Line blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] for a key that cannot be a
 // lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	keys := []string{key}
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
+	}
+	if c.quorum != nil {
+		return c.quorum.line(ctx, key)
 	}
 	name := lineOf(key)
 	if name == "" {

@@ -31,10 +31,15 @@ type Lock struct {
 
 	upkeep upkeep // its place among the renewals
 
+	holds *holds // what it consists of, if it lives on several places; then it has no lease of its own
+	of    *holds // what it is a part of, if it is a hold of another lock
+	place int    // its number there
+
 	mu       sync.Mutex // protects the fields below
 	metadata string
 	lease    lease.Lease
 	told     bool            // a Tracer has been told of the end of the present hold
+	taken    bool            // some key was found to be another's
 	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
 	released time.Time       // when Release was first called; zero if it was not
 	release  *transport.Call // the last release, if it was not answered
@@ -110,7 +115,7 @@ func (l *Lock) Until() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until := l.lease.Until()
+	until := l.validUntil()
 	if !l.released.IsZero() && l.released.Before(until) {
 		until = l.released
 	}
@@ -121,8 +126,17 @@ func (l *Lock) Until() time.Time {
 	return until
 }
 
+// validUntil returns the end of the validity. The caller holds l.mu.
+func (l *Lock) validUntil() time.Time {
+	if l.holds != nil {
+		return l.holds.until()
+	}
+	return l.lease.Until()
+}
+
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
-// if the lock has lost any of its keys, and the largest Duration if no key has an expiry.
+// if the lock has lost any of its keys, and the largest Duration if no key has an expiry. Of a quorum, it returns the
+// ttl that a majority of the servers have at least.
 //
 // TTL blocks until Redis answers or ctx ends. It returns an error, wrapped, if Redis fails or ctx ends first; an error
 // that wraps [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
@@ -132,6 +146,9 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 		return 0, ErrLockNotHeld
 	case ctx == nil:
 		return 0, errNilContext
+	}
+	if l.holds != nil {
+		return l.holds.ttl(ctx)
 	}
 	reply, err := l.client.ask("ttl", l.keys, &transport.Call{
 		Script: pttlScript, Keys: l.boxed[:len(l.keys)], Token: l.token, Ctx: ctx,

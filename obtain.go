@@ -31,7 +31,15 @@ type obtaining struct {
 	cut      error          // how ctx has ended the call; nil if it has not
 	why      *RefusedError  // what is in the way; nil if that was not asked
 	lock     *Lock
+	got      []string // the keys that the lock newly acquired
 	seen     seen
+
+	spread *spreading // for several places; nil for one
+
+	// Of an obtain at one of several places.
+	part     bool
+	proposal int64  // of a fencing token and of a ticket, in µs since 1970
+	raise    raiser // raises the fence counter after a grant; nil if that is not needed
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -45,8 +53,12 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
-	if err := c.checkShard(ctx, "obtain", o.scripted()); err != nil {
+	at, err := c.placesFor(ctx, "obtain", keys, o.fenceKey, opt != nil && opt.AcrossSlots)
+	if err != nil {
 		return nil, err
+	}
+	if at != nil {
+		o.spread, o.waiter = newSpreading(o, at, opt != nil && opt.Queue), nil
 	}
 	return o.watched(ctx, opt.strategy())
 }
@@ -54,6 +66,9 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, error) {
 	c := o.client
+	if o.spread != nil {
+		return o.spread.run(ctx, strategy)
+	}
 	if o.waiter != nil {
 		o.waiter.pace = strategy
 		defer o.waiter.quitInbox()
@@ -122,11 +137,16 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 		}
 		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
 		o.explain = opt.Explain
+		if opt.AcrossSlots && o.client.quorum != nil {
+			return invalid("AcrossSlots does not work with a quorum of servers")
+		}
 		if opt.Queue {
 			if err := checkLines(o.keys); err != nil {
 				return err
 			}
-			o.waiter = newWaiter(o.client.lines)
+			if o.client.quorum == nil {
+				o.waiter = newWaiter(o.client.lines)
+			}
 		}
 	}
 	if o.token == "" {
@@ -177,6 +197,11 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		o.abandoned = append(o.abandoned, c)
 		c = &transport.Call{Err: errUnanswered}
 	}
+	return o.conclude(ctx, c)
+}
+
+// conclude applies the result of a try that has ended.
+func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool, err error) {
 	o.doubtful = o.doubtful || c.Doubtful
 	o.seen.resends += c.Resends
 	if c.Err != nil {
@@ -203,6 +228,34 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	return o.grant(ctx, c.Sent, g.fence, g.taken)
 }
 
+// tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
+// it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
+func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
+	if o.custom {
+		if err := o.client.supersede(ctx, o.token, o.keys); err != nil {
+			return err
+		}
+	}
+	if o.waiter != nil {
+		done := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		if done == nil {
+			return ErrClosed
+		}
+		defer done()
+	}
+	o.fillObtain(c)
+	c.GiveUp, c.Ctx = time.Now().Add(o.ttl), ctx
+	o.client.redis.Do(ctx, c)
+	o.failure = nil
+	if _, err := o.conclude(ctx, c); err != nil {
+		return err
+	}
+	if o.raise != nil {
+		o.lock.fence = o.raise(ctx, o.lock)
+	}
+	return nil
+}
+
 // grant makes a lock that was granted after the given time, unless it has already lapsed. Like try, it reports whether
 // another try makes sense.
 func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
@@ -215,7 +268,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
 		mayReappear: (o.doubtful || len(o.abandoned) > 0) && !o.custom,
 	}
-	o.lock.upkeep.lock = o.lock
+	o.lock.upkeep.lock, o.got = o.lock, taken
 	if o.lock.mayReappear && o.waiter.hasPlace() {
 		o.lock.entry = o.waiter.entry
 	}

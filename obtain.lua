@@ -2,17 +2,21 @@
 obtain: takes every key of one lock, or none. A refused caller may take a place in line.
 
 KEYS[1..n]  lock keys, each once
-KEYS[n+1]   the fence key, if ARGV[5] is "1"
+KEYS[n+1]   the fence key, unless ARGV[5] is "0"
 KEYS[…]     the lines of the lock keys; without any, waiters are ignored
 ARGV[1]     token
 ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
 ARGV[4]     n
-ARGV[5]     "1" to mint a fencing token, else "0"
+ARGV[5]     "0" for no fencing token; "1" to mint one by the server's clock; any other
+            number proposes one, in µs since 1970
 ARGV[6]     entry of a waiter, as line.lua describes it; without it, the caller takes
             no place. With it, either every lock key has a line or none has
 ARGV[7]     the waiter's ticket; "0" if it knows of none
 ARGV[8]     "1" if its subscription is open, on this server; else "0"
+ARGV[9]     the ticket that it proposes if it has none, in µs since 1970; may be missing
+
+A proposal is taken as if it were at most a second away from the server's clock.
 
 A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine, and if it is nobody else's turn. A key
@@ -56,12 +60,17 @@ if #KEYS == 2 and ARGV[4] == '1' and ARGV[5] == '0' and call('EXISTS', KEYS[2]) 
 	end
 end
 
-local n, fenced = tonumber(ARGV[4]), ARGV[5] == '1'
+local n, fenced = tonumber(ARGV[4]), ARGV[5] ~= '0'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 -- PEXPIRE deletes a key at 0 and fails on a fraction, but only when the keys are already set.
 if not string.find(ttl, '^[1-9]%d*$') then
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
+end
+
+-- proposed returns what a caller proposes for a time, or that time if it proposes nothing.
+local function proposed(now, proposal)
+	return proposal and math.min(math.max(tonumber(proposal), now - 1000000), now + 1000000) or now
 end
 
 -- Compute the fencing token before anything is written, so that a bad counter does no harm.
@@ -80,7 +89,7 @@ if fenced then
 		return redis.error_reply('ERR fence key "' .. KEYS[n + 1] .. '" does not hold an integer below 2^53-1')
 	end
 	local now = call('TIME')
-	fence = math.max(number + 1, now[1] * 1000000 + now[2])
+	fence = math.max(number + 1, proposed(now[1] * 1000000 + now[2], ARGV[5] ~= '1' and ARGV[5]))
 end
 
 local queued = false -- somebody has a place in one of the lines
@@ -227,7 +236,7 @@ if not free then
 		if refused and id and count > 0 then
 			local fresh = not placed
 			if ticket == 0 then
-				ticket = now
+				ticket = proposed(now, ARGV[9])
 				for i = lines, #KEYS do
 					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
 				end

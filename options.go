@@ -1,14 +1,28 @@
 package redislock
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// ClientOption is an option of [New].
+// ClientOption is an option of [New] and [NewQuorum].
 type ClientOption func(*clientOptions)
 
 type clientOptions struct {
 	separate bool
-	tracer   *Tracer       // nil for none
+	tracer   *Tracer
 	linger   time.Duration // how long the subscription stays open after the last waiter
+}
+
+func newClientOptions(opts []ClientOption) clientOptions {
+	set := clientOptions{linger: inboxLinger}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&set)
+		}
+	}
+	set.tracer = cmp.Or(set.tracer, &Tracer{})
+	return set
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of

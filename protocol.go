@@ -27,6 +27,8 @@ var (
 	releaseEachSource string
 	//go:embed pttl.lua
 	pttlSource string
+	//go:embed fence.lua
+	fenceSource string
 	//go:embed inspect.lua
 	inspectSource string
 	//go:embed waiters.lua
@@ -42,6 +44,7 @@ var (
 	refreshScript = transport.NewScript(refreshSource)
 	releaseScript = transport.NewScript(withLine(releaseSource)).Join(releaseEachSource, 1)
 	pttlScript    = transport.NewScript(pttlSource)
+	fenceScript   = transport.NewScript(fenceSource)
 	inspectScript = transport.NewScript(inspectSource)
 	waitersScript = transport.NewScript(waitersSource)
 	blockerScript = transport.NewScript(blockerSource)
@@ -67,6 +70,9 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 	if o.fenceKey != "" {
 		c.Keys = append(c.Keys, o.fenceKey)
 		fenced = "1"
+		if o.part {
+			fenced = o.proposal
+		}
 	}
 	c.SetArgs(o.metadata, o.ttl.Milliseconds(), n, fenced)
 	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
@@ -139,6 +145,22 @@ func newRelease(ctx context.Context, token string, keys, lines []any) *transport
 	c.Simple = len(keys) == 1 && len(lines) == 1
 	c.SetArgs(len(keys))
 	return c
+}
+
+// newFence returns an unsent call that raises the fence counter to least, if the token has all keys, or mints a fencing
+// token if least is 0.
+func newFence(ctx context.Context, token string, keys []any, fenceKey string, least int64) *transport.Call {
+	c := &transport.Call{Script: fenceScript, Keys: append(slices.Clip(keys), fenceKey), Token: token, Ctx: ctx}
+	c.SetArgs(least)
+	return c
+}
+
+func readFence(reply any) (int64, error) {
+	counter, ok := reply.(int64)
+	if !ok {
+		return 0, unexpected(reply)
+	}
+	return counter, nil
 }
 
 // newRefresh returns an unsent call that gives the lock's keys a new ttl. A renewal never shortens a ttl.

@@ -126,14 +126,21 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 	w.mu.Lock()
 	w.called, w.sooner = false, time.Time{}
 	w.mu.Unlock()
-	var open any = "0"
+	args = append(args, w.entry, w.ticket, w.isOpen())
+	if o.part && w.ticket == 0 {
+		args = append(args, o.proposal)
+	}
+	return args
+}
+
+// isOpen returns "1" if the waiter's subscription is open, as far as is known, and "0" if not, for a script.
+func (w *waiter) isOpen() any {
 	w.opened = w.lines.subscription()
 	if w.opened != 0 && w.opened != w.distrusted {
-		open = "1"
-	} else {
-		w.opened = 0
+		return "1"
 	}
-	return append(args, w.entry, w.ticket, open)
+	w.opened = 0
+	return "0"
 }
 
 // entry returns what follows the waiter's id in its entry: how many keys it wants (0 if it must not be handed them),
@@ -143,7 +150,7 @@ func (o *obtaining) entry() string {
 	if len(metadata) > entryMetadata {
 		wants, metadata = 0, metadata[:entryMetadata]
 	}
-	if o.custom { // an earlier hold with this token may have keys that a hand-off must not touch
+	if o.custom || o.part { // an earlier hold with this token, or a hold elsewhere, is not for a release to know of
 		wants = 0
 	}
 	value := o.token
@@ -155,6 +162,13 @@ func (o *obtaining) entry() string {
 
 // isNew reports whether the obtain does not have a ticket yet.
 func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
+
+// wasWoken reports whether a message has asked for a try, and by when else one has asked for it; zero for no limit.
+func (w *waiter) wasWoken() (called bool, sooner time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.called, w.sooner
+}
 
 // hasPlace reports whether the waiter may have a place in line.
 func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }

@@ -44,7 +44,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -88,8 +87,10 @@ type Client struct {
 	lines    *lines
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
+	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
 
 	mu       sync.Mutex // protects the fields below
+	slots    *Client    // obtains the holds of locks across slots; nil before the first
 	isClosed bool
 	cleaning int                              // number of running cleanups
 	cleanups map[string]map[*cleanup]struct{} // the same, by token
@@ -98,20 +99,18 @@ type Client struct {
 // New returns a Client that keeps its locks on client. It skips nil options and does no I/O. If client is nil, or a
 // [redis.Pipeliner], which would queue scripts instead of running them, every later call returns [ErrInvalid].
 func New(client RedisClient, opts ...ClientOption) *Client {
-	set := clientOptions{linger: inboxLinger}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&set)
-		}
-	}
-	tracer := cmp.Or(set.tracer, &Tracer{})
+	return newClient(client, newClientOptions(opts))
+}
+
+// newClient is New with its options.
+func newClient(client RedisClient, set clientOptions) *Client {
 	redis, err := transport.New(client, set.separate)
 	if err != nil {
-		return &Client{unusable: invalid("%v", err), tracer: tracer, closed: make(chan struct{})}
+		return &Client{unusable: invalid("%v", err), tracer: set.tracer, closed: make(chan struct{})}
 	}
 	return &Client{
 		redis:    redis,
-		tracer:   tracer,
+		tracer:   set.tracer,
 		renewals: newRenewals(redis),
 		lines:    newLines(redis, set.linger),
 		closed:   make(chan struct{}),
@@ -173,6 +172,14 @@ type Options struct {
 	// With a Ring, a custom client type, or a user who may not use the channel, waiters stand in the same line and try
 	// each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
 	Queue bool
+
+	// AcrossSlots lets the keys of a lock be in different slots of a Cluster, or on different shards of a Ring. Redis
+	// cannot lock them in one step, so the library locks those of each slot and gives all back if one refuses: all or
+	// none in the outcome. It costs a request for each slot, and a try that is refused may hold some keys for a moment.
+	// FenceKey then may be in any slot. Without Queue, a retry asks one slot after the other, always in the same order, so
+	// that callers cannot refuse each other for ever. Waiters are woken, and no release hands keys over to them. The
+	// default false returns an error for such keys. It makes no difference to keys of one slot, or to one server.
+	AcrossSlots bool
 
 	// Explain makes a refusal tell what is in the way: the error is a [*RefusedError], which matches [ErrNotObtained] but
 	// is not equal to it. The library asks Redis once more for that, right after the first refusal, and again when a call
@@ -240,10 +247,24 @@ func (c *Client) Close() error {
 		close(c.closed)
 	}
 	c.mu.Unlock()
-	if c.redis == nil { // New could not use what it was given
+	switch {
+	case c.quorum != nil:
+		var wait sync.WaitGroup
+		for _, server := range c.quorum.all {
+			wait.Go(func() { _ = server.client.Close() })
+		}
+		wait.Wait()
+		return nil
+	case c.redis == nil: // New could not use what it was given
 		return nil
 	}
 	c.renewals.close()
+	c.mu.Lock()
+	slots := c.slots
+	c.mu.Unlock()
+	if slots != nil {
+		slots.renewals.close()
+	}
 	c.lines.inbox.Close()
 	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
 		time.Sleep(time.Millisecond)
@@ -255,7 +276,13 @@ func (c *Client) Close() error {
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cleaning > 0 || c.lines.inbox.Members() > 0
+	return c.cleaning > 0 || c.lines.inbox.Members() > 0 || c.slots != nil && c.slots.isCleaning()
+}
+
+func (c *Client) isCleaning() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cleaning > 0
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or

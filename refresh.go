@@ -47,6 +47,9 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 
 // refresh is Refresh with arguments that can be used.
 func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
+	if l.holds != nil {
+		return l.holds.refresh(ctx, ttl, opt)
+	}
 	r := &refreshing{lock: l, ttl: ttl}
 	if opt != nil {
 		r.metadata = opt.Metadata

@@ -37,7 +37,12 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 	now := time.Now()
 	until := l.beginRelease(ctx, now)
-	err := l.sendRelease(ctx, now, until)
+	var err error
+	if l.holds != nil {
+		err = l.holds.release(ctx)
+	} else {
+		err = l.sendRelease(ctx, now, until)
+	}
 	l.tellReleased(ctx, now, err)
 	return err
 }
@@ -101,7 +106,7 @@ func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time
 	ending := l.kept
 	l.kept = nil
 	var lapsed *Lost
-	if len(ending) > 0 && lease.Passed(l.lease.Until()) {
+	if len(ending) > 0 && lease.Passed(l.validUntil()) {
 		if l.ended == nil {
 			lapsed = l.endLost(LossLapsed, nil, l.whyEnded())
 		}
@@ -111,7 +116,7 @@ func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until = l.lease.Until()
+	until = l.validUntil()
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
@@ -264,7 +269,8 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		return nil // an earlier sending of ours freed them
 	}
 	if errors.Is(err, ErrLockNotHeld) {
-		l.tellLost(c.Ctx, c.Reply, err)
+		lost, cause := readLostKeys(l.keys, c.Reply)
+		l.tellLost(c.Ctx, lost, cause, err)
 	}
 	return err
 }

@@ -10,13 +10,17 @@ ARGV[1]     token
 ARGV[2]     n
 ARGV[3]     entry of the waiter that leaves the lines; "" or missing if none does
 ARGV[4]     "1" for a fence key; else "0" or missing
+ARGV[5]     a ticket, if that waiter steps back: it gives the keys up, but stands in all lines with
+            this ticket; "" or missing if it leaves
+ARGV[6]     for how many whole seconds it is live from now on, if it steps back
+ARGV[7]     "1" if its subscription is open, on this server; else "0"
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves, only those where a key was deleted, where that waiter was
-            first, or where dead ones were first. It hands the keys over if the first waiter wants
+            first, or where dead ones were first. A waiter that steps back is not served. It hands the keys over if the first waiter wants
             only deleted keys, is first in all their lines, is not late, has its subscription
             open on this server, and has no fence key except KEYS[n+1]: the keys then hold its value with its
             ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a
@@ -32,14 +36,15 @@ Errors      none of its own; what Redis refuses to do about the lines is left un
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2]), ARGV[3] ~= '' and ARGV[3], ARGV[4] == '1'
+local ticket = ARGV[5] ~= '' and ARGV[5] -- of a waiter that steps back
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 local deleted = {} -- by index
 local start = 1 -- the first key to be looked at
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET returns an error for a key of another type
 	call('DEL', KEYS[1])
-	if #KEYS == 2 and not fenced and pcall('EXISTS', KEYS[2]) == 0 then
+	if #KEYS == 2 and not fenced and not ticket and pcall('EXISTS', KEYS[2]) == 0 then
 		return 0
 	end
 	deleted[1] = true
@@ -74,7 +79,7 @@ for start = lines, #KEYS, CHUNK do
 	local found = pcall('EXISTS', unpack(KEYS, start, math.min(start + CHUNK - 1, #KEYS)))
 	queued = queued or found ~= 0
 end
-local now = queued and pcall('TIME')
+local now = (queued or ticket) and pcall('TIME')
 if not now or now.err then
 	return lost or 0
 end
@@ -135,10 +140,17 @@ local function handOver(waiter, places)
 end
 
 local pending, stirred = {}, {} -- places of the lines to be served; by place, whether to serve the first waiter
+local stepper, life = leaver and ticket and string.match(leaver, '^%S*'), tonumber(ARGV[6] or 0)
 for i = lines, #KEYS do
 	pending[#pending + 1] = i
-	stirred[i] = not leaver or leaver == '' or deleted[i - lines + 1]
-	if leaver and leaver ~= '' then
+	stirred[i] = not leaver or deleted[i - lines + 1]
+	if stepper then
+		local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[7] == '1' and 1 or 0)))
+		call('ZADD', KEYS[i], ticket, leaver, mark, '~' .. stepper)
+		if (tonumber(call('PTTL', KEYS[i])) or 0) < life * 1000 then
+			call('PEXPIRE', KEYS[i], life * 1000 + 500)
+		end
+	elseif leaver then
 		stirred[i] = stirred[i] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 		call('ZREM', KEYS[i], leaver, '~' .. string.match(leaver, '^%S*'))
 	end
@@ -147,7 +159,7 @@ while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, places = {}, {}
 	for _, i in ipairs(pending) do
 		local waiter, removed = first(KEYS[i], 0)
-		if waiter and (stirred[i] or removed) then
+		if waiter and waiter.id ~= stepper and (stirred[i] or removed) then
 			if not places[waiter.id] then
 				waiters[#waiters + 1] = waiter
 				places[waiter.id] = {}

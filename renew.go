@@ -112,7 +112,11 @@ type renewal struct {
 
 // tell tells a Tracer how the renewal has ended, unless that makes no difference any more.
 func (r *renewal) tell() {
-	if !r.matters {
+	switch {
+	case !r.matters:
+		return
+	case r.lock.of != nil:
+		r.lock.of.renewed(r)
 		return
 	}
 	t := r.lock.client.tracer

@@ -22,8 +22,13 @@ func (c *Client) checkShard(ctx context.Context, operation string, keys []string
 	}
 	if len(shards) > 1 {
 		return invalid("%q and %q are on different shards of the Ring; give all keys of a lock one hash tag, "+
-			"as in {order:7}:stock", keys[0], keys[shards[1][0]])
+			"as in {order:7}:stock, or set AcrossSlots", keys[0], keys[shards[1][0]])
 	}
+	return c.checkHooks(ctx, operation, keys)
+}
+
+// checkHooks returns an error if hooks of a Ring may rewrite keys.
+func (c *Client) checkHooks(ctx context.Context, operation string, keys []string) error {
 	separates, known := c.redis.Separates()
 	if !known {
 		if _, err := c.ask(operation, keys, newInspect(ctx, keys[:1], false)); err != nil {

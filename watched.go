@@ -19,7 +19,7 @@ var errPanicked = errors.New("redislock: a hook, a strategy or a tracer panicked
 // watched is run, with its beginning and its end told to the Tracer.
 func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *Lock, err error) {
 	t := o.client.tracer
-	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.waiter != nil, Fenced: o.fenceKey != ""})
+	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.waiter != nil || o.spread != nil && o.spread.queue, Fenced: o.fenceKey != ""})
 	if t.ObtainEnd == nil {
 		lock, err = o.run(ctx, strategy)
 		return lock, o.explained(ctx, err)
@@ -71,8 +71,7 @@ func (l *Lock) endLost(cause LossCause, lost []string, err error) *Lost {
 }
 
 // tellLost tells that a release has found keys lost, unless the hold has ended before.
-func (l *Lock) tellLost(ctx context.Context, reply any, err error) {
-	lost, cause := readLostKeys(l.keys, reply)
+func (l *Lock) tellLost(ctx context.Context, lost []string, cause LossCause, err error) {
 	l.mu.Lock()
 	event := l.endLost(cause, lost, err)
 	l.mu.Unlock()

@@ -86,6 +86,17 @@ func New(client redis.Scripter, separate bool) (*Redis, error) {
 // first commands.
 const connectTimeout = 5 * time.Second
 
+// Address returns what the Redis is called in errors: the address of the server, or of one node.
+func (r *Redis) Address() string {
+	switch {
+	case r.single != nil:
+		return r.single.Options().Addr
+	case r.cluster != nil && len(r.cluster.Options().Addrs) > 0:
+		return r.cluster.Options().Addrs[0]
+	}
+	return fmt.Sprintf("%T", r.scripter)
+}
+
 // Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, for example to put
 // the name of a tenant before each. A shared round trip does not carry the values of each ctx, and on a Cluster and a
 // Ring it bypasses the client's own hooks, so the same key would get another name there. Calls that go by themselves

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +30,9 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 // keys are.
 func (r *Redis) IsRing() bool { return r.ring != nil }
 
+// HasSlots reports whether one script cannot reach all keys, because they are in slots or on shards.
+func (r *Redis) HasSlots() bool { return r.ring != nil || r.cluster != nil }
+
 // IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows. Then
 // scripts and subscriptions are on the same server.
 func (r *Redis) IsSingle() bool { return r.single != nil }
@@ -42,6 +46,16 @@ func (r *Redis) Group(keys []string) ([][]int, error) {
 		return GroupBySlot(keys), nil
 	}
 	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
+}
+
+// Shard returns a text that sorts the keys' slots, or shards, in the same order for everybody.
+func (r *Redis) Shard(key string) string {
+	if r.ring != nil {
+		if client, err := r.ring.GetShardClientForKey(key); err == nil {
+			return client.Options().Addr
+		}
+	}
+	return fmt.Sprintf("%05d", Slot(key))
 }
 
 // GroupBySlot does what Group does on a Cluster.

@@ -41,6 +41,14 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	return finished
 }
 
+// Go runs f in a goroutine of its own, which is prepared for sending calls.
+func Go(f func()) {
+	go func() {
+		growStack()
+		f()
+	}()
+}
+
 // growStack makes the stack of a new goroutine as large as go-redis needs. Otherwise the runtime would copy the stack
 // several times while it grows: a quarter of the client's CPU time for a call.
 //

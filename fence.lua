@@ -1,0 +1,50 @@
+--[[
+fence: mints a fencing token for a lock that is held already, or raises the counter to one that was minted elsewhere.
+
+KEYS[1..n]  lock keys on this server; there may be none
+KEYS[n+1]   the fence key
+ARGV[1]     token
+ARGV[2]     the fencing token to raise the counter to; "0" to mint one
+
+Returns     ‹number›  the counter; it is the new fencing token if one was minted
+            0         nothing was written: a lock key is gone or another's
+Errors      WRONGTYPE the fence key is not a string
+            ERR       the fence key does not hold an integer below 2^53-1
+]]
+local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
+
+local KEYS, call = KEYS, redis.call -- locals are faster to reach
+local token, least = ARGV[1], tonumber(ARGV[2])
+local n = #KEYS - 1
+local fence = KEYS[n + 1]
+
+for first = 1, n, CHUNK do
+	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, n)))
+	for i = 1, #values do
+		local stored = values[i]
+		if not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
+			return 0
+		end
+	end
+end
+local counter = redis.pcall('GET', fence)
+if type(counter) == 'table' then
+	if not string.find(counter.err, '^WRONGTYPE') then
+		return counter
+	end
+	return redis.error_reply('WRONGTYPE fence key "' .. fence .. '" does not hold a counter')
+end
+counter = counter or '0'
+local number = string.find(counter, '^-?%d+$') and tonumber(counter) -- miniredis: nil past 2^63
+if not number or number >= 9007199254740991 then
+	return redis.error_reply('ERR fence key "' .. fence .. '" does not hold an integer below 2^53-1')
+end
+if least == 0 then
+	local now = call('TIME')
+	least = math.max(number + 1, now[1] * 1000000 + now[2])
+end
+if number < least then
+	call('SET', fence, string.format('%.0f', least)) -- '..' would write 1.76e+15
+	number = least
+end
+return number

@@ -1,0 +1,179 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// keep starts the renewals of all holds. Each is renewed in the pipelines of its own server. It reports false after
+// Close.
+func (h *holds) keep(ctx context.Context) bool {
+	select {
+	case <-h.whole.client.closed:
+		return false
+	default:
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.kept != nil {
+		return true
+	}
+	h.kept = context.WithoutCancel(ctx)
+	for i := range h.at {
+		if h.at[i].lock != nil {
+			h.keepAt(i)
+		}
+	}
+	return true
+}
+
+// keepAt starts the renewals of one hold. The caller holds h.mu.
+func (h *holds) keepAt(i int) {
+	at := &h.at[i]
+	lock := at.lock
+	var renewed context.Context
+	renewed, at.stop = lock.KeepAlive(h.kept)
+	context.AfterFunc(renewed, func() { h.lapsed(i, lock, context.Cause(renewed)) })
+}
+
+// unkeep stops the renewals, unless the lock is kept again.
+func (h *holds) unkeep() {
+	if h.whole.isKept() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kept = nil
+	for i := range h.at {
+		if at := &h.at[i]; at.stop != nil {
+			at.stop()
+			at.stop = nil
+		}
+	}
+}
+
+// lapsed notes that the renewals of a hold have ended.
+func (h *holds) lapsed(i int, lock *Lock, cause error) {
+	h.mu.Lock()
+	at := &h.at[i]
+	if h.kept == nil || at.lock != lock {
+		h.mu.Unlock()
+		return
+	}
+	at.stop = nil
+	if at.missing.IsZero() {
+		at.missing = time.Now()
+	}
+	ctx := h.kept
+	h.mu.Unlock()
+	if cause == ErrClosed {
+		h.whole.endKept(ErrClosed)
+		return
+	}
+	h.check(ctx)
+}
+
+// check ends the lock if too many places have lost keys, and ends its contexts if it is no longer valid.
+func (h *holds) check(ctx context.Context) {
+	l := h.whole
+	if cause := h.loss(); cause != nil {
+		l.mu.Lock()
+		var event *Lost
+		if l.ended == nil {
+			l.ended = cause
+			event = l.endLost(h.lossCause(), lostKeys(l.keys, cause), cause)
+		}
+		l.mu.Unlock()
+		h.mu.Lock()
+		h.over = true
+		h.mu.Unlock()
+		if event != nil {
+			tell(ctx, l.client.tracer.Lost, *event)
+		}
+	}
+	l.lapse()
+}
+
+// loss returns why the lock is lost, or nil if it is not, as far as is known.
+func (h *holds) loss() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lost, gone := make([][]string, len(h.at)), 0
+	for i := range h.at {
+		if lost[i] = h.at[i].lost; lost[i] != nil {
+			gone++
+		}
+	}
+	if gone <= h.places.spare() {
+		return nil
+	}
+	cause := h.lossOf(lost, ErrLockNotHeld)
+	if cause == ErrLockNotHeld {
+		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places", ErrLockNotHeld, describe(h.whole.keys), gone, len(h.at))
+	}
+	return cause
+}
+
+// lossCause returns LossTaken if another holder has some key of the lock, as far as the holds know.
+func (h *holds) lossCause() LossCause {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.at {
+		if lock := h.at[i].lock; lock != nil && lock.wasTaken() {
+			return LossTaken
+		}
+	}
+	return LossGone
+}
+
+// wasTaken reports whether some key was found to be another's.
+func (l *Lock) wasTaken() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken
+}
+
+// renewed takes the result of a renewal of one hold.
+func (h *holds) renewed(r *renewal) {
+	i, l := r.lock.place, h.whole
+	if h.lockAt(i) != r.lock {
+		return
+	}
+	if r.call.Err == nil {
+		h.confirm(i, r.call.Sent, r.err)
+	}
+	before, gained := h.gain(r.lease.TTL)
+	event := Refreshed{Keys: l.keys, Renewal: true, TTL: r.lease.TTL, Left: max(0, time.Until(before)), Err: r.err}
+	tells := gained
+	l.mu.Lock()
+	if gained {
+		l.renewErr = nil
+	}
+	if r.err != nil {
+		l.renewErr = r.err
+		tells = event.Left < r.lease.TTL*6/10 // otherwise enough other places have been renewed
+	}
+	l.mu.Unlock()
+	if told := l.client.tracer.Refreshed; told != nil && tells {
+		told(r.call.Ctx, event)
+	}
+	if r.err == nil {
+		h.mend()
+	} else {
+		h.check(r.call.Ctx)
+	}
+}
+
+// gain returns the end of the validity that a Tracer was last told of, and whether that has moved since by more than the
+// places of one renewal differ.
+func (h *holds) gain(ttl time.Duration) (before time.Time, gained bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before = h.shown
+	now := h.untilLocked()
+	if gained = now.Sub(before) > ttl/10; gained {
+		h.shown = now
+	}
+	return before, gained
+}

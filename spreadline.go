@@ -1,0 +1,190 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// A waiter on several places stands in the line of each place, with the same ticket everywhere. So all places agree who
+// is next, and a round that two waiters have shared between them is not repeated. A round that is refused steps back: one
+// script gives up what a place has granted and puts the waiter back into its line there. The common ticket is the
+// largest of those that the places gave in the first round. To make them alike, the waiter proposes one.
+
+// gather is how long a waiter that one place has woken waits for others to do so. A release reaches all places at about
+// the same time.
+const gather = time.Millisecond
+
+// inLine obtains by waiting in line. It returns the error of the last round, and whether ctx ended the wait.
+func (s *spreading) inLine(ctx context.Context) (cut bool, err error) {
+	for {
+		again, err := s.attempt(ctx)
+		if !again {
+			return false, err
+		}
+		if !s.await(ctx) {
+			if ctx.Err() != nil {
+				return true, err
+			}
+			return false, ErrClosed
+		}
+	}
+}
+
+// agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
+func (s *spreading) agree() {
+	if s.ticket > 0 {
+		return
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; !p.busy && p.o.waiter.hasPlace() {
+			s.ticket = max(s.ticket, p.o.waiter.ticket)
+		}
+	}
+}
+
+// await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
+func (s *spreading) await(ctx context.Context) bool {
+	var woken time.Time // when the first place asked for a try
+	_, err := s.collect(ctx, func(now time.Time) (verdict, time.Time) {
+		due, called := s.due()
+		if called > 0 && woken.IsZero() {
+			woken = now
+		}
+		if called > 0 && woken.Add(gather).Before(due) {
+			due = woken.Add(gather)
+		}
+		if called >= s.places.need || !now.Before(due) {
+			return undecided, due
+		}
+		return open, due
+	})
+	return err == nil
+}
+
+// due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life
+// somewhere. It also returns how many places have asked for a try. The caller holds s.mu.
+func (s *spreading) due() (due time.Time, called int) {
+	var times []time.Time
+	var life time.Time
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.busy {
+			continue
+		}
+		w := p.o.waiter
+		woken, next := w.wasWoken()
+		if woken {
+			called++
+		}
+		if next.IsZero() || w.next.Before(next) {
+			next = w.next
+		}
+		times = append(times, next)
+		if w.ticket > 0 && !w.sent.IsZero() {
+			if sign := w.sent.Add(w.interval); life.IsZero() || sign.Before(life) {
+				life = sign
+			}
+		}
+	}
+	if len(times) == 0 {
+		return time.Now().Add(waiterInterval), called
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	due = times[min(s.places.need, len(times))-1]
+	if !life.IsZero() && life.Before(due) {
+		due = life
+	}
+	return due, called
+}
+
+// whoBlocks asks a place that has refused what is in the way; see obtaining.ask.
+func (s *spreading) whoBlocks(ctx context.Context) *RefusedError {
+	s.mu.Lock()
+	var asked *obtaining
+	for i := range s.parts {
+		if p := &s.parts[i]; p.refused && !p.busy {
+			asked = &obtaining{client: p.o.client, keys: p.o.keys, token: p.o.token}
+			if p.o.waiter != nil {
+				asked.waiter = &waiter{ticket: p.o.waiter.ticket}
+			}
+			break
+		}
+	}
+	s.mu.Unlock()
+	if asked == nil {
+		return &RefusedError{}
+	}
+	return asked.ask(ctx)
+}
+
+// fence returns the fencing token of a round that was won, or 0 if none is wanted. A quorum has minted one at each place
+// already. If not enough of these are alike, it raises the counters to the largest, so that every later majority mints
+// a larger one. Across slots, the fencing token is minted now, when all keys are held.
+func (s *spreading) fence(ctx context.Context) (int64, error) {
+	o := s.o
+	switch {
+	case o.fenceKey == "":
+		return 0, nil
+	case !s.places.isQuorum():
+		return o.client.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
+	}
+	var largest int64
+	var lower []int
+	have := 0
+	s.mu.Lock()
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partGranted && !p.busy {
+			largest = max(largest, p.o.lock.fence)
+		}
+	}
+	for i := range s.parts {
+		switch p := &s.parts[i]; {
+		case p.state != partGranted || p.busy:
+		case p.o.lock.fence == largest:
+			have++
+		default:
+			lower = append(lower, i)
+		}
+	}
+	s.mu.Unlock()
+	if have >= s.places.need {
+		return largest, nil
+	}
+	var errs []error
+	sideBySide(lower, func(i int) error {
+		p := s.places.all[i]
+		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0))
+		defer cancel()
+		counter, err := p.client.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
+		if err == nil && counter != largest {
+			err = ErrLockNotHeld
+		}
+		return err
+	}, func(i int, err error) bool {
+		if err == nil {
+			have++
+		} else {
+			errs = append(errs, s.named(&s.parts[i], err))
+		}
+		return have >= s.places.need
+	})
+	if have < s.places.need {
+		return 0, failed("obtain", o.keys, joined(errs))
+	}
+	return largest, nil
+}
+
+// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
+func (c *Client) fenceTo(
+	ctx context.Context, keys []string, token string, boxed []any, fenceKey string, least int64,
+) (int64, error) {
+	reply, err := c.ask("fence", keys, newFence(ctx, token, boxed, fenceKey, least))
+	if err != nil {
+		return 0, err
+	}
+	return readFence(reply)
+}
+
+// raiser raises the fence counter beside a new hold, and returns what the counter is then; 0 if that failed.
+type raiser func(ctx context.Context, hold *Lock) int64
