@@ -15,7 +15,6 @@ import (
 	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/round"
 	"github.com/redislock/redislock/torture/internal/topology"
-	"github.com/redislock/redislock/torture/internal/worker"
 )
 
 // settings are what the flags say.
@@ -65,9 +64,7 @@ func (s *settings) topologies() []string {
 	if s.topology != "all" {
 		return []string{s.topology}
 	}
-	return slices.DeleteFunc(slices.Clone(topology.Names), func(name string) bool {
-		return name == "quorum" && !worker.HasQuorum()
-	})
+	return topology.Names
 }
 
 func run(args []string) error {

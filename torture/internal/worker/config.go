@@ -109,7 +109,7 @@ func (c *Config) connect() (*backend, error) {
 			PoolSize: poolSize,
 		})
 	case "quorum":
-		return c.connectQuorum(single)
+		return c.connectQuorum(single), nil
 	default:
 		return nil, fmt.Errorf("there is no topology %q", e.Topology)
 	}
