@@ -20,6 +20,8 @@ func main() {
 			exit(worker.Main(os.Args[2]))
 		case "last":
 			exit(worker.Last(os.Args[2]))
+		case "recheck":
+			exit(recheck(os.Stdout, os.Args[2]))
 		}
 	}
 	exit(run(os.Args[1:]))

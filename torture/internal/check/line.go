@@ -82,7 +82,10 @@ func lines(m *model, r *Result) {
 // served: a live waiter does not wait for longer than patience while nobody holds its keys and nobody else is in its way,
 // which after that time nobody can be.
 func served(m *model, r *Result) {
-	const patience = int64(8 * time.Second)
+	const (
+		patience = int64(6 * time.Second)
+		settled  = int64(4 * time.Second) // after a fault
+	)
 	for _, w := range m.waits {
 		end := waitEnd(w)
 		if end-w.Refused < patience {
@@ -106,7 +109,7 @@ func served(m *model, r *Result) {
 			case free == 0:
 				free = s.At
 			}
-			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free, s.At, settle) &&
+			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free, s.At, settled) &&
 				!m.stalled(w.Worker, free, s.At, signOfLife) {
 				r.add(Violation{
 					Check: Served, At: s.At, Ops: []string{w.Op},

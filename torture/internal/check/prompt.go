@@ -11,12 +11,12 @@ import (
 // that stood still are not looked at.
 func prompt(m *model, r *Result) {
 	const (
-		soon  = int64(time.Second)
+		soon  = int64(500 * time.Millisecond)
 		still = int64(250 * time.Millisecond)
 	)
 	for _, e := range m.done {
-		if e.Outcome == stuck {
-			r.add(Violation{Check: Prompt, At: e.At, Ops: []string{e.Op}, What: fmt.Sprintf("%s did not end", e.Worker)})
+		if e.Name == "Worker" {
+			r.add(Violation{Check: Prompt, At: e.At, Ops: []string{e.Op}, What: fmt.Sprintf("the worker %s %s", e.Op, e.Outcome)})
 			continue
 		}
 		if e.Limit == 0 || e.At <= e.Limit || m.stalled(e.Worker, e.Limit, e.At, still) {
@@ -26,9 +26,9 @@ func prompt(m *model, r *Result) {
 		allowed := e.Limit + soon
 		switch {
 		case e.Limit <= e.Start:
-			allowed = e.Start + 2*soon
+			allowed = e.Start + 3*soon
 		case e.Name == "Do": // its function may take a moment to notice, and then Do releases
-			allowed += 2 * soon
+			allowed += 4 * soon
 		}
 		if e.At > allowed {
 			r.add(Violation{
@@ -38,9 +38,6 @@ func prompt(m *model, r *Result) {
 		}
 	}
 }
-
-// stuck is the outcome of a worker process that did not end.
-const stuck = "stuck"
 
 // failures: a call that no fault touched does not fail with an error of Redis or the network.
 func failures(m *model, r *Result) {

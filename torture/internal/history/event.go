@@ -44,7 +44,8 @@ const (
 	// Write: the guarded store was asked at At, by Op, to write FenceKey with Fence. Outcome is "taken" or "refused".
 	Write Kind = "write"
 
-	// Sample: at At, Redis held Held. The request was sent at Start.
+	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
+	// has it, and a lock is one that so many of them have.
 	Sample Kind = "sample"
 
 	// Final: when all was over, Redis held Held.
@@ -73,6 +74,7 @@ type Event struct {
 	End      int64
 	TTL      time.Duration
 	Left     time.Duration
+	Need     int64
 
 	Name    string
 	Outcome string

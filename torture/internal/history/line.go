@@ -25,6 +25,7 @@ func (e *Event) Append(b []byte) []byte {
 	b = number(b, "end", e.End)
 	b = number(b, "ttl", int64(e.TTL))
 	b = number(b, "left", int64(e.Left))
+	b = number(b, "need", e.Need)
 	b = text(b, "name", e.Name)
 	b = text(b, "outcome", e.Outcome)
 	b = text(b, "options", strings.Join(e.Options, ","))
@@ -74,7 +75,7 @@ func Parse(line string) (Event, error) {
 	e := Event{Kind: Kind(kind)}
 	numbers := map[string]*int64{
 		"at": &e.At, "fence": &e.Fence, "start": &e.Start, "refused": &e.Refused, "limit": &e.Limit,
-		"until": &e.Until, "bound": &e.Bound, "end": &e.End,
+		"until": &e.Until, "bound": &e.Bound, "end": &e.End, "need": &e.Need,
 	}
 	texts := map[string]*string{
 		"worker": &e.Worker, "op": &e.Op, "token": &e.Token, "fencekey": &e.FenceKey, "name": &e.Name,

@@ -3,12 +3,12 @@
 package round
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +31,9 @@ type Options struct {
 	Goroutines int    // of each worker
 	Program    string // to start as a worker
 	Dir        string // an empty directory for the files of the round
+
+	// Enough is asked every few seconds, with what has happened so far, whether the round may end at once. Nil lets it go on.
+	Enough func([]history.Event) bool
 }
 
 // Progress is how far a round is. It is safe for concurrent use.
@@ -49,6 +52,7 @@ type round struct {
 	slots    []*slot
 	progress *Progress
 	until    int64 // the workers begin nothing after it
+	enough   atomic.Bool
 
 	mu      sync.Mutex // protects the fields below
 	readers []*history.Reader
@@ -70,9 +74,11 @@ func Run(ctx context.Context, o Options, progress *Progress) (events []history.E
 	var side sync.WaitGroup
 	over := make(chan struct{})
 	side.Go(func() { r.sample(over) })
-	side.Go(func() { r.collect(over) })
+	side.Go(func() { r.collect(over, cancel) })
 	r.breakThings(working)
-	err = cmp.Or(ctx.Err(), r.end())
+	if err = ctx.Err(); err == nil && !r.enough.Load() {
+		err = r.end()
+	}
 	close(over)
 	side.Wait()
 	if err != nil {
@@ -159,16 +165,31 @@ func (r *round) follow(name string) error {
 	return nil
 }
 
-// collect reads the histories until over is closed.
-func (r *round) collect(over chan struct{}) {
-	for {
+// collect reads the histories until over is closed. It calls stop if there is enough.
+func (r *round) collect(over chan struct{}, stop func()) {
+	for n := 1; ; n++ {
+		// Who was granted what another gave up before writes that down later. So what was written by now is the past of all
+		// events until now, although the histories are read one after the other.
+		now := clock.Now()
 		_ = r.read() // what is wrong with a history shows at the end, too
+		if r.Enough != nil && n%10 == 0 && r.Enough(r.before(now)) {
+			r.enough.Store(true)
+			stop()
+			return
+		}
 		select {
 		case <-over:
 			return
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
+}
+
+// before returns the events until a time.
+func (r *round) before(now int64) []history.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.events), func(e history.Event) bool { return e.At > now })
 }
 
 // read reads what was written since the last time.

@@ -37,7 +37,9 @@ func (r *round) sample(over chan struct{}) {
 	for n := 0; ; n++ {
 		start := clock.Now()
 		if held, whole := r.look(clients, false); whole {
-			r.log.Write(history.Event{Kind: history.Sample, Start: start, At: clock.Now(), Held: held})
+			r.log.Write(history.Event{
+				Kind: history.Sample, Start: start, At: clock.Now(), Held: held, Need: int64(r.topology.Need()),
+			})
 		}
 		select {
 		case <-over:

@@ -91,13 +91,13 @@ func (s *slot) finish() {
 	select {
 	case <-s.process.Exited():
 		if text := tail(s.round.Dir, name); text != "" {
-			s.round.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Name: "Worker", Op: name, Outcome: "unexpected"})
+			s.round.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Name: "Worker", Op: name, Outcome: "crashed"})
 		}
-	case <-time.After(25 * time.Second):
+	case <-time.After(30 * time.Second):
 		_ = s.process.Quit()
 		time.Sleep(200 * time.Millisecond) // so that it can print where its goroutines are
 		_ = s.process.Kill()
-		s.round.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Name: "Worker", Op: name, Outcome: "stuck"})
+		s.round.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Name: "Worker", Op: name, Outcome: "hung"})
 	}
 }
 

@@ -112,6 +112,7 @@ func (t *cluster) replicaOf(master *redistest.Server) (*redistest.Server, error)
 	return nil, fmt.Errorf("%s has no replica", master.Addr())
 }
 
+func (t *cluster) Need() int   { return 1 }
 func (t *cluster) Heal() error { return errors.Join(heal(t.Nodes()), t.Settle()) }
 
 // says returns nil if a line of a server's INFO replication is as given.

@@ -43,5 +43,6 @@ func (t *one) Inject(ctx context.Context, f plan.Fault) (lossy bool, err error) 
 	return f.Kind == plan.RestartServer && t.name == "memory", single(ctx, t.server, f)
 }
 
+func (t *one) Need() int    { return 1 }
 func (t *one) Heal() error  { return heal(t.Servers()) }
 func (t *one) Close() error { return t.server.Close() }

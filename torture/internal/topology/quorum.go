@@ -66,6 +66,7 @@ func (t *quorum) forget(ctx context.Context, f plan.Fault, many int) error {
 	return errors.Join(errs...)
 }
 
+func (t *quorum) Need() int   { return places/2 + 1 }
 func (t *quorum) Heal() error { return heal(t.servers) }
 
 func (t *quorum) Close() error {

@@ -118,4 +118,5 @@ func (t *sentinel) settled() error {
 	})
 }
 
+func (t *sentinel) Need() int   { return 1 }
 func (t *sentinel) Heal() error { return errors.Join(heal(t.data()), t.settled()) }

@@ -28,6 +28,9 @@ type Topology interface {
 	// Holders returns the servers that hold keys now. It may leave out one that does not answer.
 	Holders() []*redistest.Server
 
+	// Need returns how many servers must hold a key.
+	Need() int
+
 	// Inject does a fault of a server, and returns when that is over. ctx ends it early, healed. It reports whether Redis
 	// may have forgotten what it acknowledged, or ended leases early. The error is for a fault that could not be done.
 	Inject(ctx context.Context, f plan.Fault) (lossy bool, err error)
@@ -56,6 +59,12 @@ func Start(name string) (Topology, error) {
 	}
 	return nil, fmt.Errorf("there is no topology %q", name)
 }
+
+func init() { redis.SetLogger(silent{}) } // servers that are down are what this is about
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {

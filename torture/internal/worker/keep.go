@@ -48,6 +48,9 @@ func (g *goroutine) keep() {
 		last = late
 		g.log.Write(history.Event{Kind: history.Alive, At: at, Op: h.op, Until: max(early, 1), Bound: max(late, 1)})
 		h.write()
+		if g.chance(6) {
+			h.ask(client)
+		}
 		time.Sleep(ttl / 12)
 	}
 	if ctx.Err() == nil {

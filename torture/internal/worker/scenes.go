@@ -40,7 +40,11 @@ func (g *goroutine) somePatience() time.Duration {
 // queued waits in line.
 func (g *goroutine) queued() {
 	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), g.between(300*time.Millisecond, 5*time.Second))
+	patience := g.between(300*time.Millisecond, 5*time.Second)
+	if g.chance(8) {
+		patience *= 3
+	}
+	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), patience)
 	defer c.cancel()
 	g.options(c)
 	g.inLine(c)
