@@ -74,14 +74,14 @@ func (r *Result) add(v Violation) {
 	r.Violations = append(r.Violations, v)
 }
 
-// Evidence returns what was written about the calls of a violation, and the faults from before before it until after it
+// Evidence returns what was written about the calls of a violation, what shows it, and the faults from before before it until after it
 // (in ns), in the order of time.
 func Evidence(events []history.Event, v Violation, before, after int64) []history.Event {
 	var found []history.Event
 	for _, e := range events {
 		switch {
 		case e.Kind == history.Fault && e.At <= v.At+after && e.End >= v.At-before,
-			e.Op != "" && slices.Contains(v.Ops, e.Op):
+			e.At == v.At, e.Op != "" && slices.Contains(v.Ops, e.Op):
 			found = append(found, e)
 		}
 	}
