@@ -402,6 +402,41 @@ func ExampleOptions_explain() {
 	// refused: true
 }
 
+func ExampleNewQuorum() {
+	ctx, first := setUp()
+	_, second := setUp()
+	_, third := setUp()
+	locks := redislock.NewQuorum([]redislock.RedisClient{first, second, third})
+	lock, err := locks.Obtain(ctx, "order:7", 10*time.Second, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	third.FlushAll(ctx) // one server has lost its data
+	_, err = locks.Obtain(ctx, "order:7", 10*time.Second, nil)
+	fmt.Println(err)
+	fmt.Println(lock.Release(ctx))
+	// Output:
+	// redislock: not obtained
+	// <nil>
+}
+
+func ExampleOptions_acrossSlots() {
+	ctx, first := setUp()
+	_, second := setUp()
+	cluster := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{
+		"one": first.Options().Addr, "two": second.Options().Addr,
+	}})
+	locks := redislock.New(cluster)
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42", "account:3"}, 10*time.Second,
+		&redislock.Options{AcrossSlots: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Release(ctx)
+	fmt.Println(first.DBSize(ctx).Val()+second.DBSize(ctx).Val(), "keys on two shards")
+	// Output: 3 keys on two shards
+}
+
 func ExampleClient_Do_nested() {
 	ctx, client := setUp()
 	locks := redislock.New(client)

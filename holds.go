@@ -108,6 +108,9 @@ func (h *holds) miss(i int, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	if at.lock != nil { // it was obtained again meanwhile
+		return
+	}
 	at.missing = time.Now()
 	at.unsure = at.unsure || unsure
 	if at.lost == nil {
@@ -363,7 +366,7 @@ func (h *holds) release(ctx context.Context) error {
 	h.mu.Lock()
 	h.over = true
 	for i := range h.at {
-		if at := &h.at[i]; at.lock == nil && at.unsure {
+		if at := &h.at[i]; at.unsure {
 			at.unsure = false
 			h.giveBack(ctx, i, h.whole.obtained)
 		}
@@ -478,10 +481,10 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 // missAgain notes that a hold could not be obtained again.
 func (h *holds) missAgain(i int, at time.Time, unsure bool) {
 	h.mu.Lock()
-	h.at[i].mending = false
-	h.at[i].missing = at
-	h.mu.Unlock()
-	if unsure {
-		h.miss(i, true)
+	defer h.mu.Unlock()
+	h.at[i].mending, h.at[i].missing = false, at
+	h.at[i].unsure = h.at[i].unsure || unsure
+	if h.over && unsure {
+		h.giveBack(context.Background(), i, h.whole.obtained)
 	}
 }

@@ -42,6 +42,15 @@ func (p *places) isQuorum() bool { return p.need < len(p.all) }
 // spare returns how many places can be missing.
 func (p *places) spare() int { return len(p.all) - p.need }
 
+// numbers returns the numbers of all places.
+func (p *places) numbers() []int {
+	numbers := make([]int, len(p.all))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return numbers
+}
+
 // NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
 // majority of the servers hold all of its keys. So it survives the failure of the other servers, and a server that
 // loses its data can be made to hold the keys again. Use three or five servers that do not replicate each other. Each

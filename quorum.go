@@ -3,6 +3,7 @@ package redislock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 )
@@ -11,8 +12,8 @@ import (
 
 // inspect returns what a majority of the servers hold; see Client.Inspect.
 func (q *places) inspect(ctx context.Context, keys []string) ([]Status, error) {
-	answers, err := askMajority(ctx, q, "inspect", keys, func(ctx context.Context, c *Client) ([]Status, error) {
-		return c.Inspect(ctx, keys...)
+	answers, err := askMajority(ctx, q, "inspect", keys, func(ctx context.Context, i int) ([]Status, error) {
+		return q.all[i].client.Inspect(ctx, keys...)
 	})
 	if err != nil {
 		return nil, err
@@ -75,8 +76,8 @@ func (q *places) majority(key string, views []*Status) Status {
 
 // line returns the waiters that a majority of the servers have in line; see Client.Line.
 func (q *places) line(ctx context.Context, key string) ([]Waiter, error) {
-	answers, err := askMajority(ctx, q, "line", []string{key}, func(ctx context.Context, c *Client) ([]Waiter, error) {
-		return c.Line(ctx, key)
+	answers, err := askMajority(ctx, q, "line", []string{key}, func(ctx context.Context, i int) ([]Waiter, error) {
+		return q.all[i].client.Line(ctx, key)
 	})
 	if err != nil {
 		return nil, err
@@ -101,15 +102,11 @@ func (q *places) line(ctx context.Context, key string) ([]Waiter, error) {
 // of them, but for those that hang only while there is no majority, and a moment longer. It returns an error if there
 // is none.
 func askMajority[T any](
-	ctx context.Context, q *places, operation string, keys []string, ask func(context.Context, *Client) ([]T, error),
+	ctx context.Context, q *places, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
 ) ([][]T, error) {
 	type answer struct {
 		values []T
 		err    error
-	}
-	numbers := make([]int, len(q.all))
-	for i := range numbers {
-		numbers[i] = i
 	}
 	free, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -117,8 +114,8 @@ func askMajority[T any](
 	good := 0
 	var errs []error
 	var enough *time.Timer
-	sideBySide(numbers, func(i int) answer {
-		values, err := ask(free, q.all[i].client)
+	sideBySide(q.numbers(), func(i int) answer {
+		values, err := ask(free, i)
 		return answer{values, err}
 	}, func(i int, a answer) bool {
 		if a.err != nil {
@@ -153,24 +150,27 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	}
 	h := &holds{places: at, token: token, at: make([]hold, len(at.all))}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
-	numbers := make([]int, len(at.all))
-	for i := range numbers {
-		numbers[i] = i
-	}
 	p := h.newPoll()
-	free, stop := detached(ctx)
-	defer stop()
-	sideBySide(numbers, func(i int) answer {
-		lock, err := at.all[i].client.Attach(free, at.all[i].keys, token)
-		return answer{lock, err}
-	}, func(i int, a answer) bool {
-		if a.err == nil {
-			h.put(i, a.lock)
-			h.whole.metadata, h.whole.since = a.lock.metadata, a.lock.since
+	answers, err := askMajority(ctx, at, "attach", keys, func(ctx context.Context, i int) ([]answer, error) {
+		lock, err := at.all[i].client.Attach(ctx, at.all[i].keys, token)
+		if err != nil && !errors.Is(err, ErrLockNotHeld) {
+			return nil, err
 		}
-		enough := p.note(i, a.err)
-		return enough && p.gone > at.spare() || p.agreed+p.gone+len(p.errs) == len(at.all)
+		return []answer{{lock, err}}, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	for i, answer := range answers {
+		if answer == nil {
+			continue
+		}
+		p.note(i, answer[0].err)
+		if lock := answer[0].lock; lock != nil {
+			h.put(i, lock)
+			h.whole.metadata, h.whole.since = lock.metadata, lock.since
+		}
+	}
 	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {
 		return nil, err
 	}

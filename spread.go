@@ -293,12 +293,20 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 		p.o.client.sweep(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl, 0)
 	}
 	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
-	if s.places.isQuorum() && !p.place.health.admit(now, len(p.o.keys)) {
+	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
+		if w := p.o.waiter; w != nil {
+			w.next = now.Add(waiterInterval)
+		}
 		return
 	}
 	p.state = partAsked
 	s.start(ctx, p, now)
+}
+
+// admits reports whether the place may be asked: see health.admit.
+func (s *spreading) admits(p *part, now time.Time) bool {
+	return !s.places.isQuorum() || p.place.health.admit(now, len(p.o.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -360,10 +368,21 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 		s.o.seen.resends += c.Resends
 	case present && s.holds != nil:
 		s.joinLate(ctx, p)
-	case s.over:
-		s.leave(ctx, p)
 	default:
-		p.round = s.round // it can be asked again as soon as this is undone
+		s.settle(ctx, p)
+	}
+}
+
+// settle deals with a place whose answer came too late for its round, or that has given back what it had granted. The
+// caller holds s.mu, and no call is under way to the place.
+func (s *spreading) settle(ctx context.Context, p *part) {
+	switch {
+	case s.over || s.holds != nil:
+		s.leave(ctx, p)
+		if s.holds != nil {
+			s.holds.miss(s.number(p), false)
+		}
+	case p.state != partIdle:
 		s.undoPart(ctx, p)
 	}
 }
@@ -497,23 +516,17 @@ func (s *spreading) make(ctx context.Context) error {
 // joinLate deals with a place that has answered when the lock was already made. The caller holds s.mu.
 func (s *spreading) joinLate(ctx context.Context, p *part) {
 	i := s.number(p)
-	switch {
-	case p.state == partGranted:
-		lock := p.o.lock
+	if p.state == partGranted {
+		s.holds.join(ctx, i, p.o.lock)
 		p.o.lock = nil
-		s.holds.join(ctx, i, lock)
-		return
-	case p.state == partFailed || !s.places.isQuorum():
-		if p.o.waiter.hasPlace() {
-			p.o.leaveLines(ctx)
-		}
-		s.holds.miss(i, p.o.doubtful)
+		p.o.waiter.quitInbox()
 		return
 	}
 	s.holds.miss(i, p.o.doubtful)
-	if p.topped {
+	if p.topped || p.state == partFailed {
 		if p.o.waiter.hasPlace() {
 			p.o.leaveLines(ctx)
+			p.o.waiter.quitInbox()
 		}
 		return
 	}
@@ -522,16 +535,27 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	p.topped = true
 	p.o.fenceKey, p.o.raise = "", s.holds.raiser()
 	if s.queue {
-		s.start(ctx, p, time.Now())
+		s.topUp(ctx, p)
 		return
 	}
 	time.AfterFunc(topUpAfter+rand.N(topUpAfter), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.holds.isOver() {
-			s.start(ctx, p, time.Now())
+			s.topUp(ctx, p)
 		}
 	})
+}
+
+// topUp asks a place once more for a lock that is made. The caller holds s.mu.
+func (s *spreading) topUp(ctx context.Context, p *part) {
+	now := time.Now()
+	if s.admits(p, now) {
+		s.start(ctx, p, now)
+	} else if p.o.waiter.hasPlace() {
+		p.o.leaveLines(ctx)
+		p.o.waiter.quitInbox()
+	}
 }
 
 // topUpAfter is how long after a grant a place that has refused is asked again.
@@ -634,9 +658,7 @@ func (s *spreading) undone(ctx context.Context, p *part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.busy = false
-	if s.over {
-		s.leave(ctx, p)
-	}
+	s.settle(ctx, p)
 	s.signal()
 }
 
@@ -646,27 +668,28 @@ func (s *spreading) end(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.over, s.open, s.won = true, false, false
 	for i := range s.parts {
-		p := &s.parts[i]
-		if s.holds == nil && !p.busy {
+		switch p := &s.parts[i]; {
+		case p.busy: // it is dealt with when its call has ended
+		case s.holds == nil:
 			s.leave(ctx, p)
+		default:
+			p.o.waiter.quitInbox()
 		}
-		p.o.waiter.quitInbox()
 	}
 }
 
-// leave gives up all that an obtain that has ended may have at a place. The caller holds s.mu, and no call is under way
-// to the place.
+// leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
+// s.mu, and no call is under way to the place.
 func (s *spreading) leave(ctx context.Context, p *part) {
-	if s.holds != nil {
-		return
+	o := &p.o
+	gone := &obtaining{
+		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
+		doubtful: o.doubtful,
 	}
-	if p.state == partGranted && p.o.lock != nil {
-		p.o.late, p.o.taken, p.o.lock = true, p.o.got, nil
+	if p.state == partGranted && o.lock != nil {
+		gone.late, gone.taken = true, o.got
 	}
-	p.state = partIdle
-	p.o.withdraw(ctx)
-	p.o.late, p.o.taken, p.o.doubtful = false, nil, false
-	if p.o.waiter.hasPlace() {
-		p.o.waiter.renew()
-	}
+	p.state, o.lock, o.waiter, o.doubtful = partIdle, nil, nil, false
+	gone.withdraw(ctx)
+	gone.waiter.quitInbox()
 }
