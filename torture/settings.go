@@ -32,13 +32,13 @@ func parse(args []string) (*settings, error) {
 	flags.Float64Var(&s.minutes, "minutes", 5, "how long to run")
 	flags.StringVar(&s.topology, "topology", "all", strings.Join(topology.Names, ", ")+", all, or several with commas")
 	flags.Uint64Var(&s.seed, "seed", 0, "repeat the plans of faults of this seed (default random)")
-	flags.BoolVar(&s.controls, "controls", false, "switch protections off, one after the other, and see whether that is noticed")
+	flags.BoolVar(&s.controls, "controls", false, "switch protections off, one at a time, and see whether that is noticed")
 	flags.StringVar(&s.only, "only", "", "with --controls: the names of some, with commas (default all)")
 	flags.StringVar(&s.out, "out", "", "a new directory for the report and the histories (default a temporary one)")
 	flags.IntVar(&s.workers, "workers", 6, "how many worker processes")
 	flags.IntVar(&s.goroutines, "goroutines", 8, "how many goroutines in each")
 	flags.DurationVar(&s.round, "round", 40*time.Second, "how long the workers of a round work")
-	flags.DurationVar(&s.pause, "pause", 350*time.Millisecond, "how much time between two faults, on average")
+	flags.DurationVar(&s.pause, "pause", 600*time.Millisecond, "how much time between two faults, on average")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *settings) options(topology string, n int, program string) round.Options
 func (s *settings) repeat(o round.Options) string {
 	command := fmt.Sprintf("go run ./torture --topology %s --seed %d --minutes %.2f --round %v", o.Topology, o.Seed,
 		o.Length.Minutes(), o.Length)
-	if s.pause != 350*time.Millisecond {
+	if s.pause != 600*time.Millisecond {
 		command += fmt.Sprintf(" --pause %v", s.pause)
 	}
 	if s.workers != 6 || s.goroutines != 8 {

@@ -186,6 +186,18 @@ func (s *Server) Restart() error {
 	return s.run()
 }
 
+// Forget removes what a server has saved, so that the next Restart finds nothing, whatever its config. It returns an error
+// if the server is running.
+func (s *Server) Forget() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc.Running() {
+		return errors.New("redistest: a server that runs does not forget")
+	}
+	return errors.Join(os.RemoveAll(filepath.Join(s.dir, "appendonlydir")), os.RemoveAll(filepath.Join(s.dir, "appendonly.aof")),
+		os.RemoveAll(filepath.Join(s.dir, "dump.rdb")))
+}
+
 // Close ends the process with SIGKILL, paused or not, and removes the temporary
 // directory. The second and later calls do nothing.
 func (s *Server) Close() error {

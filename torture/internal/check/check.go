@@ -22,11 +22,12 @@ const (
 	Served    = "served"    // a live waiter whose keys are free is served
 	Prompt    = "prompt"    // a call returns soon after its ctx has ended
 	Errors    = "errors"    // without a fault, no call fails with an error of Redis or the network
+	Repair    = "repair"    // a kept lock is soon on all servers of a quorum again
 	Leftover  = "leftover"  // no key outlives its owner, or has no expiry; when all is over, everything can be locked
 )
 
 // All are the names of all checks.
-var All = []string{Exclusion, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Leftover}
+var All = []string{Exclusion, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
 
 // Violation is a promise that was not kept.
 type Violation struct {
@@ -57,7 +58,7 @@ func Run(events []history.Event) *Result {
 	m := newModel(events)
 	r := &Result{Checked: map[string]int{}}
 	for _, check := range []func(*model, *Result){
-		exclusion, fences, guardedStore, kept, leases, losses, lines, served, prompt, failures, leftovers,
+		exclusion, fences, guardedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
 	} {
 		check(m, r)
 	}
@@ -74,8 +75,8 @@ func (r *Result) add(v Violation) {
 	r.Violations = append(r.Violations, v)
 }
 
-// Evidence returns what was written about the calls of a violation, what shows it, and the faults from before before it until after it
-// (in ns), in the order of time.
+// Evidence returns what was written about the calls of a violation, what shows it, and the faults around it, in the order of
+// time. Before and after are in ns.
 func Evidence(events []history.Event, v Violation, before, after int64) []history.Event {
 	var found []history.Event
 	for _, e := range events {

@@ -42,7 +42,7 @@ func exclusion(m *model, r *Result) {
 					Check: Exclusion, At: c.from, Ops: pair[:],
 					What: fmt.Sprintf("%s and %s both held %s, for %s", other.Op, c.Op, key,
 						seconds(min(other.to, c.to)-c.from)),
-					Excused: m.forgot(other.Start, c.At),
+					Excused: m.forgot(other.hold, other.Start, c.At),
 				})
 			}
 			before = append(before, c)

@@ -52,15 +52,15 @@ func fences(m *model, r *Result) {
 		}
 		for i := 1; i < len(all); i++ { // by the time from which they were believed in
 			a, b := all[i-1], all[i]
-			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a, b) {
-				r.add(falling(key, a, b, m.forgot(min(a.Start, b.Start), b.At)))
+			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a.Keys, b.Keys) {
+				r.add(falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At)))
 			}
 		}
 	}
 }
 
-func shareKey(a, b *hold) bool {
-	return slices.ContainsFunc(a.Keys, func(key string) bool { return slices.Contains(b.Keys, key) })
+func shareKey(a, b []string) bool {
+	return slices.ContainsFunc(a, func(key string) bool { return slices.Contains(b, key) })
 }
 
 func falling(key string, a, b *hold, excused bool) Violation {
@@ -91,7 +91,7 @@ func guardedStore(m *model, r *Result) {
 			})
 		case w.Outcome == refused && valid:
 			r.add(Violation{
-				Check: Store, At: w.At, Ops: []string{top.Op, w.Op}, Excused: m.forgot(h.Start, w.At),
+				Check: Store, At: w.At, Ops: []string{top.Op, w.Op}, Excused: m.forgot(h, h.Start, w.At),
 				What: fmt.Sprintf("the store refused %d of %s after %d, although %s holds %s", w.Fence, w.FenceKey, top.Fence,
 					w.Op, strings.Join(h.Keys, ",")),
 			})

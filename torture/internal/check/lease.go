@@ -33,7 +33,7 @@ func leases(m *model, r *Result) {
 		r.Checked[Lease]++
 		if until > expiry {
 			r.add(Violation{
-				Check: Lease, At: at, Ops: []string{h.Op}, Excused: m.forgot(h.Start, at),
+				Check: Lease, At: at, Ops: []string{h.Op}, Excused: m.forgot(h, h.Start, at),
 				What: fmt.Sprintf("%s counts on its lock for %s longer than Redis keeps it", h.Op, seconds(until-expiry)),
 			})
 		}
@@ -83,7 +83,7 @@ func losses(m *model, r *Result) {
 		r.Checked[Loss]++
 		if until := h.untilAt(e.Start); e.Lost && e.At < until {
 			r.add(Violation{
-				Check: Loss, At: e.At, Ops: []string{e.Op}, Excused: m.forgot(h.Start, e.At),
+				Check: Loss, At: e.At, Ops: []string{e.Op}, Excused: m.forgot(h, h.Start, e.At),
 				What: fmt.Sprintf("%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At)),
 			})
 		}
@@ -118,7 +118,7 @@ func missing(m *model, r *Result) {
 				if held[[2]string{key, h.Op}]+held[[2]string{key, ""}] < max(s.Need, 1) {
 					seen[h.Op] = true
 					r.add(Violation{
-						Check: Loss, At: s.At, Ops: []string{h.Op}, Excused: m.forgot(h.Start, s.At),
+						Check: Loss, At: s.At, Ops: []string{h.Op}, Excused: m.forgot(h, h.Start, s.At),
 						What: fmt.Sprintf("Redis did not hold %s for %s, which relied on it", key, h.Op),
 					})
 					break

@@ -9,9 +9,9 @@ import (
 // leftovers: a key is gone soon after its owner has given it up, or never had it. No key is without an expiry. When all is
 // over, Redis holds nothing, and every key can be locked.
 func leftovers(m *model, r *Result) {
-	// What a cleanup needs: the Redis client gives an unanswered call up after less than a second, and the library releases
-	// once more a second after that, or after a pause that is as long as the fault was.
-	const cleanup = int64(4500 * time.Millisecond)
+	// What a cleanup needs when no fault is at work: the Redis client gives an unanswered call up after less than a second, and
+	// the library releases once more a second after that.
+	const cleanup = int64(3 * time.Second)
 	seen := map[string]bool{}
 	for _, s := range m.samples {
 		for _, h := range s.Held {

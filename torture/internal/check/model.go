@@ -187,7 +187,9 @@ func (m *model) stalled(worker string, from, to, most int64) bool {
 	return true
 }
 
-// forgot reports whether Redis may have forgotten, between from and to, what it acknowledged.
-func (m *model) forgot(from, to int64) bool {
-	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Lossy && f.At <= to && f.End >= from })
+// forgot reports whether Redis may have forgotten, between from and to, what it acknowledged about the keys of a hold.
+func (m *model) forgot(h *hold, from, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
+		return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys))
+	})
 }

@@ -157,7 +157,7 @@ var All = []Control{
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
-		Topology: "quorum", Checks: []string{check.Exclusion, check.Loss},
+		Topology: "quorum", Checks: []string{check.Repair},
 		Edits: []Edit{{"holds.go", "if h.over || ttl == 0 {\n\t\treturn", "if true || h.over || ttl == 0 {\n\t\treturn"}},
 	},
 }

@@ -9,8 +9,8 @@ type Kind string
 
 // The events of workers.
 const (
-	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From At until Until the
-	// worker believes that it holds them. The call began at Start and was first refused at Refused, if it was. Queue says
+	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
+	// At until Until the worker believes that it holds them. The call began at Start and was first refused at Refused, if it was. Queue says
 	// that it waited in line, Custom that the caller chose the token.
 	Grant Kind = "grant"
 
@@ -38,7 +38,7 @@ const (
 // The events of the program that starts the workers.
 const (
 	// Fault: the fault Name was at work from At until End, at the worker or server Target ("" for all). Lossy says that
-	// Redis may have forgotten what it acknowledged, or ended leases early.
+	// Redis may have forgotten what it acknowledged, or ended leases early; without it, Keys names keys of which it has.
 	Fault Kind = "fault"
 
 	// Write: the guarded store was asked at At, by Op, to write FenceKey with Fence. Outcome is "taken" or "refused".

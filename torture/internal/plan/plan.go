@@ -107,10 +107,14 @@ func Menu(topology string) []Choice {
 		"one":      {{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond}},
 		"memory":   {{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond}},
 		"sentinel": {{CrashMaster, 1, 0, 0}, {Failover, 1, 0, 0}},
-		"cluster":  {{CrashMaster, 1, 0, 0}, {Failover, 2, 0, 0}, {MigrateSlot, 4, 100 * time.Millisecond, 1500 * time.Millisecond}},
+		"cluster": {
+			{CrashMaster, 1, 0, 0},
+			{Failover, 2, 0, 0},
+			{MigrateSlot, 4, 100 * time.Millisecond, 1500 * time.Millisecond},
+		},
 		"quorum": {
 			{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond},
-			{ForgetServer, 3, 50 * time.Millisecond, 1500 * time.Millisecond},
+			{ForgetServer, 8, 50 * time.Millisecond, 800 * time.Millisecond},
 			{ForgetMany, 1, 50 * time.Millisecond, 500 * time.Millisecond},
 		},
 	}[topology]

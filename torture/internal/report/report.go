@@ -131,8 +131,7 @@ func (t *Totals) Summary() string {
 	var b strings.Builder
 	for _, name := range t.order {
 		own := t.topologies[name]
-		fmt.Fprintf(&b, "%-9s %3d rounds, %8d grants, %5d faults (%d that lose data), %d violations, %d that Redis is to blame for\n",
-			name, own.rounds, own.grants, own.faults, own.lossy, own.violations, own.excused)
+		fmt.Fprintf(&b, "%-9s %3d rounds, %8d grants, %5d faults (%d lose data), %d violations, %d excused\n", name, own.rounds, own.grants, own.faults, own.lossy, own.violations, own.excused)
 	}
 	return b.String()
 }
@@ -151,7 +150,7 @@ func (t *Totals) markdown() string {
 		t.start.UTC().Format("2006-01-02 15:04 UTC"), time.Since(t.start).Minutes(), t.seed, t.workers, t.goroutines,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 	b.WriteString("![Timeline](" + TimelineFile + ")\n\n")
-	b.WriteString("| topology | rounds | grants | faults | of these, lose data | violations | excused | late writes refused |\n" +
+	b.WriteString("| topology | rounds | grants | faults | these lose data | violations | excused | late writes refused |\n" +
 		"|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	var sum topologyTotals
 	for _, name := range t.order {

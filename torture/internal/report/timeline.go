@@ -82,11 +82,13 @@ func (t *Totals) timeline() string {
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n")
 	for _, m := range t.marks {
 		if m.kind == "round" {
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%.0f" width="%.1f" height="%.0f" fill="#f2f2f2"/><text x="%.1f" y="32" fill="#555">%s</text>`+"\n",
-				x(m.from), top, max(x(m.to)-x(m.from)-1, 1), height-top-22, x(m.from), m.name)
+			fmt.Fprintf(&b, `<rect x="%.1f" y="%.0f" width="%.1f" height="%.0f" fill="#f2f2f2"/>`, x(m.from), top,
+				max(x(m.to)-x(m.from)-1, 1), height-top-22)
+			fmt.Fprintf(&b, `<text x="%.1f" y="32" fill="#555">%s</text>`+"\n", x(m.from), m.name)
 		}
 	}
-	fmt.Fprintf(&b, `<text x="4" y="14" font-size="12">Grants a second (up to %.0f), and faults by kind</text>`+"\n", float64(most)/perBar)
+	fmt.Fprintf(&b, `<text x="4" y="14" font-size="12">Grants a second (up to %.0f), and faults by kind</text>`+"\n",
+		float64(most)/perBar)
 	for _, m := range t.marks {
 		switch m.kind {
 		case "grants":

@@ -9,6 +9,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/plan"
+	"github.com/redislock/redislock/torture/internal/topology"
 )
 
 // breakThings does what the plan says, and returns when the round is over and all faults have ended.
@@ -57,7 +58,9 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		e.Target = s.name
 		s.disturb(ctx, f, action)
 	default:
-		e.Lossy, err = r.topology.Inject(ctx, f)
+		var harm topology.Harm
+		harm, err = r.topology.Inject(ctx, f)
+		e.Lossy, e.Keys = harm.Everything, harm.Keys
 	}
 	e.End = clock.Now()
 	if err != nil {
@@ -128,24 +131,25 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 	if f.Kind == plan.BlackHole { // the whole connection, and the subscription as well
 		rule.Match, rule.Times = nil, 0
 	}
-	if f.Kind == plan.RepeatRequests {
-		rule.Times *= 20
+	switch f.Kind {
+	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies:
+		rule.Times *= 10
 	}
+	// Of several servers, some are still reached: all bits of Pick are random.
 	var faults []*faultproxy.Fault
-	for _, p := range s.proxies {
-		faults = append(faults, p.Add(rule))
+	for i, p := range s.proxies {
+		if len(s.proxies) == 1 || f.Pick>>(i+4)&1 == 1 {
+			faults = append(faults, p.Add(rule))
+		}
 	}
 	sleep(ctx, f.For)
 	for _, one := range faults {
 		one.Remove()
 	}
 	switch f.Kind {
-	case plan.BlackHole, plan.SwallowReplies:
-		// The connections stay silent for good. Clients find that out by themselves; a subscription may take long.
-		if f.Kind == plan.BlackHole {
-			for _, p := range s.proxies {
-				p.CutAll()
-			}
+	case plan.BlackHole: // its connections stay silent for good, and a subscription may take long to find that out
+		for _, p := range s.proxies {
+			p.CutAll()
 		}
 	case plan.DelayReplies, plan.DelayRequests:
 		sleep(context.WithoutCancel(ctx), f.Delay) // what is delayed arrives until then

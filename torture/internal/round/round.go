@@ -203,10 +203,10 @@ func (r *round) read() error {
 			return err
 		}
 		for _, e := range events {
-			switch {
-			case e.Kind == history.Grant:
+			switch e.Kind {
+			case history.Grant:
 				r.progress.Grants.Add(1)
-			case e.Kind == history.Fault:
+			case history.Fault:
 				r.progress.Faults.Add(1)
 			}
 		}

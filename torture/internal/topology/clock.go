@@ -65,9 +65,9 @@ func (c *wallClock) set(offset, speed float64) error {
 	return os.Rename(whole, c.file) // so that nobody reads half of it
 }
 
-func (c *wallClock) inject(_ context.Context, f plan.Fault) (lossy bool, err error) {
+func (c *wallClock) inject(_ context.Context, f plan.Fault) (Harm, error) {
 	if c == nil {
-		return false, errors.New("libfaketime is not installed")
+		return Harm{}, errors.New("libfaketime is not installed")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,10 +75,10 @@ func (c *wallClock) inject(_ context.Context, f plan.Fault) (lossy bool, err err
 	switch f.Kind {
 	case plan.ClockForward:
 		c.offset += step
-		return true, c.set(c.offset, 1)
+		return harm(true), c.set(c.offset, 1)
 	case plan.ClockBack:
 		c.offset -= step
-		return false, c.set(c.offset, 1)
+		return Harm{}, c.set(c.offset, 1)
 	}
-	return false, fmt.Errorf("the clock has no fault %q", f.Kind)
+	return Harm{}, fmt.Errorf("the clock has no fault %q", f.Kind)
 }

@@ -51,17 +51,17 @@ func (t *cluster) master(f plan.Fault) (*redistest.Server, string, error) {
 	return node, key, err
 }
 
-func (t *cluster) Inject(ctx context.Context, f plan.Fault) (lossy bool, err error) {
+func (t *cluster) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	t.one.Lock()
 	defer t.one.Unlock()
 	master, key, err := t.master(f)
 	if err != nil {
-		return false, err
+		return Harm{}, err
 	}
 	switch f.Kind {
 	case plan.CrashMaster: // replication is asynchronous, and the new master may lack the last writes
 		if err := master.Kill(); err != nil {
-			return true, err
+			return harm(true), err
 		}
 		taken := eventually(15*time.Second, func() error {
 			if _, err := t.MasterOf(key); err != nil {
@@ -69,22 +69,22 @@ func (t *cluster) Inject(ctx context.Context, f plan.Fault) (lossy bool, err err
 			}
 			return nil
 		})
-		return true, errors.Join(taken, master.Restart(), t.Settle())
+		return harm(true), errors.Join(taken, master.Restart(), t.Settle())
 	case plan.Failover: // the old master stops until the replica has everything
 		replica, err := t.replicaOf(master)
 		if err != nil {
-			return false, err
+			return Harm{}, err
 		}
 		if err := ask(replica, "cluster", "failover"); err != nil {
-			return false, err
+			return Harm{}, err
 		}
-		return false, t.Settle()
+		return Harm{}, t.Settle()
 	case plan.MigrateSlot:
-		return false, t.migrate(ctx, f, key)
+		return Harm{}, t.migrate(ctx, f, key)
 	case plan.PauseServer: // for less than the nodes take to give a master up
 		f.For = min(f.For, time.Second)
 	}
-	return false, single(ctx, master, f)
+	return Harm{}, single(ctx, master, f)
 }
 
 // migrate moves a slot as a resharding does. New keys come up meanwhile, so the keys are moved until none is left.

@@ -35,12 +35,12 @@ func (t *one) Endpoint() worker.Endpoint {
 func (t *one) Servers() []*redistest.Server { return []*redistest.Server{t.server} }
 func (t *one) Holders() []*redistest.Server { return t.Servers() }
 
-func (t *one) Inject(ctx context.Context, f plan.Fault) (lossy bool, err error) {
+func (t *one) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	switch f.Kind {
 	case plan.ClockForward, plan.ClockBack, plan.ClockDrift:
 		return t.clock.inject(ctx, f)
 	}
-	return f.Kind == plan.RestartServer && t.name == "memory", single(ctx, t.server, f)
+	return harm(f.Kind == plan.RestartServer && t.name == "memory"), single(ctx, t.server, f)
 }
 
 func (t *one) Need() int    { return 1 }

@@ -3,7 +3,10 @@ package topology
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
@@ -39,24 +42,75 @@ func (t *quorum) Endpoint() worker.Endpoint {
 func (t *quorum) Servers() []*redistest.Server { return t.servers }
 func (t *quorum) Holders() []*redistest.Server { return t.servers }
 
-func (t *quorum) Inject(ctx context.Context, f plan.Fault) (lossy bool, err error) {
-	server := t.servers[f.Pick%places]
+func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	switch f.Kind {
 	case plan.ForgetServer:
-		return false, t.forget(ctx, f, 1)
+		return t.forget(ctx, f)
 	case plan.ForgetMany:
-		return true, t.forget(ctx, f, places/2+1)
+		return harm(true), t.forgetMany(ctx, f)
 	}
-	return false, single(ctx, server, f)
+	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
 }
 
-// forget empties servers. A server that was killed and lost its disk comes back like this.
-func (t *quorum) forget(ctx context.Context, f plan.Fault, many int) error {
+// forget restarts a server without its data. Keys that fewer than a majority of the others hold were held by a bare majority,
+// which one server that forgets can break. A request that the server has answered may still be on its way to the others, so
+// these are asked more than once.
+func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
+	victim := t.servers[f.Pick%places]
+	err := victim.Pause()
+	bare := map[string]bool{}
+	for _, pause := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
+		time.Sleep(pause)
+		for _, key := range t.bare(victim) {
+			bare[key] = true
+		}
+		if pause == 0 {
+			err = errors.Join(err, victim.Kill(), victim.Forget())
+		}
+	}
+	wait(ctx, f.For)
+	return Harm{Keys: slices.Sorted(maps.Keys(bare))}, errors.Join(err, victim.Restart())
+}
+
+// bare returns the keys that fewer servers than a majority hold with the same value, without the victim.
+func (t *quorum) bare(victim *redistest.Server) []string {
+	count := map[[2]string]int{}
+	for _, s := range t.servers {
+		if s == victim {
+			continue
+		}
+		client := Connect(s)
+		found, err := client.Eval(context.Background(), `
+			local found = {}
+			for _, key in ipairs(redis.call('KEYS', '*')) do
+				found[#found + 1] = key
+				found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+			end
+			return found`, nil).StringSlice()
+		client.Close()
+		if err != nil {
+			continue // it counts as one that does not hold them
+		}
+		for i := 0; i+1 < len(found); i += 2 {
+			count[[2]string{found[i], found[i+1]}]++
+		}
+	}
+	var keys []string
+	for held, n := range count {
+		if n < t.Need() {
+			keys = append(keys, held[0])
+		}
+	}
+	return keys
+}
+
+// forgetMany restarts a majority without its data, all at once.
+func (t *quorum) forgetMany(ctx context.Context, f plan.Fault) error {
 	var errs []error
 	var down []*redistest.Server
-	for i := range many {
+	for i := range t.Need() {
 		s := t.servers[(f.Pick+i)%places]
-		errs = append(errs, ask(s, "flushall", "sync"), s.Kill())
+		errs = append(errs, s.Kill(), s.Forget())
 		down = append(down, s)
 	}
 	wait(ctx, f.For)

@@ -62,34 +62,34 @@ func (t *sentinel) roles() (master, replica *redistest.Server, err error) {
 	return nil, nil, errors.Join(errors.New("no sentinel knows the master"), err)
 }
 
-func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (lossy bool, err error) {
+func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	t.one.Lock()
 	defer t.one.Unlock()
 	master, _, err := t.roles()
 	if err != nil {
-		return false, err
+		return Harm{}, err
 	}
 	switch f.Kind {
 	case plan.CrashMaster: // replication is asynchronous, and the new master may lack the last writes
 		if err := master.Kill(); err != nil {
-			return true, err
+			return harm(true), err
 		}
 		if err := t.taken(master); err != nil {
-			return true, errors.Join(err, master.Restart())
+			return harm(true), errors.Join(err, master.Restart())
 		}
-		return true, errors.Join(master.Restart(), t.settled())
+		return harm(true), errors.Join(master.Restart(), t.settled())
 	case plan.Failover: // neither server stops, and the old master takes writes until it hears of the new one
 		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
-			return false, err
+			return Harm{}, err
 		}
-		return true, errors.Join(t.taken(master), t.settled())
+		return harm(true), errors.Join(t.taken(master), t.settled())
 	case plan.PauseServer:
 		// The sentinels replace a master that is silent for half a second. When it goes on, it takes writes for a moment.
 		if f.For > 300*time.Millisecond {
-			return true, errors.Join(single(ctx, master, f), t.settled())
+			return harm(true), errors.Join(single(ctx, master, f), t.settled())
 		}
 	}
-	return false, single(ctx, master, f)
+	return Harm{}, single(ctx, master, f)
 }
 
 // taken waits until another server is the master.

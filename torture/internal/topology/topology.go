@@ -31,9 +31,9 @@ type Topology interface {
 	// Need returns how many servers must hold a key.
 	Need() int
 
-	// Inject does a fault of a server, and returns when that is over. ctx ends it early, healed. It reports whether Redis
-	// may have forgotten what it acknowledged, or ended leases early. The error is for a fault that could not be done.
-	Inject(ctx context.Context, f plan.Fault) (lossy bool, err error)
+	// Inject does a fault of a server, and returns when that is over. ctx ends it early, healed. The error is for a fault that
+	// could not be done.
+	Inject(ctx context.Context, f plan.Fault) (Harm, error)
 
 	// Heal makes every server run, and waits until they serve.
 	Heal() error
@@ -41,6 +41,16 @@ type Topology interface {
 	// Close ends every server.
 	Close() error
 }
+
+// Harm is what a fault did that no lock can make up for: Redis may have forgotten what it acknowledged, or have ended leases
+// early. Everything says that of all keys; otherwise it is true of Keys.
+type Harm struct {
+	Everything bool
+	Keys       []string
+}
+
+// harm is Harm to all keys or to none.
+func harm(everything bool) Harm { return Harm{Everything: everything} }
 
 // Start starts a topology.
 func Start(name string) (Topology, error) {

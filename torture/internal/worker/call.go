@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,10 @@ var tracer = &redislock.Tracer{
 // newCall prepares a call for keys whose ctx ends after patience, or never if that is 0.
 func (g *goroutine) newCall(name string, keys []string, ttl, patience time.Duration) *call {
 	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: ttl, opt: &redislock.Options{}}
+	if slices.ContainsFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) {
+		c.opt.AcrossSlots = true
+		c.with("across-slots")
+	}
 	ctx := context.WithValue(context.Background(), callKey{}, c)
 	if patience > 0 {
 		_, late := timeOf(time.Now().Add(patience), clock.Now)
@@ -79,8 +84,8 @@ func (g *goroutine) granted(c *call, token string, until time.Time, fence int64)
 		early = 0
 	}
 	g.log.Write(history.Event{
-		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence, Start: c.start,
-		Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
+		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence,
+		Start: c.start, Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
 	})
 }
 

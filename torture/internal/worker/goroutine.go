@@ -83,6 +83,9 @@ func (g *goroutine) someKeys() []string {
 	for _, i := range g.random.Perm(from)[:n] {
 		keys = append(keys, key(group, i))
 	}
+	if g.Endpoint.Topology == "cluster" && g.chance(6) {
+		keys = append(keys, key((group+1)%g.Groups, g.random.IntN(g.Hot)))
+	}
 	return keys
 }
 

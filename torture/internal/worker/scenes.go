@@ -101,7 +101,11 @@ func (h *held) refreshLate() {
 // abandon ends the ctx of an obtain at a random moment.
 func (g *goroutine) abandon() {
 	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), 0)
+	ttl := g.someTTL()
+	if g.chance(2) { // so long that it shows if nothing is cleaned up
+		ttl = g.between(7*time.Second, 9*time.Second)
+	}
+	c := g.newCall(g.obtainName(keys), keys, ttl, 0)
 	defer c.cancel()
 	g.options(c)
 	switch g.random.IntN(4) {
@@ -132,6 +136,15 @@ func (g *goroutine) refreshes() {
 	h := g.obtain(c, client)
 	if h == nil {
 		return
+	}
+	if g.chance(2) { // one without an answer may still be executed after the next one
+		h.write()
+		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), g.between(50*time.Microsecond, 2*time.Millisecond), nil)
+		_ = h.refresh(g.between(1500*time.Millisecond, 3*time.Second), 2*time.Second, nil)
+		for range 4 {
+			time.Sleep(g.between(10*time.Millisecond, 250*time.Millisecond))
+			h.ask(client)
+		}
 	}
 	for range 1 + g.random.IntN(4) {
 		var opt *redislock.Options

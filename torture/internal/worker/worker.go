@@ -20,7 +20,6 @@ type process struct {
 	log     *history.Writer
 	backend *backend
 	count   atomic.Int64 // of calls so far
-	holds   sync.Map     // by token: who holds it in this process
 
 	mu      sync.Mutex // protects clients
 	clients [2]*redislock.Client
