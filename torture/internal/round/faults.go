@@ -58,6 +58,10 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		e.Target = s.name
 		s.disturb(ctx, f, action)
 	default:
+		if f.Kind == plan.Failover {
+			r.handovers.Add(1)
+			defer time.AfterFunc(2*time.Second, func() { r.handovers.Add(-1) })
+		}
 		var harm topology.Harm
 		harm, err = r.topology.Inject(ctx, f)
 		e.Lossy, e.Keys = harm.Everything, harm.Keys

@@ -54,6 +54,8 @@ type round struct {
 	until    int64 // the workers begin nothing after it
 	enough   atomic.Bool
 
+	handovers atomic.Int64 // of a server's role, as planned, that are under way or have just ended
+
 	mu      sync.Mutex // protects the fields below
 	readers []*history.Reader
 	events  []history.Event

@@ -2,6 +2,7 @@ package round
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,8 +35,12 @@ func (r *round) sample(over chan struct{}) {
 			_ = client.Close()
 		}
 	}()
-	for n := 0; ; n++ {
+	var before []string
+	last := clock.Now()
+	for {
 		start := clock.Now()
+		before = r.watchRoles(before, last)
+		last = start
 		if held, whole := r.look(clients, false); whole {
 			r.log.Write(history.Event{
 				Kind: history.Sample, Start: start, At: clock.Now(), Held: held, Need: int64(r.topology.Need()),
@@ -47,6 +52,26 @@ func (r *round) sample(over chan struct{}) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// watchRoles returns the servers that hold keys. If others did before, a replica has taken over that may lack writes. A busy
+// machine can make that happen without a fault of ours, so it is written down as one.
+func (r *round) watchRoles(before []string, last int64) []string {
+	const around = int64(3 * time.Second) // the old master may have taken writes until others noticed, and a moment longer
+	var now []string
+	for _, s := range r.topology.Holders() {
+		now = append(now, s.Addr())
+	}
+	slices.Sort(now)
+	if len(now) == 0 || len(now) < len(before) { // somebody did not answer
+		return before
+	}
+	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
+		r.log.Write(history.Event{
+			Kind: history.Fault, Name: "role-change", At: last - around, End: clock.Now() + around, Lossy: true, Outcome: "noticed",
+		})
+	}
+	return now
 }
 
 // look returns what all servers hold now, and whether all have answered. Lines count only if asked for; the counters of

@@ -33,6 +33,10 @@ func (g *goroutine) run() {
 		total += s.weight
 	}
 	for clock.Now() < g.Until {
+		if g.n >= g.Goroutines-2 && !g.chance(6) { // for numbers
+			g.burst()
+			continue
+		}
 		n := g.random.IntN(total)
 		for _, s := range scenes {
 			if n -= s.weight; n < 0 {
