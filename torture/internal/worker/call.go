@@ -98,6 +98,9 @@ func (g *goroutine) ended(c *call, err error, good string) {
 	if e.Outcome, code = outcomeOf(err, good); code != "" {
 		e.Options = append(e.Options, "error:"+code)
 	}
+	if e.Outcome == "unexpected" {
+		e.Target = word(err.Error())
+	}
 	if err != nil && c.opt.Queue && c.refused.Load() > 0 {
 		e.Queue, e.Refused, e.Keys, e.TTL = true, c.refused.Load(), c.keys, c.ttl
 	}

@@ -72,6 +72,9 @@ func (h *held) done(e history.Event, err error) {
 	if code != "" {
 		e.Options = append(e.Options, "error:"+code)
 	}
+	if e.Outcome == "unexpected" && err != nil {
+		e.Target = word(err.Error())
+	}
 	if h.shared {
 		e.Lost = false
 	}

@@ -39,7 +39,7 @@ func outcomeOf(err error, good string) (outcome, code string) {
 	case isNetwork(err):
 		return "network", ""
 	}
-	return "unexpected", word(err.Error())
+	return "unexpected", "OTHER"
 }
 
 // codeOf returns the first word of an error of the server, as in "LOADING Redis is loading the dataset in memory".
@@ -56,6 +56,7 @@ func isNetwork(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || strings.Contains(err.Error(), "no answer") ||
+		strings.Contains(err.Error(), "does not answer") ||
 		strings.Contains(err.Error(), "connection") || strings.Contains(err.Error(), "broken pipe")
 }
 
