@@ -28,6 +28,13 @@ type holds struct {
 	over  bool            // released or lost: nothing is added
 	shown time.Time       // the end of the validity that a Tracer was last told of
 	kept  context.Context // the values for renewals; nil unless the lock is kept
+	last  lastRefresh
+}
+
+// lastRefresh is what the last Refresh has asked for.
+type lastRefresh struct {
+	ttl      time.Duration // 0 if there was none
+	metadata string        // of the last Refresh that had any
 }
 
 // hold is what a lock has at one place.
@@ -94,6 +101,18 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock) {
 		return
 	}
 	h.put(i, lock)
+	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
+		transport.Go(func() { h.catchUp(i, lock, last) }) // ends with the call
+	}
+}
+
+// catchUp refreshes a hold that has joined the lock too late for the last Refresh. Otherwise the place would drop the lock
+// when the ttl of the Obtain is over, and no renewal would bring it back.
+func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
+	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
+	sent := time.Now()
+	err := lock.refresh(context.Background(), last.ttl, &Options{Metadata: last.metadata})
+	h.confirm(i, sent, err)
 }
 
 // giveBack releases, in the background, what the token may have at a place.
@@ -293,6 +312,12 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	defer stop()
 	p := h.newPoll()
 	now := time.Now()
+	h.mu.Lock()
+	h.last.ttl = ttl
+	if opt != nil && opt.Metadata != "" {
+		h.last.metadata = opt.Metadata
+	}
+	h.mu.Unlock()
 	sideBySide(h.numbers(), func(i int) error {
 		lock := h.lockAt(i)
 		err := lock.refresh(free, ttl, opt)

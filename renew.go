@@ -59,6 +59,9 @@ func (r *renewals) close() {
 	for _, item := range r.schedule.Close() {
 		if l := item.(*upkeep).lock; !l.lapse() {
 			l.endKept(ErrClosed)
+			if l.of != nil { // whoever called Close must find the contexts ended
+				l.of.whole.endKept(ErrClosed)
+			}
 		}
 	}
 }

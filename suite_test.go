@@ -230,6 +230,9 @@ var sharedServer = func() func() (string, int) {
 		if server != nil {
 			Expect(server.Close()).To(Succeed())
 		}
+		for _, server := range quorumServers {
+			Expect(server.Close()).To(Succeed())
+		}
 	})
 	return func() (string, int) {
 		GinkgoHelper()

@@ -42,23 +42,38 @@ func (b *bench) freshKey() string {
 
 // groups returns all that can be run.
 func (b *bench) groups() []*group {
-	return []*group{b.parallelGroup(), b.cancellableGroup(), b.keysGroup(), b.contendedGroup(), b.keptGroup()}
+	return []*group{
+		b.parallelGroup(), b.cancellableGroup(), b.keysGroup(), b.contendedGroup(), b.quorumGroup(), b.quorumContendedGroup(),
+		b.slotsGroup(), b.slotsContendedGroup(), b.keptGroup(),
+	}
 }
 
 // pairCell returns the cell in which each of lockers takes and releases, in a goroutine for each set, the lock on it.
 func (b *bench) pairCell(name, title string, lockers []*locker, newCtx newContext, sets [][]string, t turns) cell {
-	c := cell{
+	c := newPairCell(name, title, t)
+	c.contestants = pairContestants(servers{b.target}, lockers, newCtx, sets, t)
+	return c
+}
+
+// newPairCell returns a cell for pairs of an obtain and a release, without its contestants.
+func newPairCell(name, title string, t turns) cell {
+	return cell{
 		name: name, title: title, rounds: t.rounds,
 		columns: []metric{pairRate, median, tail, clientCPU, allocs, allocated, sent, executed, serverCPU},
 		drawn:   []metric{pairRate},
 	}
+}
+
+// pairContestants returns lockers as contestants of such a cell, on those servers.
+func pairContestants(on servers, lockers []*locker, newCtx newContext, sets [][]string, t turns) []contestant {
+	var contestants []contestant
 	for _, l := range lockers {
-		c.contestants = append(c.contestants, contestant{
+		contestants = append(contestants, contestant{
 			name:  l.name,
-			round: func(context.Context) (figures, error) { return b.pairs(newCtx, l, sets, t) },
+			round: func(context.Context) (figures, error) { return on.pairs(newCtx, l, sets, t) },
 		})
 	}
-	return c
+	return contestants
 }
 
 func (b *bench) parallelGroup() *group {

@@ -43,15 +43,15 @@ func openBSM(addr string) (*locker, error) {
 func bsmContender(name, settings string, strategy func() redislock.RetryStrategy) contender {
 	return contender{
 		name: name, settings: settings, sends: scripts,
-		open: func(addr string) (obtainFunc, error) {
-			locks := redislock.New(newGoRedis(addr))
-			return func(ctx context.Context, key string) (func() error, error) {
+		open: func(addrs []string) (obtainFunc, error) {
+			locks := redislock.New(newGoRedis(addrs[0]))
+			return inTurn(func(ctx context.Context, key string) (func() error, error) {
 				lock, err := locks.Obtain(ctx, key, ttl, &redislock.Options{RetryStrategy: strategy()})
 				if err != nil {
 					return nil, err
 				}
 				return func() error { return lock.Release(ctx) }, nil
-			}, nil
+			}), nil
 		},
 	}
 }

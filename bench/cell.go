@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,8 @@ type cell struct {
 	drawn   []metric
 	// contestants[0] is the one that the others are compared with.
 	contestants []contestant
+	// open, if it is set, starts servers for the cell alone and returns the contestants on them, and what ends both.
+	open func() (_ []contestant, end func() error, err error)
 }
 
 // contestant does the work of a cell in its own way.
@@ -53,15 +56,28 @@ func (g *group) run(ctx context.Context, selected *selection) (measuredGroup, er
 		if !selected.cell(name) {
 			continue
 		}
-		c.contestants = selected.contestants(c.contestants)
-		fmt.Fprintf(os.Stderr, "%s: %d contestants, %d rounds\n", name, len(c.contestants), c.rounds)
-		measured, err := c.run(ctx)
+		measured, err := c.runSelected(ctx, name, selected)
 		if err != nil {
 			return measuredGroup{}, fmt.Errorf("%s: %w", name, err)
 		}
 		done.tables = append(done.tables, measured)
 	}
 	return done, nil
+}
+
+// runSelected runs the selected contestants, on servers of the cell's own if it wants them.
+func (c *cell) runSelected(ctx context.Context, name string, selected *selection) (_ table, err error) {
+	if c.open != nil {
+		opened, end, failed := c.open()
+		if failed != nil {
+			return table{}, failed
+		}
+		defer func() { err = errors.Join(err, end()) }()
+		c.contestants = opened
+	}
+	c.contestants = selected.contestants(c.contestants)
+	fmt.Fprintf(os.Stderr, "%s: %d contestants, %d rounds\n", name, len(c.contestants), c.rounds)
+	return c.run(ctx)
 }
 
 // run lets the contestants take turns, in another order each round.

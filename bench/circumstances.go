@@ -109,8 +109,16 @@ func (b *bench) settings() []fact {
 	for _, l := range b.lockers {
 		facts = append(facts, fact{l.name, l.settings})
 	}
-	for _, c := range contenders() {
+	for _, c := range oneServer.contenders() {
 		facts = append(facts, fact{c.name + " (contended)", c.settings})
+	}
+	facts = append(facts, fact{thisLibrary + " (quorum)", "NewQuorum, nil options"})
+	for _, c := range quorum.contenders() {
+		facts = append(facts, fact{c.name + " (quorum)", c.settings})
+	}
+	facts = append(facts, fact{thisLibrary + " (slots)", "Options.AcrossSlots"})
+	for _, c := range cluster.contenders() {
+		facts = append(facts, fact{c.name + " (slots)", c.settings})
 	}
 	return append(facts,
 		fact{thisLibrary + " (kept)", "KeepAlive"},

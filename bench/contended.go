@@ -10,32 +10,55 @@ import (
 func (b *bench) contendedGroup() *group {
 	g := &group{
 		name: "contended", title: "Many want one key",
-		about: fmt.Sprintf("Contenders in %d processes each obtain the lock on the one key, hold it for %v and release it, "+
-			"over and over, for %v. Jain's index is 1 where all get the same number of locks. Who waits at the end is "+
-			"waited for: that is in the waits, and in what a lock costs, but not in the locks a second. Stuck are those "+
-			"who had no lock %v later.", b.processes, b.hold, b.contending, drain),
+		about: b.contendingAbout(fmt.Sprintf("Stuck are those who had no lock %v later.", drain)),
 	}
 	for _, n := range b.contenders {
-		c := cell{
-			name: fmt.Sprintf("contenders=%d", n), title: whole(float64(n)) + " contenders", rounds: b.contendRounds,
-			columns: []metric{lockRate, fairness, medianWait, longestWait, sent, executed, serverCPU, stuck},
-			drawn:   []metric{lockRate, fairness},
-		}
-		for _, who := range contenders() {
-			c.contestants = append(c.contestants, contestant{
-				name:  who.name,
-				round: func(ctx context.Context) (figures, error) { return b.contend(ctx, who, n) },
-			})
-		}
+		c := b.contendedCell(fmt.Sprintf("contenders=%d", n), n)
+		c.columns = []metric{lockRate, fairness, medianWait, longestWait, sent, executed, serverCPU, stuck}
+		c.contestants = b.contestants(servers{b.target}, n, job{On: oneServer}, b.oneKey)
 		g.cells = append(g.cells, c)
 	}
 	return g
 }
 
-// contend lets n contenders in several processes contend for a fresh key.
-func (b *bench) contend(ctx context.Context, who contender, n int) (_ figures, err error) {
+// contendingAbout says what the contenders do, and then more.
+func (b *bench) contendingAbout(more string) string {
+	return fmt.Sprintf("Contenders in %d processes each obtain the lock on the one key, hold it for %v and release it, "+
+		"over and over, for %v. Jain's index is 1 where all get the same number of locks. Who waits at the end is "+
+		"waited for: that is in the waits, and in what a lock costs, but not in the locks a second. %s",
+		b.processes, b.hold, b.contending, more)
+}
+
+// contendedCell returns a cell for n contenders, without its contestants and its columns.
+func (b *bench) contendedCell(name string, n int) cell {
+	return cell{
+		name: name, title: whole(float64(n)) + " contenders", rounds: b.contendRounds, drawn: []metric{lockRate, fairness},
+	}
+}
+
+// contestants returns the contenders of j's topology as contestants of a cell with n of each, for fresh sets of keys.
+func (b *bench) contestants(on servers, n int, j job, sets func() [][]string) []contestant {
+	var contestants []contestant
+	for _, who := range j.On.contenders() {
+		contestants = append(contestants, contestant{
+			name: who.name,
+			round: func(ctx context.Context) (figures, error) {
+				mine := j
+				mine.Contender, mine.Sets = who.name, sets()
+				return b.contend(ctx, on, who.sends, n, mine)
+			},
+		})
+	}
+	return contestants
+}
+
+// oneKey returns one set of one fresh key.
+func (b *bench) oneKey() [][]string { return [][]string{{b.freshKey()}} }
+
+// contend lets n contenders in several processes contend.
+func (b *bench) contend(ctx context.Context, on servers, sends []string, n int, j job) (_ figures, err error) {
 	processes := min(b.processes, n)
-	j := job{Contender: who.name, Addr: b.target.addr, Key: b.freshKey(), Hold: b.hold, Duration: b.contending}
+	j.Addrs, j.Hold, j.Duration = on.addrs(), b.hold, b.contending
 	var workers []*worker
 	defer func() {
 		for _, w := range workers {
@@ -43,6 +66,7 @@ func (b *bench) contend(ctx context.Context, who contender, n int) (_ figures, e
 		}
 	}()
 	for i := range processes {
+		j.First += j.Contenders
 		j.Contenders = (n + i) / processes // they add up to n
 		w, err := startWorker(ctx, j)
 		if err != nil {
@@ -55,7 +79,7 @@ func (b *bench) contend(ctx context.Context, who contender, n int) (_ figures, e
 			return nil, err
 		}
 	}
-	before, err := b.target.stats(ctx)
+	before, err := on.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +97,9 @@ func (b *bench) contend(ctx context.Context, who contender, n int) (_ figures, e
 		}
 		all.add(o)
 	}
-	after, err := b.target.stats(ctx)
+	after, err := on.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return all.figures(b.contending, after.since(before), who.sends)
+	return all.figures(b.contending, after.since(before), sends)
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	bsm "github.com/bsm/redislock"
@@ -16,30 +18,86 @@ type contender struct {
 	settings string
 	sends    []string // the commands that it sends; scripts run more of them
 	// open connects. What it opens is closed by the end of the process, which is a worker.
-	open func(addr string) (obtainFunc, error)
+	open func(addrs []string) (obtainFunc, error)
 }
 
-// obtainFunc waits until it has the lock on key, and returns what releases it.
-type obtainFunc func(ctx context.Context, key string) (release func() error, err error)
+// obtainFunc waits until it has the lock on all keys, and returns what releases it.
+type obtainFunc func(ctx context.Context, keys []string) (release func() error, err error)
+
+// inTurn returns what obtains locks on single keys one after another, in alphabetical order.
+func inTurn(obtain func(ctx context.Context, key string) (release func() error, err error)) obtainFunc {
+	return func(ctx context.Context, keys []string) (func() error, error) {
+		var releases []func() error
+		releaseAll := func() error {
+			var errs []error
+			for _, release := range releases {
+				errs = append(errs, release())
+			}
+			return errors.Join(errs...)
+		}
+		for _, key := range slices.Sorted(slices.Values(keys)) {
+			release, err := obtain(ctx, key)
+			if err != nil {
+				return nil, errors.Join(err, releaseAll())
+			}
+			releases = append(releases, release)
+		}
+		return releaseAll, nil
+	}
+}
+
+// topology is what the contenders of a cell run on.
+type topology string
+
+const (
+	oneServer topology = "one server"
+	quorum    topology = "quorum"
+	cluster   topology = "cluster"
+)
 
 // pollEach is the pace of those who poll regularly. It is the time of a hold: who polls faster only costs more.
 const pollEach = time.Millisecond
 
-// contenders returns all of them, this library with Queue first. Polling is compared at one pace, beside what the peers'
-// documentation recommends or has as its default.
-func contenders() []contender {
+// contenders returns those who run on it, this library with Queue first. Polling is compared at one pace, beside what the
+// peers' documentation recommends or has as its default.
+func (t topology) contenders() []contender {
+	switch t {
+	case quorum:
+		return []contender{
+			redislockContender(thisLibrary+", Queue", "NewQuorum, Options.Queue", newQuorumClient, &redislock.Options{Queue: true}),
+			redislockContender(thisLibrary+", linear 1 ms", "NewQuorum, LinearBackoff(1 ms)", newQuorumClient,
+				&redislock.Options{RetryStrategy: redislock.LinearBackoff(pollEach)}),
+			redsyncContender("redsync, 1 ms", "a pool for each server, WithRetryDelay(1 ms), WithTries(100,000)", redsyncPools,
+				redsync.WithRetryDelay(pollEach), redsync.WithTries(100_000)),
+			redsyncContender("redsync, default delay", "a pool for each server, its delay of 50 to 250 ms, WithTries(100,000)",
+				redsyncPools, redsync.WithTries(100_000)),
+			rueidislockContender(),
+		}
+	case cluster:
+		return []contender{
+			redislockContender(thisLibrary+", Queue", "Options.AcrossSlots and Queue", newClusterClient,
+				&redislock.Options{AcrossSlots: true, Queue: true}),
+			redislockContender(thisLibrary+", linear 1 ms", "Options.AcrossSlots, LinearBackoff(1 ms)", newClusterClient,
+				&redislock.Options{AcrossSlots: true, RetryStrategy: redislock.LinearBackoff(pollEach)}),
+			redsyncContender("redsync, 1 ms", "a pool of a ClusterClient, WithRetryDelay(1 ms), WithTries(100,000), key after key",
+				redsyncClusterPool, redsync.WithRetryDelay(pollEach), redsync.WithTries(100_000)),
+			redsyncContender("redsync, default delay",
+				"a pool of a ClusterClient, its delay of 50 to 250 ms, WithTries(100,000), key after key",
+				redsyncClusterPool, redsync.WithTries(100_000)),
+		}
+	}
 	return []contender{
-		redislockContender(thisLibrary+", Queue", "Options.Queue", &redislock.Options{Queue: true}),
-		redislockContender(thisLibrary+", linear 1 ms", "LinearBackoff(1 ms)",
+		redislockContender(thisLibrary+", Queue", "Options.Queue", newOneClient, &redislock.Options{Queue: true}),
+		redislockContender(thisLibrary+", linear 1 ms", "LinearBackoff(1 ms)", newOneClient,
 			&redislock.Options{RetryStrategy: redislock.LinearBackoff(pollEach)}),
 		bsmContender("bsm/redislock, linear 1 ms", "LinearBackoff(1 ms)",
 			func() bsm.RetryStrategy { return bsm.LinearBackoff(pollEach) }),
 		bsmContender("bsm/redislock, exponential", "ExponentialBackoff(16 ms, 100 ms): 16 ms is the least it recommends",
 			func() bsm.RetryStrategy { return bsm.ExponentialBackoff(16*time.Millisecond, 100*time.Millisecond) }),
-		redsyncContender("redsync, 1 ms", "one pool, WithRetryDelay(1 ms), WithTries(100,000)",
+		redsyncContender("redsync, 1 ms", "one pool, WithRetryDelay(1 ms), WithTries(100,000)", redsyncPools,
 			redsync.WithRetryDelay(pollEach), redsync.WithTries(100_000)),
 		redsyncContender("redsync, default delay", "one pool, its delay of 50 to 250 ms, WithTries(100,000)",
-			redsync.WithTries(100_000)),
+			redsyncPools, redsync.WithTries(100_000)),
 		rueidislockContender(),
 	}
 }

@@ -23,11 +23,21 @@ var errTaken = errors.New("the key is taken")
 var scripts = []string{"evalsha", "eval"}
 
 // openLockers opens every locker on the server at addr, this library first.
-func openLockers(addr string) (opened []*locker, err error) {
-	for _, connect := range []func(string) (*locker, error){
-		openRedislock, openBSM, openRedsync, openRueidislock, openRawGoRedis, openRawRueidis, openBareScripts,
-	} {
-		l, err := connect(addr)
+func openLockers(addr string) ([]*locker, error) {
+	on := func(open func(addr string) (*locker, error)) openLocker {
+		return func(addrs []string) (*locker, error) { return open(addrs[0]) }
+	}
+	return openAll([]string{addr},
+		on(openRedislock), on(openBSM), openRedsync, openRueidislock, on(openRawGoRedis), on(openRawRueidis), on(openBareScripts))
+}
+
+// openLocker opens a locker on the servers at addrs.
+type openLocker func(addrs []string) (*locker, error)
+
+// openAll opens lockers on the servers at addrs.
+func openAll(addrs []string, all ...openLocker) (opened []*locker, err error) {
+	for _, open := range all {
+		l, err := open(addrs)
 		if err != nil {
 			return nil, errors.Join(err, closeLockers(opened))
 		}

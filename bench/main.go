@@ -1,11 +1,11 @@
 // Command bench runs this library beside other Redis locks for Go, and beside the least that their clients can do, all on
-// one redis-server, in turns within one run. From the repository's root:
+// the same redis-servers, in turns within one run. From the repository's root:
 //
 //	go -C bench run .
 //
 // It prints medians with their spread, and ratios taken round by round, since a machine's speed changes while the program
-// runs; and it writes them to results/results.md, with a chart for each kind of work. It needs redis-server on PATH, or the
-// address of one, whose keys under "redislock-bench" it uses, and a Unix.
+// runs; and it writes them to results/results.md, with a chart for each kind of work. It needs redis-server on PATH, and a
+// Unix. It can use a server of yours, and its keys under "redislock-bench", for the cells that need only one.
 //
 // --only and --against run a part of it. How this library compares with bsm/redislock where few call at a time, once as the
 // machine is and once with two cores kept busy by other processes:
@@ -48,7 +48,7 @@ const defaultOut = "results"
 // run parses the arguments, runs the cells that they ask for and reports them.
 func run(args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	addr := flags.String("redis", "", "`host:port` of a redis-server that nobody else uses; one is started if empty")
+	addr := flags.String("redis", "", "`host:port` of a redis-server that nobody else uses, for the cells that need one; one is started if empty")
 	rounds := flags.Int("rounds", 0, "`n` rounds of every cell in place of its own number")
 	short := flags.Bool("short", false, "a pass of a few seconds that shows that all works; its figures say nothing")
 	only := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")

@@ -33,6 +33,9 @@ var (
 	fairness    = metric{head: "Jain", format: thousandths, spread: true}
 	medianWait  = metric{head: "wait p50 ms", format: digits}
 	longestWait = metric{head: "longest wait ms", format: digits, spread: true}
+	tailWait    = metric{head: "wait p99.9 ms", format: digits, spread: true}
+	tailShare   = metric{head: "p99.9 / fair share", format: fixed, spread: true}
+	freed       = metric{head: "keys freed", format: fixed}
 	stuck       = metric{head: "stuck", format: whole}
 
 	serverLoad  = metric{head: "server CPU %", format: digits, spread: true, ratio: true}

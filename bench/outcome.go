@@ -37,8 +37,12 @@ func (o *outcome) figures(d time.Duration, server serverStats, sends []string) (
 		fairness.head:    jain(o.Won),
 		medianWait.head:  quantile(o.Waits, 0.5),
 		longestWait.head: o.Waits[len(o.Waits)-1],
+		tailWait.head:    quantile(o.Waits, 0.999),
 		stuck.head:       o.Stuck,
 	}
+	// In a fair line, each contender waits for as many locks as there are contenders.
+	share := millis(d) / locks * float64(len(o.Won))
+	f[tailShare.head] = f[tailWait.head] / share
 	server.perLock(f, sends, locks+o.Late)
 	return f, nil
 }

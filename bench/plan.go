@@ -13,6 +13,10 @@ type plan struct {
 	goroutines []int
 	keys       []int
 
+	quorums          []int // numbers of servers
+	quorumGoroutines []int // also across slots
+	slotsContenders  []int
+
 	contendRounds int
 	contenders    []int
 	processes     int // that the contenders are spread over
@@ -52,10 +56,11 @@ const mostBare = 512
 // fullPlan takes about seven minutes.
 func fullPlan() plan {
 	return plan{
-		few:           turns{rounds: 50, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
-		many:          turns{rounds: 10, slice: 200 * time.Millisecond, warmUp: 20 * time.Millisecond},
-		goroutines:    []int{1, 2, 4, 8, 16, 64, 256, 1024},
-		keys:          []int{2, 8, 64, 512, 4096},
+		few:        turns{rounds: 50, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
+		many:       turns{rounds: 10, slice: 200 * time.Millisecond, warmUp: 20 * time.Millisecond},
+		goroutines: []int{1, 2, 4, 8, 16, 64, 256, 1024},
+		keys:       []int{2, 8, 64, 512, 4096},
+		quorums:    []int{3, 5}, quorumGoroutines: []int{1, 16}, slotsContenders: []int{16},
 		contendRounds: 3, contenders: []int{8, 64}, processes: 4, contending: 2 * time.Second, hold: time.Millisecond,
 		keptRounds: 2, kept: 10_000, keptTTL: 2 * time.Second, keeping: 6 * time.Second,
 	}
@@ -64,10 +69,11 @@ func fullPlan() plan {
 // shortPlan takes a few seconds. It reaches all of the code that fullPlan does.
 func shortPlan() plan {
 	return plan{
-		few:           turns{rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond},
-		many:          turns{rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond},
-		goroutines:    []int{1, 64},
-		keys:          []int{2, 4096},
+		few:        turns{rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond},
+		many:       turns{rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond},
+		goroutines: []int{1, 64},
+		keys:       []int{2, 4096},
+		quorums:    []int{3}, quorumGoroutines: []int{1}, slotsContenders: []int{16},
 		contendRounds: 1, contenders: []int{8}, processes: 4, contending: 150 * time.Millisecond, hold: time.Millisecond,
 		keptRounds: 1, kept: 200, keptTTL: 600 * time.Millisecond, keeping: time.Second,
 	}

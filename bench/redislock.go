@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,9 +16,23 @@ func newGoRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr})
 }
 
-// closeRedislock closes this library and then the client below it.
-func closeRedislock(locks *redislock.Client, client *redis.Client) func() error {
-	return func() error { return errors.Join(locks.Close(), client.Close()) }
+// newGoRedisCluster is newGoRedis for a Cluster.
+func newGoRedisCluster(addrs []string) *redis.ClusterClient {
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+}
+
+// closeRedislock closes this library and then the clients below it.
+func closeRedislock(locks *redislock.Client, clients ...io.Closer) func() error {
+	return func() error { return errors.Join(locks.Close(), closeAll(clients)) }
+}
+
+// closeAll closes all clients.
+func closeAll(clients []io.Closer) error {
+	var errs []error
+	for _, client := range clients {
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func openRedislock(addr string) (*locker, error) {
@@ -44,14 +59,70 @@ func openRedislock(addr string) (*locker, error) {
 	}, nil
 }
 
+func openRedislockQuorum(addrs []string) (*locker, error) {
+	return newRedislockLocker(newQuorumClient, addrs, nil), nil
+}
+
+func openRedislockSlots(addrs []string) (*locker, error) {
+	return newRedislockLocker(newClusterClient, addrs, &redislock.Options{AcrossSlots: true}), nil
+}
+
+// newRedislockLocker returns a locker that obtains as opt says.
+func newRedislockLocker(connect connectRedislock, addrs []string, opt *redislock.Options) *locker {
+	locks, end := connect(addrs)
+	return &locker{
+		name:  thisLibrary,
+		sends: scripts,
+		pair: func(ctx context.Context, keys []string) error {
+			lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
+			if err != nil {
+				return err
+			}
+			return lock.Release(ctx)
+		},
+		close: end,
+	}
+}
+
+// connectRedislock returns a Client on the servers at addrs, and what closes it and the clients below it.
+type connectRedislock func(addrs []string) (_ *redislock.Client, end func() error)
+
+// newOneClient connects to one server.
+func newOneClient(addrs []string) (*redislock.Client, func() error) {
+	client := newGoRedis(addrs[0])
+	locks := redislock.New(client)
+	return locks, closeRedislock(locks, client)
+}
+
+// newQuorumClient connects to a quorum of servers.
+func newQuorumClient(addrs []string) (*redislock.Client, func() error) {
+	var clients []redislock.RedisClient
+	var closers []io.Closer
+	for _, addr := range addrs {
+		client := newGoRedis(addr)
+		clients, closers = append(clients, client), append(closers, client)
+	}
+	locks := redislock.NewQuorum(clients)
+	return locks, closeRedislock(locks, closers...)
+}
+
+// newClusterClient connects to a Cluster.
+func newClusterClient(addrs []string) (*redislock.Client, func() error) {
+	client := newGoRedisCluster(addrs)
+	locks := redislock.New(client)
+	return locks, closeRedislock(locks, client)
+}
+
 // redislockContender contends through this library, as opt says.
-func redislockContender(name, settings string, opt *redislock.Options) contender {
+func redislockContender(
+	name, settings string, connect connectRedislock, opt *redislock.Options,
+) contender {
 	return contender{
 		name: name, settings: settings, sends: []string{"evalsha", "eval", "subscribe", "unsubscribe", "ping"},
-		open: func(addr string) (obtainFunc, error) {
-			locks := redislock.New(newGoRedis(addr))
-			return func(ctx context.Context, key string) (func() error, error) {
-				lock, err := locks.Obtain(ctx, key, ttl, opt)
+		open: func(addrs []string) (obtainFunc, error) {
+			locks, _ := connect(addrs) // closed by the end of the process
+			return func(ctx context.Context, keys []string) (func() error, error) {
+				lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
 				if err != nil {
 					return nil, err
 				}

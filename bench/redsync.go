@@ -3,21 +3,49 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
 // redsyncCommands are what redsync sends.
 var redsyncCommands = []string{"set", "setnx", "evalsha", "eval"}
 
-func openRedsync(addr string) (*locker, error) {
-	client := newGoRedis(addr)
-	locks := redsync.New(goredis.NewPool(client))
+// connectRedsync returns pools on the servers at addrs, and what closes them.
+type connectRedsync func(addrs []string) (_ []redsyncredis.Pool, end func() error)
+
+// redsyncPools returns a pool for each server.
+func redsyncPools(addrs []string) ([]redsyncredis.Pool, func() error) {
+	var pools []redsyncredis.Pool
+	var clients []io.Closer
+	for _, addr := range addrs {
+		client := newGoRedis(addr)
+		pools, clients = append(pools, goredis.NewPool(client)), append(clients, client)
+	}
+	return pools, func() error { return closeAll(clients) }
+}
+
+// redsyncClusterPool returns one pool for a Cluster.
+func redsyncClusterPool(addrs []string) ([]redsyncredis.Pool, func() error) {
+	client := newGoRedisCluster(addrs)
+	return []redsyncredis.Pool{goredis.NewPool(client)}, client.Close
+}
+
+func openRedsync(addrs []string) (*locker, error) { return newRedsyncLocker(redsyncPools, addrs), nil }
+
+func openRedsyncSlots(addrs []string) (*locker, error) {
+	return newRedsyncLocker(redsyncClusterPool, addrs), nil
+}
+
+func newRedsyncLocker(connect connectRedsync, addrs []string) *locker {
+	pools, end := connect(addrs)
+	locks := redsync.New(pools...)
 	return &locker{
 		name: "redsync",
-		settings: "one pool, a Mutex for each lock, WithExpiry, TryLockContext: one try; the go-redis client has its " +
-			"defaults",
+		settings: "a pool for each server, a Mutex for each lock, WithExpiry, TryLockContext: one try; the go-redis clients " +
+			"have their defaults",
 		sends: redsyncCommands,
 		pair: func(ctx context.Context, keys []string) error {
 			held := make([]*redsync.Mutex, len(keys))
@@ -34,8 +62,8 @@ func openRedsync(addr string) (*locker, error) {
 			}
 			return nil
 		},
-		close: client.Close,
-	}, nil
+		close: end,
+	}
 }
 
 // unlockRedsync makes an error of what redsync reports in two ways.
@@ -48,19 +76,22 @@ func unlockRedsync(ctx context.Context, mutex *redsync.Mutex) error {
 }
 
 // redsyncContender contends through redsync, with further options.
-func redsyncContender(name, settings string, options ...redsync.Option) contender {
+func redsyncContender(
+	name, settings string, connect connectRedsync, options ...redsync.Option,
+) contender {
 	options = append([]redsync.Option{redsync.WithExpiry(ttl)}, options...)
 	return contender{
 		name: name, settings: settings, sends: redsyncCommands,
-		open: func(addr string) (obtainFunc, error) {
-			locks := redsync.New(goredis.NewPool(newGoRedis(addr)))
-			return func(ctx context.Context, key string) (func() error, error) {
+		open: func(addrs []string) (obtainFunc, error) {
+			pools, _ := connect(addrs) // closed by the end of the process
+			locks := redsync.New(pools...)
+			return inTurn(func(ctx context.Context, key string) (func() error, error) {
 				mutex := locks.NewMutex(key, options...)
 				if err := mutex.LockContext(ctx); err != nil {
 					return nil, err
 				}
 				return func() error { return unlockRedsync(ctx, mutex) }, nil
-			}, nil
+			}), nil
 		},
 	}
 }

@@ -33,8 +33,8 @@ func writeFile(dir, name, text string) error {
 
 // howToRead explains the tables.
 const howToRead = "Written by `go -C bench run .`, from the root of the repository." + `
-All contestants ran on one redis-server, and took turns in each round, in a random order. A figure is the median over the
-rounds, with the quartiles in brackets.
+All contestants of a table ran on the same redis-servers, and took turns in each round, in a random order. A figure is
+the median over the rounds, with the quartiles in brackets.
 
 - **ratio**: what this library has in the column before it divided by what the contestant has there, in the same round.
   Above 1 this library has more, which is better for pairs/s and worse for a time.
@@ -44,7 +44,7 @@ rounds, with the quartiles in brackets.
   at a time; the server is another process.
 - **allocs**, **bytes**: what the client allocates for a pair.
 - **sent**: commands that the clients send for a lock; **run**: commands that the server runs for it, those inside scripts
-  too; **server µs**: the time that the server is on a processor for it.
+  too; **server µs**: the time that the server is on a processor for it. Where there are several servers, these are sums.
 `
 
 // markdown returns the report.

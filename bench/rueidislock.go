@@ -8,22 +8,22 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockSettings are those of its README for one server. It puts a limit of TryNextAfter, 20 ms, to each request, so
+// rueidislockSettings are those of its README for one server, with a key for each server of a quorum. It puts a limit of TryNextAfter, 20 ms, to each request, so
 // that it tries the next server soon; with one server that is only an error on a slow machine.
-const rueidislockSettings = "KeyMajority 1, NoLoopTracking, KeyValidity as the others' ttl, TryNextAfter 1 s"
+const rueidislockSettings = "KeyMajority 1 (2 or 3 for a quorum of 3 or 5: so many keys on the first server), NoLoopTracking, KeyValidity as the others' ttl, TryNextAfter 1 s"
 
-func newRueidislock(addr string, validity time.Duration) (rueidislock.Locker, error) {
+func newRueidislock(addrs []string, validity time.Duration) (rueidislock.Locker, error) {
 	return rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
-		KeyMajority:    1,
+		ClientOption:   rueidis.ClientOption{InitAddress: addrs[:1]},
+		KeyMajority:    int32(len(addrs)/2 + 1),
 		NoLoopTracking: true,
 		KeyValidity:    validity,
 		TryNextAfter:   time.Second,
 	})
 }
 
-func openRueidislock(addr string) (*locker, error) {
-	locks, err := newRueidislock(addr, ttl)
+func openRueidislock(addrs []string) (*locker, error) {
+	locks, err := newRueidislock(addrs, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -68,24 +68,24 @@ func closeRueidislock(locks rueidislock.Locker) func() error {
 func rueidislockContender() contender {
 	return contender{
 		name: "rueidislock", settings: rueidislockSettings + ", WithContext: waits for invalidations", sends: scripts,
-		open: func(addr string) (obtainFunc, error) {
-			locks, err := newRueidislock(addr, ttl)
+		open: func(addrs []string) (obtainFunc, error) {
+			locks, err := newRueidislock(addrs, ttl)
 			if err != nil {
 				return nil, err
 			}
-			return func(ctx context.Context, key string) (func() error, error) {
+			return inTurn(func(ctx context.Context, key string) (func() error, error) {
 				_, release, err := locks.WithContext(ctx, key)
 				if err != nil {
 					return nil, err
 				}
 				return func() error { release(); return nil }, nil
-			}, nil
+			}), nil
 		},
 	}
 }
 
 func openRueidislockKeeper(addr string, ttl time.Duration) (*keeper, error) {
-	locks, err := newRueidislock(addr, ttl)
+	locks, err := newRueidislock([]string{addr}, ttl)
 	if err != nil {
 		return nil, err
 	}

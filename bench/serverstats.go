@@ -63,6 +63,15 @@ func (s serverStats) since(earlier serverStats) serverStats {
 	return added
 }
 
+// add adds the counters of another server.
+func (s *serverStats) add(other serverStats) {
+	s.cpu += other.cpu
+	s.reads += other.reads
+	for command, calls := range other.calls {
+		s.calls[command] += calls
+	}
+}
+
 // sent returns how many calls of the named commands there were.
 func (s serverStats) sent(commands []string) float64 {
 	total := 0.0
@@ -88,4 +97,5 @@ func (s serverStats) perLock(f figures, commands []string, locks float64) {
 	f[sent.head] = s.sent(commands) / locks
 	f[executed.head] = s.executed() / locks
 	f[serverCPU.head] = s.cpu * 1e6 / locks
+	f[freed.head] = s.calls["del"] / locks
 }

@@ -24,6 +24,12 @@ func TestServerStatsPerLock(t *testing.T) {
 	if added.reads != 40 || added.cpu != 0.5 {
 		t.Errorf("reads %v, cpu %v, want 40 and 0.5", added.reads, added.cpu)
 	}
+	both := serverStats{calls: map[string]float64{}}
+	both.add(added)
+	both.add(added)
+	if both.reads != 80 || both.cpu != 1 || both.calls["evalsha"] != 40 {
+		t.Errorf("two servers together: %+v", both)
+	}
 	f := figures{}
 	added.perLock(f, scripts, 10)
 	for m, want := range map[string]float64{sent.head: 2, executed.head: 3.5, serverCPU.head: 50_000} {

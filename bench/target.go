@@ -36,6 +36,53 @@ func openTarget(addr string) (_ *target, err error) {
 	return t, nil
 }
 
+// servers are the redis-servers that a cell runs on.
+type servers []*target
+
+// openServers starts n servers that do not know of each other.
+func openServers(n int) (servers, error) {
+	var all servers
+	for range n {
+		t, err := openTarget("")
+		if err != nil {
+			return nil, errors.Join(err, all.close())
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+// addrs returns where they listen.
+func (s servers) addrs() []string {
+	var addrs []string
+	for _, t := range s {
+		addrs = append(addrs, t.addr)
+	}
+	return addrs
+}
+
+// stats reads the counters of all, added up.
+func (s servers) stats(ctx context.Context) (serverStats, error) {
+	all := serverStats{calls: map[string]float64{}}
+	for _, t := range s {
+		one, err := t.stats(ctx)
+		if err != nil {
+			return serverStats{}, err
+		}
+		all.add(one)
+	}
+	return all, nil
+}
+
+// close closes all of them.
+func (s servers) close() error {
+	var errs []error
+	for _, t := range s {
+		errs = append(errs, t.close())
+	}
+	return errors.Join(errs...)
+}
+
 // close ends the connection, and the server if it is ours.
 func (t *target) close() error {
 	err := t.client.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -21,18 +22,24 @@ func work(in io.Reader, out io.Writer) error {
 	if err := from.Decode(&j); err != nil {
 		return fmt.Errorf("worker: job: %w", err)
 	}
-	known := contenders()
+	known := j.On.contenders()
 	i := slices.IndexFunc(known, func(c contender) bool { return c.name == j.Contender })
 	if i < 0 {
 		return fmt.Errorf("worker: nobody is called %q", j.Contender)
 	}
-	obtain, err := known[i].open(j.Addr)
+	obtain, err := known[i].open(j.Addrs)
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	// One lock on another key opens a connection and loads the scripts.
-	if err := obtainAndRelease(obtain, j.Key+":warm-up"); err != nil {
-		return fmt.Errorf("worker: %w", err)
+	// One lock on other keys opens a connection and loads the scripts.
+	for i, set := range j.Sets {
+		warmUp := make([]string, len(set))
+		for k, key := range set {
+			warmUp[k] = fmt.Sprintf("%s:warm-up:%d:%d", key, j.First, i)
+		}
+		if err := obtainAndRelease(obtain, warmUp); err != nil {
+			return fmt.Errorf("worker: %w", err)
+		}
 	}
 	if err := to.Encode(true); err != nil {
 		return fmt.Errorf("worker: %w", err)
@@ -58,8 +65,8 @@ func work(in io.Reader, out io.Writer) error {
 }
 
 // obtainAndRelease takes a lock once, whoever else wants it.
-func obtainAndRelease(obtain obtainFunc, key string) error {
-	release, err := obtain(context.Background(), key)
+func obtainAndRelease(obtain obtainFunc, keys []string) error {
+	release, err := obtain(context.Background(), keys)
 	if err != nil {
 		return err
 	}
@@ -129,7 +136,7 @@ func (c *contest) contend(i int) error {
 			return nil
 		}
 		c.note(func() { c.since[i] = began })
-		release, err := c.obtain(context.Background(), c.Key)
+		release, err := c.obtain(context.Background(), c.Sets[(c.First+i)%len(c.Sets)])
 		granted := time.Now()
 		c.note(func() { c.since[i] = time.Time{} })
 		if err != nil {
@@ -146,6 +153,9 @@ func (c *contest) contend(i int) error {
 		time.Sleep(c.Hold)
 		if err := release(); err != nil {
 			return err
+		}
+		if c.Rest > 0 {
+			time.Sleep(min(rand.N(2*c.Rest), time.Until(c.end)))
 		}
 	}
 }

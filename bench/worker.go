@@ -13,11 +13,14 @@ const workerArgument = "worker"
 
 // job is what a worker is told first.
 type job struct {
+	On         topology
 	Contender  string // its name
-	Addr       string
-	Key        string
-	Contenders int // in this process
+	Addrs      []string
+	Sets       [][]string // of keys: contender i of all wants those of number i, modulo their number
+	First      int        // the number of the first contender in this process
+	Contenders int        // in this process
 	Hold       time.Duration
+	Rest       time.Duration // after each lock, on average; 0 to come back at once
 	Duration   time.Duration
 }
 

@@ -1,0 +1,260 @@
+package redislock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/memnet"
+)
+
+// memoryServer is an in-memory Redis that can hang, die and forget, behind a network that can do to each request and
+// reply what a real one can. Everything waits on the clock, so it runs in a bubble of synctest.
+type memoryServer struct {
+	addr   string
+	memory *miniredis.Miniredis
+	fate   func(*wire, bool, []byte) fate // what becomes of a chunk; nil delivers it at once
+
+	mu    sync.Mutex      // protects the fields below
+	down  bool            // it refuses connections
+	hangs chan struct{}   // closed when it answers again; nil while it does
+	wires map[*wire]bool  // the connections that are open
+	free  context.Context // ended by close
+	close context.CancelFunc
+}
+
+// fate is what becomes of one chunk: the bytes of a request, or of a pipeline, or of its replies.
+type fate struct {
+	delay  time.Duration // and of all that follows on the connection
+	cut    bool          // the client's end is closed at once; the chunk is delivered to a server all the same, after delay
+	lost   bool          // it is not delivered, and the connection is closed
+	silent bool          // from now on nothing reaches the client
+	again  time.Duration // a request is executed once more after this time, on another connection; 0 for no
+}
+
+func newMemoryServer() *memoryServer {
+	s := &memoryServer{memory: miniredis.NewMiniRedis(), wires: map[*wire]bool{}}
+	s.memory.ClockTTL(true)
+	if first, err := s.memory.Dial(); err == nil { // starts it without a socket
+		_ = first.Close()
+	}
+	s.free, s.close = context.WithCancel(context.Background())
+	return s
+}
+
+// dial is a Dialer for Redis clients. owner is for fate to tell clients apart.
+func (s *memoryServer) dial(owner int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.down || s.free.Err() != nil {
+			return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+		}
+		near, far := memnet.Pipe()
+		w := &wire{server: s, owner: owner, client: far}
+		w.back = s.serve()
+		s.wires[w] = true
+		go w.pump(w.client, w.back, false)
+		go w.pump(w.back, w.client, true)
+		return near, nil
+	}
+}
+
+// serve returns a connection to the server itself.
+func (s *memoryServer) serve() *memnet.Conn {
+	near, far := memnet.Pipe()
+	s.memory.Server().ServeConn(far)
+	return near
+}
+
+// hang makes the server hold all that arrives, and resume lets it go on.
+func (s *memoryServer) hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangs == nil {
+		s.hangs = make(chan struct{})
+	}
+}
+
+func (s *memoryServer) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangs != nil {
+		close(s.hangs)
+		s.hangs = nil
+	}
+}
+
+// kill ends all connections and refuses new ones until revive. What the server holds is gone.
+func (s *memoryServer) kill() {
+	s.mu.Lock()
+	s.down = true
+	s.mu.Unlock()
+	s.cutAll()
+	s.memory.FlushAll()
+}
+
+func (s *memoryServer) revive() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = false
+}
+
+func (s *memoryServer) cutAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.wires {
+		_ = w.client.Close()
+		_ = w.back.Close()
+		delete(s.wires, w)
+	}
+}
+
+func (s *memoryServer) end() {
+	s.resume()
+	s.close()
+	s.cutAll()
+	s.memory.Close()
+}
+
+// wire is one connection of a client to a server.
+type wire struct {
+	server *memoryServer
+	owner  int
+	client *memnet.Conn // the far end of the client's connection
+	back   *memnet.Conn // to the server
+	silent bool         // nothing reaches the client; belongs to the goroutine of the replies
+}
+
+type parcel struct {
+	data []byte
+	at   time.Time
+	fate fate
+}
+
+// pump carries chunks in one direction, each not before its time, in order.
+func (w *wire) pump(from, to *memnet.Conn, reply bool) {
+	parcels := make(chan parcel, 1000)
+	go w.deliver(parcels, to, reply)
+	defer close(parcels)
+	var last time.Time
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			p := parcel{data: append([]byte(nil), buffer[:n]...), at: time.Now()}
+			if w.server.fate != nil {
+				p.fate = w.server.fate(w, reply, p.data)
+			}
+			if p.at = p.at.Add(p.fate.delay); p.at.Before(last) {
+				p.at = last
+			}
+			last = p.at
+			if p.fate.cut || p.fate.lost {
+				_ = w.client.Close()
+			}
+			select {
+			case parcels <- p:
+			case <-w.server.free.Done():
+				return
+			}
+			if p.fate.lost {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) deliver(parcels <-chan parcel, to *memnet.Conn, reply bool) {
+	defer func() {
+		_ = to.CloseWrite()
+		if reply {
+			_ = w.client.Close()
+			w.server.mu.Lock()
+			delete(w.server.wires, w)
+			w.server.mu.Unlock()
+		}
+		for range parcels { // so that the other goroutine never waits
+		}
+	}()
+	for p := range parcels {
+		if !w.server.await(p.at) {
+			return
+		}
+		w.silent = w.silent || reply && p.fate.silent
+		if p.fate.lost {
+			return
+		}
+		if reply && w.silent {
+			continue
+		}
+		if _, err := to.Write(p.data); err != nil {
+			return
+		}
+		if p.fate.again > 0 && !reply {
+			go w.server.again(p.data, p.fate.again)
+		}
+	}
+}
+
+// again executes a request a second time.
+func (s *memoryServer) again(data []byte, after time.Duration) {
+	if !s.await(time.Now().Add(after)) {
+		return
+	}
+	conn := s.serve()
+	_, _ = conn.Write(data)
+	_ = s.await(time.Now().Add(time.Millisecond))
+	_ = conn.Close()
+}
+
+// await waits until that time, and for as long as the server hangs. It returns false if the server ends first.
+func (s *memoryServer) await(at time.Time) bool {
+	for {
+		s.mu.Lock()
+		hangs := s.hangs
+		s.mu.Unlock()
+		wait := time.Until(at)
+		if wait <= 0 && hangs == nil {
+			return s.free.Err() == nil
+		}
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+			case <-s.free.Done():
+				timer.Stop()
+				return false
+			}
+			continue
+		}
+		select {
+		case <-hangs:
+		case <-s.free.Done():
+			return false
+		}
+	}
+}
+
+// connect returns a client of the server.
+func (s *memoryServer) connect(owner int, change func(*redis.Options)) *redis.Client {
+	opt := &redis.Options{Addr: "127.0.0.1:0", Dialer: s.dial(owner), PoolSize: 100}
+	if change != nil {
+		change(opt)
+	}
+	return redis.NewClient(opt)
+}
+
+// latency is a fate that only takes a random time of up to most.
+func latency(most time.Duration) func(*wire, bool, []byte) fate {
+	return func(*wire, bool, []byte) fate { return fate{delay: rand.N(most)} }
+}
