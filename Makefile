@@ -29,6 +29,9 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 peers: ## this library beside others, seven minutes; written to bench/results
 	$(GO) -C bench run .
 
+torture: ## faults and checkers for five minutes; see docs/torture.md
+	$(GO) run ./torture
+
 start: ## redislock run beside flock(1), from start to command
 	bash bench/start.sh
 
@@ -38,4 +41,4 @@ demo: ## the demonstration of the command line tool
 ci: ## all that continuous integration checks
 	bash .ci/run
 
-.PHONY: help test race lint fmt bench peers start demo ci
+.PHONY: help test race lint fmt bench peers torture start demo ci

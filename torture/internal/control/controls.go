@@ -43,6 +43,13 @@ var All = []Control{
 		}},
 	},
 	{
+		Name: "no-margin", Off: "Until leaves no margin for a server's clock that runs faster",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{
+			"internal/lease/lease.go", "return sent.Add(ttl - ttl/100 - time.Millisecond)", "return sent.Add(ttl)",
+		}},
+	},
+	{
 		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{

@@ -240,7 +240,7 @@ func (r *round) close() error {
 // Plan returns the faults of a round with these options.
 func (o Options) Plan() []plan.Fault {
 	menu := plan.Menu(o.Topology)
-	if topology.CanMoveClocks() && (o.Topology == "one" || o.Topology == "memory") {
+	if topology.CanMoveClocks() && o.Topology == "one" {
 		menu = append(menu, plan.Clocks...)
 	}
 	return plan.New(o.Seed, menu, o.Length, o.Pause)

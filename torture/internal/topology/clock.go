@@ -2,83 +2,127 @@ package topology
 
 import (
 	"context"
+	_ "embed" // for the library
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 
-// wallClock moves the wall clock of a server, through Debian's libfaketime.
+//go:embed clock.c.txt
+var clockSource string
+
+// CanMoveClocks reports whether the wall clock of a server can be moved: on Linux, with a C compiler.
+func CanMoveClocks() bool {
+	_, err := exec.LookPath("cc")
+	return runtime.GOOS == "linux" && err == nil
+}
+
+// wallClock is the wall clock of a server. It is moved by a library of ours in LD_PRELOAD and not by libfaketime, which
+// cannot change the speed of a clock without a jump.
 type wallClock struct {
-	file string // which libfaketime reads at each look at the clock
+	dir string
 
 	mu     sync.Mutex // protects the fields below
-	offset float64    // s
+	number uint64
+	from   time.Time
+	shows  time.Time
+	speed  float64
 }
 
-// library returns where libfaketime is, or "".
-func library() string {
-	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
-	if len(found) == 0 {
-		return ""
-	}
-	return found[0]
-}
-
-// CanMoveClocks reports whether libfaketime is installed.
-func CanMoveClocks() bool { return library() != "" }
-
-// newWallClock returns a clock and the environment of a server that has it, or nothing if there is no libfaketime.
+// newWallClock returns a clock, and the environment of the server that it is for. It returns nil if clocks cannot be moved.
 func newWallClock() (*wallClock, []string, error) {
-	lib := library()
-	if lib == "" {
+	if !CanMoveClocks() {
 		return nil, nil, nil
 	}
 	dir, err := os.MkdirTemp("", "torture-clock-")
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &wallClock{file: filepath.Join(dir, "offset")}
-	if err := c.set(0, 1); err != nil {
-		return nil, nil, err
+	now := time.Now()
+	c := &wallClock{dir: dir, from: now, shows: now, speed: 1}
+	source, library, file := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so"), filepath.Join(dir, "clock")
+	if err := os.WriteFile(source, []byte(clockSource), 0o600); err != nil {
+		return nil, nil, errors.Join(err, c.close())
 	}
-	return c, []string{
-		"LD_PRELOAD=" + lib, "FAKETIME_TIMESTAMP_FILE=" + c.file, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
-	}, nil
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-O2", "-o", library, source).CombinedOutput(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("cc: %w\n%s", err, out), c.close())
+	}
+	if err := c.write(); err != nil {
+		return nil, nil, errors.Join(err, c.close())
+	}
+	return c, []string{"LD_PRELOAD=" + library, "TORTURE_CLOCK=" + file}, nil
 }
 
-// set makes the clock run at a speed, ahead by an offset. libfaketime counts the time that a speed applies to from the start
-// of the process, so a speed comes with a jump of its own; it is small for one near 1.
-func (c *wallClock) set(offset, speed float64) error {
-	text := fmt.Sprintf("%+.3f", offset)
-	if speed != 1 {
-		text += fmt.Sprintf(" x%.4f", speed)
+func (c *wallClock) close() error {
+	if c == nil {
+		return nil
 	}
-	whole := c.file + ".new"
-	if err := os.WriteFile(whole, []byte(text+"\n"), 0o600); err != nil {
+	return os.RemoveAll(c.dir)
+}
+
+// write tells the library. While it writes, the number is odd, and the library waits.
+func (c *wallClock) write() error {
+	file, err := os.OpenFile(filepath.Join(c.dir, "clock"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(whole, c.file) // so that nobody reads half of it
+	defer file.Close()
+	order := binary.NativeEndian
+	fields := order.AppendUint64(nil, uint64(c.from.UnixNano()))
+	fields = order.AppendUint64(fields, uint64(c.shows.UnixNano()))
+	fields = order.AppendUint64(fields, math.Float64bits(c.speed))
+	number := func(n uint64) error {
+		_, err := file.WriteAt(order.AppendUint64(nil, n), 0)
+		return err
+	}
+	if err := number(c.number + 1); err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(fields, 8); err != nil {
+		return err
+	}
+	c.number += 2
+	return number(c.number)
 }
 
-func (c *wallClock) inject(_ context.Context, f plan.Fault) (Harm, error) {
-	if c == nil {
-		return Harm{}, errors.New("libfaketime is not installed")
-	}
+// move sets the clock forward, or back, and makes it run at a speed from now on.
+func (c *wallClock) move(by time.Duration, speed float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	step := (500*time.Millisecond + f.Delay).Seconds()
-	switch f.Kind {
-	case plan.ClockForward:
-		c.offset += step
-		return harm(true), c.set(c.offset, 1)
-	case plan.ClockBack:
-		c.offset -= step
-		return Harm{}, c.set(c.offset, 1)
+	now := time.Now()
+	shown := c.shows.Add(time.Duration(float64(now.Sub(c.from)) * c.speed))
+	c.from, c.shows, c.speed = now, shown.Add(by), speed
+	return c.write()
+}
+
+// fast is a speed within the 1 % that clocks may differ.
+const fast = 1.009
+
+func (c *wallClock) inject(ctx context.Context, f plan.Fault) (Harm, error) {
+	if c == nil {
+		return Harm{}, errors.New("clocks cannot be moved here")
 	}
-	return Harm{}, fmt.Errorf("the clock has no fault %q", f.Kind)
+	step := 200*time.Millisecond + f.Delay
+	switch f.Kind {
+	case plan.ClockForward: // keys expire early
+		return harm(true), c.move(step, 1)
+	case plan.ClockBack: // keys live longer
+		return Harm{}, c.move(-step, 1)
+	case plan.ClockDrift:
+		if err := c.move(0, fast); err != nil {
+			return Harm{}, err
+		}
+		wait(ctx, f.For)
+		return Harm{}, c.move(0, 1)
+	}
+	return Harm{}, fmt.Errorf("a clock has no fault %q", f.Kind)
 }
