@@ -27,6 +27,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return found`
 
+const (
+	pause = 200 * time.Millisecond // between two samples
+	slow  = 150 * time.Millisecond // from here on, a sample shows that something stands still
+)
+
 // sample writes down what Redis holds, several times a second, until over is closed.
 func (r *round) sample(over chan struct{}) {
 	clients := map[string]*redis.Client{}
@@ -41,15 +46,21 @@ func (r *round) sample(over chan struct{}) {
 		start := clock.Now()
 		before = r.watchRoles(before, last)
 		last = start
-		if held, whole := r.look(clients, false); whole {
+		held, whole := r.look(clients, false)
+		if whole {
 			r.log.Write(history.Event{
 				Kind: history.Sample, Start: start, At: clock.Now(), Held: held, Need: int64(r.topology.Need()),
+			})
+		}
+		if now := clock.Now(); !whole || clock.Sub(now, start) > slow { // a busy machine or disk is a fault as well
+			r.log.Write(history.Event{
+				Kind: history.Fault, Name: "slow-server", At: start - int64(pause), End: now, Outcome: "noticed",
 			})
 		}
 		select {
 		case <-over:
 			return
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (g *goroutine) doKeys(c *call, keys []string, client *redislock.Client, fn 
 		return nil
 	}
 	var err error
-	if g.backend.client != nil && g.chance(6) && keys[0] == c.keys[0] {
+	if nested := len(keys) > len(c.keys); g.backend.client != nil && !nested && g.chance(6) {
 		c.with("package")
 		c.until = time.Time{}
 		c.opt.FenceKey = "" // the token is not told
