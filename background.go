@@ -41,10 +41,16 @@ func (c *Client) inBackground(x *cleanup, job func() error) bool {
 	if c.startCleanup(x, job) {
 		return true
 	}
-	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+	c.tellDropped(x)
 	return false
 }
 
+// tellDropped tells a Tracer that there was no room for a cleanup.
+func (c *Client) tellDropped(x *cleanup) {
+	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+}
+
+// startCleanup is inBackground, but tells no Tracer if there was no room.
 func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +78,7 @@ func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	return true
 }
 
-// persist lets a release that is on its way go on until its GiveUp.
+// clean runs the job of a cleanup, and then makes room for another one.
 func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	defer func() {
 		c.mu.Lock()
@@ -87,7 +93,7 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	return job()
 }
 
-// persist lets a release that is on the wire go on until its giveUp.
+// persist lets a release that is on its way go on until its GiveUp.
 func (c *Client) persist(release *transport.Call, why string, keys []string) {
 	x := &cleanup{release: release, why: why, keys: keys, about: keys, sending: true}
 	job := func() error {

@@ -1,17 +1,18 @@
 --[[
-blocker: what is in the way of a refused obtain. It changes nothing.
+blocker: what blocks a refused obtain. It changes nothing.
 
 KEYS[1..n]  lock keys, those that have a line first
-KEYS[…]     the lines, as line.lua describes them, of the first keys, one for each; maybe none
+KEYS[…]     the lines of the first keys, one for each, as line.lua describes them; there may be none
 ARGV[1]     token
 ARGV[2]     n
 ARGV[3]     the ticket of the caller; "0" for none
 
-Returns     {i, value, ms, ahead}  KEYS[i] is the first key that another token holds, for ms more, -1 without
-                       expiry. ahead is how many wait in its line before the caller; where
-                       dead waiters stand in the line, it may be some too many
-            {i, "", 0, ahead}  no key is another's, and KEYS[i] is the first key that others wait for before the caller
-            0          nothing is in the way any more
+Returns     {i, value, ms, ahead}  KEYS[i] is the first key that another token holds, and its value; it
+                       expires in ms, or never if ms is -1. ahead is how many live waiters are
+                       before the caller in its line; dead ones may make it too large
+            {i, "", 0, ahead}  no other token holds a key, and KEYS[i] is the first key with live
+                       waiters before the caller
+            0          nothing blocks the caller any more
 Errors      none of its own
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -26,7 +27,7 @@ local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.
 
 local function ahead(i)
 	local line = KEYS[n + i]
-	local live = line and tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0 -- it may be no line at all
+	local live = line and tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0 -- the key may not be a sorted set
 	if ticket == '0' or live == 0 then
 		return live
 	end

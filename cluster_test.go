@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -62,6 +63,12 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(attached.Release(ctx)).To(Succeed())
 		}
+	})
+
+	It("explains a refusal", func(ctx SpecContext) {
+		DeferCleanup(locks.Close)
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "me"}, "{b}:stock")
+		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
 	})
 
 	It("says which keys are in different slots, and how to mend it", func(ctx SpecContext) {
@@ -211,6 +218,22 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 	})
 })
 
+// explainsRefusal checks what a refused obtain says about the holder of its last key, polling and in line.
+func explainsRefusal(ctx context.Context, locks *redislock.Client, held *redislock.Lock, keys ...string) {
+	GinkgoHelper()
+	for _, opt := range []redislock.Options{{}, {Queue: true}} {
+		opt.Explain = true
+		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_, err := locks.ObtainMulti(limited, keys, time.Minute, &opt)
+		cancel()
+		var refused *redislock.RefusedError
+		Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+		Expect(refused.Key).To(Equal(keys[len(keys)-1]))
+		Expect(refused.Token).To(Equal(held.Token()))
+		Expect(refused.Metadata).To(Equal("me"))
+	}
+}
+
 var _ = Describe("On a Redis Cluster that has never answered", func() {
 	It("an obtain returns when its ctx ends", func(ctx SpecContext) {
 		checkLeaks()
@@ -289,6 +312,12 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 				far = fmt.Sprint(i)
 			}
 		}
+	})
+
+	It("explains a refusal", func(ctx SpecContext) {
+		DeferCleanup(locks.Close)
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "me"}, "{b}:stock")
+		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
 	})
 
 	It("locks keys of one shard", func(ctx SpecContext) {

@@ -23,17 +23,20 @@ import (
 //
 // # Do inside Do
 //
-// Do may be called inside the fn of another Do of the same Client, with the ctx that fn was given or one derived from
-// it. Keys that an outer Do holds are not obtained again. The missing ones are, as a lock of their own, which the inner
-// Do releases; what the outer one holds, it leaves alone, and the ttl and the [Options] of the inner call do not apply to
-// it. The ctx of the inner fn ends also when that of the outer fn does, and the loss of an outer lock whose keys it relies
-// on is a loss to the inner Do as well.
+// Do may be called inside the fn of another Do of the same Client, with the ctx of that fn or one derived from it. It
+// does not acquire keys that an outer Do holds. It acquires the missing keys as a lock of their own, and releases only
+// these; ttl and opt apply to these alone. The ctx of the inner fn ends with that of the outer fn. If an outer lock is
+// lost, and the inner call relies on keys of it, the inner Do returns that loss as well. If the outer Do ends while the
+// inner one waits for missing keys, the inner Do returns an error that matches ErrNotObtained, and does not call fn.
 //
-// So goroutines that share the ctx of an outer fn are not kept apart on the keys of the outer lock. One that outlives the
-// outer Do finds its ctx ended; with a ctx that does not end ([context.WithoutCancel]) it obtains all of its keys again.
-// With another Client, which the package-level Do makes for each call, an inner Do on a key of the outer one waits for
-// its own caller. And an inner Do that waits for a missing key while the outer one holds others can wait for a process
-// that does the same the other way round, until ctx or a ttl ends: where you can, name all keys in the outer call.
+// Know the limits:
+//   - Goroutines that share the ctx of an outer fn do not exclude each other on the keys of the outer lock.
+//   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires all
+//     of its keys again. If the outer fn is still running, it waits for the outer lock to be released or to expire.
+//   - An inner Do of another Client does not know the outer one, and waits for it. The package-level Do makes a Client
+//     for each call.
+//   - Two processes whose outer calls hold the keys that the inner call of the other needs wait for each other, until
+//     ctx or a ttl ends. If you can, name all keys in the outer call.
 //
 // The package-level Do makes a Client, and so a scheduler, for each call. To hold many locks at a time, use one Client.
 func (c *Client) Do(
@@ -56,46 +59,46 @@ func Do(
 	return newShort(client).Do(ctx, keys, ttl, opt, fn)
 }
 
-// enter obtains what an outer Do does not hold, and makes the context of fn.
+// enter acquires what no outer Do holds, and makes the context of fn.
 func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*doing, error) {
 	keys = unique(keys)
-	d := &doing{client: c, around: ctx}
+	d := &doing{client: c, around: ctx, parent: ctx, stop: func() {}}
+	entered := false
+	defer func() {
+		if !entered { // with an error or a panic
+			d.stop()
+		}
+	}()
 	if ctx != nil {
-		d.outer = outerDo(ctx, c)
+		d.relyOn(outerDo(ctx, c))
 	}
 	if missing := d.missing(keys); len(missing) > 0 || len(keys) == 0 {
-		lock, err := c.obtain(ctx, missing, ttl, opt)
+		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
 			return nil, err
 		}
-		d.lock = lock
-		d.kept, d.stop = lock.KeepAlive(ctx)
+		d.keep(lock)
 		if context.Cause(d.kept) == ErrClosed {
-			_ = lock.Release(ctx) // Close came in between; the keys lapse if this fails
+			_ = lock.Release(ctx) // Close came in between; the keys expire if this fails
 			return nil, ErrClosed
 		}
 	} else {
 		if err := (&obtaining{client: c, keys: keys, ttl: ttl}).prepare(ctx, opt); err != nil {
 			return nil, err
 		}
-		if err := ended(ctx); err != nil {
-			return nil, notObtained(err)
-		}
-		d.kept, d.stop = ctx, func() {}
+		d.kept = d.parent
 	}
 	d.Context = d.kept
 	if d.outer != nil {
-		d.Context, d.end = context.WithCancelCause(d.kept)
-		// Where ctx does not end with the outer Do, nothing else would tell. The function runs in a goroutine of its own,
-		// and only when the outer Do ends first.
-		leave := context.AfterFunc(d.outer, d.look)
-		stop := d.stop
-		d.stop = func() {
-			leave()
-			stop()
-			d.end(nil)
+		d.look()
+		if err := ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
+			if d.lock != nil {
+				_ = d.lock.Release(ctx) // which goes on in the background if this fails
+			}
+			return nil, notObtained(err)
 		}
 	}
+	entered = true
 	return d, nil
 }
 
@@ -109,7 +112,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 		var released error
 		if d.lock != nil {
 			released = d.lock.Release(d.around)
-			if own := lost(d.around, d.kept); own != nil {
+			if own := lost(d.parent, d.kept); own != nil {
 				loss = own
 			}
 		}

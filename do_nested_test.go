@@ -3,6 +3,9 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -32,7 +35,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		{"with the same token", &redislock.Options{Token: "me"}},
 	} {
 		Context(how.name, func() {
-			It("does not obtain again what the outer one holds, and does not release it", func(ctx SpecContext) {
+			It("neither acquires nor releases the keys of the outer one", func(ctx SpecContext) {
 				called := false
 				calls := countCalls(on.client)
 				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
@@ -49,7 +52,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 				Expect(on.keys(ctx)).To(BeEmpty())
 			})
 
-			It("obtains what is missing as a lock of its own, and releases only that", func(ctx SpecContext) {
+			It("acquires missing keys as a lock of their own, and releases only these", func(ctx SpecContext) {
 				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
 					before := values(ctx, "a", "b")
 					Expect(locks.Do(outer, []string{"b", "c"}, time.Minute, how.opt, func(context.Context) error {
@@ -64,7 +67,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 				Expect(on.keys(ctx)).To(BeEmpty())
 			})
 
-			It("does so three deep", func(ctx SpecContext) {
+			It("works three deep", func(ctx SpecContext) {
 				Expect(locks.Do(ctx, []string{"a"}, time.Minute, how.opt, func(first context.Context) error {
 					return locks.Do(first, []string{"a", "b"}, time.Minute, how.opt, func(second context.Context) error {
 						before := values(ctx, "a", "b")
@@ -83,7 +86,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})
 	}
 
-	It("is refused a missing key that another holds, and its fn is not called", func(ctx SpecContext) {
+	It("is refused if another holder has a missing key, and does not call fn", func(ctx SpecContext) {
 		obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error {
@@ -95,7 +98,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})).To(Succeed())
 	})
 
-	It("is not re-entry with another Client", func(ctx SpecContext) {
+	It("does not re-enter a lock of another Client", func(ctx SpecContext) {
 		other := redislock.New(on.client)
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(other.Do(outer, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
@@ -121,7 +124,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		})).To(Succeed())
 	})
 
-	DescribeTable("tells a loss of the outer lock that it relies on", func(ctx SpecContext, keys ...string) {
+	DescribeTable("returns the loss of an outer lock that it relies on", func(ctx SpecContext, keys ...string) {
 		err := locks.Do(ctx, []string{"a", "b"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, keys, time.Minute, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "b")
@@ -140,7 +143,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Entry("for some of its keys", "a", "c"),
 	)
 
-	It("ends with the outer one, and takes no loss of that for its own", func(ctx SpecContext) {
+	It("ends when an outer lock is lost, and does not return that loss if it does not rely on it", func(ctx SpecContext) {
 		err := locks.Do(ctx, []string{"a"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"c"}, time.Minute, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "a")
@@ -153,7 +156,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 	})
 
-	It("tells a loss of its own lock, which leaves the outer one alone", func(ctx SpecContext) {
+	It("returns the loss of its own lock, and leaves the outer one alone", func(ctx SpecContext) {
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"a", "c"}, 200*time.Millisecond, nil, func(inner context.Context) error {
 				on.client.Del(ctx, "c")
@@ -196,7 +199,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
 		})
 
-		It("obtains all of its keys again once the outer one has ended", func(ctx SpecContext) {
+		It("acquires all of its keys again once the outer one has ended", func(ctx SpecContext) {
 			var late context.Context
 			Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 				late = outer
@@ -215,6 +218,120 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			})).To(Succeed())
 			Expect(on.keys(ctx)).To(BeEmpty())
 		})
+	})
+
+	DescribeTable("does not call fn if the outer one ends while it waits for a missing key", func(ctx SpecContext, opt *redislock.Options) {
+		theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		ended := make(chan error)
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			waiting := context.WithoutCancel(outer)
+			go func() {
+				ended <- locks.Do(waiting, []string{"a", "c"}, time.Minute, opt, func(context.Context) error { return errWork })
+			}()
+			time.Sleep(50 * time.Millisecond)
+			return nil
+		})).To(Succeed())
+		Expect(theirs.Release(ctx)).To(Succeed())
+		var err error
+		Eventually(ended).WithTimeout(3 * time.Second).Should(Receive(&err))
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(err).NotTo(MatchError(errWork))
+		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty(), "the hand-off that came too late is given back")
+	},
+		Entry("polling", &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)}),
+		Entry("in line", &redislock.Options{Queue: true}),
+	)
+
+	It("finds the outer one through any ctx that is derived from that one's", func(ctx SpecContext) {
+		type mark struct{}
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			for _, derive := range []func(context.Context) (context.Context, context.CancelFunc){
+				context.WithCancel,
+				func(ctx context.Context) (context.Context, context.CancelFunc) {
+					return context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+				},
+				func(ctx context.Context) (context.Context, context.CancelFunc) {
+					return context.WithValue(struct{ context.Context }{ctx}, mark{}, 1), func() {}
+				},
+			} {
+				derived, cancel := derive(outer)
+				Expect(locks.Do(derived, []string{"a"}, time.Minute, nil, nothing)).To(Succeed())
+				cancel()
+			}
+			return nil
+		})).To(Succeed())
+	})
+
+	It("excludes goroutines of one outer Do from each other on the keys that it does not hold", func(ctx SpecContext) {
+		const goroutines = 20
+		inside, done := 0, 0
+		line := &redislock.Options{Queue: true}
+		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
+			var group sync.WaitGroup
+			errs := make(chan error, goroutines)
+			for range goroutines {
+				group.Go(func() {
+					errs <- locks.Do(outer, []string{"a", "c"}, time.Minute, line, func(inner context.Context) error {
+						inside++ // the race detector watches as well
+						if inside != 1 {
+							return errWork
+						}
+						err := locks.Do(inner, []string{"c", "a"}, time.Minute, line, func(context.Context) error {
+							time.Sleep(time.Millisecond)
+							return nil
+						})
+						done++
+						inside--
+						return err
+					})
+				})
+			}
+			group.Wait()
+			for range goroutines {
+				Expect(<-errs).To(Succeed())
+			}
+			return nil
+		})).To(Succeed())
+		Expect(done).To(Equal(goroutines))
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
+	It("leaves nothing behind, however its goroutines and the outer one end", func(ctx SpecContext) {
+		var group sync.WaitGroup
+		for i := range 30 {
+			group.Go(func() {
+				defer func() { _ = recover() }()
+				key := strconv.Itoa(i % 3)
+				_ = locks.Do(ctx, []string{key, "x" + strconv.Itoa(i)}, time.Minute, &redislock.Options{Queue: true}, func(outer context.Context) error {
+					for j := range 3 {
+						group.Go(func() {
+							defer func() { _ = recover() }()
+							through := outer
+							if j == 0 {
+								through = context.WithoutCancel(outer)
+							}
+							limited, cancel := context.WithTimeout(through, 500*time.Millisecond)
+							defer cancel()
+							_ = locks.Do(limited, []string{key, "y"}, time.Minute, &redislock.Options{Queue: true}, func(inner context.Context) error {
+								time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+								if j == 1 {
+									panic("at the disco")
+								}
+								return inner.Err()
+							})
+						})
+					}
+					time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+					if i%4 == 0 {
+						panic("at the disco")
+					}
+					return nil
+				})
+			})
+		}
+		group.Wait()
+		Eventually(on.keys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
 	It("releases its own keys when its fn panics", func(ctx SpecContext) {

@@ -95,7 +95,7 @@ var _ = describe("Do", func(on *onRedis) {
 		Entry("an error", errors.New("the work failed")),
 	)
 
-	It("tells a loss that only the release finds", func(ctx SpecContext) {
+	It("returns a loss that only the release finds", func(ctx SpecContext) {
 		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
 			on.client.Del(ctx, "a", "b")
 			return errWork
@@ -104,7 +104,7 @@ var _ = describe("Do", func(on *onRedis) {
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 	})
 
-	It("tells that the lease ran out, with the error of Redis", func(ctx SpecContext) {
+	It("returns ErrLapsed with the error of Redis when renewals fail", func(ctx SpecContext) {
 		proxy, err := faultproxy.New(on.addr)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(proxy.Close)

@@ -5,26 +5,28 @@ import (
 	"slices"
 )
 
-// doing is one Do that runs, and the context of its fn: an inner Do finds it there. Its fields do not change once fn is
-// called.
+// doing is a running Do. It is also the context of its fn, where an inner Do finds it. Its fields do not change once fn
+// is called.
 type doing struct {
-	context.Context // one of package context, so contexts derived from this one hang on it without a goroutine, or a kept
+	context.Context // kept; contexts derived from it need no goroutine
 
 	client *Client
-	around context.Context // that Do was called with
-	lock   *Lock           // on the keys that no outer Do holds; nil if there are none
-	kept   context.Context // of lock; around without one
-	stop   func()          // ends the context
-	outer  *doing          // the innermost Do around this one that was running when it began; nil for none
-	relied []*doing        // the outer ones that hold some of its keys
-	end    context.CancelCauseFunc
+	around context.Context         // that Do was called with
+	parent context.Context         // ends with around, and with outer
+	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
+	kept   context.Context         // of lock; parent without one
+	stop   func()                  // ends the context
+	outer  *doing                  // the innermost Do around this one that was running when it began; nil for none
+	relied []*doing                // the outer ones that hold some of its keys
+	end    context.CancelCauseFunc // of parent; nil without outer
 }
 
-// doKey is where the context of an fn has its doing. Locks of other Clients are on another Redis, maybe.
+// doKey is the key under which the context of an fn holds its doing. Each Client has a key of its own, because its locks
+// may be on another Redis.
 type doKey struct{ client *Client }
 
-// outerDo returns the innermost Do around ctx that still runs. One that has ended holds nothing; neither does what was
-// inside of it.
+// outerDo returns the innermost Do around ctx whose context has not ended, or nil if there is none. A Do whose context
+// has ended may hold nothing any more.
 func outerDo(ctx context.Context, c *Client) *doing {
 	d, _ := ctx.Value(doKey{c}).(*doing)
 	for d != nil && d.Err() != nil {
@@ -33,7 +35,34 @@ func outerDo(ctx context.Context, c *Client) *doing {
 	return d
 }
 
-// missing returns those of keys that no outer Do holds, and notes on which of these the Do relies for the others.
+// relyOn makes the Do end with an outer one, if that is not nil. The wait for missing keys ends as well.
+func (d *doing) relyOn(outer *doing) {
+	if outer == nil {
+		return
+	}
+	d.outer = outer
+	d.parent, d.end = context.WithCancelCause(d.around)
+	// This matters where the ctx of the inner Do does not end with that of the outer one. The function runs in a goroutine
+	// of its own, and only if the outer Do ends first.
+	leave := context.AfterFunc(outer, func() { d.end(context.Cause(outer)) })
+	d.stop = func() {
+		leave()
+		d.end(nil)
+	}
+}
+
+// keep keeps the lock on the missing keys alive.
+func (d *doing) keep(lock *Lock) {
+	d.lock = lock
+	stopParent := d.stop
+	kept, stop := lock.KeepAlive(d.parent)
+	d.kept, d.stop = kept, func() {
+		stop()
+		stopParent()
+	}
+}
+
+// missing returns the keys that no outer Do holds. It notes which outer ones hold the others.
 func (d *doing) missing(keys []string) []string {
 	if d.outer == nil {
 		return keys
@@ -55,10 +84,10 @@ func (d *doing) missing(keys []string) []string {
 	})
 }
 
-// outerLoss returns the loss of an outer lock that this Do relies on, nil if there is none.
+// outerLoss returns the loss of an outer lock that this Do relies on, or nil if none is lost.
 func (d *doing) outerLoss() error {
 	for _, o := range d.relied {
-		if err := lost(o.around, o.kept); err != nil {
+		if err := lost(o.parent, o.kept); err != nil {
 			return err
 		}
 	}
@@ -75,7 +104,7 @@ func (d *doing) Done() <-chan struct{} {
 	return d.Context.Done()
 }
 
-// Value returns this doing to an inner Do. Package context asks it for the cause.
+// Value returns this doing to an inner Do. Package context also calls it to find the cause.
 func (d *doing) Value(key any) any {
 	if key == any(doKey{d.client}) {
 		return d
@@ -84,16 +113,10 @@ func (d *doing) Value(key any) any {
 	return d.Context.Value(key)
 }
 
-// look ends the context if that of its lock or that of the outer Do has ended: contexts derived from these may lag, and
-// the outer one's need not be an ancestor of this one's.
+// look ends the context if that of the outer Do has ended: contexts derived from that may lag, and it need not be an
+// ancestor of this one. The context of the lock looks for itself.
 func (d *doing) look() {
-	if d.outer == nil || d.Context.Err() != nil {
-		return // without an outer one, Context is that of the lock, which looks for itself
-	}
-	for _, ctx := range []context.Context{d.kept, d.outer} {
-		if ctx.Err() != nil {
-			d.end(context.Cause(ctx))
-			return
-		}
+	if d.outer != nil && d.parent.Err() == nil && d.outer.Err() != nil {
+		d.end(context.Cause(d.outer))
 	}
 }

@@ -42,7 +42,11 @@ func errorTable() (causes []string, rows map[string][]string) {
 			continue
 		}
 		for method := range strings.SplitSeq(cells[0], ",") {
-			rows[strings.Trim(method, "` ")] = cells[1:]
+			method = strings.TrimSpace(method)
+			if !strings.HasPrefix(method, "with ") {
+				method = strings.Trim(method, "`")
+			}
+			rows[method] = cells[1:]
 		}
 	}
 	return causes, rows
@@ -64,19 +68,25 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		lock = obtain(ctx, locks, time.Minute, nil, keys...)
 	})
 
+	isObtain := func(method string) bool {
+		return strings.HasPrefix(method, "Obtain") || strings.HasPrefix(method, "with ")
+	}
 	methods := map[string]func(ctx context.Context) (any, error){
 		"Obtain":      func(ctx context.Context) (any, error) { return locks.Obtain(ctx, "a", time.Minute, nil) },
 		"ObtainMulti": func(ctx context.Context) (any, error) { return locks.ObtainMulti(ctx, keys, time.Minute, nil) },
-		"Refresh":     func(ctx context.Context) (any, error) { return nil, lock.Refresh(ctx, time.Minute, nil) },
-		"Release":     func(ctx context.Context) (any, error) { return nil, lock.Release(ctx) },
-		"TTL":         func(ctx context.Context) (any, error) { return lock.TTL(ctx) },
-		"Attach":      func(ctx context.Context) (any, error) { return locks.Attach(ctx, keys, lock.Token()) },
-		"Inspect":     func(ctx context.Context) (any, error) { return locks.Inspect(ctx, keys...) },
+		"with `Options.Explain`": func(ctx context.Context) (any, error) {
+			return locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		},
+		"Refresh": func(ctx context.Context) (any, error) { return nil, lock.Refresh(ctx, time.Minute, nil) },
+		"Release": func(ctx context.Context) (any, error) { return nil, lock.Release(ctx) },
+		"TTL":     func(ctx context.Context) (any, error) { return lock.TTL(ctx) },
+		"Attach":  func(ctx context.Context) (any, error) { return locks.Attach(ctx, keys, lock.Token()) },
+		"Inspect": func(ctx context.Context) (any, error) { return locks.Inspect(ctx, keys...) },
 	}
 	// Each cause returns the ctx to call the method with.
 	causes := map[string]func(ctx context.Context, method string) context.Context{
 		"all keys taken or lost": func(ctx context.Context, method string) context.Context {
-			if !strings.HasPrefix(method, "Obtain") {
+			if !isObtain(method) {
 				on.client.Del(ctx, keys...)
 			}
 			return ctx
@@ -101,6 +111,13 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 	// Each cell says what the method returns.
 	cells := map[string]func(method string, result any, err error){
 		"`ErrNotObtained`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained)) },
+		"`*RefusedError`": func(_ string, _ any, err error) {
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			var refused *redislock.RefusedError
+			Expect(errors.As(err, &refused)).To(BeTrue())
+			Expect(refused.Key).To(Equal("a"))
+			Expect(refused.Token).To(Equal(lock.Token()))
+		},
 		"`ErrLockNotHeld`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld)) },
 		"`ErrInvalid`":     func(_ string, _ any, err error) { Expect(err).To(MatchError(redislock.ErrInvalid)) },
 		"`*LostError`": func(method string, _ any, err error) {
@@ -129,7 +146,11 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 			Eventually(func() int { return proxy.Requests(running("release")) }).Should(BeNumerically(">", sent))
 		},
 		"wrapped": func(method string, _ any, err error) {
-			Expect(err).To(MatchError(HavePrefix("redislock: " + strings.ToLower(strings.TrimSuffix(method, "Multi")) + ` "a"`)))
+			operation := strings.ToLower(method)
+			if isObtain(method) {
+				operation = "obtain"
+			}
+			Expect(err).To(MatchError(HavePrefix("redislock: " + operation + ` "a"`)))
 			Expect(err).To(MatchError(HaveSuffix(": ERR broken")))
 			var answer redis.Error
 			Expect(errors.As(err, &answer)).To(BeTrue())

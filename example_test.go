@@ -440,7 +440,7 @@ func ExampleOptions_acrossSlots() {
 func ExampleClient_Do_nested() {
 	ctx, client := setUp()
 	locks := redislock.New(client)
-	// reserve locks what it needs, whoever calls it.
+	// reserve locks what it needs. Its caller may hold some of these keys.
 	reserve := func(ctx context.Context) error {
 		return locks.Do(ctx, []string{"stock:42", "account:3"}, time.Minute, nil, func(ctx context.Context) error {
 			fmt.Println("reserved under", client.Exists(ctx, "order:7", "stock:42", "account:3").Val(), "keys")
@@ -449,7 +449,7 @@ func ExampleClient_Do_nested() {
 	}
 
 	err := locks.Do(ctx, []string{"order:7", "stock:42"}, time.Minute, nil, func(ctx context.Context) error {
-		if err := reserve(ctx); err != nil { // obtains account:3, and relies on stock:42
+		if err := reserve(ctx); err != nil { // acquires account:3, and relies on stock:42
 			return err
 		}
 		fmt.Println("then", client.Exists(ctx, "order:7", "stock:42", "account:3").Val(), "are left")

@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// explainPatience is how long a refused obtain waits to be told what is in the way. The question goes right after an
-	// answer, so a server that is well replies at once.
+	// explainPatience is how long a refused obtain waits for the answer to its question what blocks it. The server has
+	// just answered a try, so a healthy one replies at once.
 	explainPatience = 250 * time.Millisecond
 
-	// explainGrace is the same for an obtain whose ctx has ended: it has to return within milliseconds.
+	// explainGrace is the same for an obtain whose ctx has ended, because it must return within milliseconds.
 	explainGrace = 20 * time.Millisecond
 )
 
-// ask asks what is in the way. The Key of the answer is "" if nothing is any more, or if it did not come soon.
+// ask asks Redis what blocks the obtain. The Key of the answer is "" if nothing does any more, or if Redis does not
+// answer in time.
 func (o *obtaining) ask(ctx context.Context) *RefusedError {
 	if o.spread != nil {
 		return o.spread.whoBlocks(ctx)
@@ -39,7 +40,7 @@ func (o *obtaining) ask(ctx context.Context) *RefusedError {
 	return readBlocker(keys, c.Reply)
 }
 
-// refused takes down a refusal. The first one is explained, if that is wanted.
+// refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.
 func (o *obtaining) refused(ctx context.Context) {
 	e := Refused{Keys: o.keys, Try: o.seen.tries}
 	if o.explain && o.why == nil {
@@ -50,9 +51,9 @@ func (o *obtaining) refused(ctx context.Context) {
 	tell(ctx, o.client.tracer.Refused, e)
 }
 
-// explained returns the error of an obtain that has ended, with what is in the way if the last try was a refusal and
-// that is wanted. Of a call that tried more than once it asks again, and if nothing is in the way at last, it tells what
-// was at first.
+// explained returns the error of an obtain that has ended. With Explain, and if the last try was refused, that is a
+// RefusedError. After more than one try, it asks again; if nothing blocks the obtain any more, the error says what
+// blocked the first try.
 func (o *obtaining) explained(ctx context.Context, err error) error {
 	if o.why == nil || o.failure != nil || !errors.Is(err, ErrNotObtained) {
 		return err
@@ -68,7 +69,7 @@ func (o *obtaining) explained(ctx context.Context, err error) error {
 	return o.why
 }
 
-// withLinesFirst returns keys in the order in which scripts that look at lines want them.
+// withLinesFirst returns the keys that have a line, followed by the others: the order in which scripts expect them.
 func withLinesFirst(keys []string) []string {
 	order := make([]int, len(keys))
 	for i := range order {

@@ -73,7 +73,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(told[redislock.ObtainEnd](seen)[1].Err).To(BeIdenticalTo(err))
 	})
 
-	It("tells of a holder without expiry", func(ctx SpecContext) {
+	It("reports a key without expiry", func(ctx SpecContext) {
 		on.client.Set(ctx, "a", "someone", 0)
 		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
 		Expect(why(err).TTL).To(Equal(time.Duration(-1)))
@@ -92,7 +92,30 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(asked(proxy)).To(Equal(3), "one try is both")
 	})
 
-	It("tells who is in the way at the end", func(ctx SpecContext) {
+	DescribeTable("asks in line at the first refusal, and at the end if that is one", func(ctx SpecContext, granted bool) {
+		locks, proxy := throughProxy()
+		held := obtain(ctx, locks, time.Minute, nil, "b")
+		limited, cancel := context.WithTimeout(ctx, 2500*time.Millisecond) // the waiter gives three signs of life
+		defer cancel()
+		if granted {
+			time.AfterFunc(2200*time.Millisecond, func() { _ = held.Release(ctx) })
+		}
+		lock, err := locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Explain: true, Queue: true})
+		if granted {
+			Expect(err).NotTo(HaveOccurred())
+			Expect(asked(proxy)).To(Equal(1))
+			Expect(lock.Release(ctx)).To(Succeed())
+			return
+		}
+		Expect(why(err).Token).To(Equal(held.Token()))
+		Expect(asked(proxy)).To(Equal(2))
+		Expect(proxy.Requests(running("obtain"))).To(BeNumerically(">=", 4))
+	},
+		Entry("refused", false),
+		Entry("granted", true),
+	)
+
+	It("names the holder that blocks the last try", func(ctx SpecContext) {
 		obtain(ctx, locks, 100*time.Millisecond, &redislock.Options{Metadata: "first"}, "b")
 		time.AfterFunc(50*time.Millisecond, func() { on.client.Set(context.Background(), "b", "other second", time.Minute) })
 		opt := &redislock.Options{Explain: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(20*time.Millisecond), 10)}
@@ -101,7 +124,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(told[redislock.Refused](seen)[0].Metadata).To(Equal("first"))
 	})
 
-	DescribeTable("tells why, and that ctx has ended, soon", func(ctx SpecContext, opt redislock.Options) {
+	DescribeTable("names the holder soon after ctx has ended", func(ctx SpecContext, opt redislock.Options) {
 		held := obtain(ctx, locks, time.Minute, nil, "b")
 		opt.Explain = true
 		limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
@@ -116,7 +139,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Entry("in line", redislock.Options{Queue: true}),
 	)
 
-	It("counts who is ahead in line, with a place in it and without", func(ctx SpecContext) {
+	It("counts the callers ahead, for a caller in line and for one that is not", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, nil, "b")
 		waiting, leave := context.WithCancel(ctx)
 		for i := range 3 {
@@ -138,7 +161,21 @@ var _ = describe("Explain", func(on *onRedis) {
 		Eventually(func() int { return len(told[redislock.ObtainEnd](seen)) }).Should(Equal(7))
 	})
 
-	It("names the key for which others wait, when nobody holds any", func(ctx SpecContext) {
+	It("names a key that holds an empty string", func(ctx SpecContext) {
+		on.client.Set(ctx, "b", "", 0)
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(*why(err)).To(Equal(redislock.RefusedError{Key: "b", TTL: -1}))
+		Expect(err).To(MatchError(`redislock: not obtained: "b" is held without expiry`))
+	})
+
+	It("quotes what a holder has stored if it could forge a line of a log", func(ctx SpecContext) {
+		on.client.Set(ctx, "b", "t\x1b[2J "+"me\nERROR forged", 0)
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+		Expect(why(err).Metadata).To(Equal("me\nERROR forged"))
+		Expect(err).To(MatchError(`redislock: not obtained: "b" is held by "t\x1b[2J" ("me\nERROR forged") without expiry`))
+	})
+
+	It("names the key that others wait for if nobody holds any", func(ctx SpecContext) {
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		waiting, leave := context.WithCancel(ctx)
 		ended := make(chan struct{})
@@ -155,7 +192,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
-	It("is a plain refusal if Redis does not tell", func(ctx SpecContext) {
+	It("names no key if Redis does not answer", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
 		obtain(ctx, locks, time.Minute, nil, "b")
 		proxy.Add(faultproxy.Rule{Match: running("blocker"), Action: faultproxy.SwallowReply()})
@@ -166,7 +203,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(err).To(MatchError("redislock: not obtained"))
 	})
 
-	It("does not take an outage for a refusal", func(ctx SpecContext) {
+	It("does not turn another error into a refusal", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
 		obtain(ctx, locks, time.Minute, nil, "b")
 		proxy.Add(faultproxy.Rule{Match: running("obtain"), Action: faultproxy.RefuseReply("ERR broken")})
@@ -176,7 +213,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(asked(proxy)).To(BeZero())
 	})
 
-	It("finds the blocker among keys with and without a line", func(ctx SpecContext) {
+	It("finds the blocking key among keys with and without a line", func(ctx SpecContext) {
 		held := obtain(ctx, locks, time.Minute, nil, "x}y")
 		_, err := locks.ObtainMulti(ctx, []string{"x}y", "a"}, time.Minute, &redislock.Options{Explain: true})
 		Expect(why(err).Key).To(Equal("x}y"))

@@ -181,13 +181,22 @@ func (l *Lock) endAll(ending []*kept, cause error) {
 	}
 }
 
-// lapse ends every context of a lock that is no longer valid. It returns false if the lock is valid and has contexts
-// left.
+// lapse ends every context of a lock that is no longer valid, and tells a Tracer if it has lapsed. It returns false if the
+// lock is valid and has contexts left.
 func (l *Lock) lapse() bool {
+	over, report := l.endLapsed()
+	if report != nil {
+		report()
+	}
+	return over
+}
+
+// endLapsed is lapse, but leaves it to the caller to tell a Tracer: with report, unless that is nil.
+func (l *Lock) endLapsed() (over bool, report func()) {
 	l.mu.Lock()
 	if l.ended == nil && !lease.Passed(l.validUntil()) {
 		defer l.mu.Unlock()
-		return len(l.kept) == 0
+		return len(l.kept) == 0, nil
 	}
 	ending, cause := l.kept, l.whyEnded()
 	l.kept = nil
@@ -197,10 +206,11 @@ func (l *Lock) lapse() bool {
 	}
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	if lapsed != nil {
-		tell(context.WithoutCancel(ending[0].Context), l.client.tracer.Lost, *lapsed)
+	if lapsed == nil {
+		return true, nil
 	}
-	return true
+	ctx := context.WithoutCancel(ending[0].Context)
+	return true, func() { tell(ctx, l.client.tracer.Lost, *lapsed) }
 }
 
 // ending is whyEnded for callers that do not hold l.mu.

@@ -2,22 +2,27 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// LogTracer returns a Tracer that writes to logger; nil stands for [slog.Default] at the time of each event. It logs at
-// Warn when a lock was lost or lapsed, when a cleanup failed or found no room, and when renewals begin to fail: once an
-// outage, which lasts until no lock is left that could not be renewed. Everything else is at Debug.
+// LogTracer returns a Tracer that writes to logger. If logger is nil, each event goes to the [slog.Default] of that
+// moment.
 //
-// Of the keys it logs five at most, and how many more there are; of the token of a holder six characters, since who
-// knows a whole token can release the lock.
+// It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped,
+// and when renewals begin to fail. It logs the last once per outage. An outage lasts until Redis has answered, and no
+// lock is left whose last renewal failed. Everything else is at level Debug.
+//
+// It logs at most five keys of a lock, and how many more there are. It logs at most six characters of a token, because
+// anyone who knows a whole token can release the lock.
 func LogTracer(logger *slog.Logger) *Tracer {
-	l := &logTracer{logger: logger, failing: make(map[uint64]time.Time)}
+	l := &logTracer{logger: logger, failing: make(map[*string]time.Time)}
 	return &Tracer{
 		ObtainStart: l.obtainStart,
 		Refused:     l.refused,
@@ -32,8 +37,9 @@ func LogTracer(logger *slog.Logger) *Tracer {
 type logTracer struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex           // protects failing
-	failing map[uint64]time.Time // the locks whose last renewal failed, by their hash, and until when they may be valid
+	out     atomic.Bool           // an outage has begun and has not ended; written only while mu is held
+	mu      sync.Mutex            // protects failing
+	failing map[*string]time.Time // the locks whose last renewal failed, by the first of their keys: until when they are valid
 }
 
 func (l *logTracer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
@@ -44,7 +50,7 @@ func (l *logTracer) log(ctx context.Context, level slog.Level, message string, a
 	logger.LogAttrs(ctx, level, "redislock: "+message, attrs...)
 }
 
-// enabled reports whether anybody reads what is at Debug. Attributes cost more than the look.
+// enabled reports whether the logger wants level Debug. To ask costs less than to make the attributes.
 func (l *logTracer) enabled(ctx context.Context) bool {
 	logger := l.logger
 	if logger == nil {
@@ -74,6 +80,9 @@ func (l *logTracer) refused(ctx context.Context, e Refused) {
 }
 
 func (l *logTracer) obtainEnd(ctx context.Context, e ObtainEnd) {
+	if e.Err == nil {
+		l.answered(e.Keys)
+	}
 	if !l.enabled(ctx) {
 		return
 	}
@@ -92,17 +101,20 @@ func (l *logTracer) obtainEnd(ctx context.Context, e ObtainEnd) {
 
 func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 	level, message := slog.LevelDebug, "refreshed"
-	switch {
-	case e.Renewal && e.Err == nil:
+	if e.Renewal {
 		message = "renewed"
-		l.recovered(e.Keys)
-	case e.Renewal:
-		message = "not renewed"
-		if l.failed(e) {
-			level, message = slog.LevelWarn, "renewals fail"
-		}
-	case e.Err != nil:
+	}
+	switch {
+	case e.Err == nil:
+		l.answered(e.Keys)
+	case !e.Renewal:
 		message = "not refreshed"
+	case errors.Is(e.Err, ErrLockNotHeld): // Redis has answered, and lost logs the warning
+		message = "not renewed"
+	case l.failed(e):
+		level, message = slog.LevelWarn, "renewals fail"
+	default:
+		message = "not renewed"
 	}
 	if level == slog.LevelDebug && !l.enabled(ctx) {
 		return
@@ -115,7 +127,7 @@ func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 }
 
 func (l *logTracer) lost(ctx context.Context, e Lost) {
-	l.recovered(e.Keys)
+	l.forget(e.Keys)
 	attrs := []slog.Attr{
 		logKeys(e.Keys), slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held), logError(e.Err),
 	}
@@ -126,7 +138,11 @@ func (l *logTracer) lost(ctx context.Context, e Lost) {
 }
 
 func (l *logTracer) released(ctx context.Context, e Released) {
-	l.recovered(e.Keys)
+	if e.Err == nil {
+		l.answered(e.Keys)
+	} else {
+		l.forget(e.Keys)
+	}
 	if !l.enabled(ctx) {
 		return
 	}
@@ -150,49 +166,47 @@ func (l *logTracer) cleanedUp(ctx context.Context, e CleanedUp) {
 	}
 }
 
-// failed notes a renewal that has failed, and reports whether an outage begins with it. A lock is forgotten when its
-// validity has passed: its caller may have stopped keeping it without a release.
-func (l *logTracer) failed(e Refreshed) bool {
+// failed notes a renewal that has failed, and reports whether an outage begins with it.
+func (l *logTracer) failed(e Refreshed) (begins bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failing[&e.Keys[0]] = time.Now().Add(e.Left)
+	return !l.out.Swap(true)
+}
+
+// answered notes that Redis has answered a call for these keys. The outage ends if no lock is left whose last renewal
+// has failed. A lock that has lapsed does not count: its caller may have stopped keeping it without a release.
+func (l *logTracer) answered(keys []string) {
+	if !l.out.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failing, &keys[0])
 	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for lock, until := range l.failing {
-		if now.After(until) {
-			delete(l.failing, lock)
-		}
-	}
-	begins := len(l.failing) == 0
-	l.failing[hashKeys(e.Keys)] = now.Add(e.Left)
-	return begins
-}
-
-// recovered notes that a lock was renewed, or is not kept any more.
-func (l *logTracer) recovered(keys []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.failing) > 0 {
-		delete(l.failing, hashKeys(keys))
+	maps.DeleteFunc(l.failing, func(_ *string, until time.Time) bool { return now.After(until) })
+	if len(l.failing) == 0 {
+		l.out.Store(false)
 	}
 }
 
-var keySeed = maphash.MakeSeed()
-
-// hashKeys returns a number that stands for a set of keys within this process.
-func hashKeys(keys []string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(keySeed)
-	for _, key := range keys {
-		_, _ = h.WriteString(key) // never fails
-		_ = h.WriteByte(0)
+// forget notes that a lock is not kept any more. That does not end an outage.
+func (l *logTracer) forget(keys []string) {
+	if !l.out.Load() {
+		return
 	}
-	return h.Sum64()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failing, &keys[0])
 }
 
 func logKeys(keys []string) slog.Attr { return slog.String("keys", listKeys(keys)) }
 
-func logError(err error) slog.Attr { return slog.Any("error", err) }
+// logError logs the words of an error. A handler that was given the error itself could print the fields of a RefusedError,
+// and so a whole token.
+func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
 
-// listKeys names the first keys, and counts the others.
+// listKeys names the first keys and counts the others.
 func listKeys(keys []string) string {
 	const most = 5
 	if len(keys) <= most {
@@ -201,7 +215,7 @@ func listKeys(keys []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(keys[:most], " "), len(keys)-most)
 }
 
-// short cuts a token to what may be shown.
+// short returns the first characters of a token: what may be shown.
 func short(token string) string {
 	const most = 6 // characters
 	count := 0

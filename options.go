@@ -26,16 +26,17 @@ func newClientOptions(opts []ClientOption) clientOptions {
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of
-// its hooks and with the values of the caller's ctx. The library still resends calls that were not answered.
+// its hooks and with the values of the caller's ctx. The library still resends unanswered calls.
 //
-// Without it, calls that are made at the same time share round trips. Use it if a hook must see each command, or
-// decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a time.
+// Without this option, calls that are made at the same time share round trips. Use it if a hook must see each command,
+// or decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a
+// time.
 func WithSeparateCalls() ClientOption {
 	return func(set *clientOptions) { set.separate = true }
 }
 
-// WithTracer makes the Client tell tracer what happens to its locks. Nil tells nobody, which is the default. Given more
-// than once, all are told: see [Tracers].
+// WithTracer makes the Client report to tracer what happens to its locks. If it is given more than once, the Client
+// reports to all of them: see [Tracers]. The default, also for nil, reports to nobody and costs nothing.
 func WithTracer(tracer *Tracer) ClientOption {
 	return func(set *clientOptions) { set.tracer = Tracers(set.tracer, tracer) }
 }

@@ -298,8 +298,8 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 	})
 
 	It("guards a function", func(ctx SpecContext) {
-		Expect(on.locks.Do(ctx, []string{"a", "b"}, 100*time.Millisecond, nil, func(ctx context.Context) error {
-			time.Sleep(300 * time.Millisecond)
+		Expect(on.locks.Do(ctx, []string{"a", "b"}, time.Second, nil, func(ctx context.Context) error {
+			time.Sleep(1200 * time.Millisecond)
 			_, err := on.connect().Obtain(ctx, "b", time.Minute, nil)
 			Expect(err).To(Equal(redislock.ErrNotObtained))
 			return ctx.Err()

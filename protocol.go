@@ -221,7 +221,7 @@ func readLossCause(keys []string, reply any) error {
 	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
 }
 
-// readLostKeys returns the keys that a reply reports as lost, and whether they are another's.
+// readLostKeys returns the keys that a reply reports as lost, and why: LossTaken if another holds any of them.
 func readLostKeys(keys []string, reply any) (lost []string, cause LossCause) {
 	cause = LossGone
 	indices, _ := reply.([]any)
@@ -300,7 +300,7 @@ func readHeld(keys []string, reply any) ([]held, error) {
 	return all, nil
 }
 
-// newBlocker returns a call, yet to be sent, that asks what is in the way of an obtain.
+// newBlocker returns an unsent call that asks what blocks an obtain. Keys that have a line must come first.
 func newBlocker(ctx context.Context, keys []string, token string, ticket int64) *transport.Call {
 	boxed := box(keys)
 	return &transport.Call{
@@ -324,11 +324,11 @@ func readBlocker(keys []string, reply any) *RefusedError {
 	e := &RefusedError{Key: keys[i-1], Ahead: int(ahead)}
 	e.Token, e.Metadata = splitValue(value)
 	switch {
-	case value == "":
+	case value == "" && left == 0: // nobody holds it; an empty value has a ttl
 	case left < 0:
 		e.TTL = -1
 	default:
-		e.TTL = time.Duration(max(left, 1)) * time.Millisecond // under a millisecond is not nothing
+		e.TTL = time.Duration(max(left, 1)) * time.Millisecond // 0 would mean that nobody holds the key
 	}
 	return e
 }

@@ -404,8 +404,14 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 					if m.isGone(p) {
 						pending = append(pending, key)
 					} else if m.late(p) { // the next one is to look after it
-						if next, found, _ := m.serve(key, gone, 1); found {
-							m.tell(next, "", v, gone)
+						for {
+							next, found, _ := m.serve(key, gone, 1)
+							if found {
+								m.tell(next, "", v, gone)
+							}
+							if !found || !m.isGone(next) {
+								break
+							}
 						}
 					}
 				}

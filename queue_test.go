@@ -574,7 +574,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 })
 
 var _ = describe("Many in line", func(on *onRedis) {
-	It("are each granted in turn, whatever sets they want, whoever leaves", func(ctx SpecContext) {
+	It("are each granted in turn, whatever keys they want, while others leave", func(ctx SpecContext) {
 		clients := make([]*redislock.Client, 4)
 		for i := range clients {
 			clients[i] = redislock.New(connect(&redis.Options{Addr: on.addr, DB: on.client.Options().DB}))

@@ -33,8 +33,9 @@
 //
 // # Watching
 //
-// [WithTracer] tells a [Tracer] what happens to the locks of a Client; [LogTracer] writes it to a logger, and the module
-// redislockotel feeds OpenTelemetry. With [Options.Explain] a refusal is a [*RefusedError], which says what is in the way.
+// With [WithTracer], a Client reports to a [Tracer] what happens to its locks. [LogTracer] writes that to a logger, and
+// the module redislockotel feeds OpenTelemetry. With [Options.Explain], a refusal is a [*RefusedError]: it says which
+// key blocks the call, and who holds that key.
 //
 // # Errors
 //
@@ -181,10 +182,11 @@ type Options struct {
 	// default false returns an error for such keys. It makes no difference to keys of one slot, or to one server.
 	AcrossSlots bool
 
-	// Explain makes a refusal tell what is in the way: the error is a [*RefusedError], which matches [ErrNotObtained] but
-	// is not equal to it. The library asks Redis once more for that, right after the first refusal, and again when a call
-	// that tried more than once ends with a refusal; nothing else costs more. It waits 250 ms for the answer at most, and
-	// 20 ms once ctx has ended. The holder may have changed by then. The default false asks nothing.
+	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches
+	// [ErrNotObtained] but is not equal to it. For this, the library asks Redis right after the first refusal. If more
+	// tries follow and the last one is refused as well, it asks once more. Nothing else costs more. It waits up to 250 ms
+	// for each answer, and up to 20 ms if ctx has ended. The holder may change between the try and the question. The
+	// default false asks nothing.
 	Explain bool
 }
 

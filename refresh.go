@@ -39,9 +39,11 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if t.Refreshed == nil {
 		return l.refresh(ctx, ttl, opt)
 	}
-	until := l.Until()
-	err := l.refresh(ctx, ttl, opt)
-	t.Refreshed(ctx, Refreshed{Keys: l.keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	until, err := l.Until(), errPanicked // unless refresh returns
+	defer func() {
+		t.Refreshed(ctx, Refreshed{Keys: l.keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	}()
+	err = l.refresh(ctx, ttl, opt)
 	return err
 }
 
@@ -236,15 +238,16 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 		r.loss = l.lose(c.Reply)
 		return false, err
 	}
+	late := lease.Passed(lease.ValidUntil(c.Sent, r.ttl))
 	if l.released.IsZero() {
-		l.ended, l.told = nil, false
+		l.ended, l.told = nil, l.told && late // a late one revives no hold
 	}
 	l.lease.Confirm(r.refresh, c.Sent)
 	l.renewErr = nil
 	if r.metadata != "" {
 		l.metadata = r.metadata
 	}
-	if lease.Passed(lease.ValidUntil(c.Sent, r.ttl)) {
+	if late {
 		return false, ErrNotObtained
 	}
 	return false, nil

@@ -2,23 +2,30 @@ package redislock
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
-// RefusedError is the refusal of an obtain with [Options.Explain]: it says what is in the way. It matches
-// [ErrNotObtained]. Token, Metadata and TTL are those of the first key that another token holds. Where no key is held,
-// because it is the turn of others who wait in line, Key is the first for which somebody waits. Key is "" if nothing was
-// in the way any more when the library asked, or if Redis did not answer.
+// RefusedError is the error of a refused obtain with [Options.Explain]. It says which key blocks the call and who holds
+// that key. It matches [ErrNotObtained].
+//
+// Key is the first key that another token holds. If no key is held, it is the turn of callers that wait in line; Key is
+// then the first key that they wait for. Key is "" if nothing blocked the call any more when the library asked, or if
+// Redis did not answer in time or refused the question.
 type RefusedError struct {
-	Key      string
-	Token    string        // the holder; "" if nobody holds Key. Show a few characters at most: it is a key to the lock
-	Metadata string        // what the holder left
-	TTL      time.Duration // what remains of the hold; -1 for a key without expiry, 0 if nobody holds Key
-	Ahead    int           // how many wait in line for Key before this call
+	Key string
+	// Token is the token of the holder; "" if nobody holds Key. Show only a few characters of it: anyone who knows the
+	// whole token can release the lock.
+	Token    string
+	Metadata string        // the metadata of the holder
+	TTL      time.Duration // the remaining ttl of Key; -1 for a key without expiry, 0 if nobody holds Key
+	Ahead    int           // how many callers wait in line for Key before this call
 }
 
-// Error names the key and its holder, by the first six characters of the token.
+// Error names the key and its holder. It shows at most the first six characters of the token.
 func (e *RefusedError) Error() string {
 	if e.Key == "" {
 		return ErrNotObtained.Error()
@@ -29,10 +36,10 @@ func (e *RefusedError) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%v: %q is held", ErrNotObtained, e.Key)
 	if e.Token != "" {
-		fmt.Fprintf(&text, " by %s", short(e.Token))
+		fmt.Fprintf(&text, " by %s", printable(short(e.Token)))
 	}
 	if e.Metadata != "" {
-		fmt.Fprintf(&text, " (%s)", e.Metadata)
+		fmt.Fprintf(&text, " (%s)", printable(e.Metadata))
 	}
 	if e.TTL < 0 {
 		text.WriteString(" without expiry")
@@ -47,3 +54,12 @@ func (e *RefusedError) Error() string {
 
 // Is reports whether target is ErrNotObtained.
 func (e *RefusedError) Is(target error) bool { return target == ErrNotObtained }
+
+// printable returns text that another process has stored. It quotes text that could forge log lines or control a
+// terminal.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}

@@ -36,14 +36,19 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until := l.beginRelease(ctx, now)
-	var err error
+	until, lapsed := l.beginRelease(now)
+	err := errPanicked // unless sendRelease returns
+	defer func() {
+		if lapsed != nil {
+			tell(ctx, l.client.tracer.Lost, *lapsed)
+		}
+		l.tellReleased(ctx, now, err)
+	}()
 	if l.holds != nil {
 		err = l.holds.release(ctx)
 	} else {
 		err = l.sendRelease(ctx, now, until)
 	}
-	l.tellReleased(ctx, now, err)
 	return err
 }
 
@@ -100,12 +105,12 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 	return l.endRelease(c, until)
 }
 
-// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that.
-func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time) {
+// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, and what to
+// tell a Tracer if the lock had lapsed.
+func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
-	var lapsed *Lost
 	if len(ending) > 0 && lease.Passed(l.validUntil()) {
 		if l.ended == nil {
 			lapsed = l.endLost(LossLapsed, nil, l.whyEnded())
@@ -120,10 +125,7 @@ func (l *Lock) beginRelease(ctx context.Context, now time.Time) (until time.Time
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	if lapsed != nil {
-		tell(ctx, l.client.tracer.Lost, *lapsed)
-	}
-	return until
+	return until, lapsed
 }
 
 // newRelease returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
@@ -176,9 +178,10 @@ func (l *Lock) pursue(c *transport.Call) {
 	l.release, l.pursuit = c, p
 	l.mu.Unlock()
 	x := &cleanup{release: c, why: WhyRelease, keys: l.keys, about: l.keys, sending: true}
-	if !l.client.inBackground(x, func() error { return l.sendRounds(x, c, p) }) {
+	if !l.client.startCleanup(x, func() error { return l.sendRounds(x, c, p) }) {
 		l.endPursuit(p)
 		close(p.planned)
+		l.client.tellDropped(x) // only now: a Tracer may call Release again, which waits for planned
 	}
 }
 

@@ -29,8 +29,9 @@ Returns     0       every key was mine and is deleted
             over about 10,000 waiters and does not look behind those.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
-            that was not, and also to the second if the first is late; its number, " after " and
-            ttl, to the next one if keys were handed over for less than its interval
+            that was not, and if that is late, also to the first one behind it that receives it;
+            its number, " after " and ttl, to the next one if keys were handed over for less than
+            its interval
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -102,8 +103,8 @@ local function handOver(waiter, places)
 			return false
 		end
 	end
-	-- Whoever listens on a replica receives the message too, and is not counted here: its waiter would believe a grant that
-	-- is taken back below. So find out first.
+	-- PUBLISH does not count those who listen on a replica, but they receive the message: their waiter would believe a grant
+	-- that is taken back below. So find out first.
 	if (tonumber(call('PUBSUB', 'NUMSUB', 'redislock:inbox:' .. waiter.inbox)[2]) or 0) == 0 then
 		return false
 	end
@@ -178,10 +179,10 @@ while pending[1] do -- again for each inbox that turns out to be gone
 			end
 		elseif late(waiter) then -- the next one tries too, and its reply says when this one will count as dead
 			for _, i in ipairs(places[waiter.id]) do
-				local second = first(KEYS[i], 1)
-				if second then
-					tell(second, '')
-				end
+				local second
+				repeat -- nobody may listen for the second any more
+					second = first(KEYS[i], 1)
+				until not second or tell(second, '')
 			end
 		end
 	end

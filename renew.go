@@ -71,8 +71,14 @@ func (r *renewals) close() {
 func (r *renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		l := item.(*upkeep).lock
-		if !l.lapse() && !r.add(l) { // a Refresh has extended it since
+		over, report := l.endLapsed()
+		if !over && !r.add(l) { // a Refresh has extended it since
 			l.endKept(ErrClosed)
+		}
+		if report != nil {
+			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
+			// become of the keys, and Redis may be down.
+			go report()
 		}
 	}
 	if len(r.due) == 0 {

@@ -234,7 +234,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.Get(ctx, "fence").Val()).To(Equal("5"))
 		})
 
-		It("passes by who does not hear, and all of that inbox", func(ctx SpecContext) {
+		It("passes over a waiter that nobody listens for, and all others of its inbox", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, true)
@@ -247,7 +247,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZCard(ctx, "la").Val()).To(Equal(int64(2)), "the last one has not said that it would hear")
 		})
 
-		It("leaves those whose inbox is gone where they stand if there is nobody else", func(ctx SpecContext) {
+		It("leaves waiters whose inbox is gone in line if nobody else is in it", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			for i, id := range []string{"gone/2", "gone/1", "gone/3"} {
 				stand(ctx, "la", float64(i+1), id+" 1 60000 0 t1", full, true)
@@ -258,7 +258,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZRangeWithScores(ctx, "la", 0, -1).Val()).To(Equal(before))
 		})
 
-		It("goes by silence alone where the subscription is not open, whoever hears", func(ctx SpecContext) {
+		It("judges a waiter by its silence alone if its subscription is not open", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", full, false)
@@ -270,7 +270,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.ZCard(ctx, "lb").Val()).To(Equal(int64(2)), "only the other one is passed by")
 		})
 
-		It("gives nothing to whom it has given before, nor wakes more than two", func(ctx SpecContext) {
+		It("serves no waiter twice, and wakes two at most", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			for i := range 5 {
@@ -278,6 +278,17 @@ var _ = describe("The contract of", func(on *onRedis) {
 			}
 			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
 			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"0", "1", ""}))
+		})
+
+		It("wakes the third if the first is late and nobody hears the second", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, "box/1 1 60000 0 t1", 900*time.Millisecond, true)
+			stand(ctx, "la", 2, "gone/1 1 60000 0 t2", full, true)
+			stand(ctx, "la", 3, "box/3 1 60000 0 t3", full, true)
+			stand(ctx, "la", 4, "box/4 1 60000 0 t4", full, true)
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"1", "3", ""}))
 		})
 
 		It("tells the next how long the keys are taken, if it would look later", func(ctx SpecContext) {

@@ -6,55 +6,62 @@ import (
 	"time"
 )
 
-// Tracer is told what happens to the locks of a Client: see [WithTracer]. Every field may be nil. [LogTracer] is a ready
-// one, [Tracers] combines several, and the module redislockotel makes one that feeds OpenTelemetry.
+// Tracer is a set of functions that a Client calls when something happens to its locks: see [WithTracer]. Each field may
+// be nil. [LogTracer] returns a Tracer that logs, [Tracers] combines several, and the module redislockotel has one that
+// feeds OpenTelemetry.
 //
-// The library calls the functions outside all of its own locks, from many goroutines, possibly concurrently. They may
-// call the library, but must not block: their caller waits meanwhile, which may be the goroutine that renews every
-// lock of the Client. What they panic with reaches the caller, or ends the program.
+// The Client holds none of its own mutexes while it calls a function. It calls from many goroutines, possibly
+// concurrently. A function may call the library, but it must not block for long: a call of the library, or the renewals
+// of other locks, may be waiting for it. If a function panics in the goroutine of a caller, the caller gets the panic;
+// if it panics in a goroutine of the library, the program ends.
 //
-// Each event names the keys of the call or the lock, in the order given, each once. The slice is the library's own: do
-// not change it. No event carries a whole token but that of [Refused].
+// Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
+// lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. Only [Refused] has a whole
+// token.
 //
-// A hold begins with an ObtainEnd without an error. At its end, exactly one event carries Held: Lost, or Released. A hold
-// that its caller neither keeps alive, refreshes nor releases expires without an event. A Refresh that succeeds after
-// Lost revives the hold, and then Lost or Released ends it again.
+// A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event reports its
+// end, with Held: Lost or Released. A lock that expires without being kept, refreshed or released has no such event. A
+// Refresh that succeeds after Lost revives the hold; then Lost or Released reports its end once more. A [Client.Do]
+// whose keys an outer Do holds acquires nothing, and has no events.
 type Tracer struct {
-	// ObtainStart is called when a call has passed the check of its arguments, before anything is sent, in the goroutine
-	// and with the ctx of the caller. The ctx that it returns is used for all the call does, so hooks of the Redis client
-	// see its values; derive it from the one given. Nil stands for the one given.
+	// ObtainStart is called when an obtain has checked its arguments, before it sends anything, in the goroutine and
+	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client
+	// see its values. Derive it from the ctx given; nil stands for that ctx.
 	ObtainStart func(context.Context, ObtainStart) context.Context
 
-	// Refused is called after each try that was refused, in the goroutine of the caller, with the ctx of ObtainStart.
+	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of
+	// ObtainStart.
 	Refused func(context.Context, Refused)
 
-	// ObtainEnd is called once for each ObtainStart, before the call returns, in the goroutine of the caller, with the
-	// ctx of ObtainStart, which may have ended.
+	// ObtainEnd is called once for each ObtainStart that has returned, right before the call returns or panics, in the
+	// goroutine of the caller. Its ctx is that of ObtainStart, which may have ended. If ObtainEnd panics, the library
+	// releases the lock that was just acquired, unless it has a custom token.
 	ObtainEnd func(context.Context, ObtainEnd)
 
-	// Refreshed is called at the end of each Refresh, in the goroutine of its caller and with its ctx, and when a renewal
-	// of KeepAlive or Do has been answered or has failed, in a goroutine of the library and with the values of the ctx
-	// that KeepAlive or Do was given. A renewal that was not answered in time, and was tried again, ends later.
+	// Refreshed is called at the end of each Refresh with usable arguments, in the goroutine of the caller and with its
+	// ctx. It is also called when a renewal of KeepAlive or Do was confirmed or has failed, in a goroutine of the
+	// library. The ctx then has the values of the ctx given to KeepAlive or Do, and does not end. A renewal without an
+	// answer has no event until its connection fails or times out; the library sends others meanwhile.
 	Refreshed func(context.Context, Refreshed)
 
-	// Lost is called when a renewal, a Refresh or a Release finds that keys of a lock were lost, and when the validity
-	// of a kept lock has passed. It is called once for a hold, in the goroutine that notices: one of the library, that of
-	// the Refresh or the Release, or one that looks at the context of the kept lock. ctx is that of the Refresh or the
-	// Release; otherwise it has the values of that which KeepAlive or Do was given, and does not end.
+	// Lost is called once for a hold, when a renewal, a Refresh or a Release finds that keys of the lock are lost, and
+	// when the validity of a kept lock ends. The goroutine is that of the Refresh, of the Release, of a caller that
+	// looks at the context of the kept lock, or one of the library. The ctx is that of the Refresh or the Release.
+	// Otherwise it has the values of the ctx given to KeepAlive or Do, and does not end.
 	Lost func(context.Context, Lost)
 
-	// Released is called at the end of each Release, in the goroutine of its caller and with its ctx, which may have
-	// ended.
+	// Released is called at the end of each Release with a usable ctx, in the goroutine of the caller and with its ctx,
+	// which may have ended.
 	Released func(context.Context, Released)
 
-	// CleanedUp is called when a cleanup has ended: a release in the background of what an abandoned call may have taken,
-	// or of a place in line. It is called in a goroutine of the library, with the values of the ctx of that call; with
-	// Dropped, in the goroutine of the call. A cleanup that the caller's own token has made pointless, by obtaining the
-	// keys again, is not told.
+	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
+	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
+	// values of the ctx of the call. If Dropped is set, it is called in the goroutine of the call. A cleanup that is
+	// canceled, because the caller acquires the keys again with the same custom token, has no event.
 	CleanedUp func(context.Context, CleanedUp)
 }
 
-// ObtainStart is an obtain that begins.
+// ObtainStart reports the beginning of an obtain: Obtain, ObtainMulti, or the one inside Do.
 type ObtainStart struct {
 	Keys   []string
 	TTL    time.Duration
@@ -62,89 +69,89 @@ type ObtainStart struct {
 	Fenced bool // it asks for a fencing token
 }
 
-// Refused is a try that was refused. Key, Holder, Metadata, TTL and Ahead are as in [RefusedError]. They are known for
-// the first refusal of a call with [Options.Explain], and empty otherwise. What the last refusal met is in the Err of
-// ObtainEnd.
+// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first
+// refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
+// refusal.
 type Refused struct {
 	Keys     []string
 	Try      int // 1 for the first
 	Key      string
-	Holder   string // the token of the holder. It is a key to the lock: do not show more than a few characters
+	Holder   string // the token of the holder. Show only a few characters: anyone who knows it can release the lock
 	Metadata string
 	TTL      time.Duration
 	Ahead    int
 }
 
-// ObtainEnd is an obtain that has ended.
+// ObtainEnd reports the end of an obtain.
 type ObtainEnd struct {
 	Keys    []string
-	Err     error         // what the call returns; nil if it was granted
+	Err     error         // what the call returns; nil if the lock was acquired
 	Wait    time.Duration // how long the call took
-	Tries   int           // how often it asked for the keys
-	Resends int           // how often a try was sent again because it had failed
-	Until   time.Time     // the end of the validity; zero unless granted
+	Tries   int           // how many tries it made
+	Resends int           // how often the library sent a try again after a failure
+	Until   time.Time     // the end of the validity; zero if Err is set
 	Fence   int64         // the fencing token; 0 without one
 }
 
-// Refreshed is a Refresh or a renewal that has ended.
+// Refreshed reports the end of a Refresh or a renewal.
 type Refreshed struct {
 	Keys    []string
-	Renewal bool          // by KeepAlive or Do
-	TTL     time.Duration // what the lock was to have from then on
-	// Left is what was left of the validity before, when this ended; 0 if nothing was. Beside TTL it tells how close the
-	// lock came to its end.
+	Renewal bool          // it is a renewal by KeepAlive or Do
+	TTL     time.Duration // the new ttl
+	// Left is how much of the old validity was left at the end of the call; 0 if it had passed. Compared with TTL, it
+	// says how close the lock came to its end.
 	Left time.Duration
-	Err  error // nil if the lock has the TTL
+	Err  error // nil if the lock has the new ttl
 }
 
-// LossCause is why a lock was lost.
+// LossCause says why a lock was lost.
 type LossCause string
 
 // The causes of a loss.
 const (
 	LossTaken  LossCause = "taken"  // another token holds some of the keys
-	LossGone   LossCause = "gone"   // keys have expired or were deleted, and nobody held them when the library looked
-	LossLapsed LossCause = "lapsed" // the validity of a kept lock has passed unrenewed; what became of its keys is not known
+	LossGone   LossCause = "gone"   // some keys have expired or were deleted, and nobody else holds any of the keys
+	LossLapsed LossCause = "lapsed" // the validity of a kept lock ended without a renewal; the state of its keys is not known
 )
 
-// Lost is a hold that is over though it was not released.
+// Lost reports the end of a hold that was not released.
 type Lost struct {
 	Keys     []string
-	LostKeys []string // those that are gone or taken; nil if that is not known
+	LostKeys []string // the keys that are gone or taken; nil if they are not known
 	Cause    LossCause
-	Held     time.Duration // since the request that acquired the lock was sent
-	Err      error         // the cause of the contexts that end with it
+	Held     time.Duration // the time since the request that acquired the lock was sent
+	Err      error         // the error of the Release, or the cause of the contexts of the kept lock
 }
 
-// Released is a Release that has ended.
+// Released reports the end of a Release.
 type Released struct {
 	Keys []string
-	// Held is how long the lock was held when Release was called, from when the request that acquired it was sent. It is 0
-	// if an earlier Lost or Released has told it.
+	// Held is the time from when the request that acquired the lock was sent until Release was called. It is 0 if an
+	// earlier Lost or Released has reported it.
 	Held time.Duration
 	Wait time.Duration // how long the call took
 	Err  error         // what the call returns
 }
 
-// What a cleanup was for.
+// The reasons for a cleanup.
 const (
-	WhyAbandoned = "abandoned obtain"  // the call ended while a try was unanswered, or lost its reply
-	WhyLate      = "late grant"        // the grant came after its ttl
-	WhyResent    = "resent obtain"     // a released lock whose obtain was sent twice, and may arrive a second time
-	WhyRelease   = "abandoned release" // Release returned before it was answered
-	WhyLine      = "place in line"     // a waiter gave its place up
+	WhyAbandoned = "abandoned obtain"  // the call ended without the answer to one of its tries
+	WhyLate      = "late grant"        // the grant arrived after its validity had ended
+	WhyResent    = "resent obtain"     // the lock is released, but its obtain was sent twice and may arrive again
+	WhyRelease   = "abandoned release" // Release returned before Redis answered
+	WhyLine      = "place in line"     // a waiter gave up its place
 )
 
-// CleanedUp is a cleanup that has ended.
+// CleanedUp reports the end of a cleanup.
 type CleanedUp struct {
 	Keys    []string
-	Why     string // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease, WhyLine
-	Err     error  // how it failed; the keys expire with their ttl then
-	Dropped bool   // there was no room for it: nothing was sent, and the keys expire with their ttl
+	Why     string // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease and WhyLine
+	Err     error  // why it failed; the keys then expire with their ttl
+	Dropped bool   // too many cleanups were running: nothing was sent, and the keys expire with their ttl
 }
 
-// Tracers returns a Tracer that calls each of tracers in turn, of which nil ones are skipped. The ctx that the
-// ObtainStart of one returns is passed to the next. It returns nil if there are none.
+// Tracers returns a Tracer that calls each of the tracers in turn. It skips nil ones, and returns nil if there are no
+// others. It passes the ctx that one ObtainStart returns to the next.
 func Tracers(tracers ...*Tracer) *Tracer {
 	tracers = slices.DeleteFunc(slices.Clone(tracers), func(t *Tracer) bool { return t == nil })
 	switch len(tracers) {
@@ -165,7 +172,8 @@ func Tracers(tracers ...*Tracer) *Tracer {
 	}
 }
 
-// both returns a function that calls a and then b. It is nil if both are, so that what nobody wants costs nothing.
+// both returns a function that calls a and then b. It returns nil if both are nil, so that an event without a listener
+// costs nothing.
 func both[E any](a, b func(context.Context, E)) func(context.Context, E) {
 	switch {
 	case a == nil:
@@ -187,16 +195,18 @@ func startBoth(a, b func(context.Context, ObtainStart) context.Context) func(con
 		return a
 	}
 	return func(ctx context.Context, e ObtainStart) context.Context {
-		if derived := a(ctx, e); derived != nil {
-			ctx = derived
+		for _, start := range []func(context.Context, ObtainStart) context.Context{a, b} {
+			if derived := start(ctx, e); derived != nil { // nil stands for the ctx that was passed, here as well
+				ctx = derived
+			}
 		}
-		return b(ctx, e)
+		return ctx
 	}
 }
 
-// The methods below report an event to the Tracer. A Client without a Tracer has an empty one, so that the code
-// that calls them need not ask.
+// A Client without a Tracer has an empty one, so these functions check only for a missing function.
 
+// obtainStart calls ObtainStart, if it is set, and returns the ctx to go on with.
 func (t *Tracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
 	if t.ObtainStart == nil {
 		return ctx
@@ -207,7 +217,7 @@ func (t *Tracer) obtainStart(ctx context.Context, e ObtainStart) context.Context
 	return ctx
 }
 
-// tell calls a function of a Tracer, if it is set.
+// tell calls a function of a Tracer with an event, if the function is set.
 func tell[E any](ctx context.Context, f func(context.Context, E), e E) {
 	if f != nil {
 		f(ctx, e)

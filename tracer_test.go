@@ -1,11 +1,9 @@
 package redislock_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"log/slog"
-	"strings"
+	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +16,7 @@ import (
 	"github.com/redislock/redislock/internal/faultproxy"
 )
 
-// recorder is a Tracer that remembers.
+// recorder makes a Tracer that keeps all events.
 type recorder struct {
 	mu     sync.Mutex // protects events
 	events []any
@@ -48,7 +46,7 @@ func (r *recorder) tracer() *redislock.Tracer {
 	}
 }
 
-// told returns the events of one type, in their order.
+// told returns the events of one type, in order.
 func told[E any](r *recorder) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +75,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
 		DeferCleanup(locks.Close)
 	})
-	// proxied returns a Client through a proxy to break, whose Tracer is the same.
+	// proxied returns a Client with the same Tracer, and the proxy that it goes through.
 	proxied := func(change func(*redis.Options)) (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
 		proxy, err := faultproxy.New(on.addr)
@@ -92,7 +90,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	asIs := func(*redis.Options) {}
 
 	Describe("of an obtain", func() {
-		It("is told of the beginning and the grant", func(ctx SpecContext) {
+		It("gets ObtainStart and ObtainEnd", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "counter", Queue: true}, "a", "b", "a")
 			Expect(told[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
 				{Keys: keys, TTL: time.Minute, Queue: true, Fenced: true},
@@ -109,7 +107,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(end.Fence).NotTo(BeZero())
 		})
 
-		It("is told of each refusal, and of the end", func(ctx SpecContext) {
+		It("gets Refused for each refused try, and ObtainEnd", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
 			opt := &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2)}
 			_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
@@ -124,7 +122,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(end.Until).To(BeZero())
 		})
 
-		It("is told of the end by ctx, and of the place in line that was given up", func(ctx SpecContext) {
+		It("gets ObtainEnd when ctx ends the wait, and CleanedUp for the place in line", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
@@ -135,13 +133,13 @@ var _ = describe("A Tracer", func(on *onRedis) {
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyLine}}))
 		})
 
-		It("is told nothing of a call with unusable arguments", func(ctx SpecContext) {
+		It("gets nothing for a call with unusable arguments", func(ctx SpecContext) {
 			_, err := locks.Obtain(ctx, "", time.Minute, nil)
 			Expect(err).To(MatchError(redislock.ErrInvalid))
 			Expect(seen.count()).To(BeZero())
 		})
 
-		It("is told how often a try was sent again", func(ctx SpecContext) {
+		It("gets the number of resends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			fault := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.RefuseReply("LOADING wait")})
 			obtain(ctx, locks, time.Minute, nil, "a")
@@ -150,7 +148,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect([]int{end.Tries, end.Resends}).To(Equal([]int{1, 2}))
 		})
 
-		It("passes its ctx to the hooks of the Redis client, and to itself", func(ctx SpecContext) {
+		It("passes its ctx to the hooks of the Redis client and to ObtainEnd", func(ctx SpecContext) {
 			type mark struct{}
 			var inEnd any
 			locks := redislock.New(on.client, redislock.WithSeparateCalls(), redislock.WithTracer(&redislock.Tracer{
@@ -166,7 +164,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(inEnd).To(Equal("mine"))
 		})
 
-		It("is told of the end when a strategy panics", func(ctx SpecContext) {
+		It("gets ObtainEnd when a strategy panics", func(ctx SpecContext) {
 			obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
 			Expect(func() {
 				_, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: panicking{}})
@@ -174,7 +172,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(MatchError(ContainSubstring("panicked")))
 		})
 
-		It("is told of what was cleaned up after an abandoned call", func(ctx SpecContext) {
+		It("gets CleanedUp after an abandoned call", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -188,7 +186,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	})
 
 	Describe("of a lock", func() {
-		It("is told of a Refresh, and of how much was left", func(ctx SpecContext) {
+		It("gets Refreshed, with how much of the validity was left", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 10*time.Second, nil, keys...)
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 			Expect(told[redislock.Refreshed](seen)).To(HaveLen(1))
@@ -200,7 +198,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 
-		It("is told of a release, and once how long the lock was held", func(ctx SpecContext) {
+		It("gets Released for each Release, and Held only once", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			time.Sleep(20 * time.Millisecond)
 			Expect(lock.Release(ctx)).To(Succeed())
@@ -209,13 +207,12 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(events).To(HaveLen(2))
 			Expect(events[0].Err).NotTo(HaveOccurred())
 			Expect(events[0].Held).To(BeNumerically(">=", 20*time.Millisecond))
-			Expect(events[0].Wait).To(BeNumerically("<", 10*time.Second))
 			Expect(events[1].Held).To(BeZero())
 			Expect(events[1].Err).To(Equal(redislock.ErrLockNotHeld))
 			Expect(told[redislock.Lost](seen)).To(BeEmpty())
 		})
 
-		It("is told of a loss that a Refresh finds, and not again by the Release", func(ctx SpecContext) {
+		It("gets Lost for a loss that a Refresh finds, and not again at the Release", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			on.client.Set(ctx, "b", "other", 0)
 			err := lock.Refresh(ctx, time.Minute, nil)
@@ -233,7 +230,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of a loss that the Release finds", func(ctx SpecContext) {
+		It("gets Lost for a loss that the Release finds", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			on.client.Del(ctx, keys...)
 			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
@@ -245,7 +242,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of a hold that a Refresh has revived, and of its end", func(ctx SpecContext) {
+		It("gets the end of a hold that a Refresh has revived", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -258,7 +255,25 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
 		})
 
-		It("is told of renewals, and of how much was left", func(ctx SpecContext) {
+		It("gets no second end of a hold that a Refresh has revived too late", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			fault := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			Expect(on.client.Persist(ctx, "a").Val()).To(BeTrue())
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			<-kept.Done()
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			fault.Remove()
+			Expect(on.client.ScriptLoad(ctx, source("refresh")).Err()).To(Succeed())
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.DelayReply(150 * time.Millisecond)})
+			Expect(lock.Refresh(ctx, 50*time.Millisecond, nil)).To(Equal(redislock.ErrNotObtained))
+			_ = lock.Release(ctx)
+			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+		})
+
+		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -271,7 +286,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 
-		It("is told once of a loss that a renewal finds", func(ctx SpecContext) {
+		It("gets Lost once for a loss that a renewal finds", func(ctx SpecContext) {
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
@@ -286,7 +301,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
 		})
 
-		It("is told of renewals that fail, and once that the lock lapsed", func(ctx SpecContext) {
+		It("gets Refreshed for each failed renewal, and Lost once when the validity ends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
 			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
@@ -310,7 +325,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
-		It("is told of an abandoned release that went on", func(ctx SpecContext) {
+		It("gets CleanedUp for an abandoned release that went on", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
 			lock := obtain(ctx, locks, time.Minute, nil, keys...)
 			proxy.Add(faultproxy.Rule{Match: running("release"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
@@ -318,18 +333,203 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			defer cancel()
 			err := lock.Release(limited)
 			Expect(err).To(MatchError(context.DeadlineExceeded))
-			Expect(told[redislock.Released](seen)[0].Err).To(BeIdenticalTo(err))
-			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
+			e := told[redislock.Released](seen)[0]
+			Expect(e.Err).To(BeIdenticalTo(err))
+			Expect(e.Wait).To(And(BeNumerically(">=", 40*time.Millisecond), BeNumerically("<", 200*time.Millisecond)))
+			Expect(e.Held).To(BeNumerically(">", 0))
 			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyRelease}}))
 		})
+	})
+
+	It("gets the end of each hold once, whatever happens to its keys", func(ctx SpecContext) {
+		adversary, end := context.WithCancel(ctx)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			for adversary.Err() == nil {
+				key := []string{"a", "b", "c"}[rand.IntN(3)]
+				if rand.IntN(2) == 0 {
+					on.client.Del(ctx, key)
+				} else {
+					on.client.Set(ctx, key, "other", 5*time.Millisecond)
+				}
+				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+			}
+		}()
+		var group sync.WaitGroup
+		for i := range 40 {
+			group.Go(func() {
+				set := [][]string{{"a", "b"}, {"b", "c"}, {"c"}}[i%3]
+				limited, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				lock, err := locks.ObtainMulti(limited, set, time.Duration(20+rand.IntN(80))*time.Millisecond, &redislock.Options{Queue: true})
+				if err != nil {
+					return
+				}
+				_, stop := lock.KeepAlive(ctx)
+				defer stop()
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+				for range rand.IntN(3) {
+					group.Go(func() { _ = lock.Release(ctx) })
+				}
+				_ = lock.Release(ctx)
+			})
+		}
+		group.Wait()
+		end()
+		<-gone
+		ends := func() (ends map[*string]int) {
+			ends = map[*string]int{}
+			for _, e := range told[redislock.ObtainEnd](seen) {
+				if e.Err == nil {
+					ends[&e.Keys[0]] = 0
+				}
+			}
+			for _, e := range told[redislock.Lost](seen) {
+				ends[&e.Keys[0]]++
+			}
+			for _, e := range told[redislock.Released](seen) {
+				if e.Held > 0 {
+					ends[&e.Keys[0]]++
+				}
+			}
+			return ends
+		}
+		Expect(len(ends())).To(BeNumerically(">", 5))
+		Eventually(ends).Should(HaveEach(1))
+		Consistently(ends).WithTimeout(200 * time.Millisecond).Should(HaveEach(1))
+		Expect(told[redislock.ObtainStart](seen)).To(HaveLen(len(told[redislock.ObtainEnd](seen))))
+	})
+
+	It("gets no Lost at a second Release, even if it has no Released", func(ctx SpecContext) {
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{Lost: seen.tracer().Lost}))
+		lock := obtain(ctx, locks, time.Minute, nil, keys...)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(seen.count()).To(BeZero())
+	})
+
+	It("gets Released and Refreshed when a hook panics", func(ctx SpecContext) {
+		client := connect(&redis.Options{Addr: on.addr})
+		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.tracer()))
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		client.AddHook(&panicOnce{})
+		Expect(func() { _ = lock.Release(ctx) }).To(PanicWith("hooked"))
+		events := told[redislock.Released](seen)
+		Expect(events).To(HaveLen(1))
+		Expect(events[0].Held).To(BeNumerically(">", 0))
+		Expect(events[0].Err).To(MatchError(ContainSubstring("panicked")))
+		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
+
+		lock = obtain(ctx, locks, time.Minute, nil, "a")
+		client.AddHook(&panicOnce{})
+		Expect(func() { _ = lock.Refresh(ctx, time.Minute, nil) }).To(PanicWith("hooked"))
+		Expect(told[redislock.Refreshed](seen)).To(HaveExactElements(
+			HaveField("Err", MatchError(ContainSubstring("panicked")))))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("that panics in ObtainEnd leaves no lock behind", func(ctx SpecContext) {
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(context.Context, redislock.ObtainEnd) { panic("no idea") },
+			CleanedUp: seen.tracer().CleanedUp,
+		}))
+		DeferCleanup(locks.Close)
+		Expect(func() { _, _ = locks.ObtainMulti(ctx, keys, time.Minute, nil) }).To(PanicWith("no idea"))
+		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+			[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
+	})
+
+	It("gets each renewal once, even if Refreshed ends its goroutine", func(ctx SpecContext) {
+		refreshed := seen.tracer().Refreshed
+		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			Refreshed: func(ctx context.Context, e redislock.Refreshed) {
+				refreshed(ctx, e)
+				runtime.Goexit()
+			},
+		}))
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, 900*time.Millisecond, nil, "a") // survives a busy machine
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).WithTimeout(5 * time.Second).Should(BeNumerically(">=", 2))
+		for _, e := range told[redislock.Refreshed](seen) {
+			Expect(e.Err).NotTo(HaveOccurred())
+			Expect(e.Left).To(BeNumerically("<", 630*time.Millisecond), "the one before it was a third of the ttl ago")
+		}
+		Expect(kept.Err()).NotTo(HaveOccurred())
+	})
+
+	DescribeTable("may close the Client from", func(ctx SpecContext, name string) {
+		var locks *redislock.Client
+		closed := make(chan struct{})
+		once := sync.OnceFunc(func() {
+			_ = locks.Close()
+			close(closed)
+		})
+		in := func(function string) {
+			if function == name {
+				once()
+			}
+		}
+		locks = redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+			ObtainStart: func(context.Context, redislock.ObtainStart) context.Context { in("ObtainStart"); return nil },
+			Refused:     func(context.Context, redislock.Refused) { in("Refused") },
+			ObtainEnd:   func(context.Context, redislock.ObtainEnd) { in("ObtainEnd") },
+			Refreshed:   func(context.Context, redislock.Refreshed) { in("Refreshed") },
+			Lost:        func(context.Context, redislock.Lost) { in("Lost") },
+			Released:    func(context.Context, redislock.Released) { in("Released") },
+			CleanedUp:   func(context.Context, redislock.CleanedUp) { in("CleanedUp") },
+		}))
+		DeferCleanup(locks.Close)
+		_ = locks.Do(ctx, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
+			limited, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+			defer cancel()
+			_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+			Expect(err).To(HaveOccurred())
+			time.Sleep(100 * time.Millisecond)
+			on.client.Del(ctx, "a")
+			<-kept.Done()
+			return nil
+		})
+		Eventually(closed).Should(BeClosed())
+		_, err := locks.Obtain(ctx, "c", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrClosed))
+	},
+		Entry(nil, "ObtainStart"), Entry(nil, "Refused"), Entry(nil, "ObtainEnd"), Entry(nil, "Refreshed"),
+		Entry(nil, "Lost"), Entry(nil, "Released"), Entry(nil, "CleanedUp"),
+	)
+
+	It("that is slow in Lost does not delay the end of other locks", func(ctx SpecContext) {
+		_, proxy := proxied(asIs)
+		slow, lost := make(chan struct{}), seen.tracer().Lost
+		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
+			Lost: func(ctx context.Context, e redislock.Lost) {
+				lost(ctx, e)
+				<-slow
+			},
+		}))
+		DeferCleanup(locks.Close)
+		defer close(slow)
+		lock, next := obtain(ctx, locks, 300*time.Millisecond, nil, "a"), obtain(ctx, locks, 600*time.Millisecond, nil, "b")
+		kept, stop := lock.KeepAlive(ctx)
+		DeferCleanup(stop)
+		other, stop := next.KeepAlive(ctx)
+		DeferCleanup(stop)
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+		<-kept.Done()
+		Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+		Eventually(other.Done()).Should(BeClosed())
 	})
 
 	It("may call the library from each of its functions", func(ctx SpecContext) {
 		var locks *redislock.Client
 		var mu sync.Mutex // protects called
 		called, done := map[string]bool{}, 0
-		// call does what a function might: it looks, and takes another lock. Only the first of each kind does.
+		// call does what a function may do: it inspects a key and acquires another lock. Only the first of each kind does so.
 		call := func(ctx context.Context, name string) {
 			mu.Lock()
 			again := called[name]
@@ -406,6 +606,24 @@ func (h *valueHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
+// panicOnce panics at the first command that it sees.
+type panicOnce struct{ panicked atomic.Bool }
+
+func (h *panicOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *panicOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !h.panicked.Swap(true) {
+			panic("hooked")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *panicOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 type panicking struct{}
 
 func (panicking) NextBackoff() time.Duration { panic("no idea") }
@@ -430,108 +648,24 @@ var _ = Describe("Tracers", func() {
 		for _, name := range []string{"a", "b", "c"} {
 			Expect(derived.Value(key(name))).To(BeTrue())
 		}
-		Expect(all.Lost).To(BeNil(), "nobody wants to know")
+		Expect(all.Lost).To(BeNil(), "no tracer has it")
 	})
 
-	It("is nothing without any, and the same with one", func() {
+	It("keeps the ctx of one if the next returns nil", func(ctx SpecContext) {
+		type mark struct{}
+		marks := &redislock.Tracer{ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
+			return context.WithValue(ctx, mark{}, true)
+		}}
+		looks := &redislock.Tracer{ObtainStart: func(context.Context, redislock.ObtainStart) context.Context { return nil }}
+		for _, all := range []*redislock.Tracer{redislock.Tracers(marks, looks), redislock.Tracers(looks, marks, looks)} {
+			Expect(all.ObtainStart(ctx, redislock.ObtainStart{}).Value(mark{})).To(BeTrue())
+		}
+	})
+
+	It("returns nil without tracers, and the tracer itself with one", func() {
 		Expect(redislock.Tracers()).To(BeNil())
 		Expect(redislock.Tracers(nil, nil)).To(BeNil())
 		one := &redislock.Tracer{}
 		Expect(redislock.Tracers(nil, one)).To(BeIdenticalTo(one))
-	})
-})
-
-var _ = Describe("LogTracer", func() {
-	var text *bytes.Buffer
-	var t *redislock.Tracer
-	level := new(slog.LevelVar)
-
-	BeforeEach(func() {
-		text = &bytes.Buffer{}
-		level.Set(slog.LevelDebug)
-		t = redislock.LogTracer(slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{
-			Level: level,
-			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
-					return slog.Attr{}
-				}
-				return a
-			},
-		})))
-	})
-	count := func(level string) int { return strings.Count(text.String(), "level="+level) }
-	renewal := func(key string, err error) redislock.Refreshed {
-		return redislock.Refreshed{Keys: []string{key}, Renewal: true, TTL: time.Minute, Left: 30 * time.Second, Err: err}
-	}
-	down := errors.New("down")
-
-	It("shows five keys, and six characters of a token", func(ctx SpecContext) {
-		t.Refused(ctx, redislock.Refused{
-			Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Try: 1, Key: "b", Holder: "q83vEjRWeJCrze8SNFZ4kA", Ahead: 2,
-		})
-		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: refused" keys="a b c d e and 2 more" try=1 key=b ` +
-			"holder=q83vEj… metadata=\"\" ttl=0s ahead=2\n"))
-	})
-
-	It("warns of what was lost, and of cleanups that failed", func(ctx SpecContext) {
-		t.Lost(ctx, redislock.Lost{
-			Keys: []string{"a", "b"}, LostKeys: []string{"b"}, Cause: redislock.LossTaken, Held: time.Second, Err: down,
-		})
-		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Err: down})
-		t.CleanedUp(ctx, redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyLate, Dropped: true})
-		Expect(count("WARN")).To(Equal(3))
-		Expect(text.String()).To(ContainSubstring(
-			`level=WARN msg="redislock: lock lost" keys="a b" cause=taken held=1s error=down lost=b`))
-	})
-
-	It("has everything else at Debug", func(ctx SpecContext) {
-		t.ObtainStart(ctx, redislock.ObtainStart{})
-		t.Refused(ctx, redislock.Refused{})
-		t.ObtainEnd(ctx, redislock.ObtainEnd{Err: down})
-		t.ObtainEnd(ctx, redislock.ObtainEnd{})
-		t.Refreshed(ctx, redislock.Refreshed{})
-		t.Refreshed(ctx, redislock.Refreshed{Err: down})
-		t.Refreshed(ctx, renewal("a", nil))
-		t.Released(ctx, redislock.Released{Err: down})
-		t.Released(ctx, redislock.Released{})
-		t.CleanedUp(ctx, redislock.CleanedUp{})
-		Expect(count("DEBUG")).To(Equal(10))
-		Expect(count("WARN")).To(BeZero())
-		text.Reset()
-		level.Set(slog.LevelInfo)
-		t.ObtainEnd(ctx, redislock.ObtainEnd{})
-		Expect(text.String()).To(BeEmpty())
-	})
-
-	It("warns once an outage that renewals fail", func(ctx SpecContext) {
-		for range 3 {
-			t.Refreshed(ctx, renewal("a", down))
-			t.Refreshed(ctx, renewal("b", down))
-			t.Refreshed(ctx, renewal("c", nil))
-		}
-		Expect(count("WARN")).To(Equal(1))
-		t.Refreshed(ctx, renewal("a", nil))
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(1), "b is out yet")
-		t.Released(ctx, redislock.Released{Keys: []string{"b"}})
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(2), "another outage")
-	})
-
-	It("forgets a lock that was not kept to its end", func(ctx SpecContext) {
-		e := renewal("a", down)
-		e.Left = time.Millisecond
-		t.Refreshed(ctx, e)
-		time.Sleep(2 * time.Millisecond)
-		t.Refreshed(ctx, renewal("b", down))
-		Expect(count("WARN")).To(Equal(2))
-	})
-
-	It("writes to the default logger if it has none", func(ctx SpecContext) {
-		before := slog.Default()
-		defer slog.SetDefault(before)
-		slog.SetDefault(slog.New(slog.NewTextHandler(text, nil)))
-		redislock.LogTracer(nil).CleanedUp(ctx, redislock.CleanedUp{Dropped: true})
-		Expect(count("WARN")).To(Equal(1))
 	})
 })

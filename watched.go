@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// seen is what an obtain has come to so far, for a Tracer.
+// seen counts what a Tracer is told at the end of an obtain.
 type seen struct {
 	tries     int
 	resends   int
 	explained int // the try whose refusal was explained; 0 for none
 }
 
-// errPanicked is what a Tracer is told of an obtain that a panic has ended: the caller gets the panic.
+// errPanicked is the error in the events of a call that a panic has ended. The caller gets the panic.
 var errPanicked = errors.New("redislock: a hook, a strategy or a tracer panicked")
 
-// watched is run, with its beginning and its end told to the Tracer.
+// watched calls run, and reports its beginning and its end to the Tracer.
 func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *Lock, err error) {
 	t := o.client.tracer
-	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.waiter != nil || o.spread != nil && o.spread.queue, Fenced: o.fenceKey != ""})
+	queue := o.waiter != nil || o.spread != nil && o.spread.queue
+	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: queue, Fenced: o.fenceKey != ""})
 	if t.ObtainEnd == nil {
 		lock, err = o.run(ctx, strategy)
 		return lock, o.explained(ctx, err)
@@ -31,14 +32,31 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 		if lock != nil {
 			end.Until, end.Fence = lock.Until(), lock.fence
 		}
+		returned := false
+		defer func() {
+			if lock != nil && !returned { // ObtainEnd has panicked: the caller never gets the lock
+				o.abandon(ctx, lock)
+			}
+		}()
 		t.ObtainEnd(ctx, end)
+		returned = true
 	}()
 	lock, why := o.run(ctx, strategy)
 	err = o.explained(ctx, why)
 	return lock, err
 }
 
-// attempt is try, with a refusal taken down.
+// abandon gives back, in the background, a lock that its caller never gets.
+func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
+	if o.spread != nil {
+		go func() { _ = lock.holds.release(context.WithoutCancel(ctx)) }() // ends with the calls
+		return
+	}
+	o.doubtful = true
+	o.withdraw(ctx)
+}
+
+// attempt calls try, and reports a refusal to the Tracer.
 func (o *obtaining) attempt(ctx context.Context) (again bool, err error) {
 	again, err = o.try(ctx)
 	if err == ErrNotObtained && (o.explain || o.client.tracer.Refused != nil) {
@@ -47,17 +65,18 @@ func (o *obtaining) attempt(ctx context.Context) (again bool, err error) {
 	return again, err
 }
 
-// endHold ends the present hold for a Tracer, and returns how long it was; 0 if its end has been told before. l.mu is held.
+// endHold notes that a Tracer is told of the end of the present hold. It returns how long the hold lasted, or 0 if the
+// Tracer was told before. The caller holds l.mu.
 func (l *Lock) endHold(end time.Time) time.Duration {
 	if l.told {
 		return 0
 	}
 	l.told = true
-	return max(end.Sub(l.since), 1) // 0 says that it was told before
+	return max(end.Sub(l.since), 1) // 0 means that the Tracer was told before
 }
 
-// endLost is endHold for a lock that was lost. It returns what to tell once l.mu is not held any more, nil for nothing.
-// l.mu is held.
+// endLost is endHold for a lock that was lost. It returns the event to report after l.mu is unlocked, or nil for none.
+// The caller holds l.mu.
 func (l *Lock) endLost(cause LossCause, lost []string, err error) *Lost {
 	end := time.Now()
 	if !l.released.IsZero() {
@@ -70,7 +89,7 @@ func (l *Lock) endLost(cause LossCause, lost []string, err error) *Lost {
 	return &Lost{Keys: l.keys, LostKeys: lost, Cause: cause, Held: held, Err: err}
 }
 
-// tellLost tells that a release has found keys lost, unless the hold has ended before.
+// tellLost reports that a release has found keys lost, unless the end of the hold was reported before.
 func (l *Lock) tellLost(ctx context.Context, lost []string, cause LossCause, err error) {
 	l.mu.Lock()
 	event := l.endLost(cause, lost, err)
@@ -80,14 +99,14 @@ func (l *Lock) tellLost(ctx context.Context, lost []string, cause LossCause, err
 	}
 }
 
-// tellReleased tells how a Release has ended that was called at that time.
+// tellReleased reports the end of a Release that was called at the given time.
 func (l *Lock) tellReleased(ctx context.Context, called time.Time, err error) {
 	t := l.client.tracer
-	if t.Released == nil {
+	if t.Released == nil && t.Lost == nil {
 		return
 	}
 	l.mu.Lock()
-	held := l.endHold(l.released)
+	held := l.endHold(l.released) // also without Released: a later Release must not report a loss
 	l.mu.Unlock()
-	t.Released(ctx, Released{Keys: l.keys, Held: held, Wait: time.Since(called), Err: err})
+	tell(ctx, t.Released, Released{Keys: l.keys, Held: held, Wait: time.Since(called), Err: err})
 }

@@ -1,21 +1,22 @@
 package redislockotel
 
 import (
-	"hash/maphash"
 	"maps"
 	"sync"
 	"time"
 )
 
-// holds knows which locks are held, and until when. A lock may expire without an event, so counting up at the grant and
-// down at the release would drift.
+// holds knows which locks are held, and until when. A lock may expire without an event, so a counter that goes up at the
+// grant and down at the release would drift.
+//
+// All events of one lock carry the same slice of keys, so the address of its first key identifies the lock. The keys
+// themselves would not: when a lock has expired and the next holder of its keys is in this process as well, the late
+// Release of the first must not end the hold of the second.
 type holds struct {
-	seed maphash.Seed
-
-	mu     sync.Mutex       // protects what follows
-	locks  map[uint64]hold  // by the hash of the keys
-	names  map[string]int64 // every name there was, for a count of 0 is worth telling; the values are those of the last count
-	enough int              // locks; more of them and those that have expired are removed
+	mu     sync.Mutex       // protects the fields below
+	locks  map[*string]hold // by the first of their keys
+	names  map[string]int64 // every name so far, with its last count: a count of 0 is reported as well
+	enough int              // more locks than this: remove those that have expired
 }
 
 type hold struct {
@@ -23,53 +24,46 @@ type hold struct {
 	until time.Time
 }
 
-// leastEnough is how many holds are no burden.
+// leastEnough is a number of holds that needs little memory.
 const leastEnough = 1024
 
 func newHolds() *holds {
-	return &holds{
-		seed: maphash.MakeSeed(), locks: make(map[uint64]hold), names: make(map[string]int64), enough: leastEnough,
-	}
+	return &holds{locks: make(map[*string]hold), names: make(map[string]int64), enough: leastEnough}
 }
 
-// hash returns a number that stands for keys: two sets share one with a chance of 1 in 2^64.
-func (h *holds) hash(keys []string) uint64 {
-	var sum maphash.Hash
-	sum.SetSeed(h.seed)
-	for _, key := range keys {
-		_, _ = sum.WriteString(key) // never fails
-		_ = sum.WriteByte(0)
-	}
-	return sum.Sum64()
-}
-
-func (h *holds) set(keys []string, name string, until time.Time) {
-	id := h.hash(keys)
+// set notes that a lock is held until then. It reports whether the name is new.
+func (h *holds) set(keys []string, name string, until time.Time) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, known := h.names[name]; !known {
+		fresh = true
 		h.names[name] = 0
 	}
-	if h.locks[id] = (hold{name, until}); len(h.locks) > h.enough { // nobody may ever count
+	if h.locks[&keys[0]] = (hold{name, until}); len(h.locks) > h.enough { // nobody may ever count
 		h.prune(time.Now())
 		h.enough = max(leastEnough, 2*len(h.locks))
+	}
+	return fresh
+}
+
+// prolong notes that a lock is held until then, if it was held. The event of a renewal may come after that of the release.
+func (h *holds) prolong(keys []string, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if held, ok := h.locks[&keys[0]]; ok {
+		h.locks[&keys[0]] = hold{held.name, until}
 	}
 }
 
 func (h *holds) remove(keys []string) {
-	id := h.hash(keys)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.locks, id)
+	delete(h.locks, &keys[0])
 }
 
-// prune removes the locks that have expired. h.mu is held.
+// prune removes the locks that have expired. The caller holds h.mu.
 func (h *holds) prune(now time.Time) {
-	for id, held := range h.locks {
-		if !now.Before(held.until) {
-			delete(h.locks, id)
-		}
-	}
+	maps.DeleteFunc(h.locks, func(_ *string, held hold) bool { return !now.Before(held.until) })
 }
 
 // count returns how many locks are held by each name.

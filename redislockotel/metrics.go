@@ -21,11 +21,12 @@ const (
 	resultKey  = attribute.Key("result")
 )
 
-// The bounds of the histograms. An obtain takes from a tenth of a millisecond, on a free key near by, to minutes in line.
+// The bounds of the histograms. An obtain takes between a tenth of a millisecond, for a free key on a server nearby, and
+// minutes in line.
 var (
 	obtainBounds = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	holdBounds   = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
-	// A renewal that goes well is confirmed with two thirds left, or a little less.
+	// A healthy renewal is confirmed when two thirds are left, or a little less.
 	marginBounds = []float64{0, .05, .1, .2, .3, .4, .5, .6, .7}
 )
 
@@ -46,13 +47,13 @@ func newMetrics(meter metric.Meter, name func(keys []string) string) (*metrics, 
 	m := &metrics{name: name, holds: newHolds()}
 	var errs [7]error
 	m.obtain, errs[0] = meter.Float64Histogram("redislock.obtain.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long calls of Obtain took, waits included."),
+		metric.WithDescription("How long calls of Obtain took, including their waits."),
 		metric.WithExplicitBucketBoundaries(obtainBounds...))
 	m.hold, errs[1] = meter.Float64Histogram("redislock.hold.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long locks were held."),
 		metric.WithExplicitBucketBoundaries(holdBounds...))
 	m.margin, errs[2] = meter.Float64Histogram("redislock.renewal.margin", metric.WithUnit("1"),
-		metric.WithDescription("Share of the validity that was left when a renewal was confirmed."),
+		metric.WithDescription("The share of the validity that was left when a renewal was confirmed."),
 		metric.WithExplicitBucketBoundaries(marginBounds...))
 	_, errs[3] = meter.Int64ObservableUpDownCounter("redislock.held", metric.WithUnit("{lock}"),
 		metric.WithDescription("Locks that are held and valid."),
@@ -63,7 +64,7 @@ func newMetrics(meter metric.Meter, name func(keys []string) string) (*metrics, 
 			return nil
 		}))
 	m.waiting, errs[4] = meter.Int64UpDownCounter("redislock.waiting", metric.WithUnit("{call}"),
-		metric.WithDescription("Calls of Obtain that were refused and go on trying."))
+		metric.WithDescription("Calls of Obtain that were refused and keep trying."))
 	m.lost, errs[5] = meter.Int64Counter("redislock.lost", metric.WithUnit("{lock}"),
 		metric.WithDescription("Locks that were lost."))
 	m.cleanups, errs[6] = meter.Int64Counter("redislock.cleanups", metric.WithUnit("{cleanup}"),
@@ -83,7 +84,7 @@ func (m *metrics) tracer() *redislock.Tracer {
 	}
 }
 
-// nameOf returns the name of a lock, "" for none.
+// nameOf returns the name of a lock, or "" if it has none.
 func (m *metrics) nameOf(keys []string) string {
 	if m.name == nil {
 		return ""
@@ -91,7 +92,7 @@ func (m *metrics) nameOf(keys []string) string {
 	return m.name(keys)
 }
 
-// with returns attributes, and that with the name of the lock if it has one.
+// with returns attributes as an option, together with the name of the lock if it has one.
 func with(name string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if name != "" {
 		attrs = append(attrs, lockKey.String(name))
@@ -99,12 +100,13 @@ func with(name string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attrs...))
 }
 
-// callKey is where the ctx of a call has its *call.
+// callKey is the key under which the ctx of a call holds its *call. Each Tracer has a key of its own, because a ctx may
+// come from a call of another Client.
 type callKey struct{ m *metrics }
 
-// call is an obtain on its way. Several Clients may have it in their ctx, one around another, so its key says whose.
+// call is an obtain that has not ended.
 type call struct {
-	waiting atomic.Bool // it was refused
+	waiting atomic.Bool // it was refused, and counts as waiting
 }
 
 func (m *metrics) obtainStart(ctx context.Context, _ redislock.ObtainStart) context.Context {
@@ -124,7 +126,18 @@ func (m *metrics) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
 	}
 	m.obtain.Record(ctx, e.Wait.Seconds(), with(name, outcomeKey.String(outcome(ctx, e.Err))))
 	if e.Err == nil {
-		m.holds.set(e.Keys, name, e.Until)
+		m.held(ctx, e.Keys, name, e.Until)
+	}
+}
+
+// held notes that a lock is held until then. The first lock of a name begins the series of losses with 0, because
+// Prometheus sees no increase in the first value of a series.
+func (m *metrics) held(ctx context.Context, keys []string, name string, until time.Time) {
+	if !m.holds.set(keys, name, until) {
+		return
+	}
+	for _, cause := range []redislock.LossCause{redislock.LossTaken, redislock.LossGone, redislock.LossLapsed} {
+		m.lost.Add(ctx, 0, with(name, causeKey.String(string(cause))))
 	}
 }
 
@@ -134,8 +147,13 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 	}
 	validity := e.TTL - e.TTL/100 - time.Millisecond
 	name := m.nameOf(e.Keys)
-	m.holds.set(e.Keys, name, time.Now().Add(validity))
-	if e.Renewal && validity > 0 {
+	until := time.Now().Add(validity)
+	if !e.Renewal { // which may revive a lock that has expired or was lost
+		m.held(ctx, e.Keys, name, until)
+		return
+	}
+	m.holds.prolong(e.Keys, until)
+	if validity > 0 {
 		m.margin.Record(ctx, min(1, e.Left.Seconds()/validity.Seconds()), with(name))
 	}
 }
@@ -152,7 +170,7 @@ func (m *metrics) lockLost(ctx context.Context, e redislock.Lost) {
 
 func (m *metrics) released(ctx context.Context, e redislock.Released) {
 	m.holds.remove(e.Keys)
-	if e.Held > 0 { // else its end has been told before
+	if e.Held > 0 { // otherwise an earlier event has reported the end
 		m.hold.Record(ctx, e.Held.Seconds(), with(m.nameOf(e.Keys), endKey.String("released")))
 	}
 }

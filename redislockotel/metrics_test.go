@@ -190,8 +190,46 @@ func TestHolds(t *testing.T) {
 	w.server.SetError("MASTERDOWN no master")
 	<-held.Done()
 	w.expect("redislock.held", map[string]int64{"": 0})
-	w.expect("redislock.lost", map[string]int64{"cause=gone": 3, "cause=lapsed": 1})
+	w.expect("redislock.lost", map[string]int64{"cause=gone": 3, "cause=lapsed": 1, "cause=taken": 0})
 	w.expect("redislock.hold.duration", map[string]int64{"end=released": 1, "end=lost": 3, "end=lapsed": 1})
+}
+
+func TestHeldIsOfLocksNotOfKeys(t *testing.T) {
+	w := watch(t)
+	expired := w.obtain("a", 50*time.Millisecond)
+	w.expect("redislock.held", map[string]int64{"": 0})
+	time.Sleep(50 * time.Millisecond) // the key lasts a little longer than the validity
+	next := w.obtain("a", time.Minute)
+	if err := expired.Release(t.Context()); err != redislock.ErrLockNotHeld {
+		t.Fatal(err)
+	}
+	w.expect("redislock.held", map[string]int64{"": 1})
+	if err := next.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("redislock.held", map[string]int64{"": 0})
+}
+
+func TestLateEventOfARenewal(t *testing.T) {
+	w := watch(t)
+	keys := []string{"a"}
+	ctx := w.tracer.ObtainStart(t.Context(), redislock.ObtainStart{Keys: keys})
+	w.tracer.ObtainEnd(ctx, redislock.ObtainEnd{Keys: keys, Until: time.Now().Add(time.Minute)})
+	w.tracer.Released(ctx, redislock.Released{Keys: keys, Held: time.Second})
+	w.tracer.Refreshed(ctx, redislock.Refreshed{Keys: keys, Renewal: true, TTL: time.Minute, Left: 30 * time.Second})
+	w.expect("redislock.held", map[string]int64{"": 0})
+}
+
+// Prometheus sees an increase only from one value to the next, so a series that begins with 1 hides the first loss.
+func TestLostBeginsWithZero(t *testing.T) {
+	w := watch(t, redislockotel.WithLockName(byPrefix))
+	w.obtain("order:1", time.Minute)
+	none := map[string]int64{
+		"cause=gone redislock.lock=order": 0, "cause=lapsed redislock.lock=order": 0, "cause=taken redislock.lock=order": 0,
+	}
+	w.expect("redislock.lost", none)
+	w.obtain("order:2", time.Minute)
+	w.expect("redislock.lost", none)
 }
 
 func TestWaiting(t *testing.T) {

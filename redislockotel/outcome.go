@@ -8,7 +8,7 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// outcome is how a call of Obtain has ended: the values of the attribute of that name.
+// outcome returns how a call of Obtain has ended, as the value of the attribute outcome.
 func outcome(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
@@ -21,14 +21,14 @@ func outcome(ctx context.Context, err error) string {
 	return "error"
 }
 
-// isEnd reports whether it was ctx, or the end of the Client, that has ended a call. A call without a deadline that
-// polls has one of its own: its end is a refusal, since the caller's ctx has not ended.
+// isEnd reports whether the end of ctx, or Close, has ended a call. A call that polls without a deadline on its ctx gives
+// up after one ttl; that is a refusal, because the caller's ctx has not ended.
 func isEnd(ctx context.Context, err error) bool {
 	over := ctx.Err()
 	return over != nil && errors.Is(err, over) || errors.Is(err, redislock.ErrClosed)
 }
 
-// errorType names the innermost error, for the attribute error.type.
+// errorType returns the type of the innermost error, for the attribute error.type.
 func errorType(err error) string {
 	for {
 		next := errors.Unwrap(err)

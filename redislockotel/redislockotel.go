@@ -1,4 +1,4 @@
-// Package redislockotel feeds OpenTelemetry with what happens to the locks of a redislock Client.
+// Package redislockotel reports to OpenTelemetry what happens to the locks of a redislock Client.
 //
 //	tracer, err := redislockotel.New()
 //	…
@@ -6,25 +6,28 @@
 //
 // # Metrics
 //
-//   - redislock.obtain.duration (histogram, s): how long calls of Obtain took, their waits included. outcome is obtained,
-//     refused, canceled (ctx has ended, or the Client was closed) or error.
-//   - redislock.hold.duration (histogram, s): how long locks were held. end is released, lost or lapsed.
+//   - redislock.obtain.duration (histogram, s): how long calls of Obtain took, including their waits. Attribute outcome:
+//     obtained, refused, canceled (ctx ended, or the Client was closed) or error.
+//   - redislock.hold.duration (histogram, s): how long locks were held. Attribute end: released, lost or lapsed. A lock
+//     that expires without being kept, refreshed or released is not counted.
 //   - redislock.held (up-down counter): locks that are held and valid.
-//   - redislock.waiting (up-down counter): calls of Obtain that were refused and go on trying.
+//   - redislock.waiting (up-down counter): calls of Obtain that were refused and keep trying.
 //   - redislock.renewal.margin (histogram, a share from 0 to 1): how much of the validity was left when a renewal was
-//     confirmed. Renewals begin when two thirds are left; near 0, locks are about to be lost.
-//   - redislock.lost (counter): locks lost. cause is taken, gone or lapsed.
-//   - redislock.cleanups (counter): releases in the background. result is done, failed or dropped, why is one of
-//     redislock's Why constants.
+//     confirmed. Renewals are sent when two thirds are left. Near 0, locks are about to be lost.
+//   - redislock.lost (counter): lost locks. Attribute cause: taken, gone or lapsed.
+//   - redislock.cleanups (counter): releases in the background. Attribute result: done, failed or dropped; attribute why:
+//     one of redislock's Why constants.
 //
-// No metric carries keys or tokens. [WithLockName] adds redislock.lock, a name that the caller gives to a set of keys.
+// No metric carries keys or tokens. [WithLockName] adds the attribute redislock.lock, a name that you choose for a set of
+// keys.
 //
 // # Spans
 //
-// redislock.obtain lasts from the first try to the end of the call; spans of the Redis client's own hooks are its
-// children. redislock.release is a call of Release. The attributes tell the number of keys, the outcome, and how many
-// tries and resends it took. If [redislock.Options.Explain] is set, they also tell the metadata of the holder that was
-// in the way. Keys are named only with [WithKeysOnSpans], a token is cut to six characters.
+// redislock.obtain is a call of Obtain. Spans that hooks of the Redis client make for commands sent by themselves are its
+// children. redislock.release is a call of Release. The attributes say how many keys the lock has, how the call ended,
+// and how many tries and resends it took. With [redislock.Options.Explain], the span of a refused call also has the
+// metadata of the holder that blocked it, and at most six characters of its token. Spans name keys only with
+// [WithKeysOnSpans].
 package redislockotel
 
 import (
@@ -48,31 +51,32 @@ type options struct {
 	keysOnSpan bool
 }
 
-// WithMeterProvider takes the meter from provider. The default, also for nil, is the global one.
+// WithMeterProvider makes New take the meter from provider. The default, also for nil, is the global provider.
 func WithMeterProvider(provider metric.MeterProvider) Option {
 	return func(o *options) { o.meters = provider }
 }
 
-// WithTracerProvider takes the tracer from provider. The default, also for nil, is the global one.
+// WithTracerProvider makes New take the tracer from provider. The default, also for nil, is the global provider.
 func WithTracerProvider(provider trace.TracerProvider) Option {
 	return func(o *options) { o.tracers = provider }
 }
 
-// WithLockName adds the attribute redislock.lock to metrics and spans: what name returns for the keys of a lock, such as
-// "order" for order:7 and order:8. Return few different names, since each has time series of its own, and "" for none.
-// name must not change keys; it is called several times for each lock, possibly concurrently.
+// WithLockName adds the attribute redislock.lock to metrics and spans. Its value is what name returns for the keys of the
+// lock, for example "order" for order:7 and order:8. Return few different names, because each has time series of its
+// own. For "", there is no attribute. name is called several times for each lock, possibly concurrently. It must not
+// change keys, and must return the same name for the same keys.
 func WithLockName(name func(keys []string) string) Option {
 	return func(o *options) { o.name = name }
 }
 
-// WithKeysOnSpans adds the attribute redislock.keys to spans, the first ten of the keys, and the words of errors, which
-// name keys. The default shows only how many keys there are.
+// WithKeysOnSpans adds the first ten keys to spans, as the attribute redislock.keys, and the text of errors, which names
+// keys. The default adds only the number of keys.
 func WithKeysOnSpans() Option {
 	return func(o *options) { o.keysOnSpan = true }
 }
 
-// New returns a Tracer for [redislock.WithTracer]. It is for one Client, or for several whose figures may be added up.
-// It returns an error if the meter provider refuses an instrument.
+// New returns a Tracer for [redislock.WithTracer]. Several Clients can share it; their figures are then added up. New
+// returns an error if the meter provider refuses an instrument.
 func New(opts ...Option) (*redislock.Tracer, error) {
 	var o options
 	for _, opt := range opts {

@@ -12,18 +12,19 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// spans makes a span of each obtain and each release.
+// spans makes a span for each obtain and each release.
 type spans struct {
 	tracer trace.Tracer
-	name   func(keys []string) string
-	keys   bool // on spans
+	name   func(keys []string) string // nil for no names
+	keys   bool                       // spans show keys
 }
 
 func (s *spans) tracerFuncs() *redislock.Tracer {
 	return &redislock.Tracer{ObtainStart: s.obtainStart, ObtainEnd: s.obtainEnd, Released: s.released}
 }
 
-// spanKey is where the ctx of a call has its span: the innermost span of the ctx may be one of a Tracer after this one.
+// spanKey is the key under which the ctx of a call holds its span. The innermost span of that ctx may belong to a Tracer
+// that is combined with this one.
 type spanKey struct{ s *spans }
 
 func (s *spans) obtainStart(ctx context.Context, e redislock.ObtainStart) context.Context {
@@ -81,7 +82,7 @@ func (s *spans) released(ctx context.Context, e redislock.Released) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// fail gives a span the status of an error. The words of the library's errors name keys.
+// fail gives a span the status of an error, and its text only if spans show keys: the library's errors name keys.
 func (s *spans) fail(span trace.Span, err error) {
 	span.SetAttributes(attribute.String("error.type", errorType(err)))
 	words := ""
@@ -91,7 +92,7 @@ func (s *spans) fail(span trace.Span, err error) {
 	span.SetStatus(codes.Error, words)
 }
 
-// about returns what is known of a lock by its keys.
+// about returns the attributes that describe the keys of a lock.
 func (s *spans) about(keys []string) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.Int("redislock.keys.count", len(keys))}
 	if s.name != nil {
@@ -106,7 +107,7 @@ func (s *spans) about(keys []string) []attribute.KeyValue {
 	return attrs
 }
 
-// short cuts a token to what may be shown: who knows a whole one can release the lock.
+// short returns the first characters of a token. Anyone who knows a whole token can release the lock.
 func short(token string) string {
 	const most = 6 // characters
 	count := 0

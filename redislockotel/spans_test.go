@@ -2,7 +2,10 @@ package redislockotel_test
 
 import (
 	"context"
+	"maps"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +72,108 @@ func TestSpans(t *testing.T) {
 	}
 	if held, _ := attributes(spans[1])["redislock.held"].(float64); held <= 0 || held > 10 {
 		t.Errorf("held for %v s", held)
+	}
+}
+
+func TestSpanOfAnExplainedRefusal(t *testing.T) {
+	for _, keys := range []bool{false, true} {
+		var opts []redislockotel.Option
+		if keys {
+			opts = append(opts, redislockotel.WithKeysOnSpans())
+		}
+		w, _, exporter := watchSpans(t, opts...)
+		lock, err := w.locks.Obtain(t.Context(), "my secret", time.Minute, &redislock.Options{Metadata: "host 7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exporter.Reset()
+		_, _ = w.locks.Obtain(t.Context(), "my secret", time.Minute, &redislock.Options{Explain: true})
+		spans := exporter.GetSpans()
+		if len(spans) != 1 {
+			t.Fatalf("%d spans", len(spans))
+		}
+		found := attributes(spans[0])
+		for key, want := range map[attribute.Key]any{
+			"redislock.outcome": "refused", "redislock.holder.token": lock.Token()[:6] + "…",
+			"redislock.holder.metadata": "host 7", "redislock.ahead": int64(0),
+		} {
+			if found[key] != want {
+				t.Errorf("%s: %v, want %v", key, found[key], want)
+			}
+		}
+		if ttl, _ := found["redislock.holder.ttl"].(float64); ttl < 50 || ttl > 60 {
+			t.Errorf("ttl %v", ttl)
+		}
+		if key, shown := found["redislock.holder.key"]; shown != keys || keys && key != "my secret" {
+			t.Errorf("key %v, with keys on spans: %v", key, keys)
+		}
+	}
+}
+
+// impatient gives up its call by a panic.
+type impatient struct{}
+
+func (impatient) NextBackoff() time.Duration { panic("impatient") }
+
+// However calls end: no span stays open, nobody waits, and nothing is held.
+func TestNothingDrifts(t *testing.T) {
+	w, _, exporter := watchSpans(t)
+	strategies := []*redislock.Options{
+		nil,
+		{Queue: true},
+		{Queue: true, Explain: true},
+		{RetryStrategy: redislock.LinearBackoff(2 * time.Millisecond)},
+		{RetryStrategy: impatient{}},
+		{Token: "me"},
+	}
+	const calls = 150
+	var wait sync.WaitGroup
+	var obtained atomic.Int64
+	if err := w.obtain("warm", time.Minute).Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	exporter.Reset()
+	for i := range calls {
+		wait.Go(func() {
+			defer func() { _ = recover() }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%50)*20*time.Millisecond)
+			defer cancel()
+			keys := []string{string(rune('a' + i%3)), string(rune('b' + i%3))}
+			lock, err := w.locks.ObtainMulti(ctx, keys, time.Duration(20+i%200)*time.Millisecond, strategies[i%len(strategies)])
+			if err != nil {
+				return
+			}
+			obtained.Add(1)
+			kept, stop := lock.KeepAlive(t.Context())
+			defer stop()
+			time.Sleep(time.Duration(i%20) * time.Millisecond)
+			switch i % 4 {
+			case 0:
+				w.server.Del(keys[0])
+				<-kept.Done()
+			case 1:
+				_ = lock.Refresh(t.Context(), 50*time.Millisecond, nil)
+			}
+			_ = lock.Release(t.Context())
+		})
+	}
+	wait.Wait()
+	w.expect("redislock.waiting", map[string]int64{"": 0})
+	w.expect("redislock.held", map[string]int64{"": 0})
+	ended := map[string]int64{}
+	for _, span := range exporter.GetSpans() {
+		ended[span.Name]++
+	}
+	if want := map[string]int64{"redislock.obtain": calls, "redislock.release": obtained.Load()}; !maps.Equal(ended, want) {
+		t.Errorf("spans: %v, want %v", ended, want)
+	}
+	var holds int64
+	for _, count := range w.points("redislock.hold.duration") {
+		holds += count
+	}
+	// A Refresh that succeeds after a loss revives the hold, which then ends once more.
+	if got := obtained.Load(); got < 10 || holds < got+1 || holds > got+1+calls/4 {
+		t.Errorf("%d holds ended, of %d", holds, got+1)
 	}
 }
 

@@ -163,7 +163,7 @@ func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 	}()
 	for batch != nil {
 		through := client
-		if l.redis.separates() {
+		if separates, _ := l.redis.Separates(); separates {
 			through = nil // a hook that rewrites keys was noticed after this batch was formed
 		}
 		l.redis.sendTogether(through, batch, connectTimeout, func(c *Call) {

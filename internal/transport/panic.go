@@ -24,15 +24,22 @@ func (p *hookPanicError) Error() string {
 
 // guard runs f, which sends the call, in a goroutine of this package.
 func (c *Call) guard(f func()) {
-	returned := false
+	guarded(f, func(panicked error) {
+		c.Reply, c.Err = nil, panicked
+		c.Doubtful = c.Doubtful || c.departed
+	})
+}
+
+// guarded runs f, which sends something, and reports whether f has returned. If a hook panics, or ends the goroutine, it
+// calls failed.
+func guarded(f func(), failed func(panicked error)) (returned bool) {
 	defer func() {
 		if !returned {
-			c.Reply, c.Err = nil, &hookPanicError{recover()}
-			c.Doubtful = c.Doubtful || c.departed
+			failed(&hookPanicError{recover()})
 		}
 	}()
 	f()
-	returned = true
+	return true
 }
 
 // rethrow panics, or calls runtime.Goexit, if a hook did so while the caller waited for the call.

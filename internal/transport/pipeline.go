@@ -37,12 +37,7 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 	}
 	var elsewhere []*Call
 	requests := r.requests(client, wanted)
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		panicked := &hookPanicError{recover()}
+	failed := func(panicked error) {
 		for _, q := range requests {
 			elsewhere = append(elsewhere, q.calls...)
 		}
@@ -50,9 +45,12 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 			c.Reply, c.Err = nil, panicked
 			finished(c)
 		}
-	}()
+	}
 	for len(requests) > 0 {
-		r.pipeline(client, requests, patience)
+		// This guards only the sending. A panic in finished is the caller's own, and some calls have finished by then.
+		if !guarded(func() { r.pipeline(client, requests, patience) }, failed) {
+			return
+		}
 		var again []request
 		for _, q := range requests {
 			switch {
@@ -70,7 +68,6 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 		}
 		requests = again
 	}
-	returned = true
 	r.sendApart(elsewhere, patience, finished)
 }
 

@@ -123,5 +123,3 @@ func (r *Redis) Separates() (separates, known bool) {
 	sharing := r.sharing.Load()
 	return sharing == sharingForbidden, sharing != sharingUnknown
 }
-
-func (r *Redis) separates() bool { return r.sharing.Load() == sharingForbidden }

@@ -1,0 +1,84 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// slowReleases is a client type of the caller's own. Its releases wait until they are let go.
+type slowReleases struct {
+	redis.Scripter
+	pass chan struct{} // closed to let the releases go
+	last chan error    // what the release of the key "last" is answered
+}
+
+func (s *slowReleases) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if !running("release")([]string{"evalsha", sha}) {
+		return s.Scripter.EvalSha(ctx, sha, keys, args...)
+	}
+	if keys[0] != "last" {
+		<-s.pass
+	} else if err := <-s.last; err != nil {
+		return redis.NewCmdResult(nil, err)
+	}
+	return s.Scripter.EvalSha(ctx, sha, keys, args...)
+}
+
+var _ = describe("A Tracer of a Client that has no room for another cleanup", func(on *onRedis) {
+	It("gets CleanedUp with Dropped, and may call Release again", func(ctx SpecContext) {
+		const room = 1000 // see docs/guarantees.md
+		seen := &recorder{}
+		var lock *redislock.Lock
+		again := make(chan error, 1)
+		client := &slowReleases{Scripter: on.client, pass: make(chan struct{}), last: make(chan error, 2)}
+		letGo := sync.OnceFunc(func() { close(client.pass) })
+		DeferCleanup(letGo)
+		locks := redislock.New(client, redislock.WithTracer(&redislock.Tracer{
+			CleanedUp: func(called context.Context, e redislock.CleanedUp) {
+				seen.tracer().CleanedUp(called, e)
+				if e.Dropped {
+					client.last <- errors.New("down")
+					client.last <- nil
+					again <- lock.Release(ctx)
+				}
+			},
+		}))
+		DeferCleanup(locks.Close)
+		abandon := func(lock *redislock.Lock) {
+			defer GinkgoRecover()
+			limited, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+			defer cancel()
+			Expect(lock.Release(limited)).To(MatchError(context.DeadlineExceeded))
+		}
+		var wait sync.WaitGroup
+		for i := range room {
+			held := obtain(ctx, locks, time.Minute, nil, strconv.Itoa(i))
+			wait.Go(func() { abandon(held) })
+		}
+		wait.Wait()
+		Expect(seen.count()).To(BeZero())
+
+		lock = obtain(ctx, locks, time.Minute, nil, "last")
+		go abandon(lock)
+		Eventually(again).Should(Receive(BeNil()))
+		Expect(told[redislock.CleanedUp](seen)).To(Equal([]redislock.CleanedUp{
+			{Keys: []string{"last"}, Why: redislock.WhyRelease, Dropped: true},
+		}))
+		letGo()
+		Eventually(seen.count).WithTimeout(10 * time.Second).Should(Equal(room + 1))
+		for _, e := range told[redislock.CleanedUp](seen)[1:] {
+			Expect(e.Err).NotTo(HaveOccurred())
+			Expect(e.Dropped).To(BeFalse())
+		}
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+})
