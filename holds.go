@@ -405,7 +405,14 @@ func (h *holds) release(ctx context.Context) error {
 			p.note(i, ErrLockNotHeld)
 		}
 	}
-	sideBySide(h.numbers(), func(i int) error {
+	// Enough places may answer before others, which then release on. A later obtain with the same token waits for them.
+	numbers := h.numbers()
+	calls := make([]*cleanup, len(h.at))
+	for _, i := range numbers {
+		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
+	}
+	sideBySide(numbers, func(i int) error {
+		defer h.places.all[i].client.ended(calls[i])
 		err := h.lockAt(i).Release(free)
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -458,7 +465,12 @@ func (h *holds) mend() {
 			continue
 		}
 		at.mending = true
-		transport.Go(func() { h.mendAt(i, ttl) }) // ends with the call
+		client := h.places.all[i].client
+		call := client.underWay(h.token, h.places.all[i].keys)
+		transport.Go(func() { // ends with the call
+			defer client.ended(call)
+			h.mendAt(i, ttl)
+		})
 	}
 }
 

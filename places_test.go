@@ -383,3 +383,65 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		Expect(err).To(MatchError(redislock.ErrInvalid))
 	})
 })
+
+// The torture run found both. The network takes a while, so that calls of the first obtain or release are still under way
+// when the token is used again. Only the in-memory network can be made so slow.
+var _ = Describe("A custom token that is used again at once, on a quorum of 5 with slow replies", Label(inMemory), func() {
+	on := &quorum{kind: inMemory}
+	opt := &redislock.Options{Token: "job", Queue: true}
+
+	BeforeEach(func(ctx SpecContext) {
+		on.begin(ctx, 5)
+		first := obtain(ctx, on.locks, time.Minute, nil, "a") // connects
+		Expect(first.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	expectHeld := func(ctx SpecContext) {
+		GinkgoHelper()
+		Consistently(on.values).WithArguments(ctx, "a").WithTimeout(2 * time.Second).Should(Equal(same(5, "job")))
+	}
+
+	It("keeps what it obtains after an abandoned obtain", func(ctx SpecContext) {
+		for _, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
+				if !reply || w.owner != 0 || data[0] != ':' { // what answers a new connection is no number
+					return fate{}
+				}
+				return fate{delay: 30 * time.Millisecond}
+			}
+		}
+		first := obtain(ctx, on.locks, time.Minute, nil, "b") // so that the Client knows how long replies take
+		Expect(first.Release(ctx)).To(Succeed())
+		time.Sleep(time.Second)
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		_, err := on.locks.Obtain(short, "a", time.Minute, opt)
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
+		expectHeld(ctx)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("keeps what it obtains after a release that some servers have not answered yet", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
+		for i, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, _ []byte) fate {
+				if reply || w.owner != 0 || i < 3 {
+					return fate{}
+				}
+				return fate{delay: 30 * time.Millisecond} // two servers receive the release late
+			}
+		}
+		Expect(lock.Release(ctx)).To(Succeed())
+		for _, s := range on.servers {
+			s.memory.fate = nil
+		}
+		again := obtain(ctx, on.locks, time.Minute, opt, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
+		expectHeld(ctx)
+		Expect(again.Release(ctx)).To(Succeed())
+	})
+})

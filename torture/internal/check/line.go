@@ -83,8 +83,8 @@ func lines(m *model, r *Result) {
 // which after that time nobody can be.
 func served(m *model, r *Result) {
 	const (
-		patience = int64(6 * time.Second)
-		settled  = int64(4 * time.Second) // after a fault
+		patience = int64(5 * time.Second)
+		settled  = int64(2500 * time.Millisecond) // after a fault
 	)
 	for _, w := range m.waits {
 		end := waitEnd(w)

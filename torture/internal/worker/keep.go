@@ -31,7 +31,11 @@ func (g *goroutine) keep() {
 	context.AfterFunc(derived, func() { lapsed <- clock.Now() })
 
 	last := int64(0) // the end of the validity, as last read
-	for enough := time.Now().Add(g.between(100*time.Millisecond, 3*time.Second)); time.Now().Before(enough); {
+	long := g.between(100*time.Millisecond, 3*time.Second)
+	if g.Endpoint.Topology == "quorum" && g.chance(2) { // so long that a server that forgets gets its keys again
+		long = g.between(3*time.Second, 6*time.Second)
+	}
+	for enough := time.Now().Add(long); time.Now().Before(enough); {
 		at := clock.Now()
 		if ctx.Err() != nil {
 			h.unclaim()

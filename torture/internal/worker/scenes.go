@@ -41,7 +41,7 @@ func (g *goroutine) somePatience() time.Duration {
 func (g *goroutine) queued() {
 	keys := g.someKeys()
 	patience := g.between(300*time.Millisecond, 5*time.Second)
-	if g.chance(8) {
+	if g.chance(5) {
 		patience *= 3
 	}
 	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), patience)
