@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -386,12 +387,29 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 
 // The torture run found both. The network takes a while, so that calls of the first obtain or release are still under way
 // when the token is used again. Only the in-memory network can be made so slow.
-var _ = Describe("A custom token that is used again at once, on a quorum of 5 with slow replies", Label(inMemory), func() {
+var _ = Describe("A custom token that is used again at once, on a quorum of 5 with a slow network", Label(inMemory), func() {
 	on := &quorum{kind: inMemory}
 	opt := &redislock.Options{Token: "job", Queue: true}
+	var (
+		replies  *atomic.Int64 // how long all replies of scripts take
+		requests *atomic.Int64 // how long requests to the last two servers take
+	)
 
 	BeforeEach(func(ctx SpecContext) {
 		on.begin(ctx, 5)
+		replies, requests = new(atomic.Int64), new(atomic.Int64)
+		for i, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
+				switch {
+				case w.owner != 0:
+				case reply && data[0] == ':': // what answers a new connection is no number
+					return fate{delay: time.Duration(replies.Load())}
+				case !reply && i >= 3:
+					return fate{delay: time.Duration(requests.Load())}
+				}
+				return fate{}
+			}
+		}
 		first := obtain(ctx, on.locks, time.Minute, nil, "a") // connects
 		Expect(first.Release(ctx)).To(Succeed())
 		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
@@ -399,48 +417,32 @@ var _ = Describe("A custom token that is used again at once, on a quorum of 5 wi
 
 	expectHeld := func(ctx SpecContext) {
 		GinkgoHelper()
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
 		Consistently(on.values).WithArguments(ctx, "a").WithTimeout(2 * time.Second).Should(Equal(same(5, "job")))
 	}
 
 	It("keeps what it obtains after an abandoned obtain", func(ctx SpecContext) {
-		for _, s := range on.servers {
-			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
-				if !reply || w.owner != 0 || data[0] != ':' { // what answers a new connection is no number
-					return fate{}
-				}
-				return fate{delay: 30 * time.Millisecond}
-			}
-		}
+		replies.Store(int64(30 * time.Millisecond))
 		first := obtain(ctx, on.locks, time.Minute, nil, "b") // so that the Client knows how long replies take
 		Expect(first.Release(ctx)).To(Succeed())
-		time.Sleep(time.Second)
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
 		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		defer cancel()
 		_, err := on.locks.Obtain(short, "a", time.Minute, opt)
 		Expect(err).To(MatchError(context.DeadlineExceeded))
 		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
-		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
 		expectHeld(ctx)
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
 	It("keeps what it obtains after a release that some servers have not answered yet", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
-		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
-		for i, s := range on.servers {
-			s.memory.fate = func(w *wire, reply bool, _ []byte) fate {
-				if reply || w.owner != 0 || i < 3 {
-					return fate{}
-				}
-				return fate{delay: 30 * time.Millisecond} // two servers receive the release late
-			}
-		}
+		expectHeld(ctx)
+		requests.Store(int64(30 * time.Millisecond))
 		Expect(lock.Release(ctx)).To(Succeed())
-		for _, s := range on.servers {
-			s.memory.fate = nil
-		}
+		requests.Store(0)
 		again := obtain(ctx, on.locks, time.Minute, opt, "a")
-		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
+		time.Sleep(time.Second) // until the release has arrived everywhere
 		expectHeld(ctx)
 		Expect(again.Release(ctx)).To(Succeed())
 	})
