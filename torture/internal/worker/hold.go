@@ -116,7 +116,8 @@ func (g *goroutine) limited(patience time.Duration, e *history.Event) (context.C
 // refresh gives the lock a new ttl. While a shorter one is under way, the lock is not relied on.
 func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) error {
 	e := history.Event{Name: "Refresh"}
-	if ttl < h.ttl {
+	shorter := ttl < h.ttl
+	if shorter {
 		h.unclaim()
 		e.Options = append(e.Options, "shorter")
 	} else {
@@ -132,7 +133,8 @@ func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) erro
 	defer cancel()
 	e.Start = clock.Now()
 	err := h.lock.Refresh(ctx, ttl, opt)
-	e.Lost = isLoss(err) || errors.Is(err, redislock.ErrNotObtained)
+	// ErrNotObtained also says that the answer came too late: after the end that a shorter ttl has brought forward.
+	e.Lost = isLoss(err) || errors.Is(err, redislock.ErrNotObtained) && !shorter
 	h.ttl = ttl
 	h.done(e, err)
 	h.claim()
