@@ -52,8 +52,8 @@ func recheck(w io.Writer, dir string) error {
 		events = append(events, more...)
 	}
 	result := check.Run(events)
-	fmt.Fprintf(w, "%d events, %d violations, %d excused; checked %v\n", len(events), len(result.Violations), len(result.Excused),
-		result.Checked)
+	fmt.Fprintf(w, "%d events, %d violations, %d excused; checked %v\n", len(events), len(result.Violations),
+		len(result.Excused), result.Checked)
 	for _, v := range append(result.Violations, result.Excused...) {
 		show(w, events, v, "-")
 	}

@@ -92,9 +92,9 @@ func TestAViolationEndsWithOneAndEvidence(t *testing.T) {
 func TestAnInterruptLeavesNoProcessBehind(t *testing.T) {
 	needRedis(t)
 	program := build(t, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
 		out := t.TempDir()
 		cmd := exec.CommandContext(ctx, program, "--topology", "one", "--out", out)
 		cmd.Env = append(os.Environ(), "TMPDIR="+out) // what it starts has this in its command

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Unsupported is the reason why this platform has no leashes, or nil.
-var Unsupported error
+// ErrUnsupported is the reason why this platform has no leashes, or nil.
+var ErrUnsupported error
 
 // How long to wait for a process to end.
 const (
@@ -65,7 +65,8 @@ func Start(dir string, log *os.File, env []string, bin string, args ...string) (
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{hold} // descriptor 3
-	// Out of our process group, an interrupt typed at the terminal reaches us alone, and our clean-up still finds the processes there.
+	// Out of our process group, an interrupt typed at the terminal reaches us alone, and our clean-up still finds the
+	// processes there.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		leash.Close()

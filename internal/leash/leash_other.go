@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Unsupported is the reason why this platform has no leashes.
-var Unsupported = errors.New("processes can be stopped and continued on Unix systems only")
+// ErrUnsupported is the reason why this platform has no leashes.
+var ErrUnsupported = errors.New("processes can be stopped and continued on Unix systems only")
 
 // KillLimit is how long to wait for a process to end.
 const KillLimit = 5 * time.Second
@@ -20,14 +20,16 @@ var ErrNotRunning = errors.New("the process is not running")
 // Process keeps the packages that use this one compiling here: no process can be started.
 type Process struct{ exited chan struct{} }
 
-// Start returns Unsupported.
-func Start(string, *os.File, []string, string, ...string) (*Process, error) { return nil, Unsupported }
+// Start returns ErrUnsupported.
+func Start(string, *os.File, []string, string, ...string) (*Process, error) {
+	return nil, ErrUnsupported
+}
 
 func (*Process) Pid() int                  { return 0 }
 func (*Process) Running() bool             { return false }
 func (p *Process) Exited() <-chan struct{} { return p.exited }
-func (*Process) Pause() error              { return Unsupported }
-func (*Process) Resume() error             { return Unsupported }
+func (*Process) Pause() error              { return ErrUnsupported }
+func (*Process) Resume() error             { return ErrUnsupported }
 func (*Process) Kill() error               { return nil }
-func (*Process) Quit() error               { return Unsupported }
+func (*Process) Quit() error               { return ErrUnsupported }
 func (*Process) Terminate() error          { return nil }

@@ -28,8 +28,8 @@ func Available() error {
 }
 
 func lookPath() (string, error) {
-	if leash.Unsupported != nil {
-		return "", fmt.Errorf("redistest: %w", leash.Unsupported)
+	if leash.ErrUnsupported != nil {
+		return "", fmt.Errorf("redistest: %w", leash.ErrUnsupported)
 	}
 	bin, err := exec.LookPath(executable)
 	if err != nil {

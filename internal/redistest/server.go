@@ -194,8 +194,11 @@ func (s *Server) Forget() error {
 	if s.proc.Running() {
 		return errors.New("redistest: a server that runs does not forget")
 	}
-	return errors.Join(os.RemoveAll(filepath.Join(s.dir, "appendonlydir")), os.RemoveAll(filepath.Join(s.dir, "appendonly.aof")),
-		os.RemoveAll(filepath.Join(s.dir, "dump.rdb")))
+	var errs []error
+	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, name)))
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends the process with SIGKILL, paused or not, and removes the temporary

@@ -118,6 +118,10 @@ var All = []Control{
 		Edits: []Edit{
 			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]",
 				"local live, unheard = true, false"},
+			{
+				"line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
+				"waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)\n\t\twaiter.left = math.max(waiter.left, 2000)",
+			},
 		},
 	},
 	{

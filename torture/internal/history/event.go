@@ -10,8 +10,8 @@ type Kind string
 // The events of workers.
 const (
 	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
-	// At until Until the worker believes that it holds them. The call began at Start and was first refused at Refused, if it was. Queue says
-	// that it waited in line, Custom that the caller chose the token.
+	// At until Until the worker believes that it holds them. The call began at Start and was first refused at Refused, if it
+	// was. Queue says that it waited in line, Custom that the caller chose the token.
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that Op is held, whatever it believed before. An Until of 0 ends the
@@ -23,9 +23,9 @@ const (
 	Alive Kind = "alive"
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
-	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error. For an obtain that waited in
-	// line without success, Keys, Refused and TTL are set as for Grant. Lost says that the call reported a loss of the hold.
-	// Left is the ttl that TTL reported.
+	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error.
+	// For an obtain that waited in line without success, Keys, Refused and TTL are set as for Grant. Lost says that the call
+	// reported a loss of the hold. Left is the ttl that TTL reported.
 	Done Kind = "done"
 
 	// Beat: the worker process runs. It writes one every 50 ms.

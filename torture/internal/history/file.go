@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -67,7 +68,7 @@ func (r *Reader) Read() ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := append(r.rest, more...)
+	data := slices.Concat(r.rest, more)
 	var events []Event
 	for {
 		line, rest, whole := bytes.Cut(data, []byte("\n"))

@@ -131,7 +131,8 @@ func (t *Totals) Summary() string {
 	var b strings.Builder
 	for _, name := range t.order {
 		own := t.topologies[name]
-		fmt.Fprintf(&b, "%-9s %3d rounds, %8d grants, %5d faults (%d lose data), %d violations, %d excused\n", name, own.rounds, own.grants, own.faults, own.lossy, own.violations, own.excused)
+		fmt.Fprintf(&b, "%-9s %3d rounds, %8d grants, %5d faults (%d lose data), %d violations, %d excused\n", name,
+			own.rounds, own.grants, own.faults, own.lossy, own.violations, own.excused)
 	}
 	return b.String()
 }

@@ -52,9 +52,9 @@ func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
 }
 
-// forget restarts a server without its data. Keys that fewer than a majority of the others hold were held by a bare majority,
-// which one server that forgets can break. A request that the server has answered may still be on its way to the others, so
-// these are asked more than once.
+// forget restarts a server without its data. Keys that fewer than a majority of the others hold were held by a bare
+// majority, which one server that forgets can break. A request that the server has answered may still be on its way to the
+// others, so these are asked more than once.
 func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	victim := t.servers[f.Pick%places]
 	err := victim.Pause()

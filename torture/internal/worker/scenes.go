@@ -139,7 +139,8 @@ func (g *goroutine) refreshes() {
 	}
 	if g.chance(2) { // one without an answer may still be executed after the next one
 		h.write()
-		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), g.between(50*time.Microsecond, 2*time.Millisecond), nil)
+		moment := g.between(50*time.Microsecond, 2*time.Millisecond)
+		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), moment, nil)
 		_ = h.refresh(g.between(1500*time.Millisecond, 3*time.Second), 2*time.Second, nil)
 		for range 4 {
 			time.Sleep(g.between(10*time.Millisecond, 250*time.Millisecond))

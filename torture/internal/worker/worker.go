@@ -53,14 +53,16 @@ func Main(file string) error {
 	for n := range config.Goroutines {
 		guarded, err := store.Dial(config.Store)
 		if err != nil {
-			return err
+			return err // the connections end with the process
 		}
-		defer guarded.Close()
 		g := &goroutine{
 			process: p, n: n, store: guarded,
 			random: rand.New(rand.NewPCG(config.Seed, uint64(n))),
 		}
-		running.Go(g.run)
+		running.Go(func() {
+			defer guarded.Close()
+			g.run()
+		})
 	}
 	running.Wait()
 	for i := range p.clients {
