@@ -116,8 +116,7 @@ var All = []Control{
 		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
 		Topology: "one", Checks: []string{check.Served},
 		Edits: []Edit{
-			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]",
-				"local live, unheard = true, false"},
+			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, "},
 			{
 				"line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
 				"waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)\n\t\twaiter.left = math.max(waiter.left, 2000)",
