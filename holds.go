@@ -296,7 +296,10 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
-	return left[h.places.need-1], nil
+	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until all
+	// the same.
+	valid := max(time.Until(h.until()), 0).Truncate(time.Millisecond)
+	return max(left[h.places.need-1], valid), nil
 }
 
 // refresh refreshes all holds, and obtains those again that are missing once enough have been refreshed.

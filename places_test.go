@@ -447,3 +447,34 @@ var _ = Describe("A custom token that is used again at once, on a quorum of 5 wi
 		Expect(again.Release(ctx)).To(Succeed())
 	})
 })
+
+// The torture run found this one as well.
+var _ = Describe("TTL on a quorum of 5", Label(inMemory), func() {
+	It("is at once that of the last Refresh, also where some servers have not received it yet", func(ctx SpecContext) {
+		on := &quorum{kind: inMemory}
+		on.begin(ctx, 5)
+		var requests, replies atomic.Int64 // how long they take: requests to the last two servers, replies of the first two
+		for i, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
+				switch {
+				case w.owner != 0:
+				case reply && i < 2 && data[0] == ':': // what answers a new connection is no number
+					return fate{delay: time.Duration(replies.Load())}
+				case !reply && i >= 3:
+					return fate{delay: time.Duration(requests.Load())}
+				}
+				return fate{}
+			}
+		}
+		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, lock.Token())))
+		requests.Store(int64(50 * time.Millisecond))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		requests.Store(0)
+		replies.Store(int64(20 * time.Millisecond))
+		left, err := lock.TTL(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left).To(BeNumerically(">", 59*time.Second))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+})

@@ -98,7 +98,7 @@ var everywhere = []Choice{
 var Clocks = []Choice{
 	{ClockForward, 1, 0, 0},
 	{ClockBack, 1, 0, 0},
-	{ClockDrift, 2, 2 * time.Second, 8 * time.Second},
+	{ClockDrift, 6, 2 * time.Second, 8 * time.Second},
 }
 
 // Menu returns the faults of a topology, or nil for one that does not exist.
