@@ -70,6 +70,9 @@ func (s *settings) runControl(ctx context.Context, c control.Control, root strin
 	start := time.Now()
 	for n := 0; row.Check == "" && time.Since(start) < within; n++ {
 		o := s.options(c.Topology, n, program)
+		if c.Peace {
+			o.Pause *= 3
+		}
 		o.Length = min(o.Length, within-time.Since(start))
 		if o.Dir, err = round.MakeDir(filepath.Join(s.out, "controls", c.Name), n); err != nil {
 			return row, err

@@ -19,6 +19,9 @@ type Control struct {
 	Topology string   // where that matters
 	Checks   []string // which checks must notice it, at least one of them
 	Edits    []Edit
+
+	// Peace says that the checks look only at what no fault has touched for some seconds, so that fewer faults show more.
+	Peace bool
 }
 
 // Edit replaces a text of a file of the library, which occurs there once.
