@@ -167,7 +167,7 @@ var All = []Control{
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
-		Peace: true, Topology: "quorum", Checks: []string{check.Repair},
+		Topology: "quorum", Checks: []string{check.Repair},
 		Edits: []Edit{{"holds.go", "if h.over || ttl == 0 {\n\t\treturn", "if true || h.over || ttl == 0 {\n\t\treturn"}},
 	},
 }
