@@ -4,6 +4,8 @@ GO        = go
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 BENCHSTAT = $(GO) tool -modfile=tools/go.mod benchstat
 
+TARGETS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
@@ -41,7 +43,18 @@ start: ## redislock run beside flock(1), from start to command
 demo: ## the demonstration of the command line tool
 	$(GO) run ./cmd/redislock demo
 
+release: ## the command line tool for Linux, macOS and Windows, with checksums, in dist/
+	rm -rf dist && mkdir dist
+	@set -e; for target in $(TARGETS); do \
+		os=$${target%/*} arch=$${target#*/} end=; \
+		if [ $$os = windows ]; then end=.exe; fi; \
+		echo "dist/redislock_$${os}_$$arch$$end"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags "-s -w" \
+			-o "dist/redislock_$${os}_$$arch$$end" ./cmd/redislock; \
+	done
+	cd dist && { sha256sum redislock_* || shasum -a 256 redislock_*; } >SHA256SUMS 2>/dev/null
+
 ci: ## all that continuous integration checks
 	bash .ci/run
 
-.PHONY: help test race lint fmt bench peers torture start demo ci
+.PHONY: help test race lint fmt bench peers torture start demo release ci

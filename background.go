@@ -194,8 +194,8 @@ func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err er
 	return len(x.release.Keys) - len(lost), nil
 }
 
-// rest notes that the release of a cleanup is not on its way now.
-func (c *Client) rest(x *cleanup) {
+// noteIdle notes that the release of a cleanup is not on its way now.
+func (c *Client) noteIdle(x *cleanup) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.sending = false
@@ -213,7 +213,7 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 	x.release, x.sending = round, true
 	c.mu.Unlock()
 	c.redis.Send(round)
-	c.rest(x)
+	c.noteIdle(x)
 }
 
 // supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may

@@ -71,7 +71,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		explainsRefusal(ctx, locks, held, "{b}:free", "{b}:stock")
 	})
 
-	It("says which keys are in different slots, and how to mend it", func(ctx SpecContext) {
+	It("says which keys are in different slots, and how to fix it", func(ctx SpecContext) {
 		for _, opt := range []*redislock.Options{nil, {FenceKey: "{b}:fence"}} {
 			keys := []string{"{a}:1", "{a}:2", "{b}:1"}
 			if opt != nil {
@@ -136,7 +136,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		}
 	})
 
-	It("inspects keys of any slots through a client of the caller's own, too", func(ctx SpecContext) {
+	It("inspects keys of any slots through a custom client type as well", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "b")
 		statuses, err := redislock.New(&wrapper{Scripter: client}).Inspect(ctx, "a", "b", "c")
 		Expect(err).NotTo(HaveOccurred())
@@ -172,6 +172,30 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(one.Release(ctx)).To(Succeed())
 		Expect(all(ctx)).To(BeEmpty())
+	})
+
+	It("listens for messages to waiters on the node that has the key", func(ctx SpecContext) {
+		obtain(ctx, locks, time.Minute, nil, "first") // before the first answer, the library does not ask who has a key
+		waiting, stop := context.WithCancel(ctx)
+		var waiters sync.WaitGroup
+		defer locks.Close()
+		defer waiters.Wait()
+		defer stop()
+		nodes := map[*redistest.Server]bool{}
+		for i := 0; len(nodes) < len(cluster.Nodes()); i++ {
+			key := fmt.Sprint("key", i)
+			master, err := cluster.MasterOf(key)
+			Expect(err).NotTo(HaveOccurred())
+			if nodes[master] {
+				continue
+			}
+			nodes[master] = true
+			obtain(ctx, locks, time.Minute, nil, key)
+			waiters.Go(func() { _, _ = locks.Obtain(waiting, key, time.Minute, &redislock.Options{Queue: true}) })
+			node := redis.NewClient(&redis.Options{Addr: master.Addr()})
+			DeferCleanup(func() error { return node.Close() })
+			Eventually(func() []string { return node.PubSubChannels(ctx, inboxes+"*").Val() }).Should(HaveLen(1), key)
+		}
 	})
 
 	It("resends by itself, and go-redis does not", func(ctx SpecContext) {

@@ -90,7 +90,7 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	}
 	d.Context = d.kept
 	if d.outer != nil {
-		d.look()
+		d.check()
 		if err := ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
 			if d.lock != nil {
 				_ = d.lock.Release(ctx) // which goes on in the background if this fails

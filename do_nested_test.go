@@ -181,7 +181,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 	})
 
 	Context("when its ctx does not end with that of the outer one", func() {
-		It("ends with the outer one all the same", func(ctx SpecContext) {
+		It("still ends with the outer one", func(ctx SpecContext) {
 			ended := make(chan error)
 			Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 				began := make(chan struct{})
@@ -243,7 +243,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Entry("in line", &redislock.Options{Queue: true}),
 	)
 
-	It("finds the outer one through any ctx that is derived from that one's", func(ctx SpecContext) {
+	It("finds the outer one through any ctx derived from it", func(ctx SpecContext) {
 		type mark struct{}
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			for _, derive := range []func(context.Context) (context.Context, context.CancelFunc){

@@ -95,12 +95,12 @@ func (d *doing) outerLoss() error {
 }
 
 func (d *doing) Err() error {
-	d.look()
+	d.check()
 	return d.Context.Err()
 }
 
 func (d *doing) Done() <-chan struct{} {
-	d.look()
+	d.check()
 	return d.Context.Done()
 }
 
@@ -109,13 +109,13 @@ func (d *doing) Value(key any) any {
 	if key == any(doKey{d.client}) {
 		return d
 	}
-	d.look()
+	d.check()
 	return d.Context.Value(key)
 }
 
-// look ends the context if that of the outer Do has ended: contexts derived from that may lag, and it need not be an
+// check ends the context if that of the outer Do has ended: contexts derived from that may lag, and it need not be an
 // ancestor of this one. The context of the lock looks for itself.
-func (d *doing) look() {
+func (d *doing) check() {
 	if d.outer != nil && d.parent.Err() == nil && d.outer.Err() != nil {
 		d.end(context.Cause(d.outer))
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -87,7 +88,7 @@ func failed(operation string, keys []string, err error) error {
 
 // explain adds to an error of the server what it means and how to fix it, where the server's text does not say.
 func explain(keys []string, err error) error {
-	line := lineOf(keys[0])
+	line := keyname.LineOf(keys[0])
 	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
 		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
 	}

@@ -101,7 +101,7 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		held = obtain(ctx, locks, time.Minute, me, "held")
 	})
 
-	It("given up in flight releases what a late reply says was newly taken, and nothing else", func(ctx SpecContext) {
+	It("abandoned on its way releases only what a late reply reports as newly taken", func(ctx SpecContext) {
 		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
 		_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"new", "held"}, time.Minute, me)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
@@ -118,7 +118,7 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		on.truthful(ctx, lock)
 	})
 
-	It("is not undone by a Release that was given up", func(ctx SpecContext) {
+	It("is not undone by an abandoned Release", func(ctx SpecContext) {
 		on.proxy.CutAll()
 		on.proxy.RefuseConnections(true)
 		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
@@ -138,7 +138,7 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		Expect(on.keys(ctx)).To(ConsistOf("held"))
 	})
 
-	It("given up without a reply releases nothing, for it may be an earlier hold's", func(ctx SpecContext) {
+	It("abandoned without a reply releases nothing, because the keys may belong to an earlier hold", func(ctx SpecContext) {
 		on.broken("obtain", 1, faultproxy.SwallowReply())
 		_, err := on.timingOut(100*time.Millisecond).Obtain(within(ctx, 50*time.Millisecond), "held", time.Minute, me)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))

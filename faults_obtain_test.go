@@ -42,7 +42,7 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Expect(on.executed("obtain")).To(Equal(1))
 	})
 
-	It("waits a moment out in which the server is not ready", func(ctx SpecContext) {
+	It("waits while the server is not ready for a moment", func(ctx SpecContext) {
 		on.broken("obtain", 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
 		obtain(ctx, locks, time.Minute, nil, "a")
 		Expect(on.requested("obtain")).To(Equal(3))
@@ -66,7 +66,7 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
 	})
 
-	It("does not call a lock what was granted too late, and gives it back", func(ctx SpecContext) {
+	It("does not return a lock that was granted too late, and gives it back", func(ctx SpecContext) {
 		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
 		_, err := locks.Obtain(ctx, "a", 100*time.Millisecond, nil)
 		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
@@ -186,19 +186,19 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 			return err
 		}
 		for name, opt := range strategies {
-			It("tells that nobody listens, "+name, func(ctx SpecContext) {
+			It("says that nobody listens, "+name, func(ctx SpecContext) {
 				dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: 100}))
 				DeferCleanup(dead.Close)
 				Expect(outage(ctx, dead, opt)).To(MatchError(syscall.ECONNREFUSED))
 			})
 
-			It("tells that there was no answer where go-redis itself still dials, "+name, func(ctx SpecContext) {
+			It("says that there was no answer while go-redis itself still dials, "+name, func(ctx SpecContext) {
 				dead := redislock.New(connect(&redis.Options{Addr: "127.0.0.1:1"}))
 				DeferCleanup(dead.Close)
 				Expect(outage(ctx, dead, opt)).To(MatchError(ContainSubstring("no answer from Redis")))
 			})
 
-			It("tells that the server does not answer, "+name, func(ctx SpecContext) {
+			It("says that the server does not answer, "+name, func(ctx SpecContext) {
 				on.broken("obtain", 0, faultproxy.BlackHole())
 				Expect(outage(ctx, locks, opt)).To(MatchError(ContainSubstring("the last try: " +
 					`redislock: obtain "a" and 1 more: no answer from Redis`)))
@@ -206,7 +206,7 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 			})
 		}
 
-		It("tells so after a wait in line, too", func(ctx SpecContext) {
+		It("says so also after a wait in line", func(ctx SpecContext) {
 			obtain(ctx, locks, time.Minute, nil, "a")
 			limited := within(ctx, 2500*time.Millisecond)
 			failed := make(chan error, 1)
@@ -224,7 +224,7 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 			on.proxy.CutAll()
 		})
 
-		It("tells nothing but the refusal, if that was the last answer", func(ctx SpecContext) {
+		It("reports only the refusal if that was the last answer", func(ctx SpecContext) {
 			obtain(ctx, locks, time.Minute, nil, "a")
 			_, err := locks.Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, &redislock.Options{
 				RetryStrategy: redislock.LinearBackoff(time.Minute),

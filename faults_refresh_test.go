@@ -148,7 +148,7 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		})
 	})
 
-	It("is not kept from the wire by one that is lost there", func(ctx SpecContext) {
+	It("is not held back by one that is lost on the wire", func(ctx SpecContext) {
 		with(ctx, on.timingOut(2*soon))
 		on.broken("refresh", 1, faultproxy.SwallowReply())
 		Expect(lock.Refresh(within(ctx, 50*time.Millisecond), 10*time.Second, nil)).To(MatchError(context.DeadlineExceeded))

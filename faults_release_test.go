@@ -40,7 +40,7 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
 	)
 
-	It("tells the loss if its first try left after Until", func(ctx SpecContext) {
+	It("reports the loss if its first try was sent after Until", func(ctx SpecContext) {
 		short := obtain(ctx, on.timingOut(100*time.Millisecond), 50*time.Millisecond, nil, "short")
 		Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
 		on.client.Set(ctx, "short", short.Token(), time.Minute)
@@ -49,7 +49,7 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(on.requested("release")).To(Equal(2))
 	})
 
-	It("tells the loss that it finds with its first try", func(ctx SpecContext) {
+	It("reports the loss that its first try finds", func(ctx SpecContext) {
 		with(ctx, locks)
 		on.client.Del(ctx, "a", "b")
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
@@ -62,7 +62,7 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
-	It("tells what an earlier call did that was given up, though Until has passed since", func(ctx SpecContext) {
+	It("reports what an earlier, abandoned call did, although Until has passed since", func(ctx SpecContext) {
 		short := obtain(ctx, on.timingOut(2*soon), 200*time.Millisecond, nil, "short")
 		on.broken("release", 1, faultproxy.DelayReply(400*time.Millisecond))
 		Expect(short.Release(within(ctx, 300*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
@@ -124,7 +124,7 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(on.requested("release")).To(Equal(1))
 	})
 
-	It("knows what an earlier round has freed, in whatever call", func(ctx SpecContext) {
+	It("knows what an earlier round has freed, in any call", func(ctx SpecContext) {
 		with(ctx, on.timingOut(100*time.Millisecond))
 		swallowed := on.broken("release", 1, faultproxy.SwallowReply())
 		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
@@ -147,7 +147,7 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(slow.Count()).To(Equal(1))
 	})
 
-	It("waits no longer than that, nor past Until", func(ctx SpecContext) {
+	It("waits no longer than that, and not past Until", func(ctx SpecContext) {
 		with(ctx, locks)
 		short := obtain(ctx, locks, 300*time.Millisecond, nil, "short")
 		on.broken("release", 0, faultproxy.BlackHole())

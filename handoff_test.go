@@ -79,7 +79,7 @@ var _ = describe("A hand-off", func(on *onRedis) {
 		Expect(bd.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("mints from the fence key that the releaser has, too", func(ctx SpecContext) {
+	It("mints from the fence key that it shares with the releaser", func(ctx SpecContext) {
 		fenced := &redislock.Options{Queue: true, FenceKey: "fence"}
 		held := obtain(ctx, locks, time.Minute, fenced, "a")
 		first := wait(ctx, locks, time.Minute, fenced, "a")
@@ -215,7 +215,7 @@ var _ = describe("A hand-off", func(on *onRedis) {
 		Expect(third.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("is not made to a try that comes back into the line after the lock was released", func(ctx SpecContext) {
+	It("does not go to a try that enters the line again after the lock was released", func(ctx SpecContext) {
 		proxy, err := faultproxy.New(on.addr)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(proxy.Close)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
@@ -321,6 +322,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 		h.last.metadata = opt.Metadata
 	}
 	h.mu.Unlock()
+	var confirmed atomic.Bool // by enough places
 	sideBySide(h.numbers(), func(i int) error {
 		lock := h.lockAt(i)
 		err := lock.refresh(free, ttl, opt)
@@ -328,6 +330,9 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 			err = errLate
 		}
 		h.confirm(i, now, err)
+		if err != nil && confirmed.Load() { // too late to be mended below
+			h.mend()
+		}
 		return err
 	}, p.note)
 	err := p.err(ctx, "refresh", ErrNotObtained)
@@ -344,6 +349,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 		h.mu.Lock()
 		h.over = given
 		h.mu.Unlock()
+		confirmed.Store(true)
 		h.mend()
 		if lease.Passed(h.until()) {
 			return ErrNotObtained

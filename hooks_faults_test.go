@@ -150,7 +150,7 @@ var _ = describe("A hook that calls runtime.Goexit in the background", func(on *
 })
 
 var _ = describe("With separate calls,", func(on *onRedis) {
-	It("a lease that runs out for want of a connection does not read as cancelled", func(ctx SpecContext) {
+	It("a lease that runs out because there was no connection does not look cancelled", func(ctx SpecContext) {
 		for i, opts := range [][]redislock.ClientOption{nil, {redislock.WithSeparateCalls()}} {
 			proxy, err := faultproxy.New(on.addr)
 			Expect(err).NotTo(HaveOccurred())
@@ -238,7 +238,7 @@ var _ = describe("On a Ring with a hook that rewrites keys,", func(on *onRedis) 
 		}
 	})
 
-	It("a hook that restores the keys afterwards is found, too", func(ctx SpecContext) {
+	It("a hook that restores the keys afterwards is also detected", func(ctx SpecContext) {
 		restore := &restoring{}
 		ring.AddHook(restore)
 		locks := redislock.New(ring)

@@ -129,7 +129,7 @@ func contendAsTenants(ctx context.Context, locks *redislock.Client, ttl time.Dur
 var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 	var hook *prefixing
 
-	It("by a value of ctx keeps the tenants apart, and the holders of each", func(ctx SpecContext) {
+	It("by a value of ctx keeps tenants apart, and the holders of each tenant", func(ctx SpecContext) {
 		hook = &prefixing{prefix: byTenant}
 		on.client.AddHook(hook)
 		locks := redislock.New(on.client)
@@ -139,7 +139,7 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		Expect(locks.Close()).To(Succeed())
 	})
 
-	It("only of commands by themselves is never passed by", func(ctx SpecContext) {
+	It("that sees only single commands is never bypassed", func(ctx SpecContext) {
 		hook = &prefixing{prefix: always, aloneOnly: true}
 		on.client.AddHook(hook)
 		locks := redislock.New(on.client)

@@ -60,9 +60,9 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 	if err != nil {
 		return nil, failed("inspect", keys, err)
 	}
-	held, err := c.look(ctx, keys, groups)
+	held, err := c.inspectGroups(ctx, keys, groups)
 	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
-		held, err = c.look(ctx, keys, transport.GroupBySlot(keys))
+		held, err = c.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
 	}
 	if err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 // lookers bounds how many groups of keys are inspected in parallel.
 const lookers = 16
 
-// look asks what the keys hold, with one round trip for each group.
-func (c *Client) look(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
+// inspectGroups asks what the keys hold, with one round trip for each group.
+func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
 	all := make([]held, len(keys))
 	errs := make([]error, len(groups))
 	var wait sync.WaitGroup

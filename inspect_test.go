@@ -18,7 +18,7 @@ var _ = describe("Inspect", func(on *onRedis) {
 		locks = redislock.New(on.client)
 	})
 
-	It("tells who holds each key, in order, in one round trip", func(ctx SpecContext) {
+	It("says who holds each key, in order, in one round trip", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me", Metadata: "x y"}, "a", "c")
 		on.client.Set(ctx, "d", "plain", 0)
 		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1)) // loads the script
@@ -117,14 +117,14 @@ var _ = describe("Attach", func(on *onRedis) {
 		Expect(attached.TTL(ctx)).To(Equal(time.Duration(math.MaxInt64)))
 	})
 
-	It("tells the bare ErrLockNotHeld if the token holds none of the keys", func(ctx SpecContext) {
+	It("returns plain ErrLockNotHeld if the token holds none of the keys", func(ctx SpecContext) {
 		for _, token := range []string{"x", lock.Token()[:21], lock.Token() + "0"} {
 			_, err := locks.Attach(ctx, []string{"a", "b"}, token)
 			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 		}
 	})
 
-	It("tells which keys the token does not hold if it holds others", func(ctx SpecContext) {
+	It("says which keys the token does not hold if it holds others", func(ctx SpecContext) {
 		on.client.RPush(ctx, "list", "x")
 		_, err := locks.Attach(ctx, []string{"a", "free", "b", "list"}, lock.Token())
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))

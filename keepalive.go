@@ -62,7 +62,7 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 	// Stop renewing when the context ends, for whatever reason. Only then does this start a goroutine.
 	context.AfterFunc(inner, func() { l.unkeep(k) })
 	return k, func() {
-		k.look() // a lapse must not be hidden by the stop that follows it
+		k.check() // a lapse must not be hidden by the stop that follows it
 		end(nil)
 	}
 }
@@ -87,26 +87,26 @@ type kept struct {
 }
 
 func (k *kept) Err() error {
-	k.look()
+	k.check()
 	return k.Context.Err()
 }
 
 func (k *kept) Done() <-chan struct{} {
-	k.look()
+	k.check()
 	return k.Context.Done()
 }
 
 // Value is what context.Cause calls to find the cause.
 func (k *kept) Value(key any) any {
-	k.look()
+	k.check()
 	return k.Context.Value(key)
 }
 
-// look ends the context if the lock is no longer valid, because the scheduler may not have run yet.
-func (k *kept) look() {
+// check ends the context if the lock is no longer valid, because the scheduler may not have run yet.
+func (k *kept) check() {
 	if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {
 		k.lock.lapse()
-		k.end(k.lock.ending()) // another goroutine may be about to do this, but it must be done when look returns
+		k.end(k.lock.ending()) // another goroutine may be about to do this, but it must be done when check returns
 	}
 }
 

@@ -107,7 +107,7 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		}
 	})
 
-	It("behind a client of the caller's own lets no hanging call delay others", func(ctx SpecContext) {
+	It("behind a custom client type lets no hanging call delay others", func(ctx SpecContext) {
 		own := redislock.New(&struct{ redis.Scripter }{connect(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})})
 		DeferCleanup(own.Close)
 		DeferCleanup(proxy.CutAll)

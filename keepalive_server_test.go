@@ -74,7 +74,7 @@ var _ = Describe("KeepAlive while a real server", Label(onServer), func() {
 		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
 	})
 
-	It("is killed and comes back without ends the context, and re-creates nothing", func(ctx SpecContext) {
+	It("is killed and comes back without its data ends the context, and re-creates nothing", func(ctx SpecContext) {
 		lock := obtain(ctx, begin(), 3*time.Second, nil, "a", "b")
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
@@ -96,7 +96,7 @@ var _ = Describe("KeepAlive while a real server", Label(onServer), func() {
 		Expect(context.Cause(kept)).To(MatchError(ContainSubstring("ran out unrenewed")))
 	})
 
-	It("of a Cluster fails over keeps the locks on it, and those on others undisturbed", func(ctx SpecContext) {
+	It("of a Cluster fails over keeps its locks, and does not disturb those on other servers", func(ctx SpecContext) {
 		requireServer()
 		checkLeaks()
 		cluster, err := redistest.StartCluster(3, 1)

@@ -228,7 +228,7 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 		Expect(calls / sent).To(BeNumerically(">=", 50))
 	})
 
-	It("works through a client of the caller's own", func(ctx SpecContext) {
+	It("works through a custom client type", func(ctx SpecContext) {
 		own := redislock.New(&wrapper{Scripter: on.client})
 		lock := obtain(ctx, own, 300*time.Millisecond, nil, "own")
 		kept, stop := lock.KeepAlive(ctx)

@@ -56,44 +56,12 @@ func checkFenceKey(fenceKey string, keys []string) error {
 // checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
 func checkLines(keys []string) error {
 	for _, key := range keys {
-		if !hasLine(key) {
+		if !keyname.HasLine(key) {
 			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
 				"name it without braces, or with a tag, as in {order:7}:stock", key)
 		}
 	}
 	return nil
-}
-
-// hasLine reports whether the key can have a line. A key with a brace but without a hash tag cannot, because no longer
-// name could share its slot.
-func hasLine(key string) bool {
-	if strings.IndexByte(key, '{') < 0 {
-		return strings.IndexByte(key, '}') < 0
-	}
-	_, tagged := keyname.HashTag(key)
-	return tagged
-}
-
-// writeLine writes the name of the line of a key, if it can have one. On a Cluster, the line is in the slot of its key.
-// Its name begins with the key, so that an ACL by prefix covers both.
-func writeLine(name *strings.Builder, key string) {
-	if !hasLine(key) {
-		return
-	}
-	name.WriteString(key)
-	if strings.IndexByte(key, '{') < 0 {
-		name.WriteByte('{')
-		name.WriteString(key)
-		name.WriteByte('}')
-	}
-	name.WriteString(keyname.LineSuffix)
-}
-
-// lineOf returns the name of the line of a key, or "" if it can have none.
-func lineOf(key string) string {
-	var name strings.Builder
-	writeLine(&name, key)
-	return name.String()
 }
 
 // box returns the keys and after them the lines of those that have one, as arguments of a command. A lock makes them
@@ -109,7 +77,7 @@ func box(keys []string) []any {
 	names.Grow(size)
 	for _, key := range keys {
 		start := names.Len()
-		if writeLine(&names, key); names.Len() > start {
+		if keyname.WriteLine(&names, key); names.Len() > start {
 			boxed = append(boxed, names.String()[start:])
 		}
 	}

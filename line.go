@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -33,7 +34,7 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if c.quorum != nil {
 		return c.quorum.line(ctx, key)
 	}
-	name := lineOf(key)
+	name := keyname.LineOf(key)
 	if name == "" {
 		return nil, nil // this key can have no line, so nobody can wait for it
 	}

@@ -26,7 +26,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
 		})
 
-		It("leaves keys without expiry out", func(ctx SpecContext) {
+		It("ignores keys without expiry", func(ctx SpecContext) {
 			on.client.Persist(ctx, "a")
 			on.client.PExpire(ctx, "b", 20*time.Second)
 			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
@@ -61,7 +61,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(lock.Until()).To(BeTemporally("<=", after.Add(9899*time.Millisecond)))
 		})
 
-		It("has come already for the least ttl there is, or lies within it", func(ctx SpecContext) {
+		It("has passed already for the least ttl, or lies within it", func(ctx SpecContext) {
 			lock, err := locks.Obtain(ctx, "d", 2*time.Millisecond, nil)
 			if err == nil {
 				Expect(lock.Until()).To(BeTemporally("<", time.Now().Add(time.Millisecond))) // it was sent before now
@@ -95,7 +95,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			}
 		})
 
-		It("replaces the metadata, if there is some", func(ctx SpecContext) {
+		It("replaces the metadata, if it is given any", func(ctx SpecContext) {
 			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "step 2"})).To(Succeed())
 			Expect(lock.Metadata()).To(Equal("step 2"))
 			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Token: "ignored"})).To(Succeed())
@@ -106,7 +106,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(lock.Release(ctx)).To(Succeed())
 		})
 
-		It("tells the bare ErrNotObtained if the whole lock is lost, and tries no more", func(ctx SpecContext) {
+		It("returns plain ErrNotObtained if the whole lock is lost, and stops trying", func(ctx SpecContext) {
 			on.age(ctx, time.Minute)
 			sent := countCalls(on.client)
 			err := lock.Refresh(ctx, time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
@@ -170,7 +170,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 		})
 
-		It("tells the bare ErrLockNotHeld if every key is lost, and leaves the next holder alone", func(ctx SpecContext) {
+		It("returns plain ErrLockNotHeld if every key is lost, and leaves the next holder alone", func(ctx SpecContext) {
 			on.age(ctx, time.Minute)
 			next := obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
 			err := lock.Release(ctx)
@@ -189,7 +189,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(on.client.Type(ctx, "b").Val()).To(Equal(before))
 		}, waysToLose)
 
-		It("keeps gone apart from another's in its words", func(ctx SpecContext) {
+		It("says which keys are gone and which are another's", func(ctx SpecContext) {
 			on.client.Del(ctx, "a")
 			on.client.Set(ctx, "c", "other", 0)
 			Expect(lock.Release(ctx)).To(MatchError(`redislock: lost 2 of 3 keys (1 gone, 1 another's): "a", "c"`))
@@ -202,7 +202,7 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(on.keys(ctx)).To(BeEmpty())
 		})
 
-		It("tells what became of a lock whose ctx and ttl are both over", func(ctx SpecContext) {
+		It("reports what happened to a lock whose ctx and ttl are both over", func(ctx SpecContext) {
 			short := obtain(ctx, locks, 30*time.Millisecond, nil, "short")
 			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
 			on.client.Del(ctx, "short")

@@ -26,7 +26,7 @@ var _ = describeOn(onServer, "When Redis is out of memory,", func(*onRedis) {
 		Expect(client.Set(ctx, "other", "x", 0).Err()).To(outOfMemory)
 	}
 
-	It("a lock can be refreshed, with other metadata too, looked at and released", func(ctx SpecContext) {
+	It("a lock can be refreshed, also with other metadata, inspected and released", func(ctx SpecContext) {
 		for _, keys := range [][]string{{"a"}, {"b", "c", "d"}} {
 			lock := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "m"}, keys...)
 			fill(ctx)

@@ -217,7 +217,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		obtain(ctx, on.locks, time.Minute, nil, "a", "d")
 	})
 
-	It("is obtained after a retry, and by one who waits in line", func(ctx SpecContext) {
+	It("is obtained after a retry, and by a waiter in line", func(ctx SpecContext) {
 		for _, opt := range []*redislock.Options{
 			{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}, {Queue: true},
 		} {
@@ -324,7 +324,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		defer stop()
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrInvalid))
 		Expect(found.Refresh(ctx, time.Hour, nil)).To(Succeed())
-		Expect(lock.TTL(ctx)).To(BeNumerically(">", 59*time.Minute))
+		Eventually(lock.TTL).WithArguments(ctx).Should(BeNumerically(">", 59*time.Minute)) // the last server may be behind
 		Expect(found.Release(ctx)).To(Succeed())
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})

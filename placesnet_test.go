@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/redislock/redislock/internal/memnet"
 )
@@ -19,7 +20,7 @@ import (
 type memoryServer struct {
 	addr   string
 	memory *miniredis.Miniredis
-	fate   func(*wire, bool, []byte) fate // what becomes of a chunk; nil delivers it at once
+	fate   func(*wire, bool, []byte) fate // what becomes of a chunk
 
 	mu    sync.Mutex      // protects the fields below
 	down  bool            // it refuses connections
@@ -39,7 +40,7 @@ type fate struct {
 }
 
 func newMemoryServer() *memoryServer {
-	s := &memoryServer{memory: miniredis.NewMiniRedis(), wires: map[*wire]bool{}}
+	s := &memoryServer{memory: miniredis.NewMiniRedis(), wires: map[*wire]bool{}, fate: latency(200 * time.Microsecond)}
 	s.memory.ClockTTL(true)
 	if first, err := s.memory.Dial(); err == nil { // starts it without a socket
 		_ = first.Close()
@@ -149,9 +150,7 @@ func (w *wire) pump(from, to *memnet.Conn, reply bool) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			p := parcel{data: append([]byte(nil), buffer[:n]...), at: time.Now()}
-			if w.server.fate != nil {
-				p.fate = w.server.fate(w, reply, p.data)
-			}
+			p.fate = w.server.fate(w, reply, p.data)
 			if p.at = p.at.Add(p.fate.delay); p.at.Before(last) {
 				p.at = last
 			}
@@ -248,13 +247,16 @@ func (s *memoryServer) await(at time.Time) bool {
 // connect returns a client of the server.
 func (s *memoryServer) connect(owner int, change func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{Addr: "127.0.0.1:0", Dialer: s.dial(owner), PoolSize: 100}
+	// Otherwise go-redis waits for the server with a mutex locked, and the clock of a bubble does not move meanwhile.
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if change != nil {
 		change(opt)
 	}
 	return redis.NewClient(opt)
 }
 
-// latency is a fate that only takes a random time of up to most.
+// latency is a fate that only takes a random time of up to most. Something must take time: without, whoever tries again and
+// again would stop the clock.
 func latency(most time.Duration) func(*wire, bool, []byte) fate {
 	return func(*wire, bool, []byte) fate { return fate{delay: rand.N(most)} }
 }

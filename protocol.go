@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -262,8 +263,8 @@ func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call 
 // sortByLine puts the indices of keys that have a line before the others, as inspect requires.
 func sortByLine(keys []string, indices []int) {
 	slices.SortStableFunc(indices, func(a, b int) int {
-		switch has := hasLine(keys[a]); {
-		case has == hasLine(keys[b]):
+		switch has := keyname.HasLine(keys[a]); {
+		case has == keyname.HasLine(keys[b]):
 			return 0
 		case has:
 			return -1

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -31,27 +32,70 @@ const (
 
 // lines is what the waiters of a Client share.
 type lines struct {
-	inbox *inbox.Inbox
-	local bool // the inbox listens at the server that runs the scripts, so the scripts can count its subscription
+	redis  *transport.Redis
+	linger time.Duration // of an inbox
+	local  bool          // an inbox listens at the server that runs the scripts, so the scripts can count its subscription
 
 	// Slots for tries with many keys; see admit.
 	entering, staying chan struct{}
+
+	mu      sync.Mutex // protects the fields below
+	inboxes map[string]*inbox.Inbox
+	closed  bool
 }
 
 func newLines(redis *transport.Redis, linger time.Duration) *lines {
 	return &lines{
-		inbox: inbox.New(redis, randomToken(), linger), local: redis.IsSingle(),
+		redis: redis, linger: linger, local: redis.IsSingle(), inboxes: map[string]*inbox.Inbox{},
 		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
 	}
 }
 
-// subscription returns the number of the present subscription. It is 0 if there is none, or if the subscription may be
-// on another server than the keys, because then no script can tell whether messages arrive.
-func (l *lines) subscription() int {
-	if !l.local {
-		return 0
+// maxNames is how many names to look at for one that belongs to a certain node of a Cluster.
+const maxNames = 10_000
+
+// inboxFor returns the inbox for waiters for the key. There is one for each node of a Cluster, with a channel that
+// belongs to that node, so that go-redis subscribes there. From another node, messages would take the cluster bus,
+// where the second of two messages within 40 ms waits for the acknowledgement of the first, which TCP delays for so
+// long.
+func (l *lines) inboxFor(key string) *inbox.Inbox {
+	server := l.redis.Server(key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.inboxes[server]
+	if b == nil {
+		name := randomToken()
+		for i := 0; server != "" && i < maxNames && l.redis.Server(keyname.InboxPrefix+name) != server; i++ {
+			name = randomToken()
+		}
+		b = inbox.New(l.redis, name, l.linger)
+		l.inboxes[server] = b
+		if l.closed {
+			b.Close()
+		}
 	}
-	return l.inbox.Subscription()
+	return b
+}
+
+// close ends all subscriptions.
+func (l *lines) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, b := range l.inboxes {
+		b.Close()
+	}
+}
+
+// waiters returns the number of waiters.
+func (l *lines) waiters() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, b := range l.inboxes {
+		n += b.Members()
+	}
+	return n
 }
 
 // waiter is one obtain in line. The script says how long it is to wait for its next try. A message may end the wait,
@@ -63,7 +107,8 @@ type waiter struct {
 
 	// The fields below belong to the goroutine of the obtain.
 
-	member     *inbox.Member // nil before the first try
+	inbox      *inbox.Inbox  // nil before the first try
+	member     *inbox.Member // likewise
 	entry      string        // its entry in the lines; see line.lua
 	refused    bool          // at least once
 	next       time.Time     // when to try next
@@ -119,7 +164,8 @@ func (w *waiter) renew() {
 // begin prepares a try of the obtain. It adds the arguments with which a refused try takes a place in line.
 func (w *waiter) begin(o *obtaining, args []any) []any {
 	if w.member == nil {
-		w.member = w.lines.inbox.Enter(w.notify)
+		w.inbox = w.lines.inboxFor(o.keys[0])
+		w.member = w.inbox.Enter(w.notify)
 		w.entry = w.member.ID() + o.entry()
 	}
 	// The try will see what earlier messages were about.
@@ -135,7 +181,10 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 
 // isOpen returns "1" if the waiter's subscription is open, as far as is known, and "0" if not, for a script.
 func (w *waiter) isOpen() any {
-	w.opened = w.lines.subscription()
+	// A subscription may be on another server than the keys. Then no script can tell whether messages arrive.
+	if w.opened = 0; w.lines.local {
+		w.opened = w.inbox.Subscription()
+	}
 	if w.opened != 0 && w.opened != w.distrusted {
 		return "1"
 	}
@@ -178,7 +227,7 @@ func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }
 func (w *waiter) refuse(sent time.Time, g grant) {
 	now := time.Now()
 	w.refused = true
-	w.lines.inbox.Listen()
+	w.inbox.Listen()
 	wait := w.interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.ticket > 0 {
@@ -226,7 +275,7 @@ func (w *waiter) bear(err error) bool {
 // first.
 func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
 	due := w.next
-	if w.pace != nil && !w.lines.inbox.Hears() {
+	if w.pace != nil && !w.inbox.Hears() {
 		if pace := w.pace.NextBackoff(); pace > 0 && time.Now().Add(pace).Before(due) {
 			due = time.Now().Add(pace)
 		}
@@ -275,6 +324,6 @@ func (w *waiter) signal() {
 // quitInbox makes the inbox forget the waiter. It does not give up the place in line.
 func (w *waiter) quitInbox() {
 	if w.hasPlace() {
-		w.lines.inbox.Leave(w.member)
+		w.inbox.Leave(w.member)
 	}
 }

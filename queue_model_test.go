@@ -19,7 +19,7 @@ import (
 )
 
 var _ = describe("Random lines", func(on *onRedis) {
-	It("are what a simple model says, and lose nobody", func(ctx SpecContext) {
+	It("match a simple model, and lose no waiter", func(ctx SpecContext) {
 		judged := 0
 		for range map[string]int{inMemory: 250, onServer: 250}[on.kind] {
 			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())

@@ -136,7 +136,7 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 			WithTimeout(staleAfter+pace+noise).Should(ConsistOf(inLine.FenceKey), "nothing needs sweeping")
 	})
 
-	It("a killed one is passed by after 3 s of silence where its subscription is not known to be open", func(ctx SpecContext) {
+	It("a killed one is passed over after 3 s of silence if its subscription is not known to be open", func(ctx SpecContext) {
 		Expect(client.ACLSetUser(ctx, "default", "-subscribe").Err()).To(Succeed())
 		killed, live := startQueueProcess(client), startQueueProcess(client)
 		held := obtain(ctx, locks, time.Minute, nil, "a")
@@ -177,7 +177,7 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 		AddReportEntry("late", fmt.Sprint(late))
 	})
 
-	It("a stopped one is passed by the others, and gets its turn when it goes on", func(ctx SpecContext) {
+	It("a stopped one is passed over, and gets its turn when it goes on", func(ctx SpecContext) {
 		stopped, one, two := startQueueProcess(client), startQueueProcess(client), startQueueProcess(client)
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		a := []string{"a"}

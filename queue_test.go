@@ -121,7 +121,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		}
 	})
 
-	It("lets nobody who has not waited overtake, although the key is free", func(ctx SpecContext) {
+	It("lets no newcomer overtake the waiters, although the key is free", func(ctx SpecContext) {
 		held := obtain(ctx, locks, time.Minute, nil, "b")
 		first := wait(ctx, locks, time.Minute, queue, "a", "b") // "a" is free all the time
 		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
@@ -141,7 +141,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(first.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("lets a holder of one key have a further one before those who wait for both", func(ctx SpecContext) {
+	It("lets a holder of one key acquire another one before those who wait for both", func(ctx SpecContext) {
 		mine := &redislock.Options{Token: "mine", Queue: true}
 		held := obtain(ctx, locks, time.Minute, mine, "a")
 		first := wait(ctx, locks, time.Minute, queue, "a", "b")
@@ -186,7 +186,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(second.at).To(BeTemporally("<", began.Add(promptly)))
 	})
 
-	It("lets go of the place when ctx ends, at once, and wakes the next", func(ctx SpecContext) {
+	It("gives up the place as soon as ctx ends, and wakes the next waiter", func(ctx SpecContext) {
 		held := obtain(ctx, locks, time.Minute, nil, "b")
 		first := wait(ctx, locks, time.Minute, queue, "a", "b")
 		second := wait(ctx, locks, time.Minute, queue, "a")
@@ -243,7 +243,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		first.granted()
 	})
 
-	It("pays for no subscription when the lock is free", func(ctx SpecContext) {
+	It("does not subscribe when the lock is free", func(ctx SpecContext) {
 		sent := countCalls(on.client)
 		Expect(obtain(ctx, locks, time.Minute, queue, "a", "b").Release(ctx)).To(Succeed())
 		Expect(sent.count()).To(Equal(2))
@@ -409,7 +409,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(first.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("goes by tries where nothing can be subscribed to, as often as the RetryStrategy says", func(ctx SpecContext) {
+	It("polls as often as the RetryStrategy says if it cannot subscribe", func(ctx SpecContext) {
 		plain := redislock.New(struct{ redis.Scripter }{on.client})
 		DeferCleanup(plain.Close)
 		held := obtain(ctx, plain, time.Minute, nil, "a")
@@ -425,7 +425,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(on.client.PubSubChannels(ctx, "*").Val()).To(BeEmpty())
 	})
 
-	It("takes an error before the first refusal for final", func(ctx SpecContext) {
+	It("treats an error before the first refusal as final", func(ctx SpecContext) {
 		Expect(on.client.SAdd(ctx, "s", "x").Err()).To(Succeed())
 		_, err := locks.ObtainMulti(ctx, []string{"a", "s"}, time.Minute, queue)
 		Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
@@ -482,7 +482,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		return proxy.Add(faultproxy.Rule{Match: match, Times: times, Action: action})
 	}
 
-	It("loses a message, and is granted within a second all the same", func(ctx SpecContext) {
+	It("is granted within a second even if its message is lost", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, queue, "a")
 		proxy.CutAll() // the message comes while the subscription is made anew
@@ -492,7 +492,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
 	})
 
-	It("makes a broken subscription anew, and is woken through it", func(ctx SpecContext) {
+	It("renews a broken subscription, and is woken through it", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, queue, "a")
 		proxy.CutAll()
@@ -503,7 +503,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(first.granted().Release(ctx)).To(Succeed())
 	})
 
-	It("goes by tries while a subscription is not answered", func(ctx SpecContext) {
+	It("polls while a subscription is not answered", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		broken(faultproxy.Command("subscribe"), 0, faultproxy.BlackHole())
 		first := wait(ctx, locks, time.Minute, queue, "a")
@@ -513,7 +513,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
 	})
 
-	It("goes by tries where the channel is forbidden", func(ctx SpecContext) {
+	It("polls if the channel is forbidden", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		refused := broken(faultproxy.Command("subscribe"), 0, faultproxy.RefuseReply("NOPERM no channel for you"))
 		first := wait(ctx, locks, time.Minute, queue, "a")
@@ -536,7 +536,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
 
-	It("goes on through errors that may pass, each second, and tells the last when ctx ends", func(ctx SpecContext) {
+	It("tries each second through errors that may pass, and returns the last one when ctx ends", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		errs := broken(running("obtain"), 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))

@@ -170,9 +170,10 @@ type Options struct {
 	// so does any error at the first try.
 	//
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE. One connection serves all waiters
-	// of a Client, and closes 10 s after the last of them. Only waiters with a *redis.Client are handed keys directly.
-	// With a Ring, a custom client type, or a user who may not use the channel, waiters stand in the same line and try
-	// each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
+	// of a Client, or one for each node of a Cluster that has keys for which they wait. It closes 10 s after the last of
+	// them. Only waiters with a *redis.Client are handed keys directly. With a Ring, a custom client type, or a user who
+	// may not use the channel, waiters stand in the same line and try each interval, or as often as RetryStrategy says.
+	// The file docs/line.md has the details.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster, or on different shards of a Ring. Redis
@@ -268,7 +269,7 @@ func (c *Client) Close() error {
 	if slots != nil {
 		slots.renewals.close()
 	}
-	c.lines.inbox.Close()
+	c.lines.close()
 	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
 		time.Sleep(time.Millisecond)
 	}
@@ -279,7 +280,7 @@ func (c *Client) Close() error {
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cleaning > 0 || c.lines.inbox.Members() > 0 || c.slots != nil && c.slots.isCleaning()
+	return c.cleaning > 0 || c.lines.waiters() > 0 || c.slots != nil && c.slots.isCleaning()
 }
 
 func (c *Client) isCleaning() bool {

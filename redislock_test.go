@@ -76,7 +76,7 @@ var _ = describe("Obtain", func(on *onRedis) {
 			obtain(ctx, locks, time.Minute, nil, "c")
 		})
 
-		It("refuses with the bare ErrNotObtained and takes none", func(ctx SpecContext) {
+		It("refuses with plain ErrNotObtained and takes none", func(ctx SpecContext) {
 			_, err := locks.ObtainMulti(ctx, []string{"a", "b", "c"}, time.Minute, &redislock.Options{FenceKey: "f"})
 			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Expect(on.keys(ctx)).To(ConsistOf("c"))
@@ -119,7 +119,7 @@ var _ = describe("Obtain", func(on *onRedis) {
 			Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
-		It("leaves a key without expiry so", func(ctx SpecContext) {
+		It("leaves a key without expiry as it is", func(ctx SpecContext) {
 			on.client.Persist(ctx, "a")
 			obtain(ctx, locks, time.Second, &redislock.Options{Token: "me"}, "a")
 			Expect(on.client.PTTL(ctx, "a").Val()).To(Equal(time.Duration(-1)))
@@ -162,7 +162,7 @@ var _ = describe("Obtain", func(on *onRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
-	It("keeps no hold on the caller's slice, and gives none on its own", func(ctx SpecContext) {
+	It("copies the caller's slice of keys, and returns copies of its own", func(ctx SpecContext) {
 		keys := []string{"a", "b"}
 		lock := obtain(ctx, locks, time.Minute, nil, keys...)
 		keys[0], lock.Keys()[1] = "x", "y"

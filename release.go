@@ -198,7 +198,7 @@ func (l *Lock) endPursuit(p *pursuit) {
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
 func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 	<-c.Done()
-	l.client.rest(x)
+	l.client.noteIdle(x)
 	next, wait := l.planRound(c, p, 0)
 	close(p.planned)
 	for round := 1; next != nil; round++ {

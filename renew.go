@@ -96,9 +96,9 @@ func (r *renewals) endRound(over []schedule.Item) {
 
 // finish applies the result of a renewal that has ended.
 func (r *renewals) finish(done *renewal) {
-	switch next, settled := done.lock.renewed(done); {
+	switch next, exact := done.lock.renewed(done); {
 	case next.IsZero():
-	case settled:
+	case exact:
 		r.schedule.LookAt(&done.lock.upkeep, next)
 	default:
 		r.schedule.LookBy(&done.lock.upkeep, next)
@@ -159,7 +159,7 @@ func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
 // whether to look no sooner.
-func (l *Lock) renewed(r *renewal) (next time.Time, settled bool) {
+func (l *Lock) renewed(r *renewal) (next time.Time, exact bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.kept) == 0 || l.ended != nil {

@@ -67,7 +67,7 @@ var _ = Describe("Retry strategies", func() {
 		Expect(high).To(BeNumerically("~", 250, 100))
 	})
 
-	It("are never stopped by Jitter, and stop with what it spreads", func() {
+	It("are never stopped by Jitter, and stop when the strategy inside it does", func() {
 		Expect(next(redislock.Jitter(redislock.LinearBackoff(1), 7), 100)).To(HaveEach(BeNumerically(">=", 1)))
 		Expect(next(redislock.Jitter(redislock.LinearBackoff(math.MaxInt64), 1), 100)).To(HaveEach(BeNumerically(">=", 1)))
 		Expect(next(redislock.Jitter(redislock.NoRetry(), 1), 2)).To(HaveEach(BeZero()))
@@ -117,7 +117,7 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 		Expect(sent.count()).To(Equal(5 * 4))
 	})
 
-	It("uses a strategy of the caller's own as it is", func(ctx SpecContext) {
+	It("uses a custom strategy as it is", func(ctx SpecContext) {
 		own := &countdown{left: 2}
 		opt := &redislock.Options{RetryStrategy: own}
 		_, err := locks.Obtain(ctx, "a", time.Minute, opt)
@@ -139,7 +139,7 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 		Eventually(got).Should(Receive(BeNil()))
 	})
 
-	It("ends with ctx, whose error and cause it tells", func(ctx SpecContext) {
+	It("ends with ctx, and reports its error and cause", func(ctx SpecContext) {
 		cause := errors.New("shutting down")
 		ended, cancel := context.WithCancelCause(ctx)
 		got := make(chan error, 1)

@@ -86,7 +86,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.Get(ctx, "fence").Val()).To(Equal(strconv.FormatInt(fence, 10)))
 		})
 
-		It("a negative or an early counter is an integer too", func(ctx SpecContext) {
+		It("a negative or small counter is also an integer", func(ctx SpecContext) {
 			on.client.Set(ctx, "fence", "-5", time.Minute)
 			Expect(run(ctx, "obtain", "a fence", "t", "", minute, 1, "1")).To(HaveExactElements(BeNumerically(">", 1e15)))
 			Expect(on.client.PTTL(ctx, "fence").Val()).To(Equal(time.Duration(-1)), "the counter has no expiry")
@@ -171,7 +171,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
-		It("the interval grows with those in line, and with the keys", func(ctx SpecContext) {
+		It("the interval grows with the waiters and with the keys", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			for i := range 5000 {
 				on.client.ZAdd(ctx, "la", redis.Z{Score: -1, Member: strconv.Itoa(i)}, redis.Z{Score: -2, Member: "x" + strconv.Itoa(i)})
@@ -311,7 +311,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 	})
 
 	Describe("waiters.lua", func() {
-		It("{ms, member, score, …}: all of a line; WRONGTYPE: of a key that is none", func(ctx SpecContext) {
+		It("{ms, member, score, …}: all of a line; WRONGTYPE: the key is no line", func(ctx SpecContext) {
 			stand(ctx, "la", 1795306246131123, "box/7 1 60000 0 t7 m", full, true)
 			Expect(run(ctx, "waiters", "la")).To(HaveExactElements(BeNumerically("~", time.Now().UnixMilli(), 1000),
 				"~box/7", MatchRegexp(`^-\d{16}$`), "box/7 1 60000 0 t7 m", "1795306246131123"))

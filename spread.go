@@ -27,7 +27,7 @@ type spreading struct {
 	places  *places
 	queue   bool          // a refused round waits in line
 	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
-	split   bool          // the last round was granted by some and refused by others; likewise
+	split   bool          // some places have granted the last round and others refused it; likewise
 	news    chan struct{} // has room for one: something below has changed, or a waiter was woken
 
 	mu       sync.Mutex // protects the fields below
@@ -54,6 +54,7 @@ type part struct {
 	err   error // how it failed
 
 	refused bool // the last answer was a refusal
+	ready   bool // it was a grant, which was given back
 	topped  bool // it was asked once more after the lock was made
 }
 
@@ -204,10 +205,11 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	case undecided:
 		o.failure = s.failures()
 	}
-	s.split = s.undo(ctx)
+	s.undo(ctx)
 	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
 		return false, o.cutShort(ctx)
 	}
+	s.split = s.isSplit()
 	if o.failure != nil {
 		return s.queue && s.mayPass(), o.failure
 	}
@@ -356,7 +358,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	if s.places.isQuorum() {
 		p.place.health.ended(now, took, answered)
 	}
-	p.refused = err == ErrNotObtained
+	p.refused, p.ready = err == ErrNotObtained, err == nil
 	switch {
 	case err == nil:
 		p.state = partGranted
@@ -573,20 +575,23 @@ func (s *spreading) number(p *part) int {
 	return slices.IndexFunc(s.places.all, func(other *place) bool { return other == p.place })
 }
 
-// undo gives back what the present round was granted, at all places. It reports whether some places have granted and
-// others refused.
-func (s *spreading) undo(ctx context.Context) (split bool) {
+// isSplit reports whether some places have granted the last round and others have refused it. A place that granted after
+// the round was refused counts as well: its answer may have been late because this Client had just released the lock
+// there, and a caller that obtains, releases and obtains again must not be refused by itself.
+func (s *spreading) isSplit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	granted, refusals := 0, 0
+	granted, refused := false, false
 	for i := range s.parts {
-		switch p := &s.parts[i]; {
-		case p.state == partGranted:
-			granted++
-		case p.state == partRefused:
-			refusals++
-		}
+		granted, refused = granted || s.parts[i].ready, refused || s.parts[i].refused
 	}
+	return granted && refused
+}
+
+// undo gives back what the present round was granted, at all places.
+func (s *spreading) undo(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.open = false
 	if s.queue {
 		s.agree()
@@ -596,7 +601,6 @@ func (s *spreading) undo(ctx context.Context) (split bool) {
 			s.undoPart(ctx, p)
 		}
 	}
-	return granted > 0 && refusals > 0
 }
 
 // waitForUndo waits until all is given back, or for as long as the servers usually take. With a custom token it waits

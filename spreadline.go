@@ -11,8 +11,8 @@ import (
 // script gives up what a place has granted and puts the waiter back into its line there. The common ticket is the
 // largest of those that the places gave in the first round. To make them alike, the waiter proposes one.
 
-// gather is how long a waiter that one place has woken waits for others to do so. A release reaches all places at about
-// the same time.
+// gather is how long a waiter that one server of a quorum has woken waits for others to do so. A release reaches all of
+// them at about the same time. Across slots, the keys can be freed one after another, by different holders.
 const gather = time.Millisecond
 
 // inLine obtains by waiting in line. It returns the error of the last round, and whether ctx ended the wait.
@@ -51,7 +51,7 @@ func (s *spreading) await(ctx context.Context) bool {
 		if called > 0 && woken.IsZero() {
 			woken = now
 		}
-		if called > 0 && woken.Add(gather).Before(due) {
+		if s.places.isQuorum() && called > 0 && woken.Add(gather).Before(due) {
 			due = woken.Add(gather)
 		}
 		if called >= s.places.need || !now.Before(due) {
@@ -63,7 +63,9 @@ func (s *spreading) await(ctx context.Context) bool {
 }
 
 // due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life
-// somewhere. It also returns how many places have asked for a try. The caller holds s.mu.
+// somewhere. It also returns how many places may grant by now: those that have asked for a try and, across slots, those
+// that have granted the last one. If others come first there meanwhile, the place refuses the next try and wakes the
+// waiter when it is its turn. The caller holds s.mu.
 func (s *spreading) due() (due time.Time, called int) {
 	var times []time.Time
 	var life time.Time
@@ -74,7 +76,7 @@ func (s *spreading) due() (due time.Time, called int) {
 		}
 		w := p.o.waiter
 		woken, next := w.wasWoken()
-		if woken {
+		if woken || p.ready && !s.places.isQuorum() {
 			called++
 		}
 		if next.IsZero() || w.next.Before(next) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/acquire"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/demo"
@@ -12,6 +13,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/inspect"
 	"github.com/redislock/redislock/cmd/redislock/internal/ls"
 	"github.com/redislock/redislock/cmd/redislock/internal/release"
+	"github.com/redislock/redislock/cmd/redislock/internal/renew"
 	"github.com/redislock/redislock/cmd/redislock/internal/run"
 	"github.com/redislock/redislock/cmd/redislock/internal/ttl"
 	"github.com/redislock/redislock/cmd/redislock/internal/wait"
@@ -53,8 +55,10 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetVersionTemplate("redislock {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root && cmd.Flags().NArg() > 0 { // the flag may be known to the subcommand that is meant
+			return noSubcommand(cmd, cmd.Flags().Args())
+		}
 		return cli.Usagef(`%w; run "%s --help"`, err, cmd.CommandPath())
 	})
 	root.PersistentFlags().SortFlags = false
@@ -64,6 +68,8 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 		inspect.New(target),
 		ttl.New(target),
 		wait.New(target),
+		acquire.New(target),
+		renew.New(target),
 		release.New(target),
 		demo.New(target),
 		ls.New(target),

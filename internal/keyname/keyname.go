@@ -39,3 +39,35 @@ func HashTag(key string) (string, bool) {
 	tag, _, closed := strings.Cut(rest, "}")
 	return tag, opened && closed && tag != ""
 }
+
+// HasLine reports whether a key can have a line. A key with a brace but without a hash tag cannot, because no longer name
+// could share its slot.
+func HasLine(key string) bool {
+	if strings.IndexByte(key, '{') < 0 {
+		return strings.IndexByte(key, '}') < 0
+	}
+	_, tagged := HashTag(key)
+	return tagged
+}
+
+// WriteLine writes the name of the line of a key, if it can have one. On a Cluster, the line is in the slot of its key.
+// Its name begins with the key, so that an ACL by prefix covers both.
+func WriteLine(name *strings.Builder, key string) {
+	if !HasLine(key) {
+		return
+	}
+	name.WriteString(key)
+	if strings.IndexByte(key, '{') < 0 {
+		name.WriteByte('{')
+		name.WriteString(key)
+		name.WriteByte('}')
+	}
+	name.WriteString(LineSuffix)
+}
+
+// LineOf returns the name of the line of a key, or "" if it can have none.
+func LineOf(key string) string {
+	var name strings.Builder
+	WriteLine(&name, key)
+	return name.String()
+}

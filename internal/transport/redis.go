@@ -36,6 +36,7 @@ type Redis struct {
 	sharing atomic.Int32 // one of sharingUnknown, sharingAllowed and sharingForbidden
 	reached atomic.Bool  // something was answered; before that, asking a Cluster for the server of a key may hang
 	servers servers
+	senders senders
 
 	batchMu sync.Mutex                // protects batches
 	batches map[*redis.Client][]*trip // pipelines of SendBatches that are under way, oldest first, by server
@@ -45,6 +46,7 @@ type Redis struct {
 // error if client cannot run scripts.
 func New(client redis.Scripter, separate bool) (*Redis, error) {
 	r := &Redis{scripter: client, batches: map[*redis.Client][]*trip{}}
+	r.senders.redis = r
 	if separate {
 		r.sharing.Store(sharingForbidden)
 	}

@@ -26,6 +26,19 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 	return r.ring.GetShardClientForKey(key)
 }
 
+// Server returns the address of the Cluster's node that has the key. It is "" on anything but a Cluster, and as long as
+// that is not known without asking.
+func (r *Redis) Server(key string) string {
+	if r.cluster == nil || !r.reached.Load() {
+		return ""
+	}
+	node, err := r.cluster.MasterForKey(context.Background(), key)
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
 // IsRing reports whether the Redis is a Ring. A Ring sends a command to the shard of its first key, wherever the other
 // keys are.
 func (r *Redis) IsRing() bool { return r.ring != nil }

@@ -28,11 +28,7 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	default:
 		// The end of ctx does not interrupt a read in go-redis, so the call runs in a goroutine of its own.
 		c.done = make(chan struct{})
-		go func() { // ends with the call
-			growStack()
-			defer close(c.done)
-			c.guard(func() { r.sendHere(c) })
-		}()
+		r.senders.send(c)
 	}
 	finished := c.Await(ctx)
 	if !finished {

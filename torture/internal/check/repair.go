@@ -30,7 +30,7 @@ func repairs(m *model, r *Result) {
 			}
 			steady := s.Start - 2*int64(h.TTL) - moment
 			if lastAlive[h.Op] < s.Start-int64(h.TTL) || h.Start > steady || !h.relied(s.Start, s.At) ||
-				!m.repaired(h, steady, s.At) || m.stalled(h.Worker, steady, s.At, int64(h.TTL)/4) {
+				!m.repaired(h, steady, s.At) || m.stalled(h.Worker, steady, s.At, max(int64(h.TTL)/2, int64(150*time.Millisecond))) {
 				continue
 			}
 			r.Checked[Repair]++

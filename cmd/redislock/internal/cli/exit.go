@@ -25,13 +25,13 @@ const (
 const exitCodesHelp = `All exit codes of redislock:
 
     0   done, or the answer is yes
-    1   the answer is no: the lock is taken or could not be acquired in time (run), a
-        key is free (inspect, ttl), still taken (wait), or not held by that token
-        (release); there are warnings (doctor); or any other failure
+    1   the answer is no: the lock is taken or could not be acquired in time (run,
+        acquire), a key is free (inspect, ttl), still taken (wait), or not held by that
+        token (release, renew); there are warnings (doctor); or any other failure
     2   something is bad (doctor)
    64   the command line cannot be used; nothing was done
    69   Redis cannot be reached, or refuses what is asked of it
-   76   the lock was lost while the command ran, and redislock ended the command (run)
+   76   the lock was lost while the command ran (run)
   126   the command cannot be executed (run)
   127   the command was not found (run)
   128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM

@@ -42,6 +42,9 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 			return &Error{CodeOf(broken), err}
 		}
+		if err != nil && err == context.Cause(ctx) {
+			return err // the signal says it all
+		}
 		if err != nil && ctx.Err() != nil {
 			return &Error{CodeOf(context.Cause(ctx)), err}
 		}

@@ -30,7 +30,7 @@ var replacements = []struct {
 	with    string
 }{
 	{regexp.MustCompile(`"ttl_ms":[0-9]+`), `"ttl_ms":MS`},
-	{regexp.MustCompile(`"waiting_since":"[0-9TZ:.-]+"`), `"waiting_since":"TIME"`},
+	{regexp.MustCompile(`(since\\?":\\?")[0-9TZ:.-]+`), `${1}TIME`},
 	{regexp.MustCompile(`(Redis|Valkey) [0-9]+\.[0-9.]+`), "Redis VERSION"},
 	{regexp.MustCompile(`[0-9.]+(ms|µs)`), "DURATION"},
 }

@@ -48,7 +48,8 @@ var build = sync.OnceValues(func() (string, error) {
 // Environ returns the environment of the tests, without what would change the output of the program, and with the
 // variables given.
 func Environ(variables ...string) []string {
-	env := append(os.Environ(), "REDIS_URL=", "NO_COLOR=", "TERM=xterm", "USER=alice")
+	env := append(os.Environ(), "REDIS_URL=", "NO_COLOR=", "TERM=xterm", "USER=alice", "REDISLOCK_PASSWORD_FILE=",
+		"REDISLOCK_TLS_CA=", "REDISLOCK_TLS_CERT=", "REDISLOCK_TLS_KEY=")
 	env = append(env, "GORACE=atexit_sleep_ms=0") // the race detector would make each run a second longer
 	return append(env, variables...)
 }

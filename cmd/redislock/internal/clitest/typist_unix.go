@@ -70,6 +70,12 @@ func (t *Typist) Types(text string) {
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
+// Resizes changes the size of the terminal.
+func (t *Typist) Resizes(lines, columns uint16) {
+	ginkgo.GinkgoHelper()
+	gomega.Expect(pty.Setsize(t.keyboard, &pty.Winsize{Rows: lines, Cols: columns})).To(gomega.Succeed())
+}
+
 // Sees waits for output that matches, after all that was seen before.
 func (t *Typist) Sees(expression string) {
 	ginkgo.GinkgoHelper()

@@ -1,7 +1,6 @@
 package connect
 
 import (
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -55,29 +54,54 @@ var _ = Describe("parseAddress", func() {
 		Expect(a.cluster.TLSConfig.InsecureSkipVerify).To(BeTrue())
 	})
 
-	DescribeTable("refuses what is not an address, without repeating any of it",
-		func(text string) {
+	DescribeTable("says which part of an address is wrong, with an example, and repeats none of it",
+		func(text, words string) {
 			_, err := parseAddress(text)
 			Expect(err).To(HaveOccurred())
 			session := clitest.Run(text, "ls")
 			Expect(session).To(gexec.Exit(cli.Usage))
-			Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDIS_URL cannot be read; write it like redis://"))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(
+				`^redislock: REDIS_URL cannot be read: .*; write it like .*://.*; see "redislock help addresses"\n$`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(words))
 			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
-			Expect(strings.Count(clitest.Stderr(session), "\n")).To(Equal(1))
 		},
-		Entry("no scheme", "host:6379"),
-		Entry("another scheme", "http://:secret@host"),
-		Entry("another kind", "redis+ring://:secret@host"),
-		Entry("a password that is not escaped", "redis://user:1/secret@host"),
-		Entry("one with a question mark", "redis://:a?secret@host"),
-		Entry("one with a percent sign", "redis://:se%cret@host"),
-		Entry("a socket without a path", "unix://"),
-		Entry("unix with a kind", "unix+cluster:///secret"),
-		Entry("Sentinels without a master", "redis+sentinel://:secret@host"),
-		Entry("Sentinels with too much", "redis+sentinel://:secret@host/m/1/2"),
-		Entry("a Cluster with a database", "redis+cluster://:secret@host/3"),
-		Entry("a Cluster with an empty host", "redis+cluster://:secret@host,"),
-		Entry("an unknown option", "redis://:secret@host?frob=1"),
-		Entry("a database that is not a number", "redis://:secret@host/secret"),
+		Entry(nil, "host:6379", "not begin with a scheme"),
+		Entry(nil, "secret", "not begin with a scheme"),
+		Entry(nil, "redis:/host:6379", "not begin with a scheme like redis://"),
+		Entry(nil, "http://:secret@host", "scheme is none of redis, rediss"),
+		Entry(nil, "redis+ring://:secret@host", "scheme is none of"),
+		Entry(nil, "unix+cluster:///secret", "scheme is none of"),
+		Entry(nil, "redis://user:1/secret@host", "an @ behind a /"),
+		Entry(nil, "redis://:a?secret@host", "the port is not a number"),
+		Entry(nil, "redis://:1?secret@host", "a host is missing"),
+		Entry(nil, "redis://a:1?secret@host", "an @ behind a ?"),
+		Entry(nil, "redis://:se%cret@host", "not percent-encoded"),
+		Entry(nil, "redis://:sec#ret@host", "a #"),
+		Entry(nil, "redis://:secret@host:port", "the port is not a number"),
+		Entry(nil, "redis://:secret@host:", "the port is not a number"),
+		Entry(nil, "redis://:secret@host:0", "from 1 to 65535"),
+		Entry(nil, "redis://:secret@host:65536", "from 1 to 65535"),
+		Entry(nil, "redis://", "a host is missing"),
+		Entry(nil, "redis://:6379/0", "is a variable unset?"),
+		Entry(nil, "redis://:secret@", "a host is missing"),
+		Entry(nil, "redis://host name:6379", "not a name or an address"),
+		Entry(nil, "redis://[::1:6379", "not a name or an address"),
+		Entry(nil, "redis://a:1,b:2", "several hosts"),
+		Entry(nil, "redis://:secret@host/secret", "the database behind the host is not a number"),
+		Entry(nil, "redis://:secret@host/-1", "the database"),
+		Entry(nil, "redis://:secret@host/0/1", "the database"),
+		Entry(nil, "redis://:secret@host?frob=1", "the option frob is not known"),
+		Entry(nil, "redis://:secret@host?dial_timeout=soon", "the value of dial_timeout is not a duration"),
+		Entry(nil, "redis://:secret@host?pool_size=many", "pool_size=3"),
+		Entry(nil, "redis://:secret@host?a=%zz", "the options after the ?"),
+		Entry(nil, "unix://", "no path"),
+		Entry(nil, "unix://run/redis.sock", "unix:///run/redis.sock"),
+		Entry(nil, "unix:///run/redis.sock?db=x", "the value of db"),
+		Entry(nil, "redis+sentinel://:secret@host", "the name of the master"),
+		Entry(nil, "redis+sentinel://:secret@host/m/1/2", "the database"),
+		Entry(nil, "redis+sentinel://:secret@host:x/m", "the port"),
+		Entry(nil, "redis+cluster://:secret@host/3", "only one"),
+		Entry(nil, "redis+cluster://:secret@host,", "a host is missing"),
+		Entry(nil, "redis+cluster://:secret@host?frob=1", "the option frob"),
 	)
 })

@@ -23,8 +23,9 @@ const defaultURL = "redis://127.0.0.1:6379"
 type Target struct {
 	*cli.Env
 
-	url           string
-	ca, cert, key string // names of files
+	url      string
+	files    files
+	patience time.Duration // how long Connect waits for an answer
 
 	where   string // the address, without a password; set by Connect
 	overTLS bool
@@ -34,15 +35,17 @@ type Target struct {
 func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.url, "redis", "",
 		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); see "redislock help addresses"`)
-	flags.StringVar(&t.ca, "tls-ca", "", "`FILE` of the authorities that may vouch for the server, in PEM form")
-	flags.StringVar(&t.cert, "tls-cert", "", "`FILE` of the certificate to show to the server")
-	flags.StringVar(&t.key, "tls-key", "", "`FILE` of the certificate's private key")
+	t.files.addFlags(flags)
+	cli.DurationVar(flags, &t.patience, "connect-timeout", defaultPatience, "wait at most `D` for an answer when connecting")
 }
 
-// CheckFlags returns an error if --redis is given and empty.
+// CheckFlags returns an error if the flags cannot be used.
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	if flags.Changed("redis") && t.url == "" {
 		return cli.Usagef("--redis is empty; is a variable unset?")
+	}
+	if t.patience <= 0 {
+		return cli.Usagef("--connect-timeout %v is not more than 0", t.patience)
 	}
 	return nil
 }
@@ -50,28 +53,30 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 // Where returns the address of the Redis, without a password. It is "" before Connect.
 func (t *Target) Where() string { return t.where }
 
-// connectLimit is how long connect waits for Redis.
-const connectLimit = 3 * time.Second
+// defaultPatience is the default of --connect-timeout.
+const defaultPatience = 3 * time.Second
 
-// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits at most connectLimit
-// for the answer. For a server that belongs to a Cluster, it returns a client for the whole Cluster. Errors name the
-// address, never the password.
+// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits for the answer at
+// most as long as --connect-timeout says. For a server that belongs to a Cluster, it returns a client for the whole Cluster.
+// Errors name the address, never the password.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	from, text := "--redis", t.url
 	if text == "" {
 		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
 	}
 	a, err := parseAddress(text)
-	if err != nil { // do not show it: it may quote any part of the URL
-		return nil, cli.Usagef("%s cannot be read; write it like redis://user:password@host:6379/0, with %%40 for an @ in "+
-			`the password; "redislock help addresses" has the other forms`, from)
+	if err != nil {
+		return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
 	}
 	t.where = a.where
+	if err := t.files.setPassword(t.Getenv, a); err != nil {
+		return nil, err
+	}
 	client, err := t.dial(a)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	mode, err := ask(ctx, client, a.protocol())
 	switch {
@@ -95,29 +100,38 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 // dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
 // not announce the library: that takes time, and rights that a user who only locks may not have.
 func (t *Target) dial(a *address) (redis.UniversalClient, error) {
-	config, err := t.secure(a.tlsConfig(), a.serverName)
+	config, err := t.files.secure(t.Getenv, a.tlsConfig(), a.serverName)
 	if err != nil {
 		return nil, err
 	}
-	dial, notices := dialer(config), &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	t.overTLS = config != nil
+	dial, notices := dialer(config, t.patience), &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case a.sentinel != nil:
 		opt := a.sentinel
 		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
 		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
 		return redis.NewFailoverClient(opt), nil
 	case a.cluster != nil:
 		opt := a.cluster
 		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
 		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+		opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
 		opt.MaintNotificationsConfig = notices
 		return redis.NewClusterClient(opt), nil
 	}
 	opt := a.single
 	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
 	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+	opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
 	opt.MaintNotificationsConfig = notices
 	return redis.NewClient(opt), nil
+}
+
+// timeouts returns the timeouts of go-redis: those of the URL, or else as much as the connecting may take.
+func (t *Target) timeouts(dial, read time.Duration) (time.Duration, time.Duration) {
+	return cmp.Or(dial, t.patience), cmp.Or(read, max(t.patience, defaultPatience))
 }
 
 // clusterOf returns the address of the Cluster that a server belongs to.
@@ -132,8 +146,8 @@ func clusterOf(a *address) *address {
 
 // dialer returns a function that makes connections. It returns when ctx ends, even during the TLS handshake, and checks each
 // server's certificate against the name that is dialled.
-func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	plain := &net.Dialer{Timeout: connectLimit}
+func dialer(config *tls.Config, patience time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: patience}
 	if config == nil {
 		return plain.DialContext
 	}

@@ -3,6 +3,7 @@ package connect
 import (
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,15 +88,78 @@ var _ = Describe("connecting", func() {
 		refuses(clitest.Run("redis://:secret@127.0.0.1:1", "ls"), "127.0.0.1:1: the connection is refused")
 		refuses(clitest.Run("redis+cluster://:secret@127.0.0.1:1", "ls"), "the connection is refused")
 		refuses(clitest.Run("redis://host.invalid", "ls"), `no host "host.invalid"`)
-		Expect(time.Since(began)).To(BeNumerically("<", connectLimit))
+		Expect(time.Since(began)).To(BeNumerically("<", defaultPatience))
 	})
 
 	It("does not wait longer than 3 s for a server that hangs", func() {
 		server, _ := clitest.NewServer()
 		Expect(server.Pause()).To(Succeed())
 		began := time.Now()
-		refuses(clitest.Run("redis://:secret@"+server.Addr(), "ls"), fmt.Sprintf("no answer within %v", connectLimit))
-		Expect(time.Since(began)).To(BeNumerically("<", connectLimit+2*time.Second))
+		refuses(clitest.Run("redis://:secret@"+server.Addr(), "ls"), fmt.Sprintf("no answer within %v", defaultPatience))
+		Expect(time.Since(began)).To(BeNumerically("<", defaultPatience+2*time.Second))
+	})
+
+	It("waits as long as --connect-timeout", func() {
+		server, _ := clitest.NewServer()
+		Expect(server.Pause()).To(Succeed())
+		began := time.Now()
+		refuses(clitest.Run("redis://"+server.Addr(), "ls", "--connect-timeout", "300ms"), "no answer within 300ms")
+		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
+
+		session := clitest.Begin("redis://"+server.Addr(), "ls", "--connect-timeout", "20s")
+		Consistently(session, defaultPatience+500*time.Millisecond).ShouldNot(gexec.Exit())
+		Expect(server.Resume()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+
+		session = clitest.Run("redis://"+server.Addr(), "ls", "--connect-timeout", "0")
+		Expect(session).To(gexec.Exit(cli.Usage))
+	})
+
+	Describe("with the password in a file", func() {
+		var file, addr string
+
+		BeforeEach(func() {
+			server, _ := clitest.NewServer("requirepass pass/word#1", "user ops on >more ~* &* +@all")
+			file, addr = filepath.Join(GinkgoT().TempDir(), "password"), server.Addr()
+			Expect(os.WriteFile(file, []byte("pass/word#1\n"), 0o600)).To(Succeed())
+		})
+		with := func(url string, variables []string, flags ...string) *gexec.Session {
+			GinkgoHelper()
+			session := clitest.Start(clitest.Command(append(variables, "REDIS_URL="+url), append([]string{"ls"}, flags...)...))
+			Eventually(session, "10s").Should(gexec.Exit())
+			return session
+		}
+
+		It("reads it as it is, without the end of its line", func() {
+			Expect(with("redis://"+addr, nil, "--password-file", file)).To(gexec.Exit(0))
+			Expect(with("redis://"+addr, []string{"REDISLOCK_PASSWORD_FILE=" + file})).To(gexec.Exit(0))
+			Expect(os.WriteFile(file, []byte("more"), 0o600)).To(Succeed())
+			Expect(with("redis://ops@"+addr, []string{"REDISLOCK_PASSWORD_FILE=" + file})).To(gexec.Exit(0))
+			refuses(with("redis://"+addr, nil, "--password-file", file), "the password is in "+file)
+			refuses(with("redis://"+addr, nil), "--password-file")
+		})
+
+		It("prefers the flag to the variable", func() {
+			Expect(with("redis://"+addr, []string{"REDISLOCK_PASSWORD_FILE=/nowhere"}, "--password-file", file)).To(gexec.Exit(0))
+		})
+
+		DescribeTable("refuses what it cannot use",
+			func(url, content, words string) {
+				Expect(os.WriteFile(file, []byte(content), 0o600)).To(Succeed())
+				session := with(strings.ReplaceAll(url, "ADDR", addr), []string{"REDISLOCK_PASSWORD_FILE=" + file})
+				Expect(session).To(gexec.Exit(cli.Usage))
+				Expect(clitest.Stderr(session)).To(And(ContainSubstring(words), ContainSubstring("REDISLOCK_PASSWORD_FILE")))
+				Expect(clitest.Stderr(session)).NotTo(ContainSubstring("secret"))
+			},
+			Entry("an empty file", "redis://ADDR", "\n", "there is no password in"),
+			Entry("a password in the URL as well", "redis://:secret@ADDR", "secret", "leave one of them out"),
+		)
+
+		It("says that the file is not there", func() {
+			session := with("redis://"+addr, nil, "--password-file", file+".not")
+			Expect(session).To(gexec.Exit(cli.Usage))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: --password-file: open .*: no such file or directory\n$`))
+		})
 	})
 
 	It("says that something else answers", func() {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -20,7 +21,7 @@ import (
 // Explain turns an error of go-redis into one line for people: where Redis is, what is wrong, and how to mend it, with the
 // exit code for a Redis that cannot be used. It returns other errors unchanged.
 func (t *Target) Explain(err error) error {
-	what := meaning(err)
+	what := t.meaning(err)
 	switch {
 	case what == "":
 		return err
@@ -46,14 +47,14 @@ func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
 
 // meaning says what is wrong with Redis, or with the way to it, and how to mend it; "" for any other error.
-func meaning(err error) string {
+func (t *Target) meaning(err error) string {
 	if what := meaningOfTLS(err); what != "" {
 		return what
 	}
-	if what := meaningOfAnswer(err); what != "" {
+	if what := t.meaningOfAnswer(err); what != "" {
 		return what
 	}
-	return meaningOfNetwork(err)
+	return t.meaningOfNetwork(err)
 }
 
 func meaningOfTLS(err error) string {
@@ -63,9 +64,9 @@ func meaningOfTLS(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &unknown):
-		return "its certificate is not signed by a known authority; name the file of its CA with --tls-ca"
+		return "its certificate is not signed by a known authority; name the file of its CA with --tls-ca or REDISLOCK_TLS_CA"
 	case errors.As(err, &name):
-		return fmt.Sprintf("%v; use the name in the certificate, or add ?server_name=NAME to the URL", name)
+		return meaningOfName(name)
 	case errors.As(err, &invalid):
 		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
 	case errors.As(err, &record):
@@ -80,8 +81,25 @@ func meaningOfTLS(err error) string {
 	return ""
 }
 
+// meaningOfName explains a certificate that is for other names than the one that was dialled.
+func meaningOfName(err x509.HostnameError) string {
+	names := slices.Clone(err.Certificate.DNSNames)
+	for _, ip := range err.Certificate.IPAddresses {
+		names = append(names, ip.String())
+	}
+	switch {
+	case len(names) == 0: // Go does not look at the Common Name
+		return "its certificate has no subjectAltName; issue one that has, as with " +
+			"openssl req -addext subjectAltName=DNS:NAME,IP:ADDRESS"
+	case len(names) > 4:
+		names = append(names[:4], "…")
+	}
+	return fmt.Sprintf("its certificate is for %s, not for %s; use that name in the URL, or add ?server_name=NAME",
+		strings.Join(names, ", "), err.Host)
+}
+
 // meaningOfAnswer explains an error that a server has answered.
-func meaningOfAnswer(err error) string {
+func (t *Target) meaningOfAnswer(err error) string {
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""
@@ -92,7 +110,9 @@ func meaningOfAnswer(err error) string {
 	case errors.Is(err, redis.Nil):
 		return ""
 	case has("NOAUTH"):
-		return "it wants a password; write it into the URL, redis://user:password@host:port, or set REDIS_URL"
+		return "it wants a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"
+	case has("WRONGPASS") && t.files.password != "":
+		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.password
 	case has("WRONGPASS"), has("invalid password"), has("invalid username"):
 		return "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
 	case has("without any password configured"):
@@ -126,7 +146,7 @@ func meaningOfAnswer(err error) string {
 }
 
 // meaningOfNetwork explains an error on the way to a server.
-func meaningOfNetwork(err error) string {
+func (t *Target) meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
 	switch {
@@ -134,7 +154,7 @@ func meaningOfNetwork(err error) string {
 		if errors.Is(err, redis.Nil) {
 			return "the Sentinels know no master of that name; see SENTINEL MASTERS for those they know"
 		}
-		if what := meaning(innermostOfMany(err)); what != "" {
+		if what := t.meaning(innermostOfMany(err)); what != "" {
 			return "no Sentinel can be asked: " + what
 		}
 		return "no Sentinel answers"
@@ -147,7 +167,7 @@ func meaningOfNetwork(err error) string {
 	case errors.Is(err, os.ErrPermission):
 		return "you are not allowed to open the socket; see \"unixsocketperm\" in the configuration of Redis"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", connectLimit)
+		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", t.patience)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "it closed the connection; if it speaks TLS, write rediss:// instead of redis://"
 	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):

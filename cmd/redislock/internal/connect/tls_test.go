@@ -117,6 +117,25 @@ var _ = Describe("connecting over TLS", func() {
 		Expect(clitest.Run("rediss://"+addr+"?skip_verify=true", "ls")).To(gexec.Exit(0))
 	})
 
+	It("takes the files from variables as well", func() {
+		cert, key := a.issue("server", tomorrow, "127.0.0.1")
+		addr, _ := newSecureServer(a, cert, key, "tls-auth-clients yes")
+		own, ownKey := a.issue("client", tomorrow)
+		run := func(url string, variables ...string) *gexec.Session {
+			GinkgoHelper()
+			session := clitest.Start(clitest.Command(append(variables, "REDIS_URL="+url), "ls"))
+			Eventually(session, "10s").Should(gexec.Exit())
+			return session
+		}
+		session := run("rediss://"+addr, "REDISLOCK_TLS_CA="+a.file, "REDISLOCK_TLS_CERT="+own, "REDISLOCK_TLS_KEY="+ownKey)
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		session = run("redis://"+addr, "REDISLOCK_TLS_CA="+a.file)
+		Expect(session).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDISLOCK_TLS_CA is set, but the address is one without TLS; write rediss://"))
+		session = run("rediss://"+addr, "REDISLOCK_TLS_CERT="+own)
+		Expect(clitest.Stderr(session)).To(HavePrefix("redislock: REDISLOCK_TLS_CERT needs --tls-key"))
+	})
+
 	It("shows the certificate of --tls-cert where one is wanted", func() {
 		cert, key := a.issue("server", tomorrow, "127.0.0.1")
 		addr, _ := newSecureServer(a, cert, key, "tls-auth-clients yes")
@@ -132,9 +151,17 @@ var _ = Describe("connecting over TLS", func() {
 	It("wants the name in the address to be proven, or server_name", func() {
 		cert, key := a.issue("server", tomorrow, "redis.example")
 		addr, _ := newSecureServer(a, cert, key)
-		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "?server_name=NAME")
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file),
+			"its certificate is for redis.example, not for 127.0.0.1; use that name in the URL, or add ?server_name=NAME")
 		session := clitest.Run("rediss://"+addr+"?server_name=redis.example", "ls", "--tls-ca", a.file)
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+	})
+
+	It("says that a certificate has nothing but a Common Name, as many that people make themselves", func() {
+		cert, key := a.issue("127.0.0.1", tomorrow)
+		addr, _ := newSecureServer(a, cert, key)
+		refuses(clitest.Run("rediss://"+addr, "ls", "--tls-ca", a.file), "-addext subjectAltName=DNS:NAME,IP:ADDRESS")
+		refuses(clitest.Run("rediss://"+addr+"?server_name=redis.example", "ls", "--tls-ca", a.file), "no subjectAltName")
 	})
 
 	It("says when a certificate has run out", func() {

@@ -4,6 +4,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,8 @@ import (
 )
 
 const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
-and what was found; if something is wrong, also why it matters and what to do. On a
-Cluster, doctor checks every master.
+and what was found; if something is wrong, also why it matters, and below that what to
+change, with the Redis command that does it. On a Cluster, doctor checks every master.
 
   ok       as it should be
   warn     locks can be lost, or waiting costs more, under faults that happen
@@ -99,8 +100,8 @@ func New(target *connect.Target) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case opt.ttl < 10*time.Millisecond:
-				return cli.Usagef("--ttl %v is too short; a lock of less than 10ms is of no use", opt.ttl)
+			case opt.ttl < leastTTL:
+				return cli.Usagef("--ttl %v is under %v", opt.ttl, leastTTL)
 			case strings.ContainsAny(opt.key, "{}"):
 				return cli.Usagef("--key %q contains a brace; choose a prefix without one", opt.key)
 			}
@@ -112,11 +113,14 @@ func New(target *connect.Target) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.DurationVar(&opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
+	cli.DurationVar(flags, &opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
 	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	return cmd
 }
+
+// leastTTL is that of redislock run.
+const leastTTL = 100 * time.Millisecond
 
 // doctor checks one Redis.
 type doctor struct {
@@ -201,23 +205,26 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 	for _, f := range findings {
 		servers = servers || f.server != ""
 	}
-	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "CHECK"}, {Name: "FOUND"}}}
+	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "CHECK"}, {Name: "FOUND", Fit: term.Wrap}}}
 	if servers {
-		t.Columns = []term.Column{{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND"}}
+		t.Columns = slices.Insert(t.Columns, 1, term.Column{Name: "SERVER"})
 	}
 	for _, f := range findings {
 		text := f.found
 		if f.why != "" {
 			text += ": " + f.why
 		}
-		if f.do != "" {
-			text += "; " + f.do
-		}
 		row := []term.Cell{{Text: verdicts[f.verdict].name, Colour: verdicts[f.verdict].colour}}
 		if servers {
 			row = append(row, term.Cell{Text: f.server})
 		}
-		t.Rows = append(t.Rows, append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)}))
+		row = append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)})
+		t.Rows = append(t.Rows, row)
+		if f.do != "" {
+			do := make([]term.Cell, len(row))
+			do[len(do)-1].Text = "→ " + term.Printable(f.do)
+			t.Rows = append(t.Rows, do)
+		}
 	}
 	return t.Write(target.Stdout, target.Screen(), true)
 }

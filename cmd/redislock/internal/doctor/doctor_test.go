@@ -1,8 +1,11 @@
+//go:build unix
+
 package doctor
 
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 func TestDoctor(t *testing.T) { clitest.RunSpecs(t, "doctor") }
@@ -102,7 +106,7 @@ var _ = Describe("doctor", func() {
 		found := checkup(session)
 		Expect(found["role"].Status).To(Equal("bad"))
 		Expect(found["locking"].Status).To(Equal("bad"))
-		Expect(found["locking"].Do).To(Equal("connect to the master"))
+		Expect(found["locking"].Do).To(Equal("connect to the master, which ROLE names"))
 	})
 
 	It("compares the latency with the ttl", func() {
@@ -129,17 +133,46 @@ var _ = Describe("doctor", func() {
 			Expect(client.Keys(ctx, "*").Val()).To(BeEmpty())
 		},
 		Entry("nothing but locking", "", map[string]string{
-			"eviction": "unknown", "persistence": "unknown", "replicas": "unknown", "latency": "unknown",
-		}, "ask the administrator", "~*", "&*", "+@read", "+@write", "+@scripting", "+time", "+publish", "+subscribe"),
-		Entry("no TIME", "", map[string]string{"clock": "unknown", "locking": "warn"}, "+time", "~*", "&*", "+@all", "-time"),
+			"eviction": "unknown", "persistence": "unknown", "replicas": "unknown",
+		}, "ask an administrator for the output of CONFIG GET maxmemory-policy", "~*", "&*", "+@read", "+@write", "+@scripting", "+time", "+publish", "+subscribe"),
+		Entry("no TIME", "", map[string]string{"clock": "unknown", "locking": "warn"}, "ACL SETUSER app +time", "~*", "&*", "+@all", "-time"),
 		Entry("no CONFIG, as from a provider", "", map[string]string{"persistence": "unknown"}, "does not say when it syncs it",
 			"~*", "&*", "+@all", "-config"),
 		Entry("other keys", "", map[string]string{"locking": "unknown"}, "--key", "~order:*", "&*", "+@all"),
 		Entry("those keys", "--key order:", map[string]string{}, `"status":"ok"`, "~order:*", "&*", "+@all"),
 		Entry("no scripts", "", map[string]string{"locking": "bad"}, "+@scripting", "~*", "&*", "+@all", "-@scripting"),
-		Entry("no channels", "", map[string]string{"messages": "warn"}, "once a second", "~*", "resetchannels", "+@all"),
+		Entry("no channels", "", map[string]string{"messages": "warn"}, "ACL SETUSER app +subscribe &redislock:inbox:*", "~*", "resetchannels", "+@all"),
 		Entry("no SUBSCRIBE", "", map[string]string{"messages": "warn"}, "+subscribe", "~*", "&*", "+@all", "-subscribe"),
 	)
+
+	It("names commands that change what it has found", func(ctx SpecContext) {
+		server, client := clitest.NewServer("maxmemory 100mb", "maxmemory-policy allkeys-lru", `save ""`)
+		Expect(clitest.Run("redis://"+server.Addr(), "doctor")).To(gexec.Exit(2))
+		for _, f := range checkup(clitest.Run("redis://"+server.Addr(), "doctor", "--json")) {
+			for _, command := range regexp.MustCompile(`CONFIG SET [\w-]+ \w+`).FindAllString(f.Do, -1) {
+				args := []any{}
+				for word := range strings.FieldsSeq(command) {
+					args = append(args, word)
+				}
+				Expect(client.Do(ctx, args...).Err()).To(Succeed(), command)
+			}
+		}
+		session := clitest.Run("redis://"+server.Addr(), "doctor")
+		Expect(session).To(gexec.Exit(0), clitest.Stdout(session))
+	})
+
+	It("breaks its lines between words on a terminal", func() {
+		server, _ := clitest.NewServer("maxmemory 100mb", "maxmemory-policy volatile-ttl", `save ""`)
+		user := clitest.NewTypist("redis://" + server.Addr())
+		user.Types("stty cols 60; $R doctor; echo done\n")
+		user.Sees(`\n +memory is short, it deletes`)
+		user.Sees(`\n +→ CONFIG SET maxmemory-policy`)
+		user.Sees("done")
+		for line := range strings.Lines(string(user.Screen.Contents())) {
+			line = regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(strings.TrimRight(line, "\r\n"), "")
+			Expect(term.Width(line)).To(BeNumerically("<=", 60), line)
+		}
+	})
 
 	It("warns before the memory is full", func() {
 		of := func(used string) finding {
@@ -165,9 +198,10 @@ var _ = Describe("doctor", func() {
 		Expect(of().verdict).To(Equal(isUnknown))
 	})
 
-	It("ends with 69 without Redis, and with 64 for a wrong command line", func() {
-		Expect(clitest.Run("redis://127.0.0.1:1", "doctor")).To(gexec.Exit(cli.Unavailable))
-		Expect(clitest.Run("", "doctor", "--ttl", "1ms")).To(gexec.Exit(cli.Usage))
+	It("ends with 64 for a wrong command line", func() {
+		Expect(clitest.Run("", "doctor", "--ttl", "99ms")).To(gexec.Exit(cli.Usage))
+		Expect(clitest.Run("", "run", "-k", "a", "--ttl", "99ms", "--", "true")).To(gexec.Exit(cli.Usage), "the same limit")
+		Expect(clitest.Run("redis://127.0.0.1:1", "doctor", "--ttl", "100ms")).To(gexec.Exit(cli.Unavailable))
 		Expect(clitest.Run("", "doctor", "--key", "{a}")).To(gexec.Exit(cli.Usage))
 		Expect(clitest.Run("", "doctor", "now")).To(gexec.Exit(cli.Usage))
 	})

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -63,10 +64,10 @@ func (f facts) version() finding {
 	switch {
 	case err != nil:
 		return c.sayf(isUnknown, "it does not say its version").
-			because("the scripts need Redis 6 or newer, or Valkey", "ask the administrator")
+			because("the scripts need Redis 6 or newer, or Valkey", "ask an administrator for the output of INFO server")
 	case number < oldest:
 		return c.sayf(isBad, "%s %s", name, version).
-			because("the scripts need Redis 6 or newer, or Valkey", "upgrade it")
+			because("the scripts need Redis 6 or newer, or Valkey", "upgrade the server")
 	}
 	return c.sayf(isOK, "%s %s", name, version)
 }
@@ -82,10 +83,11 @@ func (f facts) role() finding {
 		return c.sayf(isOK, "a master")
 	case "slave", "replica":
 		return c.sayf(isBad, "a replica").
-			because("it grants no locks, and shows those of its master late", "connect to the master, or through the Sentinels")
+			because("it grants no locks, and shows those of its master late",
+				"connect to the master, which ROLE names, or to redis+sentinel://HOST/MASTER")
 	}
 	return c.sayf(isUnknown, "it does not say whether it is a master").
-		because("a replica grants no locks", "ask the administrator")
+		because("a replica grants no locks", "ask an administrator for the output of ROLE")
 }
 
 func (f facts) eviction() finding {
@@ -93,14 +95,16 @@ func (f facts) eviction() finding {
 	policy, limit := f.either("maxmemory_policy", "maxmemory-policy"), f.either("maxmemory", "maxmemory")
 	bytes, err := strconv.ParseInt(limit, 10, 64)
 	used, _ := strconv.ParseInt(f.info["used_memory"], 10, 64)
-	const do = "CONFIG SET maxmemory-policy noeviction, or give the locks a Redis of their own"
+	const do = "CONFIG SET maxmemory-policy noeviction, then CONFIG REWRITE; or give the locks a Redis of their own"
 	switch {
 	case policy == "":
 		return c.sayf(isUnknown, "it does not say its maxmemory-policy").
-			because("a server that evicts keys evicts locks", "make sure that it is noeviction")
+			because("a server that evicts keys evicts locks",
+				"ask an administrator for the output of CONFIG GET maxmemory-policy; it should be noeviction")
 	case policy == "noeviction" && bytes > 0 && used > bytes/10*9:
 		return c.sayf(isWarning, "noeviction, and over 90 %% of maxmemory is used").
-			because("if the rest is used up, no lock can be acquired", "raise maxmemory, or delete other data")
+			because("if the rest is used up, no lock can be acquired",
+				fmt.Sprintf("CONFIG SET maxmemory %d, then CONFIG REWRITE; or delete other data", 2*bytes))
 	case policy == "noeviction":
 		return c.sayf(isOK, "noeviction")
 	case err == nil && bytes == 0:
@@ -115,19 +119,25 @@ func (f facts) eviction() finding {
 
 func (f facts) persistence() finding {
 	c := finding{check: "persistence"}
-	const do = "set appendonly yes and appendfsync always, or let the resource check fencing tokens"
+	const (
+		orFence = "; or let the resource check fencing tokens (redislock run --fence-key)"
+		sync    = "CONFIG SET appendfsync always, then CONFIG REWRITE" + orFence
+		do      = "CONFIG SET appendonly yes, " + sync
+	)
 	fsync, knowsFsync := f.config["appendfsync"]
 	save, knowsSave := f.config["save"]
 	switch {
 	case f.info["aof_enabled"] == "":
 		return c.sayf(isUnknown, "it does not say whether it persists anything").
-			because("a server that loses its data at a restart loses the locks", "ask the administrator for an append-only file")
+			because("a server that loses its data at a restart loses the locks",
+				"ask an administrator for the output of CONFIG GET append*; "+
+					"appendonly should be yes, appendfsync always")
 	case f.info["aof_enabled"] == "1" && f.info["aof_last_write_status"] == "err":
 		return c.sayf(isBad, "the append-only file cannot be written").
-			because("a restart loses the locks", "see the log of the server; is its disk full?")
+			because("a restart loses the locks", "see the log of the server, and free space on its disk")
 	case f.info["aof_enabled"] == "1" && !knowsFsync:
 		return c.sayf(isUnknown, "it has an append-only file, but does not say when it syncs it").
-			because("unless appendfsync is always, a crash loses the last locks", do)
+			because("unless appendfsync is always, a crash loses the last locks", sync)
 	case f.info["aof_enabled"] == "1" && fsync == "always":
 		return c.sayf(isOK, "appendonly, appendfsync always")
 	case f.info["aof_enabled"] == "1":
@@ -135,7 +145,7 @@ func (f facts) persistence() finding {
 			because(map[string]string{
 				"everysec": "a crash of the machine loses the locks of the last second or two",
 				"no":       "a crash of the machine loses the locks of the last half minute",
-			}[fsync], do)
+			}[fsync], sync)
 	case !knowsSave:
 		return c.sayf(isWarning, "no append-only file").
 			because("a crash loses all locks since the last snapshot, if there are any", do)
@@ -149,7 +159,7 @@ func (f facts) persistence() finding {
 func (f facts) replicas() finding {
 	c := finding{check: "replicas"}
 	replicas, err := strconv.Atoi(f.info["connected_slaves"])
-	const do = "have the resource check fencing tokens, or give the locks a server without failover"
+	const do = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
 	switch {
 	case err != nil:
 		return c.sayf(isUnknown, "it does not say whether it has replicas").
@@ -162,7 +172,8 @@ func (f facts) replicas() finding {
 				"min-replicas-max-lag", do)
 	}
 	return c.sayf(isWarning, "%d, without min-replicas-to-write", replicas).
-		because("replication is asynchronous: a failover loses the last locks, and a master cut off keeps granting them", do)
+		because("replication is asynchronous: a failover loses the last locks, and a master cut off keeps granting them",
+			"CONFIG SET min-replicas-to-write 1, then CONFIG REWRITE, against the latter; "+do)
 }
 
 func (f facts) cluster() finding {
@@ -182,7 +193,8 @@ func (f facts) cluster() finding {
 		return c.sayf(isOK, "%s", tags)
 	}
 	return c.sayf(isUnknown, "it does not say whether it is a Cluster").
-		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock", "use such names in any case")
+		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock",
+			"use such names in any case, as in redislock run -k {order:7} -k {order:7}:stock")
 }
 
 // either returns a field of INFO, or else a setting.

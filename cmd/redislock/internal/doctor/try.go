@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,6 +23,9 @@ const (
 	// pingLimit and pingTime bound how often a server is asked, and for how long.
 	pingLimit = 200
 	pingTime  = time.Second
+
+	// comfortable is how many slow round trips a ttl should have time for.
+	comfortable = 20
 
 	// tryTTL is the ttl of the lock that is tried.
 	tryTTL = 10 * time.Second
@@ -53,7 +57,7 @@ func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
 	switch {
 	case best < 0:
 		return c.sayf(isUnknown, "TIME failed (%v)", last).
-			because("waiting and fencing tokens need the clock of the server", "allow this user to run TIME")
+			because("waiting and fencing tokens need the clock of the server", d.grant("+time"))
 	case ahead.Abs() >= clockLimit+best/2:
 		where := "ahead of"
 		if ahead < 0 {
@@ -61,32 +65,35 @@ func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
 		}
 		return c.sayf(isWarning, "%v %s this machine", ahead.Abs(), where).
 			because("locks are safe, because they use durations; but after a failover to a clock that is behind, fencing "+
-				"tokens fall and lines lose their order, and times in metadata mislead", "run NTP on both machines")
+				"tokens fall and lines lose their order, and times in metadata mislead",
+				"run NTP on both machines; timedatectl status says whether it does")
 	}
 	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), best/2+time.Millisecond).Round(time.Millisecond))
 }
 
-// latency compares round trips with the ttl of the user's locks.
+// latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will
+// do, also the error of a server that does not know it.
 func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	c := finding{check: "latency"}
 	var trips []time.Duration
 	for begin := time.Now(); len(trips) < pingLimit && (len(trips) < 5 || time.Since(begin) < pingTime); {
 		sent := time.Now()
-		if err := server.Ping(ctx).Err(); err != nil {
-			return c.sayf(isUnknown, "PING failed (%v)", err).because("slow answers cost leases", "allow this user to run PING")
+		err := server.Do(ctx, "hello", cmp.Or(server.Options().Protocol, 3)).Err()
+		if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+			return c.sayf(isUnknown, "no answer (%v)", err).because("slow answers delay renewals", "run redislock doctor again")
 		}
 		trips = append(trips, time.Since(sent))
 	}
 	slices.Sort(trips)
 	median, high := trips[len(trips)/2], trips[(len(trips)*99-1)/100]
 	found := fmt.Sprintf("median %v, 99 %% within %v", median.Round(10*time.Microsecond), high.Round(10*time.Microsecond))
+	do := fmt.Sprintf("use --ttl %v or more, or a Redis that is nearer",
+		max(comfortable*high, leastTTL).Round(100*time.Millisecond))
 	switch share := d.opt.ttl / max(high, 1); {
 	case share < 3:
-		return c.sayf(isBad, "%s", found).because(fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl),
-			"use a longer ttl, or a Redis that is nearer")
-	case share < 20:
-		return c.sayf(isWarning, "%s", found).because(fmt.Sprintf("that is a large part of a ttl of %v", d.opt.ttl),
-			"use a longer ttl, or a Redis that is nearer")
+		return c.sayf(isBad, "%s", found).because(fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl), do)
+	case share < comfortable:
+		return c.sayf(isWarning, "%s", found).because(fmt.Sprintf("that is a large part of a ttl of %v", d.opt.ttl), do)
 	}
 	return c.sayf(isOK, "%s", found)
 }
@@ -100,7 +107,7 @@ func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 	began := time.Now()
 	step, err := d.steps(ctx, keys)
 	if err == nil {
-		return c.sayf(isOK, "obtained, renewed, waited for, inspected and released two keys in %v",
+		return c.sayf(isOK, "acquired, renewed, waited for, inspected and released two keys in %v",
 			time.Since(began).Round(10*time.Microsecond))
 	}
 	found := c.sayf(isBad, "cannot %s (%s)", step, plainly(err))
@@ -112,17 +119,18 @@ func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 	case strings.Contains(text, "NOPERM") && strings.Contains(text, "key"):
 		found.verdict = isUnknown
 		return found.because("this user is not allowed to use the keys that doctor tried",
-			"set --key to a prefix of its keys, or allow it to use "+keys[0])
+			"run redislock doctor --key PREFIX with a prefix of its keys, or "+d.grant("~"+d.opt.key+"*"))
 	case strings.Contains(text, "NOPERM"),
 		strings.Contains(text, "can't run this command"), strings.Contains(text, "has no permissions to run"):
 		return found.because("this user is not allowed to run the commands in the library's scripts",
-			"grant it +@read +@write +@scripting +time +publish +subscribe on its keys")
+			d.grant("+@read +@write +@scripting +time +publish +subscribe"))
 	case redis.IsReadOnlyError(err):
-		return found.because("it is a replica", "connect to the master")
+		return found.because("it is a replica", "connect to the master, which ROLE names")
 	case strings.Contains(text, "OOM"):
-		return found.because("there is no memory left", "raise maxmemory")
+		return found.because("there is no memory left", "raise maxmemory (CONFIG SET maxmemory), or delete other data")
 	case errors.Is(err, context.DeadlineExceeded):
-		return found.because("it does not answer", "check whether a script or a command blocks it (SLOWLOG GET)")
+		return found.because("it does not answer",
+			"see what blocks it with SLOWLOG GET and CLIENT LIST; SCRIPT KILL ends a script")
 	}
 	return found.because("locks do not work without that", "see the log of the server")
 }
@@ -139,7 +147,7 @@ var errTwice = errors.New("it was granted twice")
 func (d *doctor) steps(ctx context.Context, keys []string) (step string, err error) {
 	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
 	if err != nil {
-		return "obtain", err
+		return "acquire", err
 	}
 	released := false
 	defer func() {
@@ -165,6 +173,18 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	}
 	released = true
 	return "release", lock.Release(ctx)
+}
+
+// grant returns the command that grants rights to this user.
+func (d *doctor) grant(rights string) string {
+	user := ""
+	switch client := d.client.(type) {
+	case *redis.Client:
+		user = client.Options().Username
+	case *redis.ClusterClient:
+		user = client.Options().Username
+	}
+	return fmt.Sprintf("ACL SETUSER %s %s", cmp.Or(user, "default"), rights)
 }
 
 // plainly returns the answer of Redis without the operation and the keys.
@@ -200,11 +220,11 @@ func (d *doctor) tryMessages(ctx context.Context) finding {
 	defer func() { _ = subscription.Close() }()
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
 		return c.sayf(isWarning, "cannot subscribe to %s* (%s)", keyname.InboxPrefix, plainly(err)).
-			because(why, "allow this user +subscribe and the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
+			because(why, d.grant("+subscribe &"+keyname.InboxPrefix+"*"))
 	}
 	if err := d.client.Publish(ctx, channel, "doctor").Err(); err != nil {
 		return c.sayf(isWarning, "cannot publish to %s* (%s)", keyname.InboxPrefix, plainly(err)).
-			because(why, "allow this user +publish and the channels: ACL SETUSER … &"+keyname.InboxPrefix+"*")
+			because(why, d.grant("+publish &"+keyname.InboxPrefix+"*"))
 	}
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
 		return c.sayf(isWarning, "no message arrives (%s)", plainly(err)).

@@ -11,6 +11,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
@@ -41,7 +42,7 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return inspect(cmd.Context(), target, keys, asJSON)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	return cmd
@@ -102,28 +103,12 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	inspected := struct {
 		show.StatusJSON
 
-		HeldSince *time.Time `json:"held_since,omitempty"`
-		Line      []waiter   `json:"line,omitempty"`
+		Line []waiter `json:"line,omitempty"`
 	}{StatusJSON: show.Status{Status: s}.JSON()}
 	for _, w := range line {
 		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Since.UTC(), w.Late})
 	}
-	if since, ok := heldSince(s); ok {
-		since = since.UTC()
-		inspected.HeldSince = &since
-	}
 	return inspected
-}
-
-// heldSince returns since when a key has been held, if its metadata says so. In ProcessMetadata the field is called "now".
-func heldSince(s redislock.Status) (time.Time, bool) {
-	fields, _ := show.Fields(s.Metadata)
-	for _, name := range []string{"obtained", "since", "now"} {
-		if since, err := time.Parse(time.RFC3339Nano, show.Value(fields, name)); err == nil {
-			return since, true
-		}
-	}
-	return time.Time{}, false
 }
 
 // mostShown is how many waiters of a line inspect shows.
@@ -133,7 +118,7 @@ const mostShown = 10
 func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
 	out := target.Screen()
 	fmt.Fprintln(target.Stdout, out.Paint(term.Bold, term.Escape(s.Key)))
-	t := &term.Table{Columns: make([]term.Column, 3)} // the first is the margin
+	t := &term.Table{Columns: []term.Column{{}, {}, {Fit: term.Wrap}}} // the first is the margin
 	say := func(what, text string) { t.Add("", what, text) }
 	switch {
 	case s.TTL == 0 && s.Waiters > 0:
@@ -152,7 +137,7 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 	} else if s.Metadata != "" {
 		say("metadata", term.Escape(s.Metadata))
 	}
-	if since, ok := heldSince(s); ok {
+	if since := show.OwnerOf(s.Metadata).Since; !since.IsZero() {
 		say("held", "for "+show.Duration(max(time.Since(since), 0)))
 	}
 	if s.TTL != 0 {
@@ -176,5 +161,5 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		}
 		say("", text)
 	}
-	return t.Write(target.Stdout, term.Screen{Coloured: out.Coloured}, false)
+	return t.Write(target.Stdout, out, false)
 }

@@ -52,7 +52,8 @@ func (c *Child) Resume()                {}
 func (c *Child) Terminate()             { c.Kill() }
 func (c *Child) Kill()                  { _ = c.process.Kill() }
 func (c *Child) InterruptJob(End) bool  { return false }
-func (c *Child) GroupGone() bool        { return true }
+func (c *Child) Gone() bool             { return true }
+func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
 // AroundStops does nothing where no Ctrl-Z stops a process.

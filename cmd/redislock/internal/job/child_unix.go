@@ -4,6 +4,7 @@ package job
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"reflect"
@@ -20,7 +21,10 @@ type Child struct {
 	pid      int         // and the id of its group
 	tty      *terminal   // nil if there is none
 	leash    *os.File    // to the guardian
+	guardian int         // its pid; 0 if there is none
 	complain func(error) // with what cannot be done to the command
+
+	asked map[int]bool // the processes outside the group that were asked to end, or cannot be
 
 	given       bool // the terminal belongs to its group, as far as is known
 	wanted      bool // it is to get the terminal when it goes on
@@ -37,8 +41,9 @@ type Child struct {
 func Start(command Command) (*Child, error) {
 	c := &Child{
 		complain: command.Complain, tty: openTerminal(),
-		Ended: make(chan End, 1), Stopped: make(chan syscall.Signal, 1),
+		Ended: make(chan End, 1), Stopped: make(chan syscall.Signal, 1), asked: make(map[int]bool),
 	}
+	adopt()
 	attr := &os.ProcAttr{
 		Env:   command.Env,
 		Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
@@ -87,24 +92,22 @@ func isPipe(stream any) bool {
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
-// wait reports each stop, and the end.
+// wait reports each stop, and the end. It also reaps the orphans that this process has adopted. It ends with the last child.
 func (c *Child) wait() {
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(c.pid, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err != nil:
-			c.Ended <- End{Code: 1} // cannot happen: nobody else waits for it
 			return
+		case pid != c.pid:
 		case status.Stopped():
 			c.Stopped <- status.StopSignal()
 		case status.Signaled():
 			c.Ended <- End{Code: CodeOf(status.Signal()), Signal: status.Signal()}
-			return
 		case status.Exited():
 			c.Ended <- End{Code: status.ExitStatus()}
-			return
 		}
 	}
 }
@@ -127,7 +130,8 @@ func (c *Child) guard() {
 		return
 	}
 	defer null.Close()
-	_, err = os.StartProcess("/bin/sh", []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}, &os.ProcAttr{
+	args := []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}
+	guardian, err := os.StartProcess("/bin/sh", args, &os.ProcAttr{
 		Files: []*os.File{hold, null, null},
 		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of Ctrl-C
 	})
@@ -135,25 +139,32 @@ func (c *Child) guard() {
 		leash.Close()
 		return
 	}
-	c.leash = leash
+	c.leash, c.guardian = leash, guardian.Pid
 }
 
 // signal sends a signal to the whole group.
 func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
-// Terminate asks the group to end, even if it is stopped.
+// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats
+// until all is gone.
 func (c *Child) Terminate() {
-	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH {
+	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
 		c.complain(errors.New("cannot send SIGTERM to the command: " + err.Error()))
 	}
 	_ = c.signal(syscall.SIGCONT)
+	c.Sweep()
 }
 
-// Kill kills the whole group.
+// Kill kills the group, and what has left it. What starts meanwhile is not seen: call it again until all is gone.
 func (c *Child) Kill() {
-	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
 		c.complain(errors.New("cannot kill the command: " + err.Error()))
 	}
+	c.killLeft()
+}
+
+func foreignError(pid int, name string) error {
+	return fmt.Errorf("cannot end process %d (%s), which runs as another user; it goes on without the lock", pid, name)
 }
 
 // InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to a script that runs
@@ -169,8 +180,8 @@ func (c *Child) InterruptJob(end End) bool {
 	return c.hadIt || c.interrupted
 }
 
-// GroupGone reports whether the group has no process left.
-func (c *Child) GroupGone() bool { return c.signal(0) == syscall.ESRCH }
+// groupGone reports whether the group has no process left that this process could end.
+func (c *Child) groupGone() bool { return c.signal(0) != nil }
 
 // Close takes the terminal back and dismisses the guardian, after the end of the command.
 func (c *Child) Close() {

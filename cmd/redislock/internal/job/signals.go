@@ -4,6 +4,7 @@ package job
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -84,6 +85,14 @@ type SignalError struct{ Signal syscall.Signal }
 
 func (s SignalError) Error() string { return "ended by a signal: " + s.Signal.String() }
 
+// Interrupted returns the signal that has ended a ctx of Ending, or err if none has.
+func Interrupted(ctx context.Context, err error) error {
+	if signal, ok := errors.AsType[SignalError](context.Cause(ctx)); ok {
+		return signal
+	}
+	return err
+}
+
 // CodeOf returns the exit code of a process that a signal has ended, as shells have it.
 func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }
 
@@ -94,7 +103,7 @@ type Command struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	Complain func(error) // called with what fails while the command runs
+	Complain func(error) // called with what fails while the command runs; must not block
 }
 
 func fileOf(stream any) *os.File {

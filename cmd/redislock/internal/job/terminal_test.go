@@ -110,7 +110,7 @@ var _ = Describe("at a terminal", func() {
 		user.Sees("next\r\n")
 	})
 
-	It("whoever reads the output keeps the terminal until the command needs it", func() {
+	It("a reader of the output keeps the terminal until the command needs it", func() {
 		user := clitest.NewTypist(url)
 		user.Types(`$R run -k a -- sh -c 'echo out; exec sleep 1' | sh -c 'read x; echo "$x"; read x </dev/tty; echo "read $x"'` + "\n")
 		user.Sees("out\r\n")
@@ -215,7 +215,7 @@ var _ = Describe("at a terminal", func() {
 		first.Types(`$R run -k a -- sh -c 'echo "first started"; exec sleep 30'` + "\n")
 		first.Sees("first started\r\n")
 		second.Types(`$R run -k a --no-wait -- echo never; echo code $?` + "\n")
-		second.Sees(`redislock: not locked: "a" is held by alice on .* \(sh -c .*\)`)
+		second.Sees(`redislock: not acquired: "a" is held by alice@.* \(sh -c .*\)`)
 		second.Sees("code 1\r\n")
 		second.Types(`$R run -k a -- echo second started; echo code $?` + "\n")
 		Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(1)))

@@ -5,23 +5,32 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// orders are the ways to sort, each as people expect it: the shortest ttl first, the longest line first.
+// orders are the ways to sort, each as people expect it: the shortest ttl first, the longest line first. Whatever does not
+// say what it is sorted by comes last.
 var orders = map[string]func(a, b show.Status) int{
 	"key": byKey,
 	"ttl": func(a, b show.Status) int {
-		return cmp.Or(cmp.Compare(endless(a), endless(b)), cmp.Compare(a.TTL, b.TTL), byKey(a, b))
+		return cmp.Or(last(a.TTL < 0, b.TTL < 0), cmp.Compare(a.TTL, b.TTL), byKey(a, b))
 	},
-	"waiters": func(a, b show.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
-	"holder":  func(a, b show.Status) int { return cmp.Or(strings.Compare(a.Token, b.Token), byKey(a, b)) },
-	"none":    nil,
+	"age": func(a, b show.Status) int {
+		since, since2 := show.OwnerOf(a.Metadata).Since, show.OwnerOf(b.Metadata).Since
+		return cmp.Or(last(since.IsZero(), since2.IsZero()), since.Compare(since2), byKey(a, b))
+	},
+	"line": func(a, b show.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
+	"holder": func(a, b show.Status) int {
+		who, who2 := show.OwnerOf(a.Metadata).Who, show.OwnerOf(b.Metadata).Who
+		return cmp.Or(last(who == "", who2 == ""), strings.Compare(who, who2), byKey(a, b))
+	},
+	"none": nil,
 }
 
 // orderOf returns the order of a name in orders, or its reverse if a minus precedes the name. "none" has no reverse.
 func orderOf(name string) (order func(a, b show.Status) int, known bool) {
-	name, reversed := strings.CutPrefix(name, "-")
+	name, reversed := strings.CutPrefix(cmp.Or(name, "key"), "-")
 	forward, known := orders[name]
 	if !reversed {
 		return forward, known
@@ -34,46 +43,57 @@ func orderOf(name string) (order func(a, b show.Status) int, known bool) {
 
 func byKey(a, b show.Status) int { return strings.Compare(a.Key, b.Key) }
 
-// endless is 1 for a key without expiry, so that it comes after all others.
-func endless(s show.Status) int {
-	if s.TTL < 0 {
+// last compares so that what is true comes last.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
 		return 1
 	}
-	return 0
+	return -1
 }
 
 // collection keeps the first few of any number of statuses, in an order.
 type collection struct {
-	order   func(a, b show.Status) int // nil for the order in which they came
-	limit   int                        // 0 for none
+	order func(a, b show.Status) int // nil for the order in which they came
+	limit int                        // 0 for none
+	first bool                       // the first that come are enough
+
 	kept    []show.Status
-	dropped int // how many more there were
+	seen    map[string]bool // keys that are kept: SCAN may return a key twice
+	dropped int             // how many more there were
 }
 
-func (c *collection) add(s show.Status) {
-	if c.order == nil && c.limit > 0 && len(c.kept) == c.limit {
-		c.dropped++
-		return
+// add keeps a status. It returns scan.ErrEnough if no more are needed.
+func (c *collection) add(s show.Status) error {
+	if c.seen == nil {
+		c.seen = map[string]bool{}
 	}
+	if c.seen[s.Key] {
+		return nil
+	}
+	c.seen[s.Key] = true
 	c.kept = append(c.kept, s)
-	if c.limit > 0 && len(c.kept) >= 2*c.limit+100 {
+	switch {
+	case c.limit > 0 && c.first && len(c.kept) == c.limit:
+		return scan.ErrEnough
+	case c.limit > 0 && len(c.kept) >= 2*c.limit+100:
 		c.settle()
 	}
+	return nil
 }
 
-// settle sorts what was kept, and drops what is beyond the limit. It drops repetitions: SCAN may return a key twice.
+// settle sorts what was kept, and drops what is beyond the limit.
 func (c *collection) settle() {
 	if c.order == nil {
 		return
 	}
-	slices.SortStableFunc(c.kept, c.order)
-	seen := make(map[string]bool, len(c.kept))
-	c.kept = slices.DeleteFunc(c.kept, func(s show.Status) bool {
-		again := seen[s.Key]
-		seen[s.Key] = true
-		return again
-	})
+	slices.SortFunc(c.kept, c.order)
 	if c.limit > 0 && len(c.kept) > c.limit {
+		for _, s := range c.kept[c.limit:] {
+			delete(c.seen, s.Key) // if it comes again, it is dropped again, and counted twice
+		}
 		c.dropped += len(c.kept) - c.limit
 		clear(c.kept[c.limit:])
 		c.kept = c.kept[:c.limit]

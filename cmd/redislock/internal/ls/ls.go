@@ -1,11 +1,9 @@
-// Package ls is the command that lists locks. It finds them by the beginning of their values, and asks the library for the
-// rest; it knows nothing of how the library stores who waits.
+// Package ls is the command that lists locks. Package scan finds them.
 package ls
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,27 +14,50 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const lsHelp = `Shows all locks, or those whose keys match PATTERN: the key, the token of its holder,
-the remaining time, how many wait in line, and the holder's metadata. In a PATTERN, *
-stands for any characters, ? for one, [ab] for a or b, and \ for the next character.
+const lsHelp = `Lists all locks, or those whose keys match PATTERN. In a PATTERN, * stands for any
+characters, ? for one, [ab] for a or b, and \ for the next character.
+
+  KEY      the key
+  HOLDER   user@host, or whatever the holder's metadata is
+  PID      the process that holds the lock
+  COMMAND  the command that runs under it
+  AGE      how long ago the lock was acquired, by the clock of the holder
+  TTL      how long the lock still lasts if nobody renews it
+  LINE     how many wait in line
+
+HOLDER, PID, COMMAND and AGE come from the metadata of the lock; "-" means that it does
+not say. On a terminal, columns get narrower until the table fits. In a very narrow one,
+PID, COMMAND and AGE are left out. --wide adds TOKEN and METADATA, and cuts nothing.
 
 ls looks through all keys with SCAN, 500 at a time, so that even a server with millions
 of keys keeps serving others. It looks up a PATTERN without *, ? and [ directly. On a
-Cluster it asks all masters.
+Cluster it asks all masters. It stops when it has found as many locks as --limit says.
+With --sort it looks through all keys, and shows the first of them.
 
 A lock is a string with a time to live that begins like a token of this library: with
-22 letters, digits, - and _. --all shows every string: also locks with custom tokens,
-and values without expiry, which block a lock as well. A value over 4 KiB is cut, and
-its waiters are unknown ("?").
+22 letters, digits, - and _. --all lists every string: also locks with custom tokens,
+and values without expiry, which block a lock as well. Of a value over 4 KiB, ls reads
+only the beginning, and does not know who waits ("?").
 
---json prints one object a line: key, token, metadata (a string), fields (the metadata
-if it is an object), ttl_ms (null without expiry), waiters (null if unknown) and
-waiting_since; key_base64, token_base64 and metadata_base64 for bytes that are not
-UTF-8; metadata_cut; and at, with --watch.
+Formats for -o:
+  json             one JSON array
+  jsonl            one JSON object a line; --json is the same
+  name             the keys, one a line
+  template=TEXT    TEXT for each lock, such as 'template={key}\t{holder}\t{fields.zone}'.
+                   The names are those of the columns in lower case, ttl_ms, and
+                   fields.NAME for the field NAME of the metadata.
+
+JSON has key, token, metadata (a string), fields (the metadata if it is an object),
+ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
+key_base64, token_base64 and metadata_base64 for bytes that are not UTF-8;
+metadata_cut; and at, with --watch. The other formats escape what is not printable.
+
+With --watch on a terminal, q or Ctrl-C ends it.
 
 The exit code is 0 even if there is no lock; see "redislock help exit-codes" for others.`
 
@@ -44,16 +65,22 @@ const lsExample = `  redislock ls                            # all locks
   redislock ls 'order:*' --sort ttl       # the first to expire comes first; -ttl: last
   redislock ls --meta host=api-3          # what does that machine hold?
   redislock ls --waiting --watch          # where do clients wait? again every 2 s
-  redislock ls --json | jq -r .key`
+  redislock ls -o name 'order:*' | xargs redislock inspect`
 
 // lsOptions are the flags of ls.
 type lsOptions struct {
-	filter   lsFilter
-	sort     string
+	filter   scan.Filter
+	sort     string // "" for the first that are found, by key
 	limit    int
+	limited  bool // by the user
+	output   string
 	json     bool
+	wide     bool
 	noHeader bool
 	watch    time.Duration
+
+	format   format
+	template template
 }
 
 // defaultLimit bounds the memory that ls needs, whatever is in the database.
@@ -65,11 +92,11 @@ func New(target *connect.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [PATTERN]",
 		Aliases: []string{"list"},
-		Short:   "Show the locks, who holds them and how many wait",
+		Short:   "List the locks, who holds them and how many wait",
 		Long:    lsHelp,
 		Example: lsExample,
 
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cli.Usagef("ls takes one PATTERN; put it into quotes, or the shell expands it")
@@ -82,37 +109,59 @@ func New(target *connect.Target) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVarP(&opt.filter.all, "all", "a", false, "show every string, not only what looks like a lock")
-	flags.StringVar(&opt.filter.holder, "holder", "", "show only what `TOKEN` holds, or tokens that begin like it")
-	flags.StringArrayVar(&opt.filter.meta, "meta", nil,
-		"show only metadata with the field `NAME=VALUE`, or with this text; may be repeated")
-	flags.BoolVar(&opt.filter.waiting, "waiting", false, "show only locks that somebody waits for")
-	flags.StringVar(&opt.sort, "sort", "key",
-		"sort by `WHAT`: key, ttl (shortest first), waiters (most first), holder, none; -WHAT reverses it")
-	flags.IntVar(&opt.limit, "limit", defaultLimit, "show only the first `N`; 0 for all, whatever memory that takes")
-	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line; with --sort none, each as soon as it is found")
+	flags.BoolVarP(&opt.filter.All, "all", "a", false, "list every string, not only what looks like a lock")
+	flags.StringVar(&opt.filter.Token, "token", "", "list only what `TOKEN` holds, or tokens that begin like it")
+	flags.StringArrayVar(&opt.filter.Meta, "meta", nil,
+		"list only metadata with the field `NAME=VALUE`, or with this text; may be repeated")
+	flags.BoolVar(&opt.filter.Waiting, "waiting", false, "list only locks that somebody waits for")
+	flags.StringVar(&opt.sort, "sort", "",
+		"sort by `WHAT`: key, age (oldest first), ttl (shortest first), line (longest first), holder, "+
+			"or none; -WHAT reverses it (default: the first that are found, by key)")
+	flags.IntVar(&opt.limit, "limit", defaultLimit, "list at most `N`; 0 for all, whatever memory that takes")
+	flags.StringVarP(&opt.output, "output", "o", "table",
+		"print in FORMAT `F`: table, json, jsonl, name or template=TEXT; the last three at once with --sort none")
+	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
+	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
-	flags.DurationVarP(&opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until Ctrl-C")
+	cli.DurationVarP(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
+		cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "jsonl", "name", "template="},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// check returns an error if the flags cannot be used.
-func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
+// check returns an error if the flags cannot be used, and reads --output.
+func (opt *lsOptions) check(cmd *cobra.Command, args []string) (err error) {
+	opt.limited = cmd.Flags().Changed("limit")
 	if _, known := orderOf(opt.sort); !known {
-		return cli.Usagef("--sort %q is not known; use key, ttl, waiters, holder or none, with - in front to reverse", opt.sort)
+		return cli.Usagef("--sort %q is not known; use key, age, ttl, line, holder or none, with - in front to reverse", opt.sort)
 	}
 	if opt.limit < 0 {
 		return cli.Usagef("--limit %d is below 0", opt.limit)
+	}
+	if opt.json {
+		if cmd.Flags().Changed("output") && opt.output != "jsonl" {
+			return cli.Usagef("--json and -o %s exclude each other", opt.output)
+		}
+		opt.output = "jsonl"
+	}
+	if opt.format, opt.template, err = parseOutput(opt.output); err != nil {
+		return err
+	}
+	if opt.wide && opt.format != asTable {
+		return cli.Usagef("--wide is for tables; leave out -o")
 	}
 	if cmd.Flags().Changed("watch") {
 		if opt.watch < 100*time.Millisecond {
 			return cli.Usagef("--watch=%v is too short; use 100ms or more", opt.watch)
 		}
+		if opt.format == asJSON {
+			return cli.Usagef("-o json is one document; with --watch, use -o jsonl")
+		}
 		if len(args) == 1 {
-			if _, err := time.ParseDuration(args[0]); err == nil {
+			if _, err := cli.ParseDuration(args[0]); err == nil {
 				return cli.Usagef("%q would be a PATTERN; write the interval with =, as in --watch=%[1]s", args[0])
 			}
 		}
@@ -124,9 +173,8 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) error {
 type lister struct {
 	*connect.Target
 
-	opt     lsOptions
-	pattern string
-	scan    scan
+	opt  lsOptions
+	scan scan.Scan
 }
 
 func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOptions) error {
@@ -135,57 +183,74 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	l := &lister{Target: target, opt: opt, pattern: pattern, scan: scan{
-		client: client, locks: redislock.New(client), pattern: pattern, filter: opt.filter,
+	l := &lister{Target: target, opt: opt, scan: scan.Scan{
+		Client: client, Locks: redislock.New(client), Pattern: pattern, Filter: opt.filter,
 	}}
 	if opt.watch > 0 {
 		return l.watch(ctx)
 	}
-	return l.once(ctx)
+	shown, left, err := l.once(ctx)
+	switch {
+	case err != nil:
+		return err
+	case shown == 0 && pattern != "":
+		l.Complain(fmt.Errorf("no lock matches %q%s", pattern, opt.hint()))
+	case shown == 0:
+		l.Complain(fmt.Errorf("no lock found%s", opt.hint()))
+	case left > 0:
+		l.Complain(fmt.Errorf("%d more are not listed; narrow them with a PATTERN, or raise --limit", left))
+	case opt.limit > 0 && shown == opt.limit && opt.sort == "" && !opt.limited:
+		l.Complain(fmt.Errorf("stopped after %d locks; narrow them with a PATTERN, or raise --limit", shown))
+	}
+	if n := l.scan.Unreadable; n > 0 {
+		l.Complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.Why))
+	}
+	return nil
 }
 
-// once prints the locks and ends.
-func (l *lister) once(ctx context.Context) error {
-	if l.opt.json && l.opt.sort == "none" {
+// hint says what else could be listed when nothing was.
+func (opt *lsOptions) hint() string {
+	if opt.filter.All {
+		return ""
+	}
+	return "; --all also lists strings that do not look like locks"
+}
+
+// once prints the locks, and returns how many it has printed, and how many more it has seen.
+func (l *lister) once(ctx context.Context) (shown, left int, err error) {
+	if l.opt.sort == "none" && l.opt.format != asTable && l.opt.format != asJSON {
 		return l.stream(ctx)
 	}
 	all, err := l.look(ctx)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	if err := l.print(l.Stdout, l.Screen(), all.kept, ""); err != nil {
-		return err
+	screen := l.Screen()
+	if l.opt.wide {
+		screen.Columns = 0 // the terminal may wrap its lines
 	}
-	l.tellLeftOut(all.dropped)
-	return nil
+	return len(all.kept), all.dropped, l.print(l.Stdout, screen, all.kept, "")
 }
 
 // stream prints locks as they are found.
-func (l *lister) stream(ctx context.Context) error {
-	left := l.opt.limit
-	dropped := 0
-	err := l.search(ctx, func(s show.Status) error {
-		if l.opt.limit > 0 && left == 0 {
-			dropped++
-			return nil
+func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
+	err = l.search(ctx, func(s show.Status) error {
+		if err := l.print(l.Stdout, term.Screen{}, []show.Status{s}, ""); err != nil {
+			return err
 		}
-		left--
-		return show.WriteJSON(l.Stdout, s.JSON())
+		if shown++; shown == l.opt.limit {
+			return scan.ErrEnough
+		}
+		return nil
 	})
-	if err == nil {
-		l.tellLeftOut(dropped)
-	}
-	return err
+	return shown, 0, err
 }
 
 // look finds the locks, in their order.
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
-	all := &collection{order: order, limit: l.opt.limit}
-	err := l.search(ctx, func(s show.Status) error {
-		all.add(s)
-		return nil
-	})
+	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none"}
+	err := l.search(ctx, all.add)
 	all.settle()
 	return all, err
 }
@@ -193,69 +258,17 @@ func (l *lister) look(ctx context.Context) (*collection, error) {
 // search runs the scan, and calls found for each lock.
 func (l *lister) search(ctx context.Context, found func(show.Status) error) error {
 	var unshown error
-	l.scan.unreadable, l.scan.why = 0, nil
-	l.scan.found = func(s show.Status) error {
+	l.scan.Unreadable, l.scan.Why = 0, nil
+	l.scan.Found = func(s show.Status) error {
 		unshown = found(s)
 		return unshown
 	}
-	err := l.scan.run(ctx)
-	if err != nil && unshown == nil { // Redis is not to blame for an output that fails
+	err := l.scan.Run(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && unshown == nil: // Redis is not to blame for an output that fails
 		return l.Explain(err)
 	}
 	return err
-}
-
-// tellLeftOut says on stderr what stdout does not show.
-func (l *lister) tellLeftOut(dropped int) {
-	if dropped > 0 {
-		l.Complain(fmt.Errorf("%d more are not shown; narrow them by a PATTERN, or raise --limit", dropped))
-	}
-	if n := l.scan.unreadable; n > 0 {
-		l.Complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.why))
-	}
-}
-
-// print prints locks as a table, or as JSON with the time at, which may be "".
-func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at string) error {
-	if l.opt.json {
-		for _, status := range all {
-			line := status.JSON()
-			line.At = at
-			if err := show.WriteJSON(out, line); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return lsTable(all).Write(out, s, !l.opt.noHeader)
-}
-
-// lsTable puts locks into a table.
-func lsTable(all []show.Status) *term.Table {
-	t := &term.Table{Columns: []term.Column{
-		{Name: "KEY", Shrink: true}, {Name: "HOLDER", Shrink: true}, {Name: "TTL", Right: true},
-		{Name: "WAITERS", Right: true}, {Name: "METADATA", Shrink: true},
-	}}
-	for _, s := range all {
-		ttl := term.Cell{Text: show.TTL(s.TTL)}
-		if s.TTL < 0 {
-			ttl.Colour = term.Red
-		}
-		waiters := term.Cell{Text: fmt.Sprint(s.Waiters)}
-		token, metadata := term.Escape(s.Token), show.Metadata(s.Metadata)
-		switch {
-		case s.Cut && metadata == "":
-			waiters.Text = "?"
-			token += "…"
-		case s.Cut:
-			waiters.Text = "?"
-			metadata += "…"
-		case s.Waiters > 0:
-			waiters.Colour = term.Yellow
-		}
-		t.Rows = append(t.Rows, []term.Cell{
-			{Text: term.Escape(s.Key), Colour: term.Bold}, {Text: token}, ttl, waiters, {Text: metadata, Colour: term.Faint},
-		})
-	}
-	return t
 }

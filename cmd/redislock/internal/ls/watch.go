@@ -3,6 +3,7 @@ package ls
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,58 +20,98 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// watch shows the locks again and again, until ctx ends; that is not a failure. On a terminal it uses the alternate screen,
+// watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen,
 // and restores the normal one at the end. Elsewhere it prints one table after the other. After the first success it reports
 // a Redis that fails, and asks again.
 func (l *lister) watch(ctx context.Context) error {
-	live := term.Is(l.Stdout) && !l.opt.json
-	resumed := make(chan struct{}, 1)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	live := term.Is(l.Stdout) && l.opt.format == asTable
+	ending := "Ctrl-C ends"
+	again := make(chan struct{}, 1)
 	if live {
+		lookAgain := func() {
+			select {
+			case again <- struct{}{}:
+			default: // it will anyway
+			}
+		}
+		keyboard := job.OpenKeyboard(func(key byte) {
+			if key == 'q' || key == 'Q' {
+				end(errQuit)
+			}
+		})
+		if keyboard != nil {
+			ending = "q ends"
+		}
 		fmt.Fprint(l.Stdout, enterScreen)
 		defer fmt.Fprint(l.Stdout, leaveScreen)
-		end := job.AroundStops(
-			func() { fmt.Fprint(l.Stdout, leaveScreen) },
+		defer keyboard.Close() // before the normal screen is back: what is typed there is for the shell
+		stops := job.AroundStops(
+			func() {
+				keyboard.Give()
+				fmt.Fprint(l.Stdout, leaveScreen)
+			},
 			func() {
 				fmt.Fprint(l.Stdout, enterScreen)
-				select {
-				case resumed <- struct{}{}:
-				default:
-				}
+				keyboard.Take()
+				lookAgain()
 			})
-		defer end()
+		defer stops()
+		resizes := job.OnResize(lookAgain)
+		defer resizes()
 	}
+	err := l.lookOften(ctx, again, func(all *collection, failed error, first bool) error {
+		if live {
+			return l.redraw(all, failed, ending)
+		}
+		return l.append(all, failed, first)
+	})
+	if errors.Is(err, errQuit) {
+		return nil
+	}
+	return err
+}
+
+// errQuit is the cause of a ctx that q has ended.
+var errQuit = errors.New("q")
+
+// lookOften looks and shows what it has found, until ctx ends. It returns the cause then. The first look must succeed.
+func (l *lister) lookOften(
+	ctx context.Context, again chan struct{}, show func(all *collection, failed error, first bool) error,
+) error {
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return context.Cause(ctx)
 		case err != nil && first:
 			return err
 		}
-		if live {
-			err = l.redraw(all, err)
-		} else {
-			err = l.append(all, err, first)
-		}
-		if err != nil {
+		if err := show(all, err, first); err != nil {
 			return err
 		}
 		timer := time.NewTimer(l.opt.watch)
 		select {
 		case <-timer.C:
-		case <-resumed:
-			timer.Stop()
+		case <-again:
 		case <-ctx.Done():
-			timer.Stop()
-			return nil
 		}
+		timer.Stop()
 	}
 }
 
-// redraw fills the terminal anew. It does not clear it first, because that would flicker.
-func (l *lister) redraw(all *collection, failed error) error {
+// redraw fills the terminal anew, and no more than it has room for. It does not clear it first, because that would flicker.
+func (l *lister) redraw(all *collection, failed error, ending string) error {
 	s := l.Screen()
-	title := fmt.Sprintf("%s   %d locks   every %v, Ctrl-C ends", time.Now().Format(time.TimeOnly), len(all.kept), l.opt.watch)
+	count := fmt.Sprintf("%d locks", len(all.kept))
+	switch {
+	case len(all.kept) == 1:
+		count = "1 lock"
+	case all.first && len(all.kept) == l.opt.limit:
+		count = fmt.Sprintf("%d+ locks", len(all.kept))
+	}
+	title := fmt.Sprintf("%s  %s, %s, every %v", time.Now().Format(time.TimeOnly), count, ending, l.opt.watch)
 	colour := term.Faint
 	if failed != nil {
 		title, colour = time.Now().Format(time.TimeOnly)+"   "+term.Printable(failed.Error()), term.Red
@@ -87,11 +128,14 @@ func (l *lister) redraw(all *collection, failed error) error {
 	if err := l.print(&out, s, all.kept[:room], ""); err != nil {
 		return err
 	}
-	if more := len(all.kept) - room + all.dropped; more > 0 {
-		out.WriteString(s.Paint(term.Faint, fmt.Sprintf("… and %d more", more)))
+	if hidden := len(all.kept) - room + all.dropped; hidden > 0 {
+		out.WriteString(s.Paint(term.Faint, fmt.Sprintf("… and %d more", hidden)))
 	}
-	text := strings.ReplaceAll(out.String(), "\n", clearLine+"\n")
-	_, err := fmt.Fprint(l.Stdout, homeCursor, text, clearLine, clearBelow)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if s.Lines > 0 {
+		lines = lines[:min(len(lines), s.Lines)]
+	}
+	_, err := fmt.Fprint(l.Stdout, homeCursor, strings.Join(lines, clearLine+"\n"), clearLine, clearBelow)
 	return err
 }
 
@@ -102,7 +146,7 @@ func (l *lister) append(all *collection, failed error, first bool) error {
 		return nil
 	}
 	at := time.Now()
-	if !l.opt.json {
+	if l.opt.format == asTable {
 		if !first {
 			fmt.Fprintln(l.Stdout)
 		}

@@ -35,6 +35,13 @@ var _ = Describe("redislock run on a Cluster", Ordered, func() {
 		Eventually(first).Should(gexec.Exit(0))
 	})
 
+	It("gives keys of one hash tag the token of the user", func() {
+		session := clitest.Run(url, "run", "-k", "{x}a", "-k", "{x}b", "--token", "mine", "--",
+			clitest.Program(), "release", "{x}a", "{x}b", "--token", "mine")
+		Expect(session).To(gexec.Exit(76), clitest.Stderr(session)) // its own command has released the locks
+		Expect(clitest.Stderr(session)).To(Equal("redislock: the lock was lost before the command ended: lock not held\n"))
+	})
+
 	It("says which keys cannot go together, and locks none", func() {
 		session := clitest.Run(url, "run", "-k", "a", "-k", "b", "--", "true")
 		Expect(session).To(gexec.Exit(64))

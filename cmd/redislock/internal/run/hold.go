@@ -3,26 +3,23 @@ package run
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
-	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
 // hold is all that a run has locked: what it acquired and renews itself, and what it re-entered, which somebody else renews.
 type hold struct {
-	client redis.UniversalClient
-	locks  *redislock.Client
-	token  string
+	*connect.Session
+
+	token string
+	fence int64 // 0 for none
 
 	kept    *redislock.Lock // nil if nothing was acquired
 	watched *watch          // nil if nothing was re-entered
@@ -90,17 +87,19 @@ func (h *hold) release() error {
 
 // close ends what the hold still does in this process. Locks that were not released expire.
 func (h *hold) close() {
+	h.stopAll()
+	h.Close()
+}
+
+func (h *hold) stopAll() {
 	for _, stop := range h.stop {
 		stop()
 	}
-	_ = h.locks.Close()
-	_ = h.client.Close()
 }
 
 // The variables that the command finds in its environment.
 const (
 	keysVariable  = "REDISLOCK_KEYS"
-	tokenVariable = "REDISLOCK_TOKEN"
 	fenceVariable = "REDISLOCK_FENCE"
 	untilVariable = "REDISLOCK_UNTIL"
 )
@@ -108,11 +107,15 @@ const (
 func (h *hold) variables(keys []string) []string {
 	variables := []string{
 		keysVariable + "=" + strings.Join(keys, "\n"),
-		tokenVariable + "=" + h.token,
+		claim.TokenVariable + "=" + h.token,
 		untilVariable + "=" + h.until().UTC().Format(time.RFC3339Nano),
 	}
-	if fence := h.kept.FenceToken(); fence != 0 {
-		variables = append(variables, fenceVariable+"="+strconv.FormatInt(fence, 10))
+	if h.fence != 0 {
+		variables = append(variables, fenceVariable+"="+strconv.FormatInt(h.fence, 10))
+	}
+	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
+	if len(outer) > 0 {
+		variables = append(variables, claim.OuterVariable+"="+strings.Join(outer, " "))
 	}
 	return variables
 }
@@ -122,7 +125,7 @@ func (h *hold) variables(keys []string) []string {
 func (h *hold) replaces(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	switch name {
-	case keysVariable, tokenVariable, untilVariable:
+	case keysVariable, claim.TokenVariable, untilVariable, claim.OuterVariable:
 		return true
 	case fenceVariable:
 		return h.kept != nil
@@ -133,109 +136,85 @@ func (h *hold) replaces(variable string) bool {
 // obtain acquires the locks. A signal ends the waiting, and releases what was acquired by then.
 func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *job.Signals) (*hold, error) {
 	ctx, end := signals.Ending(ctx)
-	client, err := target.Connect(ctx)
+	waiting, cancel := f.Context(ctx)
+	defer cancel()
+	s, err := f.Open(waiting, target, redislock.WithTracer(f.log.tracer()))
 	if err != nil {
 		end()
-		return nil, interrupted(ctx, err)
+		return nil, job.Interrupted(ctx, err)
 	}
-	h := &hold{client: client, locks: redislock.New(client), token: f.token}
-	missing := f.keys
-	if f.hasToken {
-		missing, err = h.reenter(ctx, f.keys)
-	}
-	if err == nil && len(missing) > 0 {
-		err = f.take(ctx, h, missing)
-	}
+	h := &hold{Session: s}
+	err = f.take(waiting, h)
 	end()
-	if signal := interrupted(ctx, nil); signal != nil {
+	if signal := job.Interrupted(ctx, nil); signal != nil {
 		if err == nil {
 			_ = h.release()
 		}
 		err = signal
-	} else if err != nil {
-		err = f.refused(ctx, target, h, err)
 	}
 	if err != nil {
-		h.close()
+		h.stopAll()
+		f.Close(h.Session, err)
 		return nil, err
 	}
 	return h, nil
 }
 
-// interrupted returns the signal that has ended ctx, or err if none has.
-func interrupted(ctx context.Context, err error) error {
-	if signal, ok := errors.AsType[job.SignalError](context.Cause(ctx)); ok {
-		return signal
+// take re-enters what is to be shared, and acquires the other keys. Its errors are ready to be printed.
+func (f *runFlags) take(ctx context.Context, h *hold) error {
+	missing := f.Keys
+	token, err := f.tokenFor(ctx, h)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// take acquires keys, and keeps them from then on.
-func (f *runFlags) take(ctx context.Context, h *hold, keys []string) error {
-	waiting := ctx
+	h.token = token
+	if f.reenter || f.share {
+		switch missing, err = h.reenter(ctx, f.Keys); {
+		case errors.Is(err, redislock.ErrLockNotHeld):
+			return f.Refuse("the locks to re-enter are being released")
+		case err != nil:
+			return f.Unreachable(ctx, h.Target, err)
+		}
+		if f.reenter && len(missing) == len(f.Keys) {
+			return f.Refuse("the run around this one holds none of the KEYs, so there is nothing to re-enter")
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
 	if h.watched != nil { // if the re-entered locks are lost, there is no point in waiting for the others
 		var cancel context.CancelCauseFunc
-		waiting, cancel = context.WithCancelCause(ctx)
+		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
 		unhook := context.AfterFunc(h.alive, func() { cancel(context.Cause(h.alive)) })
 		defer unhook()
 	}
-	if f.wait > 0 {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeout(waiting, f.wait)
-		defer cancel()
+	if f.hasToken && !f.share {
+		token = "" // see rename
 	}
-	began := time.Now()
-	lock, err := h.locks.ObtainMulti(waiting, keys, f.ttl, &redislock.Options{
-		Queue: !f.noWait, Metadata: f.metadata(), Token: f.token, FenceKey: f.fenceKey,
-	})
+	lock, err := f.Acquire(ctx, h.Session, missing, token)
 	if err != nil {
 		return err
 	}
+	h.fence = lock.FenceToken()
+	if token == "" && f.hasToken {
+		if lock, err = rename(ctx, h.Session, lock, f.token, f.TTL); err != nil {
+			return err
+		}
+	}
+	h.keep(lock)
+	return nil
+}
+
+// keep renews a lock from now on.
+func (h *hold) keep(lock *redislock.Lock) {
 	alive, stop := lock.KeepAlive(context.Background())
 	h.kept, h.token, h.stop = lock, lock.Token(), append(h.stop, stop)
 	if h.alive == nil {
 		h.alive = alive
-	} else {
-		both, end := context.WithCancelCause(h.alive)
-		context.AfterFunc(alive, func() { end(context.Cause(alive)) })
-		h.alive, h.stop = both, append(h.stop, func() { end(nil) })
+		return
 	}
-	if time.Since(began) > time.Second { // the times in the metadata are from before the wait
-		refresh, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_ = lock.Refresh(refresh, f.ttl, &redislock.Options{Metadata: f.metadata()}) // KeepAlive notices a loss
-	}
-	return nil
-}
-
-// refused returns the exit code and the words for an obtain that has failed.
-func (f *runFlags) refused(ctx context.Context, target *connect.Target, h *hold, err error) error {
-	switch {
-	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
-		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
-	case !errors.Is(err, redislock.ErrNotObtained) && !errors.Is(err, redislock.ErrLockNotHeld):
-		return target.Refusal(err)
-	}
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	statuses, lookErr := h.locks.Inspect(look, f.keys...)
-	if lookErr != nil {
-		return target.Refusal(lookErr)
-	}
-	if f.quiet {
-		return cli.Exit(f.conflictCode)
-	}
-	waited := ""
-	if f.wait > 0 {
-		waited = fmt.Sprintf(" after waiting for %v", f.wait)
-	}
-	taken := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.TTL != 0 && s.Token != h.token })
-	if taken < 0 {
-		return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is free by now, or others are in line for it",
-			waited, f.keys[0])}
-	}
-	by := statuses[taken]
-	by.Waiters = 0 // this run may still be among them
-	return &cli.Error{Code: f.conflictCode, Err: fmt.Errorf("not locked%s: %q is held by %s", waited, by.Key, show.Holder(by))}
+	both, end := context.WithCancelCause(h.alive)
+	context.AfterFunc(alive, func() { end(context.Cause(alive)) })
+	h.alive, h.stop = both, append(h.stop, func() { end(nil) })
 }

@@ -9,25 +9,28 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
 const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
-them. It ends with the exit code of COMMAND, which gets stdin, stdout and stderr;
-redislock itself prints only errors, to stderr.
+them. It ends with the exit code of COMMAND, which gets stdin, stdout and stderr.
+redislock itself prints only errors to stderr, and who is in the way while it waits.
 
 Waiting. While a KEY is taken, redislock waits in line: first come, first served, across
-machines. Like flock(1), it waits for ever. --wait sets a limit; --no-wait does not wait
-at all. Once in line, it keeps waiting if Redis goes away for a while.
+machines. Like flock(1), it waits for ever. --wait sets a limit; --no-wait, or --wait 0,
+does not wait at all. At a terminal, or with --verbose, it says who is in the way. Once in
+line, it keeps waiting if Redis goes away for a while. If Redis cannot be reached at the
+start, --wait D waits for it as well; without --wait, redislock fails, because a wrong
+address would make it wait for ever.
 
 Signals. COMMAND runs in a process group of its own, which gets the signals that redislock
 gets. While redislock still waits, a signal ends it. At a terminal, Ctrl-C and Ctrl-Z
@@ -35,24 +38,45 @@ reach COMMAND. Ctrl-Z stops redislock as well: if it is stopped for longer than 
 it loses the lock.
 
 Loss. redislock renews the locks every third of the ttl. If they are lost, or cannot be
-renewed in time, it sends SIGTERM to the process group of COMMAND, and SIGKILL after the
-grace period. The grace period ends before the locks do, so COMMAND is gone before anybody
-else can acquire them, unless redislock itself or its machine is stopped. If redislock is
-killed, COMMAND is killed as well.
+renewed in time, it sends SIGTERM to the processes of COMMAND, and SIGKILL after the grace
+period. The grace period ends before the locks do, so these processes have ended before
+anybody else can acquire the locks.
 
-redislock releases the locks as soon as COMMAND itself has ended, even if COMMAND has left
-processes in the background: COMMAND should wait for the processes that it starts.
+The processes of COMMAND are its process group and, on Linux, also what has left the
+group, as with setsid or as a daemon. Out of reach are:
+  - processes of another user, as below sudo and su, unless redislock runs as root; it
+    warns when it cannot end them
+  - after a SIGKILL of redislock itself, what has left the group; the group is killed
+  - while redislock or its machine is stopped, all of them; it ends them when it goes on
+  - on other systems than Linux, or without /proc, what has left the group
+
+The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
+in the background goes on without the locks: COMMAND should wait for what it starts. But
+if a signal has ended COMMAND, or redislock got SIGINT or SIGTERM, redislock first ends
+what is left, as after a loss.
 
 Environment of COMMAND:
   REDISLOCK_KEYS   the KEYs, one per line
   REDISLOCK_TOKEN  the token that holds the KEYs
   REDISLOCK_FENCE  the fencing token, with --fence-key
   REDISLOCK_UNTIL  how long the locks were valid when COMMAND started, in RFC 3339
+  REDISLOCK_OUTER_TOKENS  the tokens of the runs around that, if there are any
 
-Nesting. With --token "$REDISLOCK_TOKEN", COMMAND may call redislock run for KEYs that its
-caller holds already. The inner run watches those KEYs, but does not renew, shorten or
-release them; it acquires and releases only the others. If its caller holds all KEYs,
---fence-key has no effect.
+Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
+wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
+run around it: it watches them, but does not renew, shorten or release them; it acquires
+and releases only the others. If no KEY is held by the run around it, --reenter fails.
+If all are, --fence-key has no effect.
+
+Tokens. The locks get a random token. --token T gives them another one, for programs that
+must know it beforehand. It does not join a lock that T already holds: for that, add
+--share. Then several runs with the same T hold a KEY at the same time: the one that
+comes first renews and releases it, and the others watch it. When the first one ends, the
+others have lost it.
+
+Log. With --log-format json, redislock writes one JSON object a line to stderr, with time,
+level and msg: waiting (who is in the way), waited (how long, and with what outcome),
+acquired, lost (why), released, and error for all else.
 
 Anybody who can read the Redis sees the user and the command line that hold a lock. Use
 --meta to leave another text.`
@@ -61,27 +85,22 @@ const runExample = `  redislock run -k nightly -- ./backup.sh
   redislock run -k order:7 -k stock:42 --wait 10m -- ./ship 7
   redislock run -k nightly --no-wait -E 75 --quiet -- ./backup.sh   # cron: skip if it runs
   redislock run -k deploy -- sh -c 'make && make install'
-  redislock run -k disk -k tape --token "$REDISLOCK_TOKEN" -- ./inner.sh   # inside another run`
+  redislock run -k disk -k tape --reenter -- ./inner.sh             # inside another run`
 
 // runFlags are what the command line says.
 type runFlags struct {
-	keys     []string
-	ttl      time.Duration
-	wait     time.Duration // 0: for ever
-	noWait   bool
-	fenceKey string
-	meta     string
-	hasMeta  bool
+	claim.Flags
+
 	token    string
 	hasToken bool
+	share    bool
+	reenter  bool
 	grace    time.Duration
 	hasGrace bool
+	lostCode int
+	format   string
 
-	conflictCode, lostCode, unavailableCode int
-
-	quiet bool
-
-	command []string
+	log *log // nil: text
 }
 
 // New returns the command.
@@ -93,15 +112,11 @@ func New(target *connect.Target) *cobra.Command {
 		Long:    runHelp,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f.command = args
+			f.Command = args
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			err := f.run(cmd.Context(), target)
-			if own, ok := errors.AsType[*cli.Error](err); ok && own.Code == cli.Unavailable {
-				return &cli.Error{Code: f.unavailableCode, Err: own.Err}
-			}
-			return err
+			return f.WithCode(f.run(cmd.Context(), target))
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -110,71 +125,56 @@ func New(target *connect.Target) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows COMMAND belongs to it
-	flags.StringArrayVarP(&f.keys, "key", "k", nil, "`KEY` to lock; may be repeated")
-	flags.DurationVar(&f.ttl, "ttl", 30*time.Second,
-		"how long the locks outlive a redislock that dies; `D` is like 90s or 10m")
-	flags.DurationVar(&f.wait, "wait", 0, "wait in line for at most `D` (default: for ever)")
-	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait if a lock is taken")
-	flags.StringVar(&f.fenceKey, "fence-key", "", "mint a fencing token from the counter `K`")
-	flags.StringVar(&f.meta, "meta", "", "`TEXT` to store in the locks instead of host, pid, user and COMMAND")
-	flags.DurationVar(&f.grace, "grace", 0,
+	flags.StringArrayVarP(&f.Keys, "key", "k", nil, "`KEY` to lock; may be repeated")
+	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
+	cli.DurationVar(flags, &f.grace, "grace", 0,
 		"time `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
-	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T`, and re-enter locks that it already holds")
-	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks could not be acquired")
+	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
+	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
+	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
-	flags.IntVar(&f.unavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if the locks could not be acquired")
+	flags.StringVar(&f.format, "log-format", "text", "`FORMAT` of messages: text, or json with what happens to the locks")
+	_ = cmd.RegisterFlagCompletionFunc("key", scan.CompleteKeys(target))
 	return cmd
 }
-
-// leastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
-const leastTTL = 100 * time.Millisecond
 
 // check returns a usage error if the flags cannot be used, and fills in the defaults.
 func (f *runFlags) check(cmd *cobra.Command) error {
 	set := cmd.Flags().Changed
-	f.hasMeta, f.hasToken, f.hasGrace = set("meta"), set("token"), set("grace")
+	f.hasToken, f.hasGrace = set("token"), set("grace")
 	switch {
-	case len(f.keys) == 0:
-		return cli.Usagef("which lock? Name it with -k KEY")
-	case len(f.command) == 0:
+	case len(f.Keys) == 0:
+		return cli.Usagef("no KEY to lock; name it with -k KEY")
+	case len(f.Command) == 0:
 		return cli.Usagef("no COMMAND to run; write it after the flags: redislock run -k KEY -- COMMAND")
-	case f.ttl < leastTTL:
-		return cli.Usagef("--ttl %v is under %v", f.ttl, leastTTL)
-	case set("wait") && f.noWait:
-		return cli.Usagef("--wait and --no-wait exclude each other")
-	case set("wait") && f.wait <= 0:
-		return cli.Usagef("--wait %v is not a time to wait; for none, say --no-wait", f.wait)
-	case f.hasToken && f.token == "":
-		return cli.Usagef("--token is empty; without --token, redislock makes up a new one")
-	case strings.ContainsFunc(f.token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
-		return cli.Usagef("--token %q holds white space or a control character", f.token)
-	case f.grace < 0:
-		return cli.Usagef("--grace %v is negative", f.grace)
-	case f.grace > f.ttl/2:
-		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.ttl)
+	case f.format != "text" && f.format != "json":
+		return cli.Usagef("--log-format %q is unknown; write text or json", f.format)
 	}
-	for i, key := range f.keys {
-		if key == "" {
-			return cli.Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(f.keys))
-		}
+	if err := f.Check(cmd.Flags()); err != nil {
+		return err
 	}
-	for name, code := range map[string]int{
-		"conflict-exit-code": f.conflictCode, "lost-exit-code": f.lostCode, "unavailable-exit-code": f.unavailableCode,
-	} {
-		if code < 0 || code > 255 {
-			return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
-		}
+	if err := f.checkToken(); err != nil {
+		return err
 	}
 	if !f.hasGrace {
-		f.grace = min(5*time.Second, f.ttl/3)
+		f.grace = min(5*time.Second, f.TTL/3)
 	}
-	return nil
+	switch {
+	case f.grace < 0:
+		return cli.Usagef("--grace %v is negative", f.grace)
+	case f.grace > f.TTL/2:
+		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.TTL)
+	}
+	return claim.CheckCode("lost-exit-code", f.lostCode)
 }
 
 // run acquires the locks, runs the command and releases them.
 func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
-	path, err := lookCommand(f.command[0])
+	if f.format == "json" {
+		f.log = newLog(target.Env)
+		f.Say = f.log.waiting
+	}
+	path, err := lookCommand(f.Command[0])
 	if err != nil {
 		return err
 	}
@@ -188,15 +188,15 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 		_ = h.release()
 		return err
 	}
-	c, err := job.Start(job.Command{
-		Path: path, Args: f.command, Env: f.variables(h),
-		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: target.Complain,
+	s := &supervisor{flags: f, Target: target, hold: h, signals: signals}
+	s.child, err = job.Start(job.Command{
+		Path: path, Args: f.Command, Env: f.variables(h),
+		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: s.report,
 	})
 	if err != nil {
 		_ = h.release()
-		return startError(f.command[0], err)
+		return startError(f.Command[0], err)
 	}
-	s := &supervisor{flags: f, Target: target, hold: h, child: c, signals: signals}
 	return s.supervise()
 }
 
@@ -237,14 +237,14 @@ func startError(name string, err error) error {
 		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
 	}
 	if errors.Is(err, syscall.E2BIG) { // without REDISLOCK_KEYS, the environment was short enough for this program
-		err = fmt.Errorf("the system allows no environment with so many KEYs in %s; take fewer, or shorter ones", keysVariable)
+		err = fmt.Errorf("the KEYs are too long for the environment variable %s; use fewer or shorter KEYs", keysVariable)
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
 }
 
 // variables returns the environment of the command.
 func (f *runFlags) variables(h *hold) []string {
-	own := h.variables(f.keys)
+	own := h.variables(f.Keys)
 	var all []string
 	for _, variable := range os.Environ() {
 		if !h.replaces(variable) {

@@ -71,7 +71,7 @@ var _ = Describe("redislock run", func() {
 			Expect(session).To(gexec.Exit(0))
 			lines := strings.Split(strings.TrimSpace(clitest.Stdout(session)), "\n")
 			Expect(lines).To(HaveLen(2))
-			Expect(lines[0]).To(MatchRegexp(`^[\w-]{22} {"host":.*,"pid":\d+,.*"user":"alice","command":"sh -c '.*'"}$`))
+			Expect(lines[0]).To(MatchRegexp(`^[\w-]{22} {"host":.*,"pid":\d+,"user":"alice","command":"sh -c '.*'","since":".*Z"}$`))
 			Expect(lines[1]).To(Equal(lines[0]))
 			Expect(free("a", "b")).To(BeTrue())
 			Expect(clitest.Stderr(session)).To(BeEmpty())
@@ -157,8 +157,8 @@ var _ = Describe("redislock run", func() {
 		}
 		session := run(append(args, "--", "true")...)
 		Expect(session).To(gexec.Exit(126))
-		Expect(clitest.Stderr(session)).To(Equal("redislock: cannot run \"true\": the system allows no environment with so many KEYs " +
-			"in REDISLOCK_KEYS; take fewer, or shorter ones\n"))
+		Expect(clitest.Stderr(session)).To(Equal("redislock: cannot run \"true\": the KEYs are too long for the environment variable " +
+			"REDISLOCK_KEYS; use fewer or shorter KEYs\n"))
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
 
@@ -171,7 +171,7 @@ var _ = Describe("redislock run", func() {
 			Expect(clitest.Stdout(session)).To(BeEmpty())
 			Expect(client.Info(ctx, "commandstats").Val()).NotTo(ContainSubstring("cmdstat_eval"))
 		},
-		Entry("no key", 64, "Name it with -k KEY", "--", "true"),
+		Entry("no key", 64, "name it with -k KEY", "--", "true"),
 		Entry("no command", 64, "no COMMAND to run", "-k", "a"),
 		Entry("an empty key", 64, "KEY 2 of 2 is empty", "-k", "a", "-k", "", "--", "true"),
 		Entry("a reserved key", 64, "are reserved", "-k", "a:redislock:line", "--", "true"),
@@ -179,10 +179,16 @@ var _ = Describe("redislock run", func() {
 		Entry("a key that can have no line", 64, "with --no-wait", "-k", "{a", "--", "true"),
 		Entry("an empty token", 64, "--token is empty", "-k", "a", "--token", "", "--", "true"),
 		Entry("a short ttl", 64, "--ttl 99ms is under 100ms", "-k", "a", "--ttl", "99ms", "--", "true"),
-		Entry("no duration", 64, `invalid argument "10" for "--ttl"`, "-k", "a", "--ttl", "10", "--", "true"),
+		Entry("no duration", 64, `"soon" is not a duration; write it like 30, 500ms, 1m30s or 2d`, "-k", "a", "--ttl", "soon", "--", "true"),
+		Entry("a very long ttl", 64, "add --long if you want that", "-k", "a", "--ttl", "25h", "--", "true"),
 		Entry("a long grace", 64, "more than half of --ttl", "-k", "a", "--ttl", "3s", "--grace", "2s", "--", "true"),
 		Entry("both ways to wait", 64, "exclude each other", "-k", "a", "--wait", "1s", "--no-wait", "--", "true"),
-		Entry("no time to wait", 64, "for none, say --no-wait", "-k", "a", "--wait", "0s", "--", "true"),
+		Entry("no time to wait", 64, "--wait -1s is negative", "-k", "a", "--wait", "-1", "--", "true"),
+		Entry("words and none", 64, "--quiet and --verbose exclude each other", "-k", "a", "-q", "-v", "--", "true"),
+		Entry("--share alone", 64, "--share needs --token T", "-k", "a", "--share", "--", "true"),
+		Entry("--reenter alone", 64, "REDISLOCK_TOKEN is not set", "-k", "a", "--reenter", "--", "true"),
+		Entry("two tokens", 64, "--reenter and --token exclude each other", "-k", "a", "--reenter", "--token", "x", "--", "true"),
+		Entry("an unknown log", 64, "write text or json", "-k", "a", "--log-format", "xml", "--", "true"),
 		Entry("an exit code that is none", 64, "choose one from 0 to 255", "-k", "a", "-E", "256", "--", "true"),
 		Entry("an unknown flag", 64, `unknown flag: --frob; run "redislock run --help"`, "-k", "a", "--frob", "--", "true"),
 		Entry("an unknown command", 127, `cannot find the command "no-such-command"`, "-k", "a", "--", "no-such-command"),
@@ -197,7 +203,7 @@ var _ = Describe("redislock run", func() {
 			Expect(session).To(gexec.Exit(1))
 			Expect(clitest.Stdout(session)).To(BeEmpty())
 			Expect(clitest.Stderr(session)).To(MatchRegexp(
-				`^redislock: not locked: "b" is held by bob on api-3, pid 4121 \(\./ship 7\), for 5\ds more\n$`))
+				`^redislock: not acquired: "b" is held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\n$`))
 			Expect(free("a")).To(BeTrue())
 		})
 
@@ -224,7 +230,7 @@ var _ = Describe("redislock run", func() {
 			session := run("-k", "a", "--wait", "300ms", "--", "echo", "ran")
 			Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
 			Expect(session).To(gexec.Exit(1))
-			Expect(clitest.Stderr(session)).To(ContainSubstring(`not locked after waiting for 300ms: "a" is held by bob`))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not acquired within 300ms: "a" is held by bob`))
 			Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(HaveField("Val()", int64(0)))
 		})
 
@@ -237,9 +243,14 @@ var _ = Describe("redislock run", func() {
 			Eventually(session).Should(gexec.Exit(0))
 			_, metadata, _ := strings.Cut(clitest.Stdout(session), " ")
 			fields, _ := show.Fields(metadata)
-			now, err := time.Parse(time.RFC3339Nano, show.Value(fields, "now"))
+			since, err := time.Parse(time.RFC3339Nano, show.Value(fields, "since"))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(now).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			Expect(since).To(BeTemporally(">=", granted.Truncate(time.Millisecond)))
+			var names []string
+			for _, f := range fields {
+				names = append(names, f.Name)
+			}
+			Expect(names).To(Equal([]string{"host", "pid", "user", "command", "since"}))
 		})
 
 		DescribeTable("a signal ends the waiting, and gives up the place in line",
@@ -364,6 +375,24 @@ var _ = Describe("redislock run", func() {
 			Entry("is gone", func() error { return server.Kill() }, "refused"),
 		)
 
+		It("ends the command in time also if nobody reads stderr", func() {
+			read, write, err := os.Pipe()
+			Expect(err).NotTo(HaveOccurred())
+			defer read.Close()
+			Expect(write.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))).To(Succeed())
+			_, err = write.Write(make([]byte, 1<<20)) // it is full now
+			Expect(err).To(MatchError(os.ErrDeadlineExceeded))
+			cmd := clitest.Command([]string{"REDIS_URL=" + url, "DIR=" + dir}, "run", "-k", "a", "--ttl", "900ms", "--", "sh", "-c", stubborn)
+			cmd.Stderr = write
+			Expect(cmd.Start()).To(Succeed())
+			Expect(write.Close()).To(Succeed())
+			pid := pidIn("pid")
+			client.Del(ctx, "a")
+			Eventually(clitest.Alive, "2s").WithArguments(pid).Should(BeFalse())
+			_ = cmd.Wait()
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(76))
+		})
+
 		It("goes on if Redis comes back in time", func() {
 			session := begin("-k", "a", "--ttl", "1500ms", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1.8; echo done")
 			Eventually(session).Should(gbytes.Say("ready"))
@@ -400,20 +429,20 @@ var _ = Describe("redislock run", func() {
 			began := time.Now()
 			Eventually(session, "10s").Should(gexec.Exit(3))
 			Expect(time.Since(began)).To(BeNumerically("<", 4*time.Second))
-			Expect(clitest.Stderr(session)).To(ContainSubstring("cannot release the lock, which lapses within 1.5s"))
+			Expect(clitest.Stderr(session)).To(ContainSubstring("cannot release the lock, which expires within 1.5s"))
 		})
 	})
 
-	Describe("--token", func() {
+	Describe("--share", func() {
 		// inner is a run inside of another one.
 		inner := func(args ...string) []string {
-			return append([]string{clitest.Program(), "run", "--token", "the-token"}, args...)
+			return append([]string{clitest.Program(), "run", "--reenter"}, args...)
 		}
 
 		It("re-enters a hold, and neither shortens nor releases it", func() {
 			lock, err := redislock.ObtainMulti(ctx, client, []string{"a", "b"}, time.Minute, &redislock.Options{Token: "the-token", Metadata: "outer"})
 			Expect(err).NotTo(HaveOccurred())
-			session := run("-k", "a", "-k", "b", "--token", "the-token", "--ttl", "300ms", "--", "sh", "-c", `sleep 0.5; echo "$REDISLOCK_TOKEN"`)
+			session := run("-k", "a", "-k", "b", "--token", "the-token", "--share", "--ttl", "300ms", "--", "sh", "-c", `sleep 0.5; echo "$REDISLOCK_TOKEN"`)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stdout(session)).To(Equal("the-token\n"))
 			left, err := lock.TTL(ctx)
@@ -423,7 +452,7 @@ var _ = Describe("redislock run", func() {
 		})
 
 		It("goes on for as long as its holder renews it", func() {
-			session := run(append([]string{"-k", "a", "--ttl", "1s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "1.5")...)...)
+			session := run(append([]string{"-k", "a", "--ttl", "2s", "--token", "the-token", "--"}, inner("-k", "a", "--", "sleep", "2.5")...)...)
 			Expect(session).To(gexec.Exit(0))
 			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
@@ -450,7 +479,7 @@ var _ = Describe("redislock run", func() {
 		It("gives up its place in line when the hold that it re-entered is lost", func() {
 			takeByAnother("b")
 			Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
-			session := begin("-k", "a", "-k", "b", "--token", "the-token", "--", "echo", "both")
+			session := begin("-k", "a", "-k", "b", "--token", "the-token", "--share", "--", "echo", "both")
 			Eventually(client.Exists).WithArguments(ctx, "b{b}:redislock:line").Should(HaveField("Val()", int64(1)))
 			client.Del(ctx, "a")
 			Eventually(session).Should(gexec.Exit(1))
@@ -459,7 +488,7 @@ var _ = Describe("redislock run", func() {
 
 		It("ends the command when the hold that it re-entered is lost", func() {
 			Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
-			session := begin("-k", "a", "-k", "b", "--token", "the-token", "--", "sh", "-c", "echo ready; exec sleep 30")
+			session := begin("-k", "a", "-k", "b", "--token", "the-token", "--share", "--", "sh", "-c", "echo ready; exec sleep 30")
 			Eventually(session).Should(gbytes.Say("ready"))
 			client.Del(ctx, "a")
 			Eventually(session).Should(gexec.Exit(76))
@@ -470,7 +499,7 @@ var _ = Describe("redislock run", func() {
 		It("ends the command before a hold ends that nobody renews", func() {
 			Expect(client.Set(ctx, "a", "the-token", 1500*time.Millisecond).Err()).To(Succeed())
 			began := time.Now()
-			session := begin("-k", "a", "--token", "the-token", "--", "sleep", "30")
+			session := begin("-k", "a", "--token", "the-token", "--share", "--", "sleep", "30")
 			Eventually(session).Should(gexec.Exit(76))
 			Expect(time.Since(began)).To(BeNumerically("~", 1100*time.Millisecond, 300*time.Millisecond))
 			Expect(clitest.Stderr(session)).To(ContainSubstring("its holder does not renew it"))
@@ -495,13 +524,6 @@ var _ = Describe("redislock run", func() {
 			Expect(session).To(gexec.Exit(69))
 			Expect(time.Since(began)).To(BeNumerically("<", 5*time.Second))
 			Expect(clitest.Stderr(session)).To(ContainSubstring("no answer within"))
-		})
-
-		It("that refuses the key is told", func() {
-			Expect(client.LPush(ctx, "list", "x").Err()).To(Succeed())
-			session := run("-k", "list", "--", "echo", "ran")
-			Expect(session).To(gexec.Exit(69))
-			Expect(clitest.Stderr(session)).To(ContainSubstring("WRONGTYPE"))
 		})
 
 		It("that wants another password is told, without the password", func() {

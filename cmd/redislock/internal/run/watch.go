@@ -26,7 +26,7 @@ type watch struct {
 func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, err error) {
 	for range 3 { // the keys may be lost between Inspect and Attach
 		var statuses []redislock.Status
-		statuses, err = h.locks.Inspect(ctx, keys...)
+		statuses, err = h.Locks.Inspect(ctx, keys...)
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, er
 			return missing, nil
 		}
 		var lock *redislock.Lock
-		lock, err = h.locks.Attach(ctx, held, h.token)
+		lock, err = h.Locks.Attach(ctx, held, h.token)
 		if errors.Is(err, redislock.ErrLockNotHeld) {
 			continue
 		} else if err != nil {

@@ -8,6 +8,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
 )
 
 func TestShow(t *testing.T) {
@@ -49,6 +51,23 @@ var _ = Describe("Metadata", func() {
 		Entry("an object that was cut", `{"host":"api-3","pi`, `{"host":"api-3","pi`),
 		Entry("nothing", "", ""),
 		Entry("an empty object", "{}", ""),
+	)
+})
+
+var _ = Describe("InTheWay", func() {
+	const metadata = `{"host":"api-3","pid":4121,"user":"bob","command":"./ship 7"}`
+
+	DescribeTable("says who holds the key, for how long, and how many are ahead",
+		func(e redislock.RefusedError, want string) { Expect(InTheWay(&e)).To(Equal(want)) },
+		Entry(nil, redislock.RefusedError{Token: "t", Metadata: metadata, TTL: 12 * time.Second},
+			"held by bob@api-3, pid 4121 (./ship 7), 12s left"),
+		Entry("in line", redislock.RefusedError{Token: "t", Metadata: `{"host":"h","pid":1}`, TTL: time.Minute, Ahead: 2},
+			"held by h, pid 1, 1m00s left; 2 ahead of you"),
+		Entry("without metadata", redislock.RefusedError{Token: "t", TTL: -1}, "held by t, without an expiry"),
+		Entry("with empty metadata", redislock.RefusedError{Token: "t", Metadata: "{}", TTL: -1}, "held by t, without an expiry"),
+		Entry("with text", redislock.RefusedError{Token: "t", Metadata: "job\x1b 7", TTL: -1}, `held by job\x1b 7, without an expiry`),
+		Entry("no lock", redislock.RefusedError{TTL: -1}, "held by something that is not a lock, without an expiry"),
+		Entry("nobody, but a line", redislock.RefusedError{Ahead: 3}, "it is the turn of others; 3 ahead of you"),
 	)
 })
 

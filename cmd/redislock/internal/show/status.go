@@ -45,6 +45,7 @@ type StatusJSON struct {
 	TTL            *int64          `json:"ttl_ms"`           // null for a key without expiry, 0 for a free one
 	Waiters        *int            `json:"waiters"`          // null if unknown
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
+	HeldSince      *time.Time      `json:"held_since,omitempty"` // if the metadata says so
 }
 
 // JSON returns the status as JSON has it.
@@ -62,6 +63,10 @@ func (s Status) JSON() StatusJSON {
 	}
 	if !s.Cut {
 		j.Waiters = &s.Waiters
+	}
+	if since := OwnerOf(s.Metadata).Since; !since.IsZero() {
+		since = since.UTC()
+		j.HeldSince = &since
 	}
 	if !s.WaitingSince.IsZero() {
 		since := s.WaitingSince.UTC()

@@ -115,3 +115,40 @@ func Shorten(text string, columns int) string {
 	}
 	return text
 }
+
+// ShortenMiddle is Shorten for names: the ellipsis replaces what is in the middle.
+func ShortenMiddle(text string, columns int) string {
+	if Width(text) <= columns || columns < 3 {
+		return Shorten(text, columns)
+	}
+	tail, taken := len(text), 0
+	for tail > 0 {
+		r, size := utf8.DecodeLastRuneInString(text[:tail])
+		if taken += columnsOfRune(r); taken > (columns-1)/2 {
+			break
+		}
+		tail -= size
+	}
+	head := Shorten(text, columns-Width(text[tail:])) // with the ellipsis
+	return head + text[tail:]
+}
+
+// breakWords divides a text after the last word that ends within so many columns. A longer word is divided itself.
+func breakWords(text string, columns int) (line, rest string) {
+	if Width(text) <= columns {
+		return text, ""
+	}
+	end, word, taken := 0, 0, 0 // how much fits, also by whole words
+	for i, r := range text {
+		if taken += columnsOfRune(r); taken > columns+1 || taken > columns && r != ' ' {
+			break
+		}
+		if end = i + utf8.RuneLen(r); r == ' ' {
+			word = end
+		}
+	}
+	if word > 0 {
+		end = word
+	}
+	return strings.TrimRight(text[:end], " "), text[end:]
+}

@@ -60,7 +60,7 @@ var _ = Describe("Escape", func() {
 var _ = Describe("Table", func() {
 	made := func() *term.Table {
 		t := &term.Table{Columns: []term.Column{
-			{Name: "KEY", Shrink: true}, {Name: "TTL", Right: true}, {Name: "MORE", Shrink: true},
+			{Name: "KEY", Fit: term.CutEnd}, {Name: "TTL", Right: true}, {Name: "MORE", Fit: term.CutEnd},
 		}}
 		t.Add("order:7", "9.8s", "host=api-3 pid=4121")
 		t.Rows = append(t.Rows, []term.Cell{{Text: "鍵", Colour: term.Bold}, {Text: "4m12s", Colour: term.Red}, {}})
@@ -88,7 +88,7 @@ var _ = Describe("Table", func() {
 	})
 
 	It("cuts nothing in a file, where a long text pushes the rest of its own line only", func() {
-		t := &term.Table{Columns: []term.Column{{Name: "KEY", Shrink: true}, {Name: "TTL", Right: true}}}
+		t := &term.Table{Columns: []term.Column{{Name: "KEY", Fit: term.CutEnd}, {Name: "TTL", Right: true}}}
 		t.Add(strings.Repeat("k", 100), "1.0s")
 		t.Add("k", "2.0s")
 		var out strings.Builder
@@ -96,10 +96,42 @@ var _ = Describe("Table", func() {
 		Expect(out.String()).To(Equal(strings.Repeat("k", 100) + "  1.0s\nk" + strings.Repeat(" ", 61) + "2.0s\n"))
 	})
 
-	It("cuts nothing to less than eight columns", func() {
-		Expect(written(term.Screen{Columns: 5}, false)).To(Equal("" +
-			"order:7   9.8s  host=ap…\n" +
+	It("cuts no column to less than nine, but the end of each line at the edge of the screen", func() {
+		Expect(written(term.Screen{Columns: 22}, false)).To(Equal("" +
+			"order:7   9.8s  host=…\n" +
 			"鍵       4m12s\n"))
+		Expect(written(term.Screen{Columns: 12}, false)).To(Equal("" +
+			"order:7  9.…\n" +
+			"鍵       4m…\n"))
+	})
+
+	It("leaves columns out when cutting is not enough, and gives their room to the others", func() {
+		t := &term.Table{Columns: []term.Column{
+			{Name: "KEY", Fit: term.CutMiddle}, {Name: "PID", Right: true, Drop: 2}, {Name: "AGE", Right: true, Drop: 1}, {Name: "TTL"},
+		}}
+		t.Add("backup:customer:000017", "4121", "4m12s", "9.8s")
+		fitted := func(columns int) string {
+			var out strings.Builder
+			Expect(t.Write(&out, term.Screen{Columns: columns}, false)).To(Succeed())
+			return out.String()
+		}
+		Expect(fitted(30)).To(Equal("backu…00017  4121  4m12s  9.8s\n"))
+		Expect(fitted(29)).To(Equal("backu…0017  4121  4m12s  9.8s\n"))
+		Expect(fitted(26)).To(Equal("backup…000017  4m12s  9.8s\n"))
+		Expect(fitted(20)).To(Equal("backup:…000017  9.8s\n"))
+	})
+
+	It("breaks the last column between words", func() {
+		t := &term.Table{Columns: []term.Column{{}, {Fit: term.Wrap}}}
+		t.Add("warn", "appendfsync is everysec: a crash loses a-very-long-word-of-locks")
+		var out strings.Builder
+		Expect(t.Write(&out, term.Screen{Columns: 27}, false)).To(Succeed())
+		Expect(out.String()).To(Equal("" +
+			"warn  appendfsync is\n" +
+			"      everysec: a crash\n" +
+			"      loses\n" +
+			"      a-very-long-word-of-l\n" +
+			"      ocks\n"))
 	})
 
 	It("has colours only where they are wanted, and aligns beside them", func() {

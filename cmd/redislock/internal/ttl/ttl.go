@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
@@ -33,7 +34,7 @@ func New(target *connect.Target) *cobra.Command {
 		Long:              ttlHelp,
 		Example:           ttlExample,
 		Args:              cli.KeysWanted,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return showTTL(cmd.Context(), target, keys, ms)
 		},

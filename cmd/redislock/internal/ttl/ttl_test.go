@@ -46,12 +46,4 @@ var _ = Describe("ttl", func() {
 		Expect(session).To(gexec.Exit(1))
 		Expect(clitest.Stdout(session)).To(MatchRegexp(`^a      5\ds\nlong  free\n$`))
 	})
-
-	It("ends with 69 without Redis", func() {
-		Expect(server.Kill()).To(Succeed())
-		session := clitest.Run(url, "ttl", "a")
-		Expect(session).To(gexec.Exit(69))
-		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*refused.*\n$`))
-		Expect(clitest.Stdout(session)).To(BeEmpty())
-	})
 })

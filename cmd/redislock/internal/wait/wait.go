@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
@@ -20,89 +22,101 @@ const waitHelp = `Waits until all KEYs are free at the same time and nobody wait
 acquires no lock and joins no line, so the KEYs may be taken again by the time it ends:
 to do something under the locks, use run.
 
-It looks again after 10 ms, then after twice as long each time, up to a second. It gives
-up after ten seconds without an answer from Redis.
+It looks again after 10 ms, then after twice as long each time, up to a second. At a
+terminal, or with --verbose, it says who is in the way.
 
-The exit code is 0 if all KEYs are free, and 1 if some are not when --timeout is over.`
+If Redis cannot be reached, it tries again until --wait is over. Without --wait, it fails:
+at the start at once, and later after ten seconds without an answer.
+
+The exit code is 0 if all KEYs are free, and 1 if some are not when --wait is over.`
 
 const waitExample = `  redislock wait nightly
-  redislock wait order:7 stock:42 --timeout 30s || echo "still busy"`
+  redislock wait order:7 stock:42 --wait 30s || echo "still busy"`
 
 // New returns the command.
 func New(target *connect.Target) *cobra.Command {
-	var timeout time.Duration
-	var quiet bool
+	p := new(claim.Patience)
 	cmd := &cobra.Command{
 		Use:               "wait KEY...",
 		Short:             "Wait until locks are free, without taking them",
 		Long:              waitHelp,
 		Example:           waitExample,
 		Args:              cli.KeysWanted,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
-			if cmd.Flags().Changed("timeout") && timeout <= 0 {
-				return cli.Usagef("--timeout %v is not a time to wait", timeout)
+			if err := p.Check(cmd.Flags()); err != nil {
+				return err
 			}
-			return wait(cmd.Context(), target, keys, timeout, quiet)
+			return wait(cmd.Context(), target, keys, p)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait for `D` at most (default: for ever)")
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing if the keys are not free in time")
+	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)",
+		"print nothing if the keys are not free in time")
 	return cmd
 }
 
 const (
 	firstWait  = 10 * time.Millisecond
-	longestGap = time.Second      // the longest time between two looks
-	bearable   = 10 * time.Second // the longest time without an answer
+	longestGap = time.Second            // the longest time between two looks
+	bearable   = 10 * time.Second       // the longest time without an answer, if the wait has no limit
+	lastLook   = 200 * time.Millisecond // how long the last look may take, when the limit is over
 )
 
-func wait(ctx context.Context, target *connect.Target, keys []string, timeout time.Duration, quiet bool) error {
-	s, err := target.Open(ctx)
+func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
+	cli.EndOnQuit()
+	limited, cancel := p.Context(ctx)
+	defer cancel()
+	s, err := p.Open(limited, target)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	var over <-chan time.Time
-	if timeout > 0 {
-		over = time.After(timeout)
-	}
-	gap, answered, last := firstWait, time.Time{}, redislock.Status{}
-	for late := false; ; {
-		statuses, err := s.Inspect(ctx, keys)
-		if err != nil && (cli.CodeOf(err) != cli.Unavailable || time.Since(answered) > bearable) {
-			return err
+	teller := p.NewTeller(target)
+	gap, answered := firstWait, time.Now()
+	var busy redislock.Status
+	for late := p.NoWait(); ; {
+		looking, stop := limited, context.CancelFunc(func() {})
+		if late && !p.NoWait() { // the last look may be a second old
+			looking, stop = context.WithTimeout(ctx, lastLook)
 		}
+		statuses, err := s.Inspect(looking, keys)
+		stop()
 		if err == nil {
 			answered = time.Now()
-			busy := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
-			if busy < 0 {
+			first := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
+			if first < 0 {
 				return nil
 			}
-			last = statuses[busy]
+			busy = statuses[first]
+			teller.See(inTheWay(busy))
+		} else if !late {
+			teller.Miss(err)
 		}
 		switch {
-		case late && err != nil:
-			return err
-		case late && quiet:
+		case err != nil && (cli.CodeOf(err) != cli.Unavailable || late || p.Limit == 0 && time.Since(answered) > bearable):
+			return p.Unreachable(limited, target, err)
+		case late && p.Quiet:
 			return cli.Exit(cli.No)
+		case late && p.NoWait():
+			return fmt.Errorf("not free: %q is %s", busy.Key, show.InTheWay(inTheWay(busy)))
 		case late:
-			return errors.New(stillTaken(last, timeout))
+			return fmt.Errorf("not free within %v: %q is %s", p.Limit, busy.Key, show.InTheWay(inTheWay(busy)))
 		}
 		select {
 		case <-time.After(gap):
-		case <-over:
-			late = true // look once more: the last look may be a second old
+		case <-limited.Done():
+			if !errors.Is(limited.Err(), context.DeadlineExceeded) {
+				return limited.Err()
+			}
+			late = true
 		}
 		gap = min(gap*2, longestGap)
 	}
 }
 
-func stillTaken(s redislock.Status, timeout time.Duration) string {
-	if s.TTL == 0 {
-		return fmt.Sprintf("not free within %v: %q has %d in line", timeout, s.Key, s.Waiters)
-	}
-	return fmt.Sprintf("not free within %v: %q is held by %s", timeout, s.Key, show.Holder(s))
+// inTheWay describes a key that is not free. All who wait in line are ahead of somebody who joins no line.
+func inTheWay(s redislock.Status) *redislock.RefusedError {
+	return &redislock.RefusedError{Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Ahead: s.Waiters}
 }
 
 // isFree reports whether anybody could acquire a key now. If there is a line, only its first waiter can.

@@ -4,6 +4,7 @@ package wait
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ var _ = Describe("wait", func() {
 		session := clitest.Run(url, "wait", "a", "--timeout", "300ms")
 		Expect(time.Since(began)).To(BeNumerically("~", 300*time.Millisecond, 250*time.Millisecond))
 		Expect(session).To(gexec.Exit(1))
-		Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob on api-3, pid 4121`))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`not free within 300ms: "a" is held by bob@api-3, pid 4121`))
 	})
 
 	It("looks a last time when --timeout is over", func() {
@@ -81,6 +82,59 @@ var _ = Describe("wait", func() {
 		user.Types(clitest.CtrlBackslash + "echo code $?\n")
 		user.Sees("code 131\r\n")
 		Expect(string(user.Screen.Contents())).NotTo(ContainSubstring("goroutine"))
+	})
+
+	It("says who is in the way at a terminal, and with --verbose, but not with --quiet", func() {
+		clitest.Hold(client, clitest.Bob, "a")
+		user := clitest.NewTypist(url)
+		user.Types("$R wait a\n")
+		user.Sees(`redislock: waiting for a: held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\n`)
+		user.Types(clitest.CtrlC)
+		user.Types("$R wait a --quiet --wait 600ms; echo code $?\n")
+		user.Sees(`code 1\r\n`)
+		Expect(strings.Count(string(user.Screen.Contents()), "waiting")).To(Equal(1))
+
+		session := clitest.Run(url, "wait", "a", "--wait", "600ms", "--verbose")
+		Expect(clitest.Stderr(session)).To(ContainSubstring("redislock: waiting for a: held by bob@api-3"))
+		session = clitest.Run(url, "wait", "a", "--wait", "600ms")
+		Expect(clitest.Stderr(session)).NotTo(ContainSubstring("waiting"))
+	})
+
+	It("only looks with --wait 0", func() {
+		Expect(clitest.Run(url, "wait", "a", "--wait", "0")).To(gexec.Exit(0))
+		clitest.Hold(client, clitest.Bob, "a")
+		session := clitest.Run(url, "wait", "a", "--wait", "0")
+		Expect(session).To(gexec.Exit(1))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`redislock: not free: "a" is held by bob@api-3`))
+	})
+
+	DescribeTable("keeps to its limit",
+		func(before, meanwhile func() error) {
+			clitest.Hold(client, clitest.Bob, "a")
+			if before != nil {
+				Expect(before()).To(Succeed())
+			}
+			began := time.Now()
+			session := clitest.Begin(url, "wait", "a", "--wait", "500ms")
+			if meanwhile != nil {
+				time.Sleep(250 * time.Millisecond)
+				Expect(meanwhile()).To(Succeed())
+			}
+			Eventually(session, "12s").Should(gexec.Exit(69))
+			Expect(time.Since(began)).To(And(BeNumerically(">=", 500*time.Millisecond), BeNumerically("<", 2*time.Second)))
+		},
+		Entry("while Redis is stopped", func() error { return server.Pause() }, nil),
+		Entry("while Redis is down", func() error { return server.Kill() }, nil),
+		Entry("when Redis stops meanwhile", nil, func() error { return server.Pause() }),
+		Entry("when Redis goes down meanwhile", nil, func() error { return server.Kill() }),
+	)
+
+	It("waits for a Redis that is down at the start, if there is a limit", func() {
+		Expect(server.Kill()).To(Succeed())
+		session := clitest.Begin(url, "wait", "a", "--wait", "1m")
+		Consistently(session, "300ms").ShouldNot(gexec.Exit())
+		Expect(server.Restart()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
 	})
 
 	It("ends with 69 without Redis", func() {

@@ -1,38 +1,39 @@
-package run
+package claim
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"os"
 	"os/user"
 	"strings"
-
-	"github.com/redislock/redislock"
+	"time"
 )
 
 // longestCommand is how much of a command line the metadata contains, in bytes.
 const longestCommand = 300
 
-// metadata returns what the locks store: the text of --meta, or a description of this process with the user and the
-// command.
-func (f *runFlags) metadata() string {
-	if f.hasMeta {
-		return f.meta
+// metadata returns what the locks store: the text of --meta, or who holds them since when, and for which command. Without a
+// command, the holder is the script that runs this program.
+func (f *Flags) metadata() string {
+	if f.HasMeta {
+		return f.Meta
 	}
+	host, _ := os.Hostname() // a process without a host name still has a pid
 	own := struct {
-		User    string `json:"user"`
-		Command string `json:"command"`
-	}{userName(), commandLine(f.command)}
-	var text bytes.Buffer
+		Host    string    `json:"host"`
+		PID     int       `json:"pid"`
+		User    string    `json:"user,omitempty"`
+		Command string    `json:"command,omitempty"`
+		Since   time.Time `json:"since"`
+	}{Host: host, PID: os.Getpid(), User: userName(), Command: commandLine(f.Command), Since: time.Now().UTC().Truncate(time.Millisecond)}
+	if f.Command == nil {
+		own.PID = os.Getppid()
+	}
+	var text strings.Builder
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // commands have < and & in them
-	if encoder.Encode(own) != nil {
-		return redislock.ProcessMetadata()
-	}
-	// Both are objects with at least one field.
-	more := strings.TrimPrefix(strings.TrimSpace(text.String()), "{")
-	return strings.TrimSuffix(redislock.ProcessMetadata(), "}") + "," + more
+	_ = encoder.Encode(own)      // text, numbers and times: cannot fail
+	return strings.TrimSpace(text.String())
 }
 
 // userName returns who runs this process, for people to read. It looks at the environment first, since looking the id up may

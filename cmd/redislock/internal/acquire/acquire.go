@@ -1,0 +1,120 @@
+// Package acquire is the command that acquires locks for a script, which releases them by their token.
+package acquire
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+)
+
+const acquireHelp = `Acquires the locks on all KEYs or on none, for the time of --ttl, and prints the token
+that holds them. "redislock renew --token T" extends that time, "redislock release
+--token T" ends it. It waits in line as run does.
+
+Prefer "redislock run" wherever the work is one command. It is safer:
+  - It renews the locks while the command runs. A lock of acquire expires after its ttl,
+    even if the script is still at work; then two may work at the same time.
+  - It ends the command when the locks are lost. Nobody tells the script.
+  - It releases the locks however the command ends. After a script that dies, nobody gets
+    the locks until the ttl is over.
+Without run, choose a ttl that the work cannot exceed, renew before it ends and stop if
+renew fails, release in a trap, and let what you write to check a fencing token.
+
+--json prints one object: keys, token, until (up to when the locks are certainly held, in
+RFC 3339) and fence (with --fence-key).`
+
+const acquireExample = `  token=$(redislock acquire nightly --ttl 10m) || exit
+  trap 'redislock release nightly --token "$token"' EXIT
+  redislock renew nightly --token "$token" --ttl 10m || exit    # between two steps
+  redislock acquire order:7 stock:42 --ttl 1m --fence-key n --json | jq .fence`
+
+// New returns the command.
+func New(target *connect.Target) *cobra.Command {
+	f := new(claim.Flags)
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "acquire KEY... --ttl D",
+		Short:             "Acquire a lock for a script; run is safer",
+		Long:              acquireHelp,
+		Example:           acquireExample,
+		Args:              cli.KeysWanted,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, keys []string) error {
+			f.Keys = keys
+			if !cmd.Flags().Changed("ttl") {
+				return cli.Usagef("acquire needs --ttl D, longer than the work can take: nothing renews the locks")
+			}
+			if err := f.Check(cmd.Flags()); err != nil {
+				return err
+			}
+			return f.WithCode(acquire(cmd.Context(), target, f, asJSON))
+		},
+	}
+	f.AddFlags(cmd.Flags(), 0, "how long the locks are held if nobody renews them")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: keys, token, until and fence")
+	cmd.Flags().SortFlags = false
+	return cmd
+}
+
+func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON bool) error {
+	ctx, end := job.Listen().Ending(ctx)
+	defer end()
+	waiting, cancel := f.Context(ctx)
+	defer cancel()
+	s, err := f.Open(waiting, target)
+	if err != nil {
+		return job.Interrupted(ctx, err)
+	}
+	defer func() { f.Close(s, err) }()
+	lock, err := obtain(waiting, s, f)
+	if err == nil {
+		if err = ctx.Err(); err == nil {
+			err = printLock(target, lock, asJSON)
+		}
+		if err != nil { // nobody knows the token
+			giveBack(lock)
+		}
+	}
+	return job.Interrupted(ctx, err)
+}
+
+func obtain(ctx context.Context, s *connect.Session, f *claim.Flags) (*redislock.Lock, error) {
+	if len(claim.OuterTokens(s.Env)) > 0 {
+		statuses, err := s.Inspect(ctx, f.Keys)
+		if err == nil {
+			err = f.CheckNesting(s.Env, statuses, "")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return f.Acquire(ctx, s, f.Keys, "")
+}
+
+func printLock(target *connect.Target, lock *redislock.Lock, asJSON bool) error {
+	if !asJSON {
+		_, err := fmt.Fprintln(target.Stdout, lock.Token())
+		return err
+	}
+	return show.WriteJSON(target.Stdout, struct {
+		Keys  []string  `json:"keys"`
+		Token string    `json:"token"`
+		Until time.Time `json:"until"`
+		Fence int64     `json:"fence,omitempty"`
+	}{lock.Keys(), lock.Token(), lock.Until().UTC(), lock.FenceToken()})
+}
+
+func giveBack(lock *redislock.Lock) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = lock.Release(ctx)
+}

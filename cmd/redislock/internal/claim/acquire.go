@@ -1,0 +1,198 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+)
+
+// answerLimit bounds a try that is not to wait, and what is asked of a Redis that has just answered.
+const answerLimit = 3 * time.Second
+
+// Acquire acquires locks, and tells the user meanwhile who is in the way. The token "" stands for a random one. Its errors
+// are ready to be printed.
+func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, token string) (*redislock.Lock, error) {
+	if f.NoWait() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, answerLimit)
+		defer cancel()
+	}
+	metadata := f.metadata()
+	began := time.Now()
+	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
+		return inTheWay(ctx, s.Locks, keys, token, metadata)
+	})
+	answers := f.probe(ctx, s)
+	lock, err := f.obtain(ctx, s, keys, &redislock.Options{
+		Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey,
+	})
+	end(err == nil)
+	if err != nil {
+		return nil, f.refusal(ctx, s, err, answers)
+	}
+	if time.Since(began) > time.Second { // the time in the metadata is from before the wait
+		refresh, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = lock.Refresh(refresh, f.TTL, &redislock.Options{Metadata: f.metadata()}) // the next renewal notices a loss
+	}
+	return lock, nil
+}
+
+// obtain acquires locks. In line, the library goes on when Redis goes away. With a limit, obtain does so before that.
+func (f *Flags) obtain(
+	ctx context.Context, s *connect.Session, keys []string, opt *redislock.Options,
+) (*redislock.Lock, error) {
+	for {
+		lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, opt)
+		if err == nil || f.Limit == 0 || ctx.Err() != nil || !connect.IsAway(err) {
+			return lock, err
+		}
+		select {
+		case <-time.After(longestPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold
+// up a lock.
+func (f *Flags) tell(
+	ctx context.Context, s *connect.Session, look func(context.Context) (*redislock.RefusedError, error),
+) (end func(granted bool)) {
+	var granted atomic.Bool
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := f.NewTeller(s.Target)
+		t.watch(ctx, look)
+		if granted.Load() && t.spoke && f.Say == nil {
+			s.Complain(fmt.Errorf("acquired after %s", show.Duration(time.Since(t.began))))
+		}
+	}()
+	return func(isGranted bool) {
+		granted.Store(isGranted)
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then,
+// and an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result by the
+// end of ctx, unless ctx ends before the limit.
+func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
+	const patience = 300 * time.Millisecond // a busy server may take that long
+	answers := make(chan error, 1)
+	limit, ok := ctx.Deadline()
+	if !ok || f.Limit == 0 {
+		return answers
+	}
+	go func() {
+		select {
+		case <-time.After(time.Until(limit) - min(patience, f.Limit/2)):
+			answers <- connect.Ping(ctx, s.Client)
+		case <-ctx.Done():
+		}
+	}()
+	return answers
+}
+
+// refusal gives the error of an obtain its exit code and its words.
+func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answers <-chan error) error {
+	refused, explained := errors.AsType[*redislock.RefusedError](err)
+	switch {
+	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
+		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		answer, _ := errors.AsType[redis.Error](err)
+		return f.Refuse("%s", strings.TrimPrefix(answer.Error(), "WRONGTYPE "))
+	case errors.Is(err, redislock.ErrLockNotHeld): // the cause of ctx
+		return f.Refuse("the locks to re-enter were lost: %w", context.Cause(ctx))
+	case !explained && ctx.Err() != nil: // the last try was not refused: it has failed
+		return f.Unreachable(ctx, s.Target, err)
+	case !explained:
+		return s.Refusal(err)
+	}
+	waited := ""
+	if f.Limit > 0 {
+		waited = fmt.Sprintf(" within %v", f.Limit)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.Limit > 0 {
+		select {
+		case err := <-answers:
+			if err != nil {
+				return f.Unreachable(ctx, s.Target, err)
+			}
+		case <-time.After(50 * time.Millisecond): // the ping ends with ctx, but its goroutine may be late
+			return f.Unreachable(ctx, s.Target, context.DeadlineExceeded)
+		}
+	}
+	if f.Quiet {
+		return cli.Exit(f.ConflictCode)
+	}
+	why := "others were faster"
+	if refused.Key != "" {
+		why = fmt.Sprintf("%q is %s", refused.Key, show.InTheWay(refused))
+	}
+	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired%s: %s", waited, why)}
+}
+
+// inTheWay finds out who holds the first of keys that others hold, and how many wait for it before the caller, who is known
+// by its token or by its metadata. It returns nil if nobody is in the way.
+func inTheWay(
+	ctx context.Context, locks *redislock.Client, keys []string, token, metadata string,
+) (*redislock.RefusedError, error) {
+	statuses, err := locks.Inspect(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var found *redislock.Status
+	for i, s := range statuses {
+		if s.TTL != 0 && (token == "" || s.Token != token) {
+			found = &statuses[i]
+			break
+		}
+		if s.Waiters > 0 && found == nil {
+			found = &statuses[i]
+		}
+	}
+	if found == nil || found.TTL == 0 && found.Waiters == 1 { // the caller's own place
+		return nil, nil
+	}
+	e := &redislock.RefusedError{Key: found.Key, Token: found.Token, Metadata: found.Metadata, TTL: found.TTL}
+	if found.Waiters < 2 {
+		return e, nil
+	}
+	line, err := locks.Line(ctx, found.Key)
+	if err != nil {
+		return nil, err
+	}
+	alike := 0
+	for i, w := range line {
+		if token != "" && w.Token == token || w.Metadata != "" && strings.HasPrefix(metadata, w.Metadata) {
+			e.Ahead = i
+			alike++
+		}
+	}
+	switch {
+	case alike != 1: // several runs with the same --meta: nobody knows which of them this one is
+		e.Ahead = 0
+	case e.Ahead == 0 && e.TTL == 0: // it is the caller's turn
+		return nil, nil
+	}
+	return e, nil
+}

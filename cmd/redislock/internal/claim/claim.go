@@ -1,0 +1,110 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+)
+
+// Flags are the flags of a command that acquires locks.
+type Flags struct {
+	Patience
+
+	Keys     []string
+	TTL      time.Duration
+	FenceKey string
+	Meta     string
+	HasMeta  bool
+	Command  []string // that runs under the locks, for their metadata; nil if none does
+
+	ConflictCode, UnavailableCode int
+
+	noWait, long bool
+}
+
+// AddFlags adds the flags, except that for the keys.
+func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
+	cli.DurationVar(flags, &f.TTL, "ttl", ttl, ttlUsage+"; like 30, 90s, 10m")
+	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
+	f.Patience.AddFlags(flags, "wait for at most `D` (default: for ever; 0: do not wait)",
+		"print nothing if the locks could not be acquired")
+	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait if a lock is taken")
+	flags.StringVar(&f.FenceKey, "fence-key", "", "mint a fencing token from the counter `K`")
+	flags.StringVar(&f.Meta, "meta", "", "store `TEXT` in the locks instead of host, pid, user and command")
+	flags.IntVarP(&f.ConflictCode, "conflict-exit-code", "E", cli.No, "exit code `N` if the locks could not be acquired")
+	flags.IntVar(&f.UnavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
+}
+
+// leastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
+const leastTTL = 100 * time.Millisecond
+
+// longTTL is the longest ttl that nobody takes by mistake: if its holder dies, the lock blocks all others for so long.
+const longTTL = 24 * time.Hour
+
+// Check returns a usage error if the flags cannot be used.
+func (f *Flags) Check(flags *pflag.FlagSet) error {
+	f.HasMeta = flags.Changed("meta")
+	for i, key := range f.Keys {
+		if key == "" {
+			return cli.Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(f.Keys))
+		}
+	}
+	switch {
+	case f.noWait && flags.Changed("wait") && f.Limit != 0:
+		return cli.Usagef("--wait and --no-wait exclude each other")
+	case f.noWait:
+		f.Limited = true
+	}
+	if err := CheckTTL(f.TTL, f.long); err != nil {
+		return err
+	}
+	for name, code := range map[string]int{
+		"conflict-exit-code": f.ConflictCode, "unavailable-exit-code": f.UnavailableCode,
+	} {
+		if err := CheckCode(name, code); err != nil {
+			return err
+		}
+	}
+	return f.Patience.Check(flags)
+}
+
+// CheckTTL returns a usage error if a ttl cannot be used.
+func CheckTTL(ttl time.Duration, long bool) error {
+	switch {
+	case ttl < leastTTL:
+		return cli.Usagef("--ttl %v is under %v", ttl, leastTTL)
+	case ttl > longTTL && !long:
+		return cli.Usagef("--ttl %s is more than a day: if the holder dies, nobody else gets the lock for so long; "+
+			"add --long if you want that", show.Duration(ttl))
+	}
+	return nil
+}
+
+// CheckCode returns a usage error if a flag has a number that is not an exit code.
+func CheckCode(name string, code int) error {
+	if code < 0 || code > 255 {
+		return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
+	}
+	return nil
+}
+
+// WithCode gives the error for an unusable Redis the exit code that the user has chosen.
+func (f *Flags) WithCode(err error) error {
+	if own, ok := errors.AsType[*cli.Error](err); ok && own.Code == cli.Unavailable {
+		return &cli.Error{Code: f.UnavailableCode, Err: own.Err}
+	}
+	return err
+}
+
+// Refuse returns the error for locks that could not be acquired.
+func (f *Flags) Refuse(format string, args ...any) error {
+	if f.Quiet {
+		return cli.Exit(f.ConflictCode)
+	}
+	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired: "+format, args...)}
+}

@@ -1,0 +1,136 @@
+// Package claim acquires locks for the commands that do so, and waits for them: the flags that these commands share, who is
+// in the way, a Redis that is away, and the words of a refusal. It does not know what is done under the locks.
+package claim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+)
+
+// Patience says how long a command waits, and how much it says meanwhile.
+type Patience struct {
+	Limit   time.Duration // counts if Limited; 0: do not wait
+	Limited bool          // false: wait for ever
+
+	Quiet, Verbose bool
+
+	// Say tells the user who is in the way; nil for a line on stderr.
+	Say func(*redislock.RefusedError)
+}
+
+// AddFlags adds --wait, which is also called --timeout, --verbose and --quiet.
+func (p *Patience) AddFlags(flags *pflag.FlagSet, wait, quiet string) {
+	cli.DurationVar(flags, &p.Limit, "wait", 0, wait+"; --timeout is the same")
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "timeout" {
+			name = "wait"
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags.BoolVarP(&p.Verbose, "verbose", "v", false, "say who is in the way, also if stderr is not a terminal")
+	flags.BoolVarP(&p.Quiet, "quiet", "q", false, quiet)
+}
+
+// Check returns a usage error if the flags cannot be used.
+func (p *Patience) Check(flags *pflag.FlagSet) error {
+	p.Limited = p.Limited || flags.Changed("wait")
+	switch {
+	case p.Limit < 0:
+		return cli.Usagef("--wait %v is negative; --wait 0 does not wait", p.Limit)
+	case p.Quiet && p.Verbose:
+		return cli.Usagef("--quiet and --verbose exclude each other")
+	}
+	return nil
+}
+
+// NoWait reports whether the command does not wait.
+func (p *Patience) NoWait() bool { return p.Limited && p.Limit == 0 }
+
+// Context returns a ctx that ends when the wait does.
+func (p *Patience) Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.Limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, p.Limit)
+}
+
+// Open connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not,
+// because a wrong address would make it wait for ever.
+func (p *Patience) Open(
+	ctx context.Context, target *connect.Target, opts ...redislock.ClientOption,
+) (*connect.Session, error) {
+	client, err := p.connect(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
+}
+
+// Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if
+// Redis does not answer: the place expires then, a few seconds later.
+func (p *Patience) Close(s *connect.Session, why error) {
+	switch {
+	case p.Limit == 0:
+		s.Close()
+		return
+	case cli.CodeOf(why) == cli.Unavailable:
+		return // the end of the program closes the connections
+	}
+	closed := make(chan struct{})
+	go func() {
+		s.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// longestPause is the longest time between two tries to reach a Redis that is away.
+const longestPause = 500 * time.Millisecond
+
+func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
+	var why error // says more than that nobody answered in time
+	told := ""
+	for pause := longestPause / 32; ; pause = min(2*pause, longestPause) {
+		client, err := target.Connect(ctx)
+		if err == nil || p.Limit == 0 || !connect.IsAway(err) {
+			return client, err
+		}
+		if why == nil || !connect.IsSilent(err) {
+			why = err
+		}
+		if ctx.Err() == nil && pause == longestPause && err.Error() != told && p.speaks(target) {
+			told = err.Error()
+			target.Complain(errors.New("waiting for Redis: " + told))
+		}
+		if ctx.Err() == nil {
+			select {
+			case <-time.After(pause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return nil, p.Unreachable(ctx, target, why)
+	}
+}
+
+// Unreachable returns the error for a Redis that has failed. If it merely has not answered when ctx ended, it says so.
+func (p *Patience) Unreachable(ctx context.Context, target *connect.Target, err error) error {
+	if p.Limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) && connect.IsSilent(err) {
+		return cli.Unavailablef("no answer from the Redis at %s within %v", target.Where(), p.Limit)
+	}
+	if _, explained := errors.AsType[*cli.Error](err); explained {
+		return err
+	}
+	return target.Refusal(err)
+}

@@ -1,0 +1,125 @@
+package job
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, in
+// whatever session or group they are.
+func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// process is one line of /proc.
+type process struct {
+	pid, parent, group int
+	name               string
+}
+
+// descendants returns the live descendants of this process. ok is false if /proc does not tell.
+func descendants() (all []process, ok bool) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, false
+	}
+	children := map[int][]process{} // by parent; a zombie has none
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			if p, live := readProcess(pid); live {
+				children[p.parent] = append(children[p.parent], p)
+				ok = true
+			}
+		}
+	}
+	next := children[os.Getpid()]
+	for len(next) > 0 {
+		p := next[0]
+		next = append(next[1:], children[p.pid]...)
+		all = append(all, p)
+	}
+	return all, ok
+}
+
+// readProcess reads /proc/PID/stat: "PID (NAME) STATE PARENT GROUP …". A name may hold anything, also parentheses.
+func readProcess(pid int) (p process, live bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if err != nil || begin < 0 || end < begin {
+		return p, false
+	}
+	fields := strings.Fields(string(stat[end+1:]))
+	if len(fields) < 3 || fields[0] == "Z" || fields[0] == "X" {
+		return p, false
+	}
+	p = process{pid: pid, name: string(stat[begin+1 : end])}
+	p.parent, _ = strconv.Atoi(fields[1])
+	p.group, _ = strconv.Atoi(fields[2])
+	return p, true
+}
+
+// left returns what is left of the command: all descendants but the guardian.
+func (c *Child) left() (all []process, ok bool) {
+	all, ok = descendants()
+	kept := all[:0]
+	for _, p := range all {
+		if p.pid != c.guardian {
+			kept = append(kept, p)
+		}
+	}
+	return kept, ok
+}
+
+// Sweep asks those descendants to end that have left the group and whose parent has ended. The others have a parent that got
+// the signal as well and may pass it on, as an inner redislock does; they must not get it twice. It warns about processes of
+// another user.
+func (c *Child) Sweep() {
+	all, _ := c.left()
+	for _, p := range all {
+		if c.isForeign(p) || p.parent != os.Getpid() || p.group == c.pid || c.asked[p.pid] {
+			continue
+		}
+		c.asked[p.pid] = true
+		_ = syscall.Kill(p.pid, syscall.SIGTERM)
+		_ = syscall.Kill(p.pid, syscall.SIGCONT)
+	}
+}
+
+// killLeft kills all descendants.
+func (c *Child) killLeft() {
+	all, _ := c.left()
+	for _, p := range all {
+		if !c.isForeign(p) {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// Gone reports whether nothing is left of the command that this process could end.
+func (c *Child) Gone() bool {
+	all, ok := c.left()
+	if !ok {
+		return c.groupGone()
+	}
+	for _, p := range all {
+		if !c.isForeign(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// isForeign reports whether a process belongs to another user, and so cannot be ended. It says so once.
+func (c *Child) isForeign(p process) bool {
+	if syscall.Kill(p.pid, 0) != syscall.EPERM {
+		return false
+	}
+	if !c.asked[p.pid] {
+		c.asked[p.pid] = true
+		c.complain(foreignError(p.pid, p.name))
+	}
+	return true
+}

@@ -1,0 +1,188 @@
+package ls
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
+)
+
+// format is how locks are printed.
+type format int
+
+const (
+	asTable format = iota
+	asJSON
+	asJSONLines
+	asTemplate // -o name is a template
+)
+
+// parseOutput reads the value of --output.
+func parseOutput(output string) (format, template, error) {
+	name, text, isTemplate := strings.Cut(output, "=")
+	switch {
+	case output == "table":
+		return asTable, nil, nil
+	case output == "json":
+		return asJSON, nil, nil
+	case output == "jsonl":
+		return asJSONLines, nil, nil
+	case output == "name":
+		return asTemplate, template{{"", "key"}}, nil
+	case name == "template" && isTemplate && text != "":
+		t, err := parseTemplate(text)
+		return asTemplate, t, err
+	}
+	return 0, nil, cli.Usagef("-o %q is not a format; use table, json, jsonl, name or template=TEXT, "+
+		"as in 'template={key} {ttl}'", output)
+}
+
+// columns are those of the table. Their names in lower case are those of valueOf.
+var columns = []term.Column{
+	{Name: "KEY", Fit: term.CutMiddle}, {Name: "HOLDER", Fit: term.CutEnd}, {Name: "PID", Right: true, Drop: 3},
+	{Name: "COMMAND", Fit: term.CutEnd, Drop: 2}, {Name: "AGE", Right: true, Drop: 1}, {Name: "TTL", Right: true},
+	{Name: "LINE", Right: true},
+}
+
+// wideColumns are those that --wide adds.
+var wideColumns = []term.Column{{Name: "TOKEN"}, {Name: "METADATA"}}
+
+// valueOf returns what a column or a template shows of a lock, safe to print; "" if that is unknown.
+func valueOf(s show.Status, o show.Owner, name string) string {
+	switch name {
+	case "key":
+		return term.Escape(s.Key)
+	case "holder":
+		return o.Who
+	case "pid":
+		return o.PID
+	case "command":
+		return o.Command
+	case "age":
+		if o.Since.IsZero() {
+			return ""
+		}
+		return show.Duration(max(time.Since(o.Since), 0))
+	case "ttl":
+		return show.TTL(s.TTL)
+	case "ttl_ms":
+		return fmt.Sprint(max(s.TTL.Milliseconds(), -1))
+	case "line":
+		if s.Cut {
+			return "?"
+		}
+		return fmt.Sprint(s.Waiters)
+	case "token":
+		if s.Cut && s.Metadata == "" {
+			return term.Escape(s.Token) + "…"
+		}
+		return term.Escape(s.Token)
+	case "metadata":
+		if s.Cut && s.Metadata != "" {
+			return show.Metadata(s.Metadata) + "…"
+		}
+		return show.Metadata(s.Metadata)
+	}
+	fields, _ := show.Fields(s.Metadata)
+	return term.Escape(show.Value(fields, strings.TrimPrefix(name, fieldPrefix)))
+}
+
+// fieldPrefix begins the names of fields of the metadata in a template.
+const fieldPrefix = "fields."
+
+// template is a text with places for values.
+type template []struct{ text, name string } // the text before the value; name is "" at the end
+
+// parseTemplate reads a text like {key}\t{ttl}.
+func parseTemplate(text string) (t template, err error) {
+	names := []string{"{ttl_ms}"}
+	for _, c := range slices.Concat(columns, wideColumns) {
+		names = append(names, "{"+strings.ToLower(c.Name)+"}")
+	}
+	text = strings.NewReplacer(`\t`, "\t", `\n`, "\n", `\\`, `\`).Replace(text)
+	for text != "" {
+		before, rest, found := strings.Cut(text, "{")
+		name, rest, closed := strings.Cut(rest, "}")
+		known := strings.HasPrefix(name, fieldPrefix) || slices.Contains(names, "{"+name+"}")
+		switch {
+		case found && !closed:
+			return nil, cli.Usagef("the template has a { without a }")
+		case found && !known:
+			return nil, cli.Usagef("the template has {%s}; it knows %s and {fields.NAME}", name, strings.Join(names, ", "))
+		}
+		t = append(t, struct{ text, name string }{before, name})
+		text = rest
+	}
+	return t, nil
+}
+
+// print prints locks in their format. JSON contains the time at, which may be "".
+func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at string) error {
+	switch l.opt.format {
+	case asJSON, asJSONLines:
+		objects := make([]show.StatusJSON, len(all))
+		for i, status := range all {
+			objects[i] = status.JSON()
+			objects[i].At = at
+		}
+		if l.opt.format == asJSON {
+			return show.WriteJSON(out, objects)
+		}
+		for _, object := range objects {
+			if err := show.WriteJSON(out, object); err != nil {
+				return err
+			}
+		}
+		return nil
+	case asTemplate:
+		var text strings.Builder
+		for _, status := range all {
+			owner := show.OwnerOf(status.Metadata)
+			for _, part := range l.opt.template {
+				text.WriteString(part.text)
+				if part.name != "" {
+					text.WriteString(valueOf(status, owner, part.name))
+				}
+			}
+			text.WriteByte('\n')
+		}
+		_, err := io.WriteString(out, text.String())
+		return err
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return l.table(all).Write(out, s, !l.opt.noHeader)
+}
+
+// table puts locks into a table.
+func (l *lister) table(all []show.Status) *term.Table {
+	t := &term.Table{Columns: columns}
+	if l.opt.wide {
+		t.Columns, t.Natural = slices.Concat(columns, wideColumns), true
+	}
+	for _, status := range all {
+		owner := show.OwnerOf(status.Metadata)
+		row := make([]term.Cell, len(t.Columns))
+		for i, c := range t.Columns {
+			name := strings.ToLower(c.Name)
+			row[i].Text = cmp.Or(valueOf(status, owner, name), "-")
+			switch {
+			case name == "key":
+				row[i].Colour = term.Bold
+			case name == "ttl" && status.TTL < 0:
+				row[i].Colour = term.Red
+			case name == "line" && status.Waiters > 0:
+				row[i].Colour = term.Yellow
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}

@@ -1,0 +1,99 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+)
+
+// log writes what happens to the locks of a run, as one JSON object a line. The methods of a nil log do nothing.
+type log struct {
+	*slog.Logger
+
+	mu      sync.Mutex // protects blocker
+	blocker slog.Attr  // who was in the way at first
+}
+
+// newLog returns a log on stderr. From now on, errors go into it as well.
+func newLog(env *cli.Env) *log {
+	l := &log{Logger: slog.New(slog.NewJSONHandler(env.Stderr, nil))}
+	env.Report = func(text string) { l.Error("error", "error", text) }
+	return l
+}
+
+// tracer returns a Tracer that writes to the log.
+func (l *log) tracer() *redislock.Tracer {
+	if l == nil {
+		return nil
+	}
+	return &redislock.Tracer{Refused: l.refused, ObtainEnd: l.obtainEnd, Lost: l.lost, Released: l.released}
+}
+
+// waiting is called with who is in the way.
+func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
+
+// blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
+func blocker(e *redislock.RefusedError) slog.Attr {
+	token := e.Token[:min(len(e.Token), 6)]
+	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)
+}
+
+func millis(name string, d time.Duration) slog.Attr { return slog.Int64(name+"_ms", d.Milliseconds()) }
+
+func (l *log) refused(_ context.Context, e redislock.Refused) {
+	if e.Key == "" { // only the first refusal says it
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocker = blocker(&redislock.RefusedError{Key: e.Key, Token: e.Holder, Metadata: e.Metadata, TTL: e.TTL, Ahead: e.Ahead})
+}
+
+func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
+	l.mu.Lock()
+	first := l.blocker
+	l.mu.Unlock()
+	outcome := "acquired"
+	switch {
+	case e.Err == nil:
+	case errors.Is(e.Err, context.DeadlineExceeded), e.Err == redislock.ErrNotObtained:
+		outcome = "refused"
+	case errors.Is(e.Err, context.Canceled):
+		outcome = "canceled"
+	case errors.Is(e.Err, redislock.ErrNotObtained):
+		outcome = "refused"
+	default:
+		outcome = "error"
+	}
+	if first.Key != "" {
+		l.Info("waited", "keys", e.Keys, millis("wait", e.Wait), "tries", e.Tries, "outcome", outcome, first)
+	}
+	if e.Err == nil {
+		attrs := []any{"keys", e.Keys, millis("wait", e.Wait), "until", e.Until.UTC()}
+		if e.Fence != 0 {
+			attrs = append(attrs, "fence", e.Fence)
+		}
+		l.Info("acquired", attrs...)
+	}
+}
+
+func (l *log) lost(_ context.Context, e redislock.Lost) {
+	l.Error("lost", "keys", e.Keys, "lost", e.LostKeys, "cause", string(e.Cause), millis("held", e.Held),
+		"error", e.Err.Error())
+}
+
+func (l *log) released(_ context.Context, e redislock.Released) {
+	switch {
+	case errors.Is(e.Err, redislock.ErrLockNotHeld): // lost has said so
+		return
+	case e.Err != nil:
+		l.Error("not released", "keys", e.Keys, millis("held", e.Held), "error", e.Err.Error())
+		return
+	}
+	l.Info("released", "keys", e.Keys, millis("held", e.Held))
+}

@@ -1,0 +1,229 @@
+// Package scan finds locks among all keys of a Redis. It knows them by the beginning of their values, and knows of the
+// line of a key only whether it exists: who waits there, it asks the library.
+package scan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+const (
+	// scanCount is how many keys a SCAN looks at. The server does nothing else for that time, about half a millisecond.
+	scanCount = 500
+
+	// inspectCount is how many keys one Inspect asks for, in one script.
+	inspectCount = 100
+
+	// maxValue is how many bytes of a value are read. A lock's value is seldom longer; other values may have any length.
+	maxValue = 4 << 10
+)
+
+// Scan looks for locks through all keys of a Redis.
+type Scan struct {
+	Client  redis.UniversalClient
+	Locks   *redislock.Client
+	Pattern string // "" for all keys
+	Filter  Filter
+
+	// Found is called for each lock, in no order; the same key may come twice. An error ends the scan, and is what Run
+	// returns, unless it is ErrEnough.
+	Found func(show.Status) error
+
+	Unreadable int   // keys that could not be read
+	Why        error // for the first of them
+}
+
+// ErrEnough is what Found returns when it needs no more.
+var ErrEnough = errors.New("enough locks")
+
+// Run scans all masters, one after the other. It never has more than a page of keys in memory. Per page it needs three
+// round trips, and one more for each hundred keys that have a line.
+func (s *Scan) Run(ctx context.Context) error {
+	if err := s.run(ctx); !errors.Is(err, ErrEnough) {
+		return err
+	}
+	return nil
+}
+
+func (s *Scan) run(ctx context.Context) error {
+	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) { // there is at most one such key
+		return s.page(ctx, s.Client, []string{s.Pattern})
+	}
+	servers, err := connect.Masters(ctx, s.Client)
+	if err != nil {
+		return err
+	}
+	for _, server := range servers {
+		if err := s.server(ctx, server); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// server scans one server.
+func (s *Scan) server(ctx context.Context, server *redis.Client) error {
+	var cursor uint64
+	for {
+		keys, next, err := server.ScanType(ctx, cursor, s.Pattern, scanCount, "string").Result()
+		if err != nil {
+			return err
+		}
+		if err := s.page(ctx, server, keys); err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// page looks at some keys of one server. It reads the beginning of each value first, which rules most of them out. It asks
+// the library only about keys that have a line: that takes a script, and on a Cluster one for each slot.
+func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
+	beginnings, err := s.read(ctx, server, keys, keyname.TokenLength, false)
+	if err != nil {
+		return err
+	}
+	var some []string
+	for _, b := range beginnings {
+		if s.Filter.mayBe(b) {
+			some = append(some, b.key)
+		}
+	}
+	values, err := s.read(ctx, server, some, maxValue, true)
+	if err != nil {
+		return err
+	}
+	var inLine []string
+	for _, v := range values {
+		switch status := v.status(); {
+		case !s.Filter.wants(status):
+		case v.hasLine && !status.Cut:
+			inLine = append(inLine, v.key)
+		case !s.Filter.Waiting:
+			if err := s.Found(status); err != nil {
+				return err
+			}
+		}
+	}
+	for batch := range slices.Chunk(inLine, inspectCount) {
+		statuses, err := s.Locks.Inspect(ctx, batch...)
+		if err != nil {
+			return err
+		}
+		for _, found := range statuses {
+			status := show.Status{Status: found}
+			if !s.Filter.wants(status) || s.Filter.Waiting && status.Waiters == 0 {
+				continue
+			}
+			if err := s.Found(status); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// value is what a key holds, as far as it was read.
+type value struct {
+	key, text string
+	ttl       time.Duration
+	hasLine   bool
+}
+
+func (v value) status() show.Status {
+	if len(v.text) > maxValue {
+		return show.CutStatus(v.key, v.text[:maxValue], v.ttl)
+	}
+	s := show.Status{Status: redislock.Status{Key: v.key, TTL: v.ttl}}
+	s.Token, s.Metadata, _ = strings.Cut(v.text, " ")
+	return s
+}
+
+// read reads the values of keys up to the byte with index last, and with lines whether each key has a line. It leaves out
+// keys that are gone, or not strings any more.
+func (s *Scan) read(
+	ctx context.Context, server redis.UniversalClient, keys []string, last int64, lines bool,
+) ([]value, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	queue := func(to redis.Cmdable, key string) answer {
+		a := answer{text: to.GetRange(ctx, key, 0, last), ttl: to.PTTL(ctx, key)}
+		if line := keyname.LineOf(key); lines && line != "" {
+			a.line = to.Exists(ctx, line)
+		}
+		return a
+	}
+	answers := make([]answer, len(keys))
+	pipe := server.Pipeline()
+	for i, key := range keys {
+		answers[i] = queue(pipe, key)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		if _, answered := errors.AsType[redis.Error](err); !answered { // else each answer tells
+			return nil, err
+		}
+	}
+	all := make([]value, 0, len(keys))
+	for i, key := range keys {
+		v, err := answers[i].value()
+		if moved(err) { // the slot is moving to another server of the Cluster
+			v, err = queue(s.Client, key).value()
+		}
+		switch {
+		case err == nil && v.ttl == -2: // gone
+		case err == nil:
+			v.key = key
+			all = append(all, v)
+		case strings.Contains(err.Error(), "WRONGTYPE"):
+		default:
+			if s.Unreadable++; s.Why == nil {
+				s.Why = err
+			}
+		}
+	}
+	return all, nil
+}
+
+// answer is what a server says about a key.
+type answer struct {
+	text *redis.StringCmd
+	ttl  *redis.DurationCmd
+	line *redis.IntCmd // nil for a key that can have no line
+}
+
+func (a answer) value() (v value, err error) {
+	v.text, err = a.text.Result()
+	ttl, err2 := a.ttl.Result()
+	if v.ttl = ttl; ttl == 0 { // as the library has it: 0 would stand for a free key
+		v.ttl = time.Millisecond
+	}
+	err = cmp.Or(err, err2)
+	if a.line != nil {
+		lines, err3 := a.line.Result()
+		v.hasLine, err = lines > 0, cmp.Or(err, err3)
+	}
+	return v, err
+}
+
+// moved reports whether a server says that the key is on another one.
+func moved(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "MOVED ") || strings.HasPrefix(text, "ASK ") || strings.HasPrefix(text, "TRYAGAIN ")
+}

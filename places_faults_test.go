@@ -1,0 +1,319 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+)
+
+// fail makes n of the servers fail in this way.
+func (on *quorum) fail(n int, how func(*oneServer)) {
+	GinkgoHelper()
+	for _, s := range on.servers[:n] {
+		how(s)
+	}
+}
+
+// warm makes the Client know how fast the servers answer.
+func (on *quorum) warm(ctx context.Context) {
+	GinkgoHelper()
+	lock := obtain(ctx, on.locks, time.Minute, nil, "warm")
+	Expect(lock.Release(ctx)).To(Succeed())
+	Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+}
+
+var failures = map[string]func(*oneServer){"hung": (*oneServer).hang, "dead": (*oneServer).kill}
+
+var _ = describeQuorum("a failure", func(on *quorum) {
+	for what, how := range failures {
+		Describe("of servers that are "+what, func() {
+			It("costs nothing as long as a majority answers", func(ctx SpecContext) {
+				on.warm(ctx)
+				on.fail(on.spare(), how)
+				start := time.Now()
+				for range 100 {
+					lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "a", "b")
+					Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+					Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+					_, err := on.locks.Obtain(ctx, "b", time.Minute, nil)
+					Expect(err).To(Equal(redislock.ErrNotObtained))
+					Expect(lock.Release(ctx)).To(Succeed())
+				}
+				took := time.Since(start)
+				AddReportEntry("100 locks", took.String())
+				Expect(took).To(BeNumerically("<", 2*time.Second)) // each wait for one of them would take 100 ms
+			})
+
+			It("is an error that names the servers if no majority answers, soon", func(ctx SpecContext) {
+				for _, known := range []bool{false, true} {
+					if known {
+						on.warm(ctx)
+					}
+					on.fail(on.spare()+1, how)
+					for range 3 {
+						start := time.Now()
+						_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
+						Expect(time.Since(start)).To(BeNumerically("<", 300*time.Millisecond), "%v %v", known, err)
+						Expect(err).To(HaveOccurred())
+						Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+						for i, s := range on.servers {
+							if i <= on.spare() {
+								Expect(err).To(MatchError(ContainSubstring(s.name)))
+							} else {
+								Expect(err).NotTo(MatchError(ContainSubstring(s.name)))
+							}
+						}
+					}
+					on.fail(on.spare()+1, (*oneServer).restore)
+					Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+					Eventually(func() error { // they may be reached again only when a connection has timed out
+						lock, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
+						if err == nil {
+							err = lock.Release(ctx)
+						}
+						return err
+					}).WithTimeout(10 * time.Second).Should(Succeed())
+				}
+			})
+
+			It("makes who waits in line wait on, until ctx ends, and say why", func(ctx SpecContext) {
+				on.warm(ctx)
+				on.fail(on.spare()+1, how)
+				limited, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				_, err := on.locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+				Expect(err).To(MatchError(ContainSubstring(on.servers[0].name)))
+				Expect(time.Since(start)).To(BeNumerically("~", 1500*time.Millisecond, 300*time.Millisecond))
+			})
+
+			It("is over for who waits in line when the servers are back", func(ctx SpecContext) {
+				on.warm(ctx)
+				on.fail(on.spare()+1, how)
+				granted := make(chan error)
+				go func() {
+					lock, err := on.locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true})
+					if err == nil {
+						err = lock.Release(ctx)
+					}
+					granted <- err
+				}()
+				Consistently(granted).WithTimeout(time.Second).ShouldNot(Receive())
+				on.fail(on.spare()+1, (*oneServer).restore)
+				Eventually(granted).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
+				Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+			})
+
+			It("makes every method return when its ctx ends", func(ctx SpecContext) {
+				lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+				on.fail(on.spare()+1, how)
+				for name, call := range map[string]func(context.Context) error{
+					"TTL":     func(ctx context.Context) error { _, err := lock.TTL(ctx); return err },
+					"Inspect": func(ctx context.Context) error { _, err := on.locks.Inspect(ctx, "a"); return err },
+					"Line":    func(ctx context.Context) error { _, err := on.locks.Line(ctx, "a"); return err },
+					"Attach":  func(ctx context.Context) error { _, err := on.locks.Attach(ctx, []string{"a"}, "t"); return err },
+					"Refresh": func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) },
+					"Release": lock.Release,
+				} {
+					start := time.Now()
+					limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+					err := call(limited)
+					cancel()
+					Expect(err).To(HaveOccurred(), name)
+					Expect(err).NotTo(Or(MatchError(redislock.ErrLockNotHeld), MatchError(redislock.ErrNotObtained)), name)
+					Expect(time.Since(start)).To(BeNumerically("<", 100*time.Millisecond+soon), name)
+				}
+			})
+		})
+	}
+
+	It("of one that hangs for ever holds up no method and no Attach", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+		on.fail(on.spare(), (*oneServer).hang)
+		start := time.Now()
+		found, err := on.locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		_, err = on.locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found.TTL(ctx)).To(BeNumerically(">", 0))
+		Expect(found.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(found.Release(ctx)).To(Succeed())
+		Expect(time.Since(start)).To(BeNumerically("<", time.Second))
+	})
+
+	It("of one that forgets is repaired by the next renewal, and nobody gets the lock meanwhile", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 600*time.Millisecond, &redislock.Options{Metadata: "me", FenceKey: "fence"}, "a", "b")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token()+" me")))
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		for i := range on.servers { // one after the other
+			on.servers[i].restart()
+			_, err := on.locks.ObtainMulti(ctx, []string{"b", "c"}, time.Minute, nil)
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), lock.Token()+" me")))
+			Expect(on.servers[i].own.Get(ctx, "fence").Int64()).To(Equal(lock.FenceToken()))
+		}
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		Expect(lock.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	It("of one that forgets is repaired by a Refresh, with its new metadata", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{Metadata: "one"}, "a", "b")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token()+" one")))
+		on.servers[1].restart()
+		Expect(lock.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "two"})).To(Succeed())
+		Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), lock.Token()+" two")))
+		Expect(on.servers[1].own.PTTL(ctx, "b").Val()).To(BeNumerically(">", 59*time.Minute))
+		on.servers[0].restart()
+		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token()+" two")))
+	})
+
+	It("is not what a forced release looks like: it is final", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 300*time.Millisecond, nil, "a", "b")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+		for _, s := range on.servers {
+			s.own.Del(ctx, "a", "b")
+		}
+		Eventually(kept.Done()).Should(BeClosed())
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Consistently(on.left).WithArguments(ctx).WithTimeout(500 * time.Millisecond).Should(BeEmpty())
+	})
+
+	It("of too many names the keys that no majority has", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a", "b", "c")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+		for _, s := range on.servers[:on.spare()+1] {
+			Expect(s.own.Del(ctx, "b").Err()).To(Succeed())
+		}
+		err := lock.Refresh(ctx, time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(lostKeys(err)).To(Equal([]string{"b"}))
+		Expect(lock.TTL(ctx)).To(BeZero())
+		Expect(lostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	It("leaves nothing behind of an obtain that its caller gives up", func(ctx SpecContext) {
+		on.warm(ctx)
+		for _, opt := range []*redislock.Options{
+			nil, {Queue: true}, {RetryStrategy: redislock.LinearBackoff(time.Millisecond)}, {Token: "job"}, {Token: "job", Queue: true},
+		} {
+			on.fail(on.spare()+1, (*oneServer).hang)
+			_, err := on.locks.Obtain(within(ctx, 20*time.Millisecond), "a", time.Minute, opt)
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			on.fail(on.spare()+1, (*oneServer).restore)
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10*time.Second).Should(BeEmpty(), "%+v", opt)
+		}
+	})
+
+	It("shows where the servers disagree", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+		Expect(on.servers[1].own.Del(ctx, "a").Err()).To(Succeed())
+		statuses, err := on.locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[0].Token).To(Equal(lock.Token()))
+		Expect(statuses[0].Places).To(HaveLen(len(on.servers)))
+		Expect(statuses[0].Places[1]).To(Equal(redislock.PlaceStatus{Server: on.servers[1].name}))
+		Expect(statuses[0].Places[0].Token).To(Equal(lock.Token()))
+	})
+})
+
+var _ = describeQuorum("many callers", func(on *quorum) {
+	It("of one key take turns, with a line and without, and their fencing tokens rise", func(ctx SpecContext) {
+		clients := []*redislock.Client{on.locks, on.connect(), on.connect()}
+		for _, opt := range []*redislock.Options{
+			{Queue: true, FenceKey: "fence"},
+			{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond), FenceKey: "fence"},
+		} {
+			var mu sync.Mutex // protects what follows
+			var last int64
+			holders, grants := 0, 0
+			limited, cancel := context.WithTimeout(ctx, time.Minute)
+			var wait sync.WaitGroup
+			for i := range 16 {
+				wait.Go(func() {
+					defer GinkgoRecover()
+					for range 5 {
+						lock, err := clients[i%len(clients)].Obtain(limited, "a", 10*time.Second, opt)
+						Expect(err).NotTo(HaveOccurred())
+						mu.Lock()
+						holders++
+						grants++
+						Expect(holders).To(Equal(1))
+						Expect(lock.FenceToken()).To(BeNumerically(">", last))
+						last = lock.FenceToken()
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						holders--
+						mu.Unlock()
+						Expect(lock.Release(ctx)).To(Succeed())
+					}
+				})
+			}
+			wait.Wait()
+			cancel()
+			Expect(grants).To(Equal(80))
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		}
+	})
+
+	It("ask a hung server once in a while, however many they are", func(ctx SpecContext) {
+		for range 50 { // some of them find the key held, and ask those servers once more
+			var wait sync.WaitGroup
+			for range 4 {
+				wait.Go(func() {
+					defer GinkgoRecover()
+					lock, err := on.locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true})
+					Expect(err).NotTo(HaveOccurred())
+					Expect(lock.Release(ctx)).To(Succeed())
+				})
+			}
+			wait.Wait()
+		}
+		on.servers[0].hang()
+		for range 200 {
+			lock := obtain(ctx, on.locks, time.Minute, nil, "b")
+			Expect(lock.Release(ctx)).To(Succeed())
+		}
+		stats := on.servers[0].client.PoolStats()
+		Expect(stats.TotalConns - stats.IdleConns).To(BeNumerically("<", 10))
+	})
+
+	It("can be stopped by Close in the middle of everything", func(ctx SpecContext) {
+		held := obtain(ctx, on.connect(), time.Minute, nil, "a")
+		on.servers[0].hang()
+		var wait sync.WaitGroup
+		for i := range 20 {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				opt := &redislock.Options{Queue: i%2 == 0, RetryStrategy: redislock.LinearBackoff(time.Millisecond)}
+				_, err := on.locks.Obtain(ctx, "a", time.Minute, opt)
+				Expect(errors.Is(err, redislock.ErrClosed)).To(BeTrue(), "%v", err)
+			})
+		}
+		time.Sleep(20 * time.Millisecond)
+		start := time.Now()
+		Expect(on.locks.Close()).To(Succeed())
+		wait.Wait()
+		Expect(time.Since(start)).To(BeNumerically("<", 1500*time.Millisecond))
+		on.servers[0].restore()
+		_ = held.Release(ctx)
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+})
