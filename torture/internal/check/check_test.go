@@ -386,9 +386,11 @@ func TestErrors(t *testing.T) {
 	tell(t, check.Errors, []story{
 		{"refused", the(done("Obtain", "w1/1", 9, "refused")), 0, 0},
 		{"after a fault", the(fault("pause-server", "", 5, 6), done("Obtain", "w1/1", 9, "network")), 0, 0},
+		{"after the machine stood still", the(sample(8), sample(8.7), done("Obtain", "w1/1", 9, "network")), 0, 0},
 		{"after a fault of its own", the(fault("cut-replies", "w1", 5, 6), done("Obtain", "w1.2/1", 9, "network")), 0, 0},
 
 		{"without a fault", the(done("Obtain", "w1/1", 9, "redis")), 1, 0},
+		{"while Redis was sampled all the time", the(sample(8), sample(8.3), sample(8.6), done("Obtain", "w1/1", 9, "network")), 1, 0},
 		{"after the fault of another", the(fault("cut-replies", "w2", 5, 6), done("Obtain", "w1/1", 9, "network")), 1, 0},
 		{"after scripts were flushed", the(fault("flush-scripts", "", 8, 8), done("Obtain", "w1/1", 9, "redis")), 1, 0},
 		{"of an unknown kind", the(done("Do", "w1/1", 9, "unexpected")), 1, 0},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redislock/redislock/torture/internal/history"
 )
@@ -127,7 +128,20 @@ func newModel(events []history.Event) *model {
 			m.finals = append(m.finals, e)
 		}
 	}
+	m.faults = append(m.faults, stalls(m.samples)...)
 	return m
+}
+
+// stalls returns the times in which the whole machine may have stood still, as faults: Redis was not sampled for longer than
+// the fifth of a second between two samples and what a busy machine adds.
+func stalls(samples []history.Event) (faults []history.Event) {
+	const most = int64(450 * time.Millisecond)
+	for i := 1; i < len(samples); i++ {
+		if from, to := samples[i-1].At, samples[i].Start; to-from > most {
+			faults = append(faults, history.Event{Kind: history.Fault, Name: "stall", At: from, End: to})
+		}
+	}
+	return faults
 }
 
 // The outcomes that checks know. Workers write more.
