@@ -408,6 +408,8 @@ func TestLeftover(t *testing.T) {
 		{"another's", all(beats, the(abandoned, sample(15, "a w2/1 9"))), 0, 0},
 		{"the worker was killed", all(living(6, "w1"), the(abandoned, sample(15, "a w1/1 9"))), 0, 0},
 		{"the server was down", all(beats, the(abandoned, fault("restart-server", "", 6, 12), sample(15, "a w1/1 9"))), 0, 0},
+		{"the release failed", all(beats, the(grant("w1/1", 4, 5, "a"), fault("cut-replies", "w1", 4, 5),
+			done("Release", "w1/1", 5, "network"), sample(15, "a w1/1 9"))), 0, 0},
 		{"nothing left", the(with(history.Event{Kind: history.Final, At: at(30)}), last("granted")), 0, 0},
 
 		{"an abandoned obtain holds its key", all(beats, the(abandoned, sample(15, "a w1/1 9"))), 1, 0},

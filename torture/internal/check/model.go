@@ -152,13 +152,14 @@ const (
 	refused = "refused"
 )
 
-// gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release.
+// gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. After a release
+// that failed with an error of Redis or the network, it is up to the caller to release once more.
 func gaveUp(e history.Event) bool {
 	switch e.Name {
 	case "Obtain", "ObtainMulti":
 		return e.Outcome != granted
 	case "Release", "Do":
-		return true
+		return !isFailure(e)
 	}
 	return false
 }
