@@ -82,7 +82,7 @@ func (l *Lock) leaseUntil() time.Time {
 
 // put adds a hold. The caller holds h.mu, or is alone.
 func (h *holds) put(i int, lock *Lock) {
-	lock.of, lock.place = h, i
+	lock.holds, lock.number = h, int32(i+1)
 	at := &h.at[i]
 	*at = hold{lock: lock, counts: h.fence == 0 || lock.fence != 0 && lock.fence <= h.fence || !h.places.isQuorum(), heard: lock.since}
 	if h.kept != nil {
@@ -204,6 +204,9 @@ func (p *poll) note(i int, err error) (enough bool) {
 		p.loses(i, p.h.places.all[i].keys)
 	default:
 		p.errs = append(p.errs, p.h.named(i, err))
+	}
+	if !p.h.places.isQuorum() { // each has other keys, and an error names all that are lost
+		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
 	}
 	return p.agreed >= p.h.places.need || p.gone > p.h.places.spare()
 }
@@ -338,17 +341,17 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	err := p.err(ctx, "refresh", ErrNotObtained)
 	if err == nil {
 		l.mu.Lock()
-		if l.released.IsZero() {
+		if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
 			l.ended, l.told = nil, false
+			h.mu.Lock()
+			h.over = false
+			h.mu.Unlock()
 		}
 		l.renewErr = nil
 		if opt != nil && opt.Metadata != "" {
 			l.metadata = opt.Metadata
 		}
 		l.mu.Unlock()
-		h.mu.Lock()
-		h.over = given
-		h.mu.Unlock()
 		confirmed.Store(true)
 		h.mend()
 		if lease.Passed(h.until()) {

@@ -128,24 +128,24 @@ func (l *Lock) keep(k *kept) error {
 
 // knowsTTL reports whether there is a ttl to renew the lock with. The caller holds l.mu.
 func (l *Lock) knowsTTL() bool {
-	if l.holds != nil {
-		return l.holds.knowTTL()
+	if h := l.parts(); h != nil {
+		return h.knowTTL()
 	}
 	return l.lease.TTL() > 0
 }
 
 // startRenewing starts the renewals, with the values of ctx. It reports false after Close.
 func (l *Lock) startRenewing(ctx context.Context) bool {
-	if l.holds != nil {
-		return l.holds.keep(ctx)
+	if h := l.parts(); h != nil {
+		return h.keep(ctx)
 	}
 	return l.client.renewals.add(l)
 }
 
 // stopRenewing stops the renewals, unless the lock is kept again.
 func (l *Lock) stopRenewing() {
-	if l.holds != nil {
-		l.holds.unkeep()
+	if h := l.parts(); h != nil {
+		h.unkeep()
 		return
 	}
 	l.client.renewals.remove(l)

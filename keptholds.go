@@ -39,17 +39,23 @@ func (h *holds) keepAt(i int) {
 
 // unkeep stops the renewals, unless the lock is kept again.
 func (h *holds) unkeep() {
-	if h.whole.isKept() {
-		return
-	}
+	l := h.whole
+	l.mu.Lock()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.kept = nil
-	for i := range h.at {
-		if at := &h.at[i]; at.stop != nil {
-			at.stop()
-			at.stop = nil
+	var stops []context.CancelFunc
+	if len(l.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
+		h.kept = nil
+		for i := range h.at {
+			if at := &h.at[i]; at.stop != nil {
+				stops = append(stops, at.stop)
+				at.stop = nil
+			}
 		}
+	}
+	h.mu.Unlock()
+	l.mu.Unlock()
+	for _, stop := range stops {
+		stop()
 	}
 }
 
@@ -136,7 +142,7 @@ func (l *Lock) wasTaken() bool {
 
 // renewed takes the result of a renewal of one hold.
 func (h *holds) renewed(r *renewal) {
-	i, l := r.lock.place, h.whole
+	i, l := int(r.lock.number-1), h.whole
 	if h.lockAt(i) != r.lock {
 		return
 	}

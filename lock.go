@@ -27,13 +27,14 @@ type Lock struct {
 	// mayReappear says that one sending of the obtain was never answered, though a later one was. The unanswered one
 	// may still arrive, and would acquire the keys again after a Release.
 	mayReappear bool
+	number      int32  // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
 	entry       string // of that obtain's waiter, which may then enter the lines again; "" if there was none
 
 	upkeep upkeep // its place among the renewals
 
-	holds *holds // what it consists of, if it lives on several places; then it has no lease of its own
-	of    *holds // what it is a part of, if it is a hold of another lock
-	place int    // its number there
+	// holds are what it consists of if it lives on several places, and what it is a part of if it is a hold; otherwise nil.
+	// One field for both and a small number keep the locks of one place in the size class that they have without.
+	holds *holds
 
 	mu       sync.Mutex // protects the fields below
 	metadata string
@@ -51,6 +52,14 @@ type Lock struct {
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
 func (l *Lock) exists() bool { return l != nil && l.client != nil }
+
+// parts returns what the lock consists of, or nil if it lives on one place. A lock of several has no lease of its own.
+func (l *Lock) parts() *holds {
+	if l.number > 0 {
+		return nil
+	}
+	return l.holds
+}
 
 // Key returns the first key of the lock, or "" for a nil lock.
 func (l *Lock) Key() string {
@@ -128,8 +137,8 @@ func (l *Lock) Until() time.Time {
 
 // validUntil returns the end of the validity. The caller holds l.mu.
 func (l *Lock) validUntil() time.Time {
-	if l.holds != nil {
-		return l.holds.until()
+	if h := l.parts(); h != nil {
+		return h.until()
 	}
 	return l.lease.Until()
 }
@@ -147,8 +156,8 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, errNilContext
 	}
-	if l.holds != nil {
-		return l.holds.ttl(ctx)
+	if h := l.parts(); h != nil {
+		return h.ttl(ctx)
 	}
 	reply, err := l.client.ask("ttl", l.keys, &transport.Call{
 		Script: pttlScript, Keys: l.boxed[:len(l.keys)], Token: l.token, Ctx: ctx,

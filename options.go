@@ -12,10 +12,11 @@ type clientOptions struct {
 	separate bool
 	tracer   *Tracer
 	linger   time.Duration // how long the subscription stays open after the last waiter
+	inbox    string        // where waiters get their messages
 }
 
 func newClientOptions(opts []ClientOption) clientOptions {
-	set := clientOptions{linger: inboxLinger}
+	set := clientOptions{linger: inboxLinger, inbox: randomToken()}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&set)

@@ -36,8 +36,8 @@ type places struct {
 	need int
 }
 
-// isQuorum reports whether the places can do without some of them.
-func (p *places) isQuorum() bool { return p.need < len(p.all) }
+// isQuorum reports whether the places are servers that all have all keys.
+func (p *places) isQuorum() bool { return p.all[0].indices == nil }
 
 // spare returns how many places can be missing.
 func (p *places) spare() int { return len(p.all) - p.need }

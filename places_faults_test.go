@@ -88,7 +88,12 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 				limited, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 				defer cancel()
 				start := time.Now()
-				_, err := on.locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+				tries := 0
+				locks := on.connect(redislock.WithTracer(&redislock.Tracer{
+					ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },
+				}))
+				_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+				Expect(tries).To(BeNumerically("<", 10)) // and does not ask the other servers again and again
 				Expect(err).To(MatchError(context.DeadlineExceeded))
 				Expect(err).To(MatchError(ContainSubstring(on.servers[0].name)))
 				Expect(time.Since(start)).To(BeNumerically("~", 1500*time.Millisecond, 300*time.Millisecond))
@@ -114,21 +119,24 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 			It("makes every method return when its ctx ends", func(ctx SpecContext) {
 				lock := obtain(ctx, on.locks, time.Minute, nil, "a")
 				on.fail(on.spare()+1, how)
-				for name, call := range map[string]func(context.Context) error{
-					"TTL":     func(ctx context.Context) error { _, err := lock.TTL(ctx); return err },
-					"Inspect": func(ctx context.Context) error { _, err := on.locks.Inspect(ctx, "a"); return err },
-					"Line":    func(ctx context.Context) error { _, err := on.locks.Line(ctx, "a"); return err },
-					"Attach":  func(ctx context.Context) error { _, err := on.locks.Attach(ctx, []string{"a"}, "t"); return err },
-					"Refresh": func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) },
-					"Release": lock.Release,
+				for _, method := range []struct {
+					name string
+					call func(context.Context) error
+				}{
+					{"TTL", func(ctx context.Context) error { _, err := lock.TTL(ctx); return err }},
+					{"Inspect", func(ctx context.Context) error { _, err := on.locks.Inspect(ctx, "a"); return err }},
+					{"Line", func(ctx context.Context) error { _, err := on.locks.Line(ctx, "a"); return err }},
+					{"Attach", func(ctx context.Context) error { _, err := on.locks.Attach(ctx, []string{"a"}, "t"); return err }},
+					{"Refresh", func(ctx context.Context) error { return lock.Refresh(ctx, time.Minute, nil) }},
+					{"Release", lock.Release}, // the last, for it gives the lock up
 				} {
 					start := time.Now()
 					limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-					err := call(limited)
+					err := method.call(limited)
 					cancel()
-					Expect(err).To(HaveOccurred(), name)
-					Expect(err).NotTo(Or(MatchError(redislock.ErrLockNotHeld), MatchError(redislock.ErrNotObtained)), name)
-					Expect(time.Since(start)).To(BeNumerically("<", 100*time.Millisecond+soon), name)
+					Expect(err).To(HaveOccurred(), method.name)
+					Expect(err).NotTo(Or(MatchError(redislock.ErrLockNotHeld), MatchError(redislock.ErrNotObtained)), method.name)
+					Expect(time.Since(start)).To(BeNumerically("<", 100*time.Millisecond+soon), method.name)
 				}
 			})
 		})
@@ -315,5 +323,21 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		on.servers[0].restore()
 		_ = held.Release(ctx)
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+})
+
+var _ = Describe("A quorum of two servers", Label(inMemory), func() {
+	It("needs both, mints fencing tokens, and names the one that hangs", func(ctx SpecContext) {
+		on := &quorum{kind: inMemory}
+		on.begin(ctx, 2)
+		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "a")
+		Expect(lock.FenceToken()).To(BeNumerically(">", 0))
+		Expect(lock.Release(ctx)).To(Succeed())
+		on.servers[1].hang()
+		start := time.Now()
+		_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(time.Since(start)).To(BeNumerically("<", 300*time.Millisecond))
+		Expect(err).To(MatchError(ContainSubstring(on.servers[1].name)))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
 	})
 })

@@ -33,6 +33,7 @@ const (
 // lines is what the waiters of a Client share.
 type lines struct {
 	redis  *transport.Redis
+	name   string        // of the inboxes begins with it
 	linger time.Duration // of an inbox
 	local  bool          // an inbox listens at the server that runs the scripts, so the scripts can count its subscription
 
@@ -44,9 +45,10 @@ type lines struct {
 	closed  bool
 }
 
-func newLines(redis *transport.Redis, linger time.Duration) *lines {
+// newLines returns the lines of a Client. The names of its inboxes begin with name, which must be unique on the server.
+func newLines(redis *transport.Redis, name string, linger time.Duration) *lines {
 	return &lines{
-		redis: redis, linger: linger, local: redis.IsSingle(), inboxes: map[string]*inbox.Inbox{},
+		redis: redis, name: name, linger: linger, local: redis.IsSingle(), inboxes: map[string]*inbox.Inbox{},
 		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
 	}
 }
@@ -64,9 +66,9 @@ func (l *lines) inboxFor(key string) *inbox.Inbox {
 	defer l.mu.Unlock()
 	b := l.inboxes[server]
 	if b == nil {
-		name := randomToken()
+		name := l.name // it orders waiters with the same ticket, so all names begin with it
 		for i := 0; server != "" && i < maxNames && l.redis.Server(keyname.InboxPrefix+name) != server; i++ {
-			name = randomToken()
+			name = l.name + randomToken()
 		}
 		b = inbox.New(l.redis, name, l.linger)
 		l.inboxes[server] = b
@@ -107,6 +109,7 @@ type waiter struct {
 
 	// The fields below belong to the goroutine of the obtain.
 
+	number     int64         // in the inbox, at first; 0 lets the inbox choose
 	inbox      *inbox.Inbox  // nil before the first try
 	member     *inbox.Member // likewise
 	entry      string        // its entry in the lines; see line.lua
@@ -165,7 +168,12 @@ func (w *waiter) renew() {
 func (w *waiter) begin(o *obtaining, args []any) []any {
 	if w.member == nil {
 		w.inbox = w.lines.inboxFor(o.keys[0])
-		w.member = w.inbox.Enter(w.notify)
+		if w.number > 0 {
+			w.member = w.inbox.EnterAs(fmt.Sprintf("%016d", w.number), w.notify)
+			w.number = 0
+		} else {
+			w.member = w.inbox.Enter(w.notify)
+		}
 		w.entry = w.member.ID() + o.entry()
 	}
 	// The try will see what earlier messages were about.

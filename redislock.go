@@ -49,6 +49,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -89,6 +90,7 @@ type Client struct {
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
+	spread   atomic.Int64  // numbers given to waiters on several places; see newSpreading
 
 	mu       sync.Mutex // protects the fields below
 	slots    *Client    // obtains the holds of locks across slots; nil before the first
@@ -114,7 +116,7 @@ func newClient(client RedisClient, set clientOptions) *Client {
 		redis:    redis,
 		tracer:   set.tracer,
 		renewals: newRenewals(redis),
-		lines:    newLines(redis, set.linger),
+		lines:    newLines(redis, set.inbox, set.linger),
 		closed:   make(chan struct{}),
 	}
 }

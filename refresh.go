@@ -49,8 +49,8 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 
 // refresh is Refresh with arguments that can be used.
 func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
-	if l.holds != nil {
-		return l.holds.refresh(ctx, ttl, opt)
+	if h := l.parts(); h != nil {
+		return h.refresh(ctx, ttl, opt)
 	}
 	r := &refreshing{lock: l, ttl: ttl}
 	if opt != nil {

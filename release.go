@@ -44,8 +44,8 @@ func (l *Lock) Release(ctx context.Context) error {
 		}
 		l.tellReleased(ctx, now, err)
 	}()
-	if l.holds != nil {
-		err = l.holds.release(ctx)
+	if h := l.parts(); h != nil {
+		err = h.release(ctx)
 	} else {
 		err = l.sendRelease(ctx, now, until)
 	}

@@ -19,8 +19,8 @@ Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted
             Then it serves the first live waiter of each line concerned. That is every line;
-            if a waiter leaves, only those where a key was deleted, where that waiter was
-            first, or where dead ones were first. A waiter that steps back is not served. It hands the keys over if the first waiter wants
+            if a waiter leaves or steps back, only those where a key was deleted, where that
+            waiter was first, or where dead ones were first. A waiter that steps back is not served. It hands the keys over if the first waiter wants
             only deleted keys, is first in all their lines, is not late, has its subscription
             open on this server, and has no fence key except KEYS[n+1]: the keys then hold its value with its
             ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a
@@ -146,6 +146,8 @@ for i = lines, #KEYS do
 	pending[#pending + 1] = i
 	stirred[i] = not leaver or deleted[i - lines + 1]
 	if stepper then
+		-- With another ticket it may be first no more, and nobody else would tell the one who is.
+		stirred[i] = stirred[i] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 		local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[7] == '1' and 1 or 0)))
 		call('ZADD', KEYS[i], ticket, leaver, mark, '~' .. stepper)
 		if (tonumber(call('PTTL', KEYS[i])) or 0) < life * 1000 then

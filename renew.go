@@ -59,8 +59,8 @@ func (r *renewals) close() {
 	for _, item := range r.schedule.Close() {
 		if l := item.(*upkeep).lock; !l.lapse() {
 			l.endKept(ErrClosed)
-			if l.of != nil { // whoever called Close must find the contexts ended
-				l.of.whole.endKept(ErrClosed)
+			if l.number > 0 { // whoever called Close must find the contexts ended
+				l.holds.whole.endKept(ErrClosed)
 			}
 		}
 	}
@@ -124,8 +124,8 @@ func (r *renewal) tell() {
 	switch {
 	case !r.matters:
 		return
-	case r.lock.of != nil:
-		r.lock.of.renewed(r)
+	case r.lock.number > 0:
+		r.lock.holds.renewed(r)
 		return
 	}
 	t := r.lock.client.tracer

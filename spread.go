@@ -33,6 +33,7 @@ type spreading struct {
 	mu       sync.Mutex // protects the fields below
 	parts    []part
 	round    int
+	began    time.Time     // when the round began
 	open     bool          // the present round takes answers
 	won      bool          // the present round has been granted
 	fastest  time.Duration // of the answers in this round
@@ -71,10 +72,17 @@ const (
 // errHangs is the error of a place that was not asked, because it does not answer earlier calls.
 var errHangs = errors.New("does not answer earlier calls")
 
+// maxPlaces is how many places a lock can have: as many as a Cluster has slots.
+const maxPlaces = 1 << 14
+
 // newSpreading returns what a prepared obtain needs for several places.
+//
+// Where two waiters have the same ticket, their names decide who is first. All places must decide alike, or the two would
+// refuse each other for ever. So each obtain has a range of numbers of its own, and the inboxes of a quorum have one name.
 func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	s := &spreading{o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all))}
 	now := time.Now().UnixMicro()
+	first := o.client.spread.Add(maxPlaces)
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
@@ -87,7 +95,10 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 		}
 		if queue {
 			part.o.waiter = newWaiter(p.client.lines)
-			part.o.waiter.woken = s.news
+			part.o.waiter.woken, part.o.waiter.number = s.news, first
+			if o.client.quorum == nil { // one inbox for all
+				part.o.waiter.number += int64(i)
+			}
 		}
 	}
 	return s
@@ -270,7 +281,7 @@ func (s *spreading) begin() {
 	if s.round++; s.round > 1 && !s.o.custom {
 		s.o.token = randomToken()
 	}
-	s.open, s.won, s.fastest = true, false, 0
+	s.began, s.open, s.won, s.fastest = time.Now(), true, false, 0
 	for i := range s.parts {
 		s.parts[i].state, s.parts[i].err = partIdle, nil
 	}

@@ -71,7 +71,8 @@ func (s *spreading) due() (due time.Time, called int) {
 	var life time.Time
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.busy {
+		if p.busy { // without this, places that hang would make the others be asked again and again
+			times = append(times, s.began.Add(waiterInterval))
 			continue
 		}
 		w := p.o.waiter
@@ -89,11 +90,8 @@ func (s *spreading) due() (due time.Time, called int) {
 			}
 		}
 	}
-	if len(times) == 0 {
-		return time.Now().Add(waiterInterval), called
-	}
 	slices.SortFunc(times, time.Time.Compare)
-	due = times[min(s.places.need, len(times))-1]
+	due = times[s.places.need-1]
 	if !life.IsZero() && life.Before(due) {
 		due = life
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
@@ -37,6 +38,30 @@ func NewServer(config ...string) (*redistest.Server, *redis.Client) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	ginkgo.DeferCleanup(client.Close)
 	return server, client
+}
+
+// Redis is a server of its own for each spec.
+type Redis struct {
+	*redistest.Server
+
+	Client *redis.Client
+	URL    string
+}
+
+// OnServer starts a redis-server before each spec of the container in which it is called.
+func OnServer(config ...string) *Redis {
+	r := new(Redis)
+	ginkgo.BeforeEach(func() {
+		r.Server, r.Client = NewServer(config...)
+		r.URL = "redis://" + r.Addr()
+	})
+	return r
+}
+
+// Run runs the program on this server, to its end.
+func (r *Redis) Run(args ...string) *gexec.Session {
+	ginkgo.GinkgoHelper()
+	return Run(r.URL, args...)
 }
 
 // InfoOf returns the fields of a section of INFO.

@@ -71,7 +71,7 @@ var _ = Describe("connecting", func() {
 
 	It("says what is wrong with user and password", func(ctx SpecContext) {
 		server, _ := clitest.NewServer("requirepass secret1")
-		refuses(clitest.Run("redis://"+server.Addr(), "ls"), "it wants a password")
+		refuses(clitest.Run("redis://"+server.Addr(), "ls"), "it requires a password")
 		refuses(clitest.Run("redis://:secret2@"+server.Addr(), "ls"), "user or password is wrong")
 		refuses(clitest.Run("redis://nobody:secret1@"+server.Addr(), "ls"), "user or password is wrong")
 		Expect(clitest.Run("redis://:secret1@"+server.Addr(), "ls")).To(gexec.Exit(0))

@@ -74,7 +74,7 @@ func meaningOfTLS(err error) string {
 	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
 		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
 		strings.Contains(err.Error(), "tls: unknown certificate authority"):
-		return "it wants a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
+		return "it requires a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
 		return "TLS failed: " + innermost(err).Error()
 	}
@@ -110,7 +110,7 @@ func (t *Target) meaningOfAnswer(err error) string {
 	case errors.Is(err, redis.Nil):
 		return ""
 	case has("NOAUTH"):
-		return "it wants a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"
+		return "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"
 	case has("WRONGPASS") && t.files.password != "":
 		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.password
 	case has("WRONGPASS"), has("invalid password"), has("invalid username"):

@@ -12,36 +12,23 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
-	"github.com/redislock/redislock/internal/redistest"
 )
 
 var _ = Describe("ls at a terminal", func() {
-	var (
-		ctx    context.Context
-		client *redis.Client
-		url    string
-	)
-
-	BeforeEach(func() {
-		var server *redistest.Server
-		ctx = context.Background()
-		server, client = clitest.NewServer()
-		url = "redis://" + server.Addr()
-	})
+	on := clitest.OnServer()
 
 	locks := func(n int) {
 		GinkgoHelper()
-		pipe := client.Pipeline()
+		pipe := on.Client.Pipeline()
 		for i := range n {
-			pipe.Set(ctx, fmt.Sprintf("backup:customer:%05d", i), tokenOf(i)+
+			pipe.Set(context.Background(), fmt.Sprintf("backup:customer:%05d", i), tokenOf(i)+
 				fmt.Sprintf(` {"host":"db-%d.internal","pid":%d,"user":"deploy","command":"./backup.sh %d","since":%q}`,
 					i%9, 4_000_000+i, i, time.Now().Add(-longTTL).Format(time.RFC3339)), time.Hour)
 		}
-		_, err := pipe.Exec(ctx)
+		_, err := pipe.Exec(context.Background())
 		Expect(err).NotTo(HaveOccurred())
 	}
 	// shown returns the lines that a terminal of that width shows, without colours.
@@ -60,7 +47,7 @@ var _ = Describe("ls at a terminal", func() {
 	DescribeTable("ls fits the width of the terminal, and tells keys apart that begin alike",
 		func(columns int, head, first string) {
 			locks(3)
-			user := clitest.NewTypist(url)
+			user := clitest.NewTypist(on.URL)
 			before := len(user.Screen.Contents())
 			user.Types(fmt.Sprintf("stty cols %d; $R ls; echo done\n", columns))
 			user.Sees("done")
@@ -80,7 +67,7 @@ var _ = Describe("ls at a terminal", func() {
 
 	It("ls --watch fits the screen, also when its size changes, and ends on q", func() {
 		locks(10_000)
-		user := clitest.NewTypist(url)
+		user := clitest.NewTypist(on.URL)
 		user.Types("stty cols 60 rows 10; $R ls --watch=1m; echo code $?\n")
 		user.Sees("… and 9994 more")
 		user.Resizes(5, 40)
@@ -97,14 +84,26 @@ var _ = Describe("ls at a terminal", func() {
 		shown(user.Screen.Contents(), 60)
 	})
 
+	It("ls --watch reads keys when it comes to the foreground, and none before", func() {
+		user := clitest.NewTypist(on.URL)
+		user.Types("$R ls --watch=1m & sleep 0.5; stty -a\n")
+		user.Sees(" icanon")
+		user.Types("fg\n")
+		time.Sleep(300 * time.Millisecond) // to take the terminal
+		user.Types("q")
+		user.Sees(regexp.QuoteMeta(leaveScreen))
+		user.Types("echo code $?\n")
+		user.Sees("code 0\r\n")
+	})
+
 	It("ls --watch needs no keys to end in the background", func() {
-		user := clitest.NewTypist(url)
+		user := clitest.NewTypist(on.URL)
 		user.Types("$R ls --watch=100ms & sleep 0.3; echo q; kill -TERM $!; wait $!; echo code $?\n")
 		user.Sees("code 143\r\n")
 	})
 
 	It("ls --watch ends as the signal ends other programs, so that a loop ends as well", func() {
-		user := clitest.NewTypist(url)
+		user := clitest.NewTypist(on.URL)
 		user.Types("bash -c 'for i in 1 2 3; do $R ls --watch=1m; done'\n")
 		user.Sees(regexp.QuoteMeta(enterScreen))
 		user.Types(clitest.CtrlC)
@@ -113,15 +112,15 @@ var _ = Describe("ls at a terminal", func() {
 		user.Sees("code 130\r\n")
 	})
 
-	It("ls --watch restores the screen at its end, and leaves JSON on it", func() {
-		user := clitest.NewTypist(url)
+	It("ls --watch restores the screen at its end, and leaves JSON on it", func(ctx SpecContext) {
+		user := clitest.NewTypist(on.URL)
 		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
 			user.Types("$R ls --watch=100ms & sleep 0.2; kill -" + ending + " $!; wait $!; echo ended\n")
 			user.Sees(regexp.QuoteMeta(enterScreen))
 			user.Sees(regexp.QuoteMeta(leaveScreen))
 			user.Sees("ended\r\n")
 		}
-		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		Expect(on.Client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
 		before := len(user.Screen.Contents())
 		user.Types("$R ls --watch=100ms --json\n")
 		user.Sees(`"key":"a"`)
@@ -131,15 +130,17 @@ var _ = Describe("ls at a terminal", func() {
 		Expect(string(user.Screen.Contents()[before:])).NotTo(ContainSubstring(enterScreen))
 	})
 
-	It("ls --watch restores the screen for Ctrl-Z, and takes it again for fg", func() {
-		Expect(client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
-		user := clitest.NewTypist(url)
+	It("ls --watch restores the screen for Ctrl-Z, and takes it again for fg", func(ctx SpecContext) {
+		Expect(on.Client.Set(ctx, "a", "q83vEjRWeJCrze8SNFZ4kA", time.Minute).Err()).To(Succeed())
+		user := clitest.NewTypist(on.URL)
 		user.Types("$R ls --watch=1m\n")
 		user.Sees("\\x1b\\[1ma\\x1b")
 		user.Types(clitest.CtrlZ)
 		user.Sees(regexp.QuoteMeta(leaveScreen))
 		user.Types("echo sto''pped\n")
 		user.Sees("stopped\r\n")
+		user.Types("stty -a\n")
+		user.Sees(" icanon")
 		user.Types("fg\n")
 		user.Sees(regexp.QuoteMeta(enterScreen))
 		user.Sees("\\x1b\\[1ma\\x1b") // at once, not after a minute

@@ -10,6 +10,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
@@ -41,7 +42,7 @@ func New(target *connect.Target) *cobra.Command {
 		Long:              renewHelp,
 		Example:           renewExample,
 		Args:              cli.KeysWanted,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			switch {
 			case token == "" && cmd.Flags().Changed("token"):

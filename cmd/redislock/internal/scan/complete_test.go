@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 )
@@ -17,14 +16,9 @@ import (
 func TestScan(t *testing.T) { clitest.RunSpecs(t, "scan") }
 
 var _ = Describe("completion", func() {
-	var (
-		client *redis.Client
-		url    string
-	)
+	on := clitest.OnServer()
 
 	BeforeEach(func() {
-		server, c := clitest.NewServer()
-		client, url = c, "redis://"+server.Addr()
 		for key, value := range map[string]string{
 			"order:7":      `q83vEjRWeJCrze8SNFZ4kA {"host":"api-3","user":"bob"}`,
 			"order:8":      "q83vEjRWeJCrze8SNFZ4kB",
@@ -33,14 +27,14 @@ var _ = Describe("completion", func() {
 			"order;reboot": "q83vEjRWeJCrze8SNFZ4kE",
 			"order:cached": "<html>",
 		} {
-			Expect(client.Set(context.Background(), key, value, time.Minute).Err()).To(Succeed())
+			Expect(on.Client.Set(context.Background(), key, value, time.Minute).Err()).To(Succeed())
 		}
 	})
 
 	// offered returns what a shell is offered for the last of these words.
 	offered := func(words ...string) []string {
 		GinkgoHelper()
-		session := clitest.Run(url, append([]string{"__complete"}, words...)...)
+		session := on.Run(append([]string{"__complete"}, words...)...)
 		Expect(session).To(gexec.Exit(0))
 		lines := strings.Split(strings.TrimSpace(clitest.Stdout(session)), "\n")
 		Expect(lines[len(lines)-1]).To(Equal(":4"), "no names of files")

@@ -2,7 +2,6 @@ package show
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -11,20 +10,12 @@ import (
 
 // Who says in a few words who has a token: what the metadata says, or else the token.
 func Who(token, metadata string) string {
-	fields, _ := Fields(metadata)
-	host, pid := Value(fields, "host"), Value(fields, "pid")
-	user, command := Value(fields, "user"), Value(fields, "command")
+	o := OwnerOf(metadata)
 	switch {
-	case host != "" && pid != "":
-		var who strings.Builder
-		if user != "" {
-			who.WriteString(term.Escape(user) + "@")
-		}
-		fmt.Fprintf(&who, "%s, pid %s", term.Escape(host), term.Escape(pid))
-		if command != "" {
-			fmt.Fprintf(&who, " (%s)", term.Shorten(term.Escape(command), 60))
-		}
-		return who.String()
+	case o.Who != "" && o.PID != "" && o.Command != "":
+		return fmt.Sprintf("%s, pid %s (%s)", o.Who, o.PID, term.Shorten(o.Command, 60))
+	case o.Who != "" && o.PID != "":
+		return fmt.Sprintf("%s, pid %s", o.Who, o.PID)
 	case Metadata(metadata) != "":
 		return term.Shorten(Metadata(metadata), 100)
 	case token != "":

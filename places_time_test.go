@@ -1,0 +1,101 @@
+package redislock_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redislock/redislock"
+)
+
+// memoryQuorum returns in-memory servers, and a function that makes Clients on them. They end with the test, which runs
+// in a bubble.
+func memoryQuorum(t *testing.T, n int) (servers []*memoryServer, connect func() *redislock.Client) {
+	t.Helper()
+	for range n {
+		server := newMemoryServer()
+		t.Cleanup(server.end)
+		servers = append(servers, server)
+	}
+	owner := 0
+	return servers, func() *redislock.Client {
+		owner++
+		var clients []redislock.RedisClient
+		for _, server := range servers {
+			client := server.connect(owner, nil)
+			t.Cleanup(func() { _ = client.Close() })
+			clients = append(clients, client)
+		}
+		locks := redislock.NewQuorum(clients)
+		t.Cleanup(func() { _ = locks.Close() })
+		return locks
+	}
+}
+
+// Whoever comes at the same time as others, by the same Client or another, is served in turn, and at no time does
+// everybody wait for a sign that nobody gives.
+func TestQuorumLineNeverStalls(t *testing.T) {
+	for _, size := range []int{3, 5} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, connect := memoryQuorum(t, size)
+				clients := []*redislock.Client{connect(), connect(), connect()}
+				var slowest time.Duration
+				for range 100 {
+					start := time.Now()
+					var wait sync.WaitGroup
+					for i := range 4 {
+						wait.Go(func() {
+							lock, err := clients[i%len(clients)].Obtain(t.Context(), "a", time.Minute, &redislock.Options{Queue: true})
+							if err == nil {
+								err = lock.Release(t.Context())
+							}
+							if err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					wait.Wait()
+					slowest = max(slowest, time.Since(start))
+				}
+				if slowest > 50*time.Millisecond {
+					t.Errorf("four locks took %v", slowest)
+				}
+			})
+		})
+	}
+}
+
+// Two waiters with the same ticket have one order at all servers.
+func TestQuorumWaitersHaveOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, connect := memoryQuorum(t, 3)
+		locks := connect()
+		if _, err := locks.Obtain(t.Context(), "a", time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		for range 10 {
+			wait.Go(func() { _, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true}) })
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, server := range servers[1:] {
+			first, _ := servers[0].memory.SortedSet("a{a}:redislock:line")
+			other, _ := server.memory.SortedSet("a{a}:redislock:line")
+			for entry, ticket := range first {
+				if at, found := other[entry]; !found || entry[0] != '~' && at != ticket {
+					t.Errorf("%q with ticket %.0f is at %.0f elsewhere", entry, ticket, at)
+				}
+			}
+			if len(first) != 20 || len(other) != 20 {
+				t.Errorf("%d and %d members, want 20", len(first), len(other))
+			}
+		}
+		cancel()
+		wait.Wait()
+	})
+}
