@@ -114,7 +114,7 @@ func Menu(topology string) []Choice {
 		},
 		"quorum": {
 			{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond},
-			{ForgetServer, 24, 50 * time.Millisecond, 800 * time.Millisecond},
+			{ForgetServer, 12, 50 * time.Millisecond, 800 * time.Millisecond},
 			{ForgetMany, 1, 50 * time.Millisecond, 500 * time.Millisecond},
 		},
 	}[topology]
