@@ -71,7 +71,7 @@ func (p *Patience) Open(
 	if err != nil {
 		return nil, err
 	}
-	return &connect.Session{Target: target, Client: client, Locks: redislock.New(client, opts...)}, nil
+	return &connect.Session{Target: target, Client: client, Locks: connect.NewLocks(client, opts...)}, nil
 }
 
 // Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if

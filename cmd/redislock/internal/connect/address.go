@@ -26,6 +26,10 @@ const addressesHelp = `Set the server with --redis, or with the variable REDIS_U
                                       a Cluster; redis:// finds out by itself as well
   rediss+sentinel://…  rediss+cluster://…
 
+Several --redis, or several URLs in REDIS_URL with spaces or commas between them, name
+the servers of a quorum, of which a majority decides. Use three or five redis://,
+rediss:// or unix:// servers that do not replicate each other. They need not all be up.
+
 USER is optional, as in redis://:PASSWORD@HOST. Percent-encode special characters: %40
 for @, %2F for /, %3A for :, %23 for #.
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +24,7 @@ const defaultURL = "redis://127.0.0.1:6379"
 type Target struct {
 	*cli.Env
 
-	url      string
+	urls     []string
 	files    files
 	patience time.Duration // how long Connect waits for an answer
 
@@ -33,15 +34,15 @@ type Target struct {
 
 // AddFlags adds the flags that name the Redis.
 func (t *Target) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.url, "redis", "",
-		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); see "redislock help addresses"`)
+	flags.StringArrayVar(&t.urls, "redis", nil,
+		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); several are a quorum; see "redislock help addresses"`)
 	t.files.addFlags(flags)
 	cli.DurationVar(flags, &t.patience, "connect-timeout", defaultPatience, "wait at most `D` for an answer when connecting")
 }
 
 // CheckFlags returns an error if the flags cannot be used.
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
-	if flags.Changed("redis") && t.url == "" {
+	if slices.Contains(t.urls, "") {
 		return cli.Usagef("--redis is empty; is a variable unset?")
 	}
 	if t.patience <= 0 {
@@ -56,22 +57,38 @@ func (t *Target) Where() string { return t.where }
 // defaultPatience is the default of --connect-timeout.
 const defaultPatience = 3 * time.Second
 
-// Connect returns a client for the Redis that the flags name. It asks the server what it is, and waits for the answer at
+// urlsOf returns the URLs of the Redis, and where they are from.
+func (t *Target) urlsOf() (urls []string, from string) {
+	if len(t.urls) > 0 {
+		return t.urls, "--redis"
+	}
+	if urls = splitURLs(t.Getenv("REDIS_URL")); len(urls) == 0 {
+		urls = []string{defaultURL}
+	}
+	return urls, "REDIS_URL"
+}
+
+// Connect returns a client for the Redis that the flags name; a *Quorum if they name several servers. It asks the server what it is, and waits for the answer at
 // most as long as --connect-timeout says. For a server that belongs to a Cluster, it returns a client for the whole Cluster.
 // Errors name the address, never the password.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
-	from, text := "--redis", t.url
-	if text == "" {
-		from, text = "REDIS_URL", cmp.Or(t.Getenv("REDIS_URL"), defaultURL)
+	urls, from := t.urlsOf()
+	var all []*address
+	for _, text := range urls {
+		a, err := parseAddress(text)
+		if err != nil {
+			return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
+		}
+		t.where = a.where
+		if err := t.files.setPassword(t.Getenv, a); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
 	}
-	a, err := parseAddress(text)
-	if err != nil {
-		return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
+	if len(all) > 1 {
+		return t.connectAll(ctx, all)
 	}
-	t.where = a.where
-	if err := t.files.setPassword(t.Getenv, a); err != nil {
-		return nil, err
-	}
+	a := all[0]
 	client, err := t.dial(a)
 	if err != nil {
 		return nil, err

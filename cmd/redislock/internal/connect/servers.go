@@ -9,11 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses.
+// Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses,
+// and of a quorum all servers.
 func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
 	switch client := client.(type) {
 	case *redis.Client:
 		return []*redis.Client{client}, nil
+	case *Quorum:
+		return client.All, nil
 	case *redis.ClusterClient:
 		var mu sync.Mutex // protects all
 		var all []*redis.Client
@@ -53,8 +56,11 @@ func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode 
 	return mode, nil
 }
 
-// Ping asks a Redis once whether it answers.
+// Ping asks a Redis once whether it answers; of a quorum, whether a majority does.
 func Ping(ctx context.Context, client redis.UniversalClient) error {
+	if q, ok := client.(*Quorum); ok {
+		return q.pingAll(ctx)
+	}
 	return client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
 }
 

@@ -26,7 +26,7 @@ func (t *Target) Open(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Target: t, Client: client, Locks: redislock.New(client)}, nil
+	return &Session{Target: t, Client: client, Locks: NewLocks(client)}, nil
 }
 
 // Close ends the connection.

@@ -21,9 +21,14 @@ It runs on a Redis in memory, or on the server of --redis. There it uses keys th
 with ` + prefix + ` and leaves none behind. The exit code is 1 if anything is not
 as it should be.
 
+--quorum shows instead how a lock lives on three servers, in memory: it survives the
+death of one, comes back to a server that has forgotten it, and is refused where no
+majority can decide.
+
 NO_COLOR=1 turns the colours off.`
 
 const demoExample = `  redislock demo
+  redislock demo --quorum
   redislock demo --redis redis://localhost:6379`
 
 // The cast. The braces in the keys are a hash tag, which keeps the keys together on a Redis Cluster.
@@ -48,17 +53,29 @@ const (
 
 // New returns the command.
 func New(target *connect.Target) *cobra.Command {
-	return &cobra.Command{
+	var quorum bool
+	cmd := &cobra.Command{
 		Use:     "demo",
 		Short:   "Watch two workers share three resources, in eight seconds",
 		Long:    demoHelp,
 		Example: demoExample,
 		Args:    cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			d := &demo{narrator: newNarrator(target.Stdout, target.Screen().Coloured)}
-			return d.run(ctx, target, cmd.Flags().Changed("redis"))
+			n, named := newNarrator(target.Stdout, target.Screen().Coloured), cmd.Flags().Changed("redis")
+			switch {
+			case quorum && named:
+				return cli.Usagef("--quorum kills servers, so it works on its own in memory only; leave out --redis")
+			case quorum:
+				return (&quorumDemo{narrator: n}).run(ctx)
+			}
+			if err := target.NoQuorum("demo"); err != nil {
+				return err
+			}
+			return (&demo{narrator: n}).run(ctx, target, named)
 		}),
 	}
+	cmd.Flags().BoolVar(&quorum, "quorum", false, "show a lock on three servers of which one dies")
+	return cmd
 }
 
 // scenes are the parts of the story. A scene returns an error as soon as something is not as it should be.

@@ -171,3 +171,28 @@ var _ = Describe("demo", func() {
 		Expect(out.String()).To(ContainSubstring("\x1b[36mcheckout\x1b[0m \x1b[32m✓\x1b[0m locked\n"))
 	})
 })
+
+var _ = Describe("redislock demo --quorum", func() {
+	It("tells how a lock survives a server, and is refused without a majority", func() {
+		session := clitest.Run("redis://127.0.0.1:1", "demo", "--quorum")
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`(?s)` + strings.Join([]string{
+			`checkout ✓ locked order:7 and stock:42, for 5 s\n`,
+			`server 1 [^\n]* checkout\n +server 2 [^\n]* checkout\n +server 3 [^\n]* checkout\n`,
+			`server 2   dies\n`,
+			`checkout ✓ refreshed its lock on the other two\n`,
+			`restock  ✗ refused: stock:42 is taken \(redislock: not obtained\)\n`,
+			`server 1 [^\n]* checkout\n +server 2 [^\n]*\(dead\)\n +server 3 [^\n]* checkout\n`,
+			`checkout ✓ refreshed its lock, and has it on all three again\n`,
+			`server 1 [^\n]* checkout\n +server 2 [^\n]* checkout\n +server 3 [^\n]* checkout\n`,
+			`restock  ✗ gets no lock`, `server 2 is dead; server 3 [^\n]* is dead\n`,
+			`no key is left behind\.\n$`,
+		}, `.*`)))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+	})
+
+	It("leaves real servers alone", func() {
+		session := clitest.Run("", "demo", "--quorum", "--redis", "redis://127.0.0.1:1")
+		Expect(session).To(gexec.Exit(cli.Usage))
+	})
+})

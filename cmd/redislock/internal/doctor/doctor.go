@@ -31,6 +31,9 @@ It acquires and releases a lock on keys that begin with --key and end in random
 characters, and leaves none behind. If the ACL of this user allows other keys only, set
 --key.
 
+With several --redis it checks a quorum: each server, and whether they are different
+ones (by their run id) and their number is odd.
+
 --json prints one object a line: status, check, server, found, why, do.
 
 The exit code is 0 if everything is ok or unknown, 1 if there are warnings, and 2 if
@@ -135,7 +138,7 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	d := &doctor{opt: opt, client: client, locks: redislock.New(client)}
+	d := &doctor{opt: opt, client: client, locks: connect.NewLocks(client)}
 	findings, err := d.examine(ctx)
 	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
 	if err != nil {
@@ -162,6 +165,9 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 
 // examine checks every server, and then what concerns all of them together.
 func (d *doctor) examine(ctx context.Context) ([]finding, error) {
+	if q, ok := d.client.(*connect.Quorum); ok {
+		return d.examineQuorum(ctx, q), nil
+	}
 	servers, err := connect.Masters(ctx, d.client)
 	if err != nil {
 		return nil, err

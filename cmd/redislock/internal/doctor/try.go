@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
@@ -183,6 +184,8 @@ func (d *doctor) grant(rights string) string {
 		user = client.Options().Username
 	case *redis.ClusterClient:
 		user = client.Options().Username
+	case *connect.Quorum:
+		user = client.All[0].Options().Username
 	}
 	return fmt.Sprintf("ACL SETUSER %s %s", cmp.Or(user, "default"), rights)
 }

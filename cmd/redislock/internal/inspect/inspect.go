@@ -20,9 +20,13 @@ const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata,
 (if the metadata says so), how long it still is if nobody renews it, and who waits in
 line, in order, and for how long.
 
+Of a quorum of servers it shows what a majority holds. If the servers disagree, it also
+shows what each of them holds; a key that no majority holds is split, and nobody has it.
+
 --json prints one object a line: the members that ls prints, held_since, and line: an
 array with the token, metadata, since and late of each waiter. late is true for a waiter
-that has missed a sign of life and may be passed over soon.
+that has missed a sign of life and may be passed over soon. places is an array with the
+server, token and ttl_ms of each server of a quorum, if they disagree.
 
 The exit code is 0 if every KEY is held, and 1 otherwise.`
 
@@ -121,6 +125,8 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 	t := &term.Table{Columns: []term.Column{{}, {}, {Fit: term.Wrap}}} // the first is the margin
 	say := func(what, text string) { t.Add("", what, text) }
 	switch {
+	case show.Split(s) != "":
+		say("split", show.Split(s))
 	case s.TTL == 0 && s.Waiters > 0:
 		say("free", "for the first in line")
 	case s.TTL == 0:
@@ -142,6 +148,17 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 	}
 	if s.TTL != 0 {
 		say("left", show.TTL(s.TTL))
+	}
+	for i, place := range s.Places {
+		what := map[bool]string{true: "servers"}[i == 0]
+		switch {
+		case place.TTL == 0:
+			say(what, place.Server+": free")
+		case place.Token == "":
+			say(what, place.Server+": taken by something that is not a lock")
+		default:
+			say(what, place.Server+": "+term.Escape(place.Token)+", "+show.TTL(place.TTL)+" left")
+		}
 	}
 	switch {
 	case s.Waiters > 0:

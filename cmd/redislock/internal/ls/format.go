@@ -59,6 +59,9 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 	case "key":
 		return term.Escape(s.Key)
 	case "holder":
+		if split := show.Split(s.Status); split != "" {
+			return split
+		}
 		return o.Who
 	case "pid":
 		return o.PID
@@ -70,6 +73,9 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 		}
 		return show.Duration(max(time.Since(o.Since), 0))
 	case "ttl":
+		if s.TTL == 0 { // no majority holds it
+			return ""
+		}
 		return show.TTL(s.TTL)
 	case "ttl_ms":
 		return fmt.Sprint(max(s.TTL.Milliseconds(), -1))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
@@ -52,10 +51,14 @@ Formats for -o:
                    The names are those of the columns in lower case, ttl_ms, and
                    fields.NAME for the field NAME of the metadata.
 
+On a quorum of servers, ls asks all of them, and shows what a majority holds. A key that
+only a minority holds is listed without a holder, as "no majority".
+
 JSON has key, token, metadata (a string), fields (the metadata if it is an object),
 ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
 key_base64, token_base64 and metadata_base64 for bytes that are not UTF-8;
-metadata_cut; and at, with --watch. The other formats escape what is not printable.
+metadata_cut; places, as in redislock inspect, if the servers of a quorum disagree; and
+at, with --watch. The other formats escape what is not printable.
 
 With --watch on a terminal, q or Ctrl-C ends it.
 
@@ -184,7 +187,7 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 	}
 	defer func() { _ = client.Close() }()
 	l := &lister{Target: target, opt: opt, scan: scan.Scan{
-		Client: client, Locks: redislock.New(client), Pattern: pattern, Filter: opt.filter,
+		Client: client, Locks: connect.NewLocks(client), Pattern: pattern, Filter: opt.filter,
 	}}
 	if opt.watch > 0 {
 		return l.watch(ctx)

@@ -116,6 +116,11 @@ func New(target *connect.Target) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
+			if f.hasToken { // the new token is put into the keys behind the library's back, on one server
+				if err := target.NoQuorum("--token"); err != nil {
+					return err
+				}
+			}
 			return f.WithCode(f.run(cmd.Context(), target))
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
@@ -29,7 +28,7 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer func() { _ = client.Close() }()
-		locks := redislock.New(client)
+		locks := connect.NewLocks(client)
 		defer func() { _ = locks.Close() }()
 		var keys []cobra.Completion
 		s := Scan{Client: client, Locks: locks, Pattern: escapePattern.Replace(beginning) + "*", Found: func(s show.Status) error {

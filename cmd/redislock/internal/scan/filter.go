@@ -43,6 +43,19 @@ func (f *Filter) wants(s show.Status) bool {
 	return true
 }
 
+// wantsSplit reports whether a key is wanted that no majority of a quorum holds, although some servers do.
+func (f *Filter) wantsSplit(s show.Status) bool {
+	if s.Token != "" || s.TTL != 0 || len(f.Meta) > 0 {
+		return false
+	}
+	for _, place := range s.Places {
+		if place.Token != "" && strings.HasPrefix(place.Token, f.Token) && (f.All || keyname.BeginsLikeToken(place.Token)) {
+			return true
+		}
+	}
+	return false
+}
+
 // hasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
 func hasMeta(metadata, wanted string) bool {
 	if name, value, ok := strings.Cut(wanted, "="); ok {

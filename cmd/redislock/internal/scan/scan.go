@@ -40,6 +40,8 @@ type Scan struct {
 	// returns, unless it is ErrEnough.
 	Found func(show.Status) error
 
+	quorum bool // the Client is a *connect.Quorum
+
 	Unreadable int   // keys that could not be read
 	Why        error // for the first of them
 }
@@ -57,17 +59,27 @@ func (s *Scan) Run(ctx context.Context) error {
 }
 
 func (s *Scan) run(ctx context.Context) error {
-	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) { // there is at most one such key
+	_, s.quorum = s.Client.(*connect.Quorum)
+	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) && !s.quorum { // there is at most one such key
 		return s.page(ctx, s.Client, []string{s.Pattern})
 	}
 	servers, err := connect.Masters(ctx, s.Client)
 	if err != nil {
 		return err
 	}
+	good := 0
 	for _, server := range servers {
-		if err := s.server(ctx, server); err != nil {
+		switch err := s.server(ctx, server); {
+		case err == nil:
+			good++
+		case !s.quorum || errors.Is(err, ErrEnough) || ctx.Err() != nil:
 			return err
+		case s.Why == nil:
+			s.Why = err
 		}
+	}
+	if s.quorum && good <= len(servers)/2 { // a lock can be on the others alone
+		return s.Why
 	}
 	return nil
 }
@@ -102,6 +114,9 @@ func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 			some = append(some, b.key)
 		}
 	}
+	if s.quorum {
+		return s.inspect(ctx, some)
+	}
 	values, err := s.read(ctx, server, some, maxValue, true)
 	if err != nil {
 		return err
@@ -118,14 +133,19 @@ func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []st
 			}
 		}
 	}
-	for batch := range slices.Chunk(inLine, inspectCount) {
+	return s.inspect(ctx, inLine)
+}
+
+// inspect asks the library about keys. Of a quorum it tells what a majority holds, and where the servers disagree.
+func (s *Scan) inspect(ctx context.Context, keys []string) error {
+	for batch := range slices.Chunk(keys, inspectCount) {
 		statuses, err := s.Locks.Inspect(ctx, batch...)
 		if err != nil {
 			return err
 		}
 		for _, found := range statuses {
 			status := show.Status{Status: found}
-			if !s.Filter.wants(status) || s.Filter.Waiting && status.Waiters == 0 {
+			if !s.Filter.wants(status) && !s.Filter.wantsSplit(status) || s.Filter.Waiting && status.Waiters == 0 {
 				continue
 			}
 			if err := s.Found(status); err != nil {

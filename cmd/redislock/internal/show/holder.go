@@ -24,6 +24,27 @@ func Who(token, metadata string) string {
 	return "something that is not a lock"
 }
 
+// Split says in a few words that no majority of a quorum holds a key, although some servers do; "" if that is not so.
+func Split(s redislock.Status) string {
+	if s.Token != "" || s.TTL != 0 {
+		return ""
+	}
+	tokens, held := map[string]bool{}, 0
+	for _, place := range s.Places {
+		if place.TTL != 0 {
+			tokens[place.Token] = true
+			held++
+		}
+	}
+	switch {
+	case held == 0:
+		return ""
+	case len(tokens) == 1:
+		return fmt.Sprintf("no majority: on %d of %d servers", held, len(s.Places))
+	}
+	return fmt.Sprintf("no majority: %d holders on %d of %d servers", len(tokens), held, len(s.Places))
+}
+
 // Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
 	who := Who(s.Token, s.Metadata) + left(s.TTL)

@@ -46,6 +46,14 @@ type StatusJSON struct {
 	Waiters        *int            `json:"waiters"`          // null if unknown
 	WaitingSince   *time.Time      `json:"waiting_since,omitempty"`
 	HeldSince      *time.Time      `json:"held_since,omitempty"` // if the metadata says so
+	Places         []PlaceJSON     `json:"places,omitempty"`     // where the servers of a quorum disagree
+}
+
+// PlaceJSON is what one server of a quorum holds, in JSON.
+type PlaceJSON struct {
+	Server string `json:"server"`
+	Token  string `json:"token"`
+	TTL    *int64 `json:"ttl_ms"` // as in StatusJSON
 }
 
 // JSON returns the status as JSON has it.
@@ -71,6 +79,14 @@ func (s Status) JSON() StatusJSON {
 	if !s.WaitingSince.IsZero() {
 		since := s.WaitingSince.UTC()
 		j.WaitingSince = &since
+	}
+	for _, place := range s.Places {
+		p := PlaceJSON{Server: place.Server, Token: place.Token}
+		if place.TTL >= 0 {
+			left := place.TTL.Milliseconds()
+			p.TTL = &left
+		}
+		j.Places = append(j.Places, p)
 	}
 	return j
 }

@@ -1,0 +1,157 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+)
+
+// Quorum is the servers of a quorum, in the order of their addresses on the command line. As a client of one server it is
+// the first that answered.
+type Quorum struct {
+	redis.UniversalClient
+
+	All   []*redis.Client
+	Wrong []error // why a server could not be used when connecting; nil for those that answered
+}
+
+// Close ends all connections.
+func (q *Quorum) Close() error {
+	var errs []error
+	for _, client := range q.All {
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// NewLocks returns a Client of the library for what Connect has returned.
+func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *redislock.Client {
+	q, ok := client.(*Quorum)
+	if !ok {
+		return redislock.New(client, opts...)
+	}
+	var servers []redislock.RedisClient
+	for _, server := range q.All {
+		servers = append(servers, server)
+	}
+	return redislock.NewQuorum(servers, opts...)
+}
+
+// nextURL is where another URL begins in REDIS_URL.
+var nextURL = regexp.MustCompile(`[\s,]+(?:rediss?|unix)(?:\+[a-z]+)?://`)
+
+// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another one begins: hosts
+// have commas between them as well, and of a wrong URL the error is to say what is wrong.
+func splitURLs(text string) []string {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	var urls []string
+	for {
+		at := nextURL.FindStringIndex(text)
+		if at == nil {
+			return append(urls, text)
+		}
+		urls = append(urls, text[:at[0]])
+		text = strings.TrimLeft(text[at[0]:], " \t\r\n,")
+	}
+}
+
+// connectAll connects to the servers of a quorum at the same time. A majority must answer. The others may come back.
+func (t *Target) connectAll(ctx context.Context, all []*address) (redis.UniversalClient, error) {
+	var names []string
+	for _, a := range all {
+		names = append(names, a.where)
+		if a.single == nil {
+			return nil, cli.Usagef("a quorum is made of single servers, and %s is not one", a.where)
+		}
+	}
+	t.where = strings.Join(names, ", ")
+	q := &Quorum{All: make([]*redis.Client, len(all)), Wrong: make([]error, len(all))}
+	failed := make([]error, len(all)) // for good
+	var wait sync.WaitGroup
+	for i, a := range all {
+		wait.Go(func() {
+			server := *t
+			server.where = a.where
+			var client redis.UniversalClient
+			if client, failed[i] = server.dial(a); failed[i] != nil {
+				return
+			}
+			q.All[i] = client.(*redis.Client) // the address is of a single server
+			ctx, cancel := context.WithTimeout(ctx, t.patience)
+			defer cancel()
+			mode, err := ask(ctx, client, a.protocol())
+			switch {
+			case err != nil:
+				q.Wrong[i] = server.Explain(err)
+			case mode == "sentinel" || mode == "cluster":
+				failed[i] = cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", a.where, mode)
+			}
+		})
+	}
+	wait.Wait()
+	good, bad := 0, error(nil)
+	for i, client := range q.All {
+		t.overTLS = t.overTLS || client != nil && client.Options().TLSConfig != nil
+		switch {
+		case q.Wrong[i] != nil && bad == nil:
+			bad = q.Wrong[i]
+		case q.Wrong[i] == nil && good == 0:
+			q.UniversalClient = client
+			good++
+		case q.Wrong[i] == nil:
+			good++
+		}
+	}
+	err := errors.Join(failed...)
+	if need := len(all)/2 + 1; err == nil && good < need {
+		err = bad
+		if good > 0 {
+			err = cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), need, bad)
+		}
+	}
+	if err != nil {
+		for _, client := range q.All {
+			if client != nil {
+				_ = client.Close()
+			}
+		}
+		return nil, err
+	}
+	return q, nil
+}
+
+// pingAll asks all servers whether they answer, and returns an error if no majority does.
+func (q *Quorum) pingAll(ctx context.Context) error {
+	answers := make(chan error, len(q.All))
+	for _, server := range q.All {
+		go func() { answers <- server.Process(ctx, once{redis.NewCmd(ctx, "ping")}) }()
+	}
+	good, need := 0, len(q.All)/2+1
+	var last error
+	for range q.All {
+		if err := <-answers; err != nil {
+			last = err
+		} else if good++; good == need {
+			return nil
+		}
+	}
+	return last
+}
+
+// NoQuorum returns a usage error if several servers are named, for what works on one only.
+func (t *Target) NoQuorum(what string) error {
+	if urls, _ := t.urlsOf(); len(urls) > 1 {
+		return cli.Usagef("%s does not work on a quorum of servers", what)
+	}
+	return nil
+}

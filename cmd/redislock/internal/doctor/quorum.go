@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+)
+
+// examineQuorum checks every server of a quorum that answers, and then what concerns all of them together.
+func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding {
+	var all []finding
+	ids := map[string][]string{} // addresses by run id
+	silent := 0
+	for i, server := range q.All {
+		addr := server.Options().Addr
+		found := []finding{}
+		if wrong := q.Wrong[i]; wrong != nil {
+			silent++
+			found = append(found, finding{check: "answer"}.sayf(isBad, "none").
+				because(wrong.Error(), "start it: without it, the quorum survives one failure less"))
+		} else {
+			one := *d
+			one.client = server
+			f := learn(ctx, server)
+			if id := f.info["run_id"]; id != "" {
+				ids[id] = append(ids[id], addr)
+			}
+			found = append(found, f.version(), f.role(), f.eviction(), forQuorum(f.persistence()), f.replicas(),
+				one.clock(ctx, server), one.latency(ctx, server), one.tryMessages(ctx))
+		}
+		for _, f := range found {
+			f.server = addr
+			all = append(all, f)
+		}
+	}
+	return append(all, size(len(q.All)), identity(ids, len(q.All)-silent), d.tryLock(ctx, q.All[0]))
+}
+
+// forQuorum weighs what was found about persistence: the other servers keep the locks that one forgets.
+func forQuorum(f finding) finding {
+	if f.verdict == isBad || f.verdict == isWarning {
+		f.verdict = isWarning
+		f.why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
+	}
+	return f
+}
+
+// size checks the number of servers.
+func size(n int) finding {
+	c := finding{check: "quorum"}
+	text := fmt.Sprintf("%d servers, of which %d can fail", n, n-n/2-1)
+	if n%2 == 0 {
+		return c.sayf(isWarning, "%s", text).
+			because("one server less survives as many failures, with fewer split votes", "use three or five servers")
+	}
+	return c.sayf(isOK, "%s", text)
+}
+
+// identity checks that no server is there twice. ids are the addresses by run id; answered is how many servers answered.
+func identity(ids map[string][]string, answered int) finding {
+	c := finding{check: "identity"}
+	known := 0
+	for _, addrs := range ids {
+		known += len(addrs)
+		if len(addrs) > 1 {
+			return c.sayf(isBad, "%s are one server", strings.Join(addrs, " and ")).
+				because("it has more than one vote, so one failure can end or break every lock",
+					"name each server once; check DNS names and port forwarding")
+		}
+	}
+	if known < answered {
+		return c.sayf(isUnknown, "%d of %d servers do not say their run id", answered-known, answered).
+			because("two addresses of one server would fake a majority",
+				"ask an administrator for the run_id in the output of INFO server, on each")
+	}
+	return c.sayf(isOK, "%d different servers", answered)
+}
