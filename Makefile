@@ -34,6 +34,9 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 peers: ## this library beside others, seven minutes; written to bench/results
 	$(GO) -C bench run .
 
+torture: ## faults and checkers for five minutes; see docs/torture.md
+	$(GO) run ./torture
+
 start: ## redislock run beside flock(1), from start to command
 	bash bench/start.sh
 
@@ -54,4 +57,4 @@ release: ## the command line tool for Linux, macOS and Windows, with checksums, 
 ci: ## all that continuous integration checks
 	bash .ci/run
 
-.PHONY: help test race lint fmt bench peers start demo release ci
+.PHONY: help test race lint fmt bench peers torture start demo release ci

@@ -18,6 +18,8 @@ type cleanup struct {
 	about   []string      // and of which keys
 	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
 	sending bool          // release may be on its way; both fields are protected by Client.mu
+	order   int           // of those of a Client, when it began; set once
+	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
 	done    chan struct{} // closed when nothing more is sent
 }
 
@@ -58,13 +60,7 @@ func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 		return false
 	}
 	token := x.release.Token
-	if c.cleanups[token] == nil {
-		if c.cleanups == nil {
-			c.cleanups = make(map[string]map[*cleanup]struct{})
-		}
-		c.cleanups[token] = make(map[*cleanup]struct{})
-	}
-	c.cleanups[token][x] = struct{}{}
+	c.register(x)
 	c.cleaning++
 	x.done = make(chan struct{})
 	ctx := x.release.Ctx
@@ -83,14 +79,53 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.cleanups[token], x)
-		if len(c.cleanups[token]) == 0 {
-			delete(c.cleanups, token)
-		}
+		c.forget(x, token)
 		c.cleaning--
-		close(x.done)
 	}()
 	return job()
+}
+
+// register makes a cleanup known to supersede. The caller holds c.mu.
+func (c *Client) register(x *cleanup) {
+	token := x.release.Token
+	if c.cleanups[token] == nil {
+		if c.cleanups == nil {
+			c.cleanups = make(map[string]map[*cleanup]struct{})
+		}
+		c.cleanups[token] = make(map[*cleanup]struct{})
+	}
+	c.cleanups[token][x] = struct{}{}
+	c.begun++
+	x.order = c.begun
+}
+
+// forget ends what register began. The caller holds c.mu.
+func (c *Client) forget(x *cleanup, token string) {
+	delete(c.cleanups[token], x)
+	if len(c.cleanups[token]) == 0 {
+		delete(c.cleanups, token)
+	}
+	close(x.done)
+}
+
+// underWay makes a call at one of several places known to supersede, which then waits for it. Such a call may outlast the
+// one of the caller, and free the keys, or lead to a cleanup that does. Call ended with the result when the call has ended
+// and its cleanup, if there is one, has begun.
+func (c *Client) underWay(token string, keys []string) *cleanup {
+	x := &cleanup{
+		release: &transport.Call{Token: token}, keys: keys, sending: true, call: true, done: make(chan struct{}),
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.register(x)
+	return x
+}
+
+// ended ends what underWay began.
+func (c *Client) ended(x *cleanup) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(x, x.release.Token)
 }
 
 // persist lets a release that is on its way go on until its GiveUp.
@@ -185,14 +220,28 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 // be that of an abandoned obtain or lock. It waits for cleanups whose release is on its way, but not past the end of
 // ctx. It does not see other processes with the same token.
 //
+// own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
+// after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them.
+//
 // It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
 // that begins to send meanwhile is found sending afterwards.
-func (c *Client) supersede(ctx context.Context, token string, keys []string) error {
+func (c *Client) supersede(ctx context.Context, token string, keys []string, own *cleanup) error {
+	for {
+		waited, err := c.supersedeOnce(ctx, token, keys, own)
+		if err != nil || !waited {
+			return err
+		}
+	}
+}
+
+// supersedeOnce does the work of supersede. It reports whether it has waited for calls that may lead to cleanups.
+func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string, own *cleanup) (waited bool, err error) {
 	c.mu.Lock()
 	found := slices.Collect(maps.Keys(c.cleanups[token]))
 	c.mu.Unlock()
+	found = slices.DeleteFunc(found, func(x *cleanup) bool { return x == own || own != nil && x.call && x.order > own.order })
 	if len(found) == 0 {
-		return nil
+		return false, nil
 	}
 	wanted := make(map[string]struct{}, len(keys))
 	for _, key := range keys {
@@ -202,12 +251,13 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 		return ctx.Err() == nil && !slices.ContainsFunc(x.keys, func(key string) bool { _, shared := wanted[key]; return shared })
 	})
 	if err := ended(ctx); err != nil { // so found may contain too many
-		return notObtained(err)
+		return false, notObtained(err)
 	}
 	var onTheWire []chan struct{}
 	c.mu.Lock()
 	for _, x := range found {
 		x.release.Drop()
+		waited = waited || x.call
 		if x.sending {
 			onTheWire = append(onTheWire, x.done)
 		}
@@ -217,8 +267,8 @@ func (c *Client) supersede(ctx context.Context, token string, keys []string) err
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
+			return false, notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
 		}
 	}
-	return nil
+	return waited, nil
 }

@@ -300,7 +300,10 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
-	return left[h.places.need-1], nil
+	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until all
+	// the same.
+	valid := max(time.Until(h.until()), 0).Truncate(time.Millisecond)
+	return max(left[h.places.need-1], valid), nil
 }
 
 // refresh refreshes all holds, and obtains those again that are missing once enough have been refreshed.
@@ -414,7 +417,14 @@ func (h *holds) release(ctx context.Context) error {
 			p.note(i, ErrLockNotHeld)
 		}
 	}
-	sideBySide(h.numbers(), func(i int) error {
+	// Enough places may answer before others, which then release on. A later obtain with the same token waits for them.
+	numbers := h.numbers()
+	calls := make([]*cleanup, len(h.at))
+	for _, i := range numbers {
+		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
+	}
+	sideBySide(numbers, func(i int) error {
+		defer h.places.all[i].client.ended(calls[i])
 		err := h.lockAt(i).Release(free)
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -467,7 +477,12 @@ func (h *holds) mend() {
 			continue
 		}
 		at.mending = true
-		transport.Go(func() { h.mendAt(i, ttl) }) // ends with the call
+		client := h.places.all[i].client
+		call := client.underWay(h.token, h.places.all[i].keys)
+		transport.Go(func() { // ends with the call
+			defer client.ended(call)
+			h.mendAt(i, ttl)
+		})
 	}
 }
 

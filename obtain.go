@@ -38,8 +38,9 @@ type obtaining struct {
 
 	// Of an obtain at one of several places.
 	part     bool
-	proposal int64  // of a fencing token and of a ticket, in µs since 1970
-	raise    raiser // raises the fence counter after a grant; nil if that is not needed
+	proposal int64    // of a fencing token and of a ticket, in µs since 1970
+	raise    raiser   // raises the fence counter after a grant; nil if that is not needed
+	call     *cleanup // of a custom token: its present call, for supersede; nil otherwise
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -80,7 +81,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 		}
 	}
 	if o.custom {
-		if err := c.supersede(ctx, o.token, o.keys); err != nil {
+		if err := c.supersede(ctx, o.token, o.keys, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -232,7 +233,7 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 	if o.custom {
-		if err := o.client.supersede(ctx, o.token, o.keys); err != nil {
+		if err := o.client.supersede(ctx, o.token, o.keys, o.call); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -381,5 +382,99 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 	It("does not span slots", func(ctx SpecContext) {
 		_, err := on.locks.Obtain(ctx, "a", time.Minute, &redislock.Options{AcrossSlots: true})
 		Expect(err).To(MatchError(redislock.ErrInvalid))
+	})
+})
+
+// The torture run found both. The network takes a while, so that calls of the first obtain or release are still under way
+// when the token is used again. Only the in-memory network can be made so slow.
+var _ = Describe("A custom token that is used again at once, on a quorum of 5 with a slow network", Label(inMemory), func() {
+	on := &quorum{kind: inMemory}
+	opt := &redislock.Options{Token: "job", Queue: true}
+	var (
+		replies  *atomic.Int64 // how long all replies of scripts take
+		requests *atomic.Int64 // how long requests to the last two servers take
+	)
+
+	BeforeEach(func(ctx SpecContext) {
+		on.begin(ctx, 5)
+		replies, requests = new(atomic.Int64), new(atomic.Int64)
+		for i, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
+				switch {
+				case w.owner != 0:
+				case reply && data[0] == ':': // what answers a new connection is no number
+					return fate{delay: time.Duration(replies.Load())}
+				case !reply && i >= 3:
+					return fate{delay: time.Duration(requests.Load())}
+				}
+				return fate{}
+			}
+		}
+		first := obtain(ctx, on.locks, time.Minute, nil, "a") // connects
+		Expect(first.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	expectHeld := func(ctx SpecContext) {
+		GinkgoHelper()
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, "job")))
+		Consistently(on.values).WithArguments(ctx, "a").WithTimeout(2 * time.Second).Should(Equal(same(5, "job")))
+	}
+
+	It("keeps what it obtains after an abandoned obtain", func(ctx SpecContext) {
+		replies.Store(int64(30 * time.Millisecond))
+		first := obtain(ctx, on.locks, time.Minute, nil, "b") // so that the Client knows how long replies take
+		Expect(first.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		_, err := on.locks.Obtain(short, "a", time.Minute, opt)
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		expectHeld(ctx)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("keeps what it obtains after a release that some servers have not answered yet", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		expectHeld(ctx)
+		requests.Store(int64(30 * time.Millisecond))
+		Expect(lock.Release(ctx)).To(Succeed())
+		requests.Store(0)
+		again := obtain(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(time.Second) // until the release has arrived everywhere
+		expectHeld(ctx)
+		Expect(again.Release(ctx)).To(Succeed())
+	})
+})
+
+// The torture run found this one as well.
+var _ = Describe("TTL on a quorum of 5", Label(inMemory), func() {
+	It("is at once that of the last Refresh, also where some servers have not received it yet", func(ctx SpecContext) {
+		on := &quorum{kind: inMemory}
+		on.begin(ctx, 5)
+		var requests, replies atomic.Int64 // how long they take: requests to the last two servers, replies of the first two
+		for i, s := range on.servers {
+			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
+				switch {
+				case w.owner != 0:
+				case reply && i < 2 && data[0] == ':': // what answers a new connection is no number
+					return fate{delay: time.Duration(replies.Load())}
+				case !reply && i >= 3:
+					return fate{delay: time.Duration(requests.Load())}
+				}
+				return fate{}
+			}
+		}
+		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(5, lock.Token())))
+		requests.Store(int64(50 * time.Millisecond))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		requests.Store(0)
+		replies.Store(int64(20 * time.Millisecond))
+		left, err := lock.TTL(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left).To(BeNumerically(">", 59*time.Second))
+		Expect(lock.Release(ctx)).To(Succeed())
 	})
 })

@@ -96,6 +96,7 @@ type Client struct {
 	slots    *Client    // obtains the holds of locks across slots; nil before the first
 	isClosed bool
 	cleaning int                              // number of running cleanups
+	begun    int                              // number of cleanups, and of calls at places, so far
 	cleanups map[string]map[*cleanup]struct{} // the same, by token
 }
 

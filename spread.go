@@ -333,6 +333,11 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
 	}
+	var call *cleanup // lets a later obtain with the same token wait for this one
+	if p.o.custom {
+		call = p.o.client.underWay(p.o.token, p.o.keys)
+	}
+	p.o.call = call
 	transport.Go(func() {
 		err, failed := ErrNotObtained, &panicked{}
 		defer func() {
@@ -342,6 +347,9 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 				err = errPanicked
 			}
 			s.land(free, p, c, err, failed)
+			if call != nil {
+				p.place.client.ended(call)
+			}
 		}()
 		err = p.o.tryHere(free, c)
 		failed = nil

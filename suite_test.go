@@ -218,7 +218,7 @@ func (on *onRedis) keys(ctx context.Context) []string {
 func checkLeaks() {
 	before := gleak.Goroutines()
 	DeferCleanup(func() {
-		shared := gleak.IgnoringInBacktrace("redistest.(*process).reap") // of a quorum's server that was started again
+		shared := gleak.IgnoringInBacktrace("leash.(*Process).reap") // of a quorum's server that was started again
 		Eventually(gleak.Goroutines).WithTimeout(5 * time.Second).ShouldNot(gleak.HaveLeaked(before, shared))
 	})
 }

@@ -21,6 +21,7 @@ const (
 	cutAfterRequestBytes
 	blackHole
 	refuseReply
+	repeatRequest
 )
 
 // SwallowReply forwards the request, so that the server executes it, and drops
@@ -58,3 +59,7 @@ func BlackHole() Action { return Action{kind: blackHole} }
 // RefuseReply does not forward the request, and answers it with the RESP error
 // of that text, such as "LOADING Redis is loading the dataset in memory".
 func RefuseReply(text string) Action { return Action{kind: refuseReply, text: text} }
+
+// RepeatRequest forwards the request twice, so that the server executes it twice. The client receives the first reply, after
+// the server has sent both.
+func RepeatRequest() Action { return Action{kind: repeatRequest} }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +57,8 @@ type exchange struct {
 	action  Action
 
 	reply chan reply // holds the reply once it is there
+
+	repeated *exchange // the same request once more; nil unless it was sent twice
 }
 
 type reply struct {
@@ -197,10 +200,17 @@ func (c *conn) writeRequests(flow context.Context) {
 
 		// Before the server can answer, the reply must be awaited and the
 		// request counted: the client may look at the counter next.
+		raw := e.raw
 		c.awaiting.push(e)
+		if e.action.kind == repeatRequest {
+			e.repeated = newExchange()
+			e.repeated.request = e.request
+			c.awaiting.push(e.repeated)
+			raw = slices.Concat(raw, raw)
+		}
 		c.outbox.push(e)
 		c.proxy.setForwarded(e.request, true)
-		if _, err := c.server.Write(e.raw); err != nil {
+		if _, err := c.server.Write(raw); err != nil {
 			c.proxy.setForwarded(e.request, false)
 			return
 		}
@@ -238,6 +248,9 @@ func (c *conn) writeReplies(flow context.Context) {
 		var r reply
 		if ok {
 			r, ok = c.await(flow, e)
+		}
+		if ok && e.repeated != nil {
+			_, ok = c.await(flow, e.repeated)
 		}
 		if !ok {
 			if flow.Err() == nil { // the server is gone: pass that on

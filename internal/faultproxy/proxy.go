@@ -55,6 +55,7 @@ type Proxy struct {
 	mu        sync.Mutex // protects what follows, and the fields of Fault and request that say so
 	closed    bool
 	refuse    bool
+	forgetful bool
 	dialDelay time.Duration
 	conns     map[*conn]struct{}
 	faults    []*Fault // in force, oldest first
@@ -163,11 +164,26 @@ func (p *Proxy) count(match func(*request) bool) int {
 	return n
 }
 
+// Forget makes the proxy remember no requests from now on, so that a long run does not fill the memory. Requests and
+// Executed then count only what came before.
+func (p *Proxy) Forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetful = true
+}
+
+// remember records a request. The caller holds p.mu.
+func (p *Proxy) remember(r *request) {
+	if !p.forgetful {
+		p.seen = append(p.seen, r)
+	}
+}
+
 // admit records a request that has arrived and returns what to do with it.
 func (p *Proxy) admit(r *request) Action {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = append(p.seen, r)
+	p.remember(r)
 	for i, f := range p.faults {
 		if !matches(f.rule.Match, r.args) {
 			continue
@@ -188,7 +204,7 @@ func (p *Proxy) admit(r *request) Action {
 func (p *Proxy) record(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = append(p.seen, r)
+	p.remember(r)
 }
 
 func (p *Proxy) setForwarded(r *request, forwarded bool) {

@@ -469,3 +469,28 @@ func TestCloseEndsConnectionsInEveryState(t *testing.T) {
 		t.Error("the proxy still listens")
 	}
 }
+
+func TestRepeatRequest(t *testing.T) {
+	p, server := newProxy(t)
+	p.Add(Rule{Match: Command("incr"), Times: 1, Action: RepeatRequest()})
+	w := dial(t, p)
+	w.send("INCR a", "INCR a", "PING")
+	w.want(":1\r\n", ":3\r\n", "+PONG\r\n")
+	w.wantSilence()
+	if got, _ := server.Get("a"); got != "3" {
+		t.Errorf("a is %s", got)
+	}
+}
+
+func TestForget(t *testing.T) {
+	p, _ := newProxy(t)
+	w := dial(t, p)
+	w.send("PING")
+	w.want("+PONG\r\n")
+	p.Forget()
+	w.send("PING")
+	w.want("+PONG\r\n")
+	if n := p.Requests(nil); n != 1 {
+		t.Errorf("%d requests are remembered", n)
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/leash"
 )
 
 // helperEnv makes the test binary a process that starts a server and then
@@ -75,7 +77,7 @@ func TestServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 			_ = cmd.Wait()
 
 			// The kernel answers for a paused server, but not for a dead one.
-			if err := poll(nil, killLimit, func() error {
+			if err := poll(nil, leash.KillLimit, func() error {
 				if listens(addr) {
 					return fmt.Errorf("%s still listens", addr)
 				}

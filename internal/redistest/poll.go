@@ -8,9 +8,6 @@ import (
 // How long the package waits for a process before it gives up.
 const (
 	startLimit = 10 * time.Second
-	killLimit  = 5 * time.Second
-	// A Redis 7 that shuts down gives its replicas up to 10 s to catch up.
-	stopLimit = 15 * time.Second
 	// For several processes to find each other and agree.
 	settleLimit = 30 * time.Second
 )

@@ -13,6 +13,8 @@ package redistest
 import (
 	"fmt"
 	"os/exec"
+
+	"github.com/redislock/redislock/internal/leash"
 )
 
 // executable is the one binary the package runs; it is the sentinel as well.
@@ -26,8 +28,8 @@ func Available() error {
 }
 
 func lookPath() (string, error) {
-	if unsupported != nil {
-		return "", unsupported
+	if leash.ErrUnsupported != nil {
+		return "", fmt.Errorf("redistest: %w", leash.ErrUnsupported)
 	}
 	bin, err := exec.LookPath(executable)
 	if err != nil {

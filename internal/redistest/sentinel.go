@@ -79,7 +79,7 @@ func (s *Sentinel) start() (err error) {
 		fmt.Sprintf("sentinel failover-timeout %s 3000", masterName),
 	}
 	if s.sentinels, err = startAll(sentinels, func() (*Server, error) {
-		return start(config, "--sentinel")
+		return start(nil, config, "--sentinel")
 	}); err != nil {
 		return err
 	}

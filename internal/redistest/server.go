@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/leash"
 )
 
 // A Server is one redis-server on 127.0.0.1, with a temporary directory for
@@ -27,12 +29,13 @@ import (
 type Server struct {
 	bin      string
 	args     []string // after the configuration file
+	env      []string // beside ours
 	dir      string
 	port     int
 	password string
 
-	mu     sync.Mutex // protects proc and closed
-	proc   *process   // the latest run; nil before the first
+	mu     sync.Mutex     // protects proc and closed
+	proc   *leash.Process // the latest run; nil before the first
 	closed bool
 }
 
@@ -52,31 +55,37 @@ var errPortInUse = errors.New("port in use")
 // It returns an error if there is no redis-server on PATH, or, with the end of
 // the server's log, if the server did not start.
 func Start(config ...string) (*Server, error) {
+	return StartWithEnv(nil, config...)
+}
+
+// StartWithEnv starts a redis-server as Start does, with env, in the form "NAME=value", beside the environment of this
+// process.
+func StartWithEnv(env []string, config ...string) (*Server, error) {
 	lines := append([]string{`save ""`, "appendonly no"}, config...)
-	return start(lines)
+	return start(env, lines)
 }
 
 // start starts redis-server with args after the configuration, on another port
 // for as long as the port it chose turns out to be in use.
-func start(config []string, args ...string) (*Server, error) {
+func start(env, config []string, args ...string) (*Server, error) {
 	bin, err := lookPath()
 	if err != nil {
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {
-		s, err := startOnce(bin, config, args)
+		s, err := startOnce(bin, env, config, args)
 		if err == nil || attempt == 5 || !errors.Is(err, errPortInUse) {
 			return s, err
 		}
 	}
 }
 
-func startOnce(bin string, config, args []string) (*Server, error) {
+func startOnce(bin string, env, config, args []string) (*Server, error) {
 	port, err := takePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, args: args, port: port}
+	s := &Server{bin: bin, env: env, args: args, port: port}
 	for _, line := range config {
 		if password, ok := strings.CutPrefix(line, "requirepass "); ok {
 			s.password = strings.TrimSpace(password)
@@ -121,10 +130,10 @@ func (s *Server) Port() int { return s.port }
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.proc.running() {
+	if !s.proc.Running() {
 		return 0
 	}
-	return s.proc.pid()
+	return s.proc.Pid()
 }
 
 // Pause stops the process with SIGSTOP: the kernel still accepts connections
@@ -133,7 +142,7 @@ func (s *Server) Pid() int {
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.pause()
+	return s.proc.Pause()
 }
 
 // Resume lets a paused process go on, with SIGCONT. It returns an error if the
@@ -141,7 +150,7 @@ func (s *Server) Pause() error {
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.resume()
+	return s.proc.Resume()
 }
 
 // Kill ends the process with SIGKILL, paused or not, and waits until it is
@@ -149,7 +158,7 @@ func (s *Server) Resume() error {
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.kill()
+	return s.proc.Kill()
 }
 
 // Stop asks the process to shut down, with SIGTERM, and waits until it is gone;
@@ -158,7 +167,7 @@ func (s *Server) Kill() error {
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc.terminate()
+	return s.proc.Terminate()
 }
 
 // Restart starts the server again on the same port and directory, after a Stop
@@ -171,10 +180,25 @@ func (s *Server) Stop() error {
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.proc.terminate(); err != nil {
+	if err := s.proc.Terminate(); err != nil {
 		return err
 	}
 	return s.run()
+}
+
+// Forget removes what a server has saved, so that the next Restart finds nothing, whatever its config. It returns an error
+// if the server is running.
+func (s *Server) Forget() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc.Running() {
+		return errors.New("redistest: a server that runs does not forget")
+	}
+	var errs []error
+	for _, name := range []string{"appendonlydir", "appendonly.aof", "dump.rdb"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.dir, name)))
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends the process with SIGKILL, paused or not, and removes the temporary
@@ -186,7 +210,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := s.proc.kill()
+	err := s.proc.Kill()
 	givePort(s.port)
 	if s.dir == "" {
 		return err
@@ -207,7 +231,7 @@ func (s *Server) run() error {
 	defer log.Close() // the process has its own descriptor
 
 	args := append([]string{filepath.Join(s.dir, confFile)}, s.args...)
-	proc, err := spawn(s.dir, log, s.bin, args...)
+	proc, err := leash.Start(s.dir, log, s.env, s.bin, args...)
 	if err != nil {
 		return fmt.Errorf("redistest: start %s: %w", executable, err)
 	}
@@ -215,11 +239,11 @@ func (s *Server) run() error {
 
 	client := s.client()
 	defer client.Close()
-	err = poll(proc.exited, startLimit, func() error { return s.ready(client) })
+	err = poll(proc.Exited(), startLimit, func() error { return s.ready(client) })
 	if err == nil {
 		return nil
 	}
-	err = errors.Join(err, proc.kill())
+	err = errors.Join(err, proc.Kill())
 	tail := s.logTail()
 	if strings.Contains(tail, "ddress already in use") {
 		err = errors.Join(errPortInUse, err)
@@ -243,7 +267,7 @@ func (s *Server) ready(client *redis.Client) error {
 	}
 	// If another server took the port just before ours, it would answer while
 	// ours is still about to fail.
-	if pid := infoField(info, "process_id"); pid != fmt.Sprint(s.proc.pid()) {
+	if pid := infoField(info, "process_id"); pid != fmt.Sprint(s.proc.Pid()) {
 		return fmt.Errorf("%w: process %s answers", errPortInUse, pid)
 	}
 	if infoField(info, "loading") == "1" {

@@ -69,7 +69,7 @@ func TestStartSaysWhenThePortIsInUse(t *testing.T) {
 	if err := other.run(); !errors.Is(err, errPortInUse) {
 		t.Errorf("run() = %v, want errPortInUse", err)
 	}
-	if other.proc.running() {
+	if other.proc.Running() {
 		t.Error("the failed start left its process behind")
 	}
 }
@@ -101,6 +101,26 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("PING of a paused server: %v, want a timeout", err)
 	}
 	must(t, s.Resume(), client.Ping(t.Context()).Err())
+}
+
+func TestForget(t *testing.T) {
+	needRedis(t)
+	s, err := Start("appendonly yes", "appendfsync always")
+	must(t, err)
+	defer s.Close()
+	client := connect(t, s)
+	must(t, client.Set(t.Context(), "k", "v", 0).Err())
+	if s.Forget() == nil {
+		t.Error("a server that runs forgot")
+	}
+	must(t, s.Kill(), s.Restart())
+	if got, err := client.Get(t.Context(), "k").Result(); got != "v" {
+		t.Errorf("after a restart: %q, %v", got, err)
+	}
+	must(t, s.Kill(), s.Forget(), s.Restart())
+	if n, err := client.Exists(t.Context(), "k").Result(); n != 0 || err != nil {
+		t.Errorf("after Forget: %d, %v", n, err)
+	}
 }
 
 func TestKillAndRestart(t *testing.T) {

@@ -1,0 +1,107 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// fences: of two grants of which one had ended before the other began, the later one has the higher fencing token. So it is
+// for two holds of one key of which one was believed in before the other, however long the calls waited. No token is minted
+// twice.
+func fences(m *model, r *Result) {
+	byFence := map[string][]*hold{}
+	for _, h := range m.ordered {
+		if h.FenceKey != "" {
+			byFence[h.FenceKey] = append(byFence[h.FenceKey], h)
+		}
+	}
+	for key, all := range byFence {
+		r.Checked[Fence] += len(all)
+		minted := map[int64]*hold{}
+		for _, h := range all {
+			if other := minted[h.Fence]; other != nil {
+				r.add(Violation{
+					Check: Fence, At: h.At, Ops: []string{other.Op, h.Op},
+					What: fmt.Sprintf("%s and %s both have the token %d of %s", other.Op, h.Op, h.Fence, key),
+				})
+			}
+			minted[h.Fence] = h
+			if h.Fence <= 0 {
+				r.add(Violation{
+					Check: Fence, At: h.At, Ops: []string{h.Op}, What: fmt.Sprintf("%s has no token of %s", h.Op, key),
+				})
+			}
+		}
+		starts := slices.Clone(all)
+		slices.SortFunc(starts, func(a, b *hold) int { return cmp.Compare(a.Start, b.Start) })
+		var highest *hold // of those that had been granted before the next one began
+		next := 0
+		for _, h := range starts {
+			for ; next < len(all) && all[next].At < h.Start; next++ {
+				if highest == nil || all[next].Fence > highest.Fence {
+					highest = all[next]
+				}
+			}
+			if highest != nil && h.Fence < highest.Fence {
+				r.add(falling(key, highest, h, false))
+			}
+		}
+		for i := 1; i < len(all); i++ { // by the time from which they were believed in
+			a, b := all[i-1], all[i]
+			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a.Keys, b.Keys) {
+				r.add(falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At)))
+			}
+		}
+	}
+}
+
+func shareKey(a, b []string) bool {
+	return slices.ContainsFunc(a, func(key string) bool { return slices.Contains(b, key) })
+}
+
+func falling(key string, a, b *hold, excused bool) Violation {
+	return Violation{
+		Check: Fence, At: b.At, Ops: []string{a.Op, b.Op}, Excused: excused,
+		What: fmt.Sprintf("%s was granted after %s, and its token of %s is lower: %d after %d", b.Op, a.Op, key, b.Fence, a.Fence),
+	}
+}
+
+// guardedStore: the store never takes a lower token after a higher one, and it never has to refuse a holder that is valid.
+func guardedStore(m *model, r *Result) {
+	highest := map[string]history.Event{}
+	for _, w := range m.writes {
+		r.Checked[Store]++
+		top := highest[w.FenceKey]
+		h := m.holds[w.Op]
+		valid := h != nil && h.validAt(w.At)
+		switch {
+		case w.Outcome == taken && w.Fence < top.Fence:
+			r.add(Violation{
+				Check: Store, At: w.At, Ops: []string{top.Op, w.Op},
+				What: fmt.Sprintf("the store took %d of %s after %d", w.Fence, w.FenceKey, top.Fence),
+			})
+		case w.Outcome == refused && w.Fence >= top.Fence:
+			r.add(Violation{
+				Check: Store, At: w.At, Ops: []string{top.Op, w.Op},
+				What: fmt.Sprintf("the store refused %d of %s after %d", w.Fence, w.FenceKey, top.Fence),
+			})
+		case w.Outcome == refused && valid:
+			r.add(Violation{
+				Check: Store, At: w.At, Ops: []string{top.Op, w.Op}, Excused: m.forgot(h, h.Start, w.At),
+				What: fmt.Sprintf("the store refused %d of %s after %d, although %s holds %s", w.Fence, w.FenceKey, top.Fence,
+					w.Op, strings.Join(h.Keys, ",")),
+			})
+		case w.Outcome == refused:
+			r.LateRefused++
+		case !valid:
+			r.LateTaken++
+		}
+		if w.Outcome == taken && w.Fence >= top.Fence {
+			highest[w.FenceKey] = w
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// leftovers: a key is gone soon after its owner has given it up, or never had it. No key is without an expiry. When all is
+// over, Redis holds nothing, and every key can be locked.
+func leftovers(m *model, r *Result) {
+	// What a cleanup needs when no fault is at work: the Redis client gives an unanswered call up after less than a second, and
+	// the library releases once more a second after that.
+	const cleanup = int64(3 * time.Second)
+	seen := map[string]bool{}
+	for _, s := range m.samples {
+		for _, h := range s.Held {
+			if h.TTL < 0 {
+				if !seen[h.Key] {
+					seen[h.Key] = true
+					r.add(Violation{Check: Leftover, At: s.At, Ops: []string{h.Owner}, What: h.Key + " has no expiry"})
+				}
+				continue
+			}
+			end, gone := m.ends[h.Owner]
+			if h.Owner == "" || !gone || seen[h.Owner] {
+				continue
+			}
+			r.Checked[Leftover]++
+			worker, _, _ := strings.Cut(h.Owner, "/")
+			if s.Start <= end+cleanup || !m.quiet(worker, s.Start-cleanup, s.At, 0) || !m.ran(worker, end, s.At) ||
+				m.stalled(worker, s.Start-cleanup, s.Start, signOfLife) {
+				continue
+			}
+			seen[h.Owner] = true
+			r.add(Violation{
+				Check: Leftover, At: s.At, Ops: []string{h.Owner},
+				What: fmt.Sprintf("%s still holds %s, %s after it gave it up", h.Owner, h.Key, seconds(s.Start-end)),
+			})
+		}
+	}
+	for _, e := range m.finals {
+		r.Checked[Leftover]++
+		for _, h := range e.Held {
+			r.add(Violation{
+				Check: Leftover, At: e.At, Ops: []string{h.Owner}, What: fmt.Sprintf("%s is left when all is over", h.Key),
+			})
+		}
+		if e.Name != "" && e.Outcome != granted {
+			r.add(Violation{
+				Check: Leftover, At: e.At, Ops: []string{e.Op},
+				What: fmt.Sprintf("%s could not be locked when all was over: %s", strings.Join(e.Keys, ","), e.Outcome),
+			})
+		}
+	}
+}
+
+// ran reports whether the worker process lived from from until to.
+func (m *model) ran(worker string, from, to int64) bool {
+	beats := m.beats[worker]
+	return len(beats) > 0 && beats[0] <= from && beats[len(beats)-1] >= to
+}

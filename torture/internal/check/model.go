@@ -1,0 +1,210 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// span is a time from which and until which a worker believed that it held something. The end is not part of it.
+type span struct{ from, to int64 }
+
+// hold is one hold as its worker believed in it.
+type hold struct {
+	history.Event // its Grant
+
+	spans []span          // in the order of time
+	known []history.Event // the claims, in the order of time, with the Until that was read
+}
+
+// token returns what tells the hold from others. The token of a lock that the worker never saw is not known.
+func (h *hold) token() string { return cmp.Or(h.Token, h.Op) }
+
+// claim notes that from at on, the worker believed that the hold lasts until then.
+func (h *hold) claim(at, until int64) {
+	if n := len(h.spans); n > 0 && at < h.spans[n-1].to {
+		h.spans[n-1].to = max(at, h.spans[n-1].from)
+	}
+	if until <= at {
+		return
+	}
+	if n := len(h.spans); n > 0 && h.spans[n-1].to == at {
+		h.spans[n-1].to = until
+		return
+	}
+	h.spans = append(h.spans, span{at, until})
+}
+
+// alive notes that the hold was valid from its grant until at.
+func (h *hold) alive(at int64) {
+	if len(h.spans) == 0 {
+		h.spans = append(h.spans, span{h.At, at})
+		return
+	}
+	last := &h.spans[len(h.spans)-1]
+	last.to = max(last.to, at)
+}
+
+// validAt reports whether the worker believed in the hold at that time.
+func (h *hold) validAt(at int64) bool {
+	return slices.ContainsFunc(h.spans, func(s span) bool { return s.from <= at && at < s.to })
+}
+
+// untilAt returns the last end of the validity that the worker had read by that time; 0 if it had read none.
+func (h *hold) untilAt(at int64) (until int64) {
+	for _, e := range h.known {
+		if e.At > at {
+			break
+		}
+		if e.Until > 0 {
+			until = e.Until
+		}
+	}
+	return until
+}
+
+// model is what a round's events say.
+type model struct {
+	holds   map[string]*hold
+	ordered []*hold         // by the time of the grant
+	done    []history.Event // by time, as all that follow
+	waits   []history.Event // calls that waited in line: grants and fruitless ones
+	faults  []history.Event
+	writes  []history.Event
+	samples []history.Event
+	alives  []history.Event
+	finals  []history.Event
+	beats   map[string][]int64 // by worker
+	ends    map[string]int64   // by op: when its owner had nothing any more
+}
+
+func newModel(events []history.Event) *model {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
+	m := &model{holds: map[string]*hold{}, beats: map[string][]int64{}, ends: map[string]int64{}}
+	for _, e := range events {
+		switch e.Kind {
+		case history.Grant:
+			h := &hold{Event: e, known: []history.Event{e}}
+			h.claim(e.At, e.Until)
+			m.holds[e.Op] = h
+			m.ordered = append(m.ordered, h)
+			if e.Queue && e.Refused > 0 {
+				m.waits = append(m.waits, e)
+			}
+		case history.Claim, history.Alive:
+			h := m.holds[e.Op]
+			if e.Kind == history.Alive {
+				m.alives = append(m.alives, e)
+			}
+			switch {
+			case h == nil:
+			case e.Kind == history.Alive && e.Until == 0:
+				h.alive(e.At)
+			default:
+				h.claim(e.At, e.Until)
+				h.known = append(h.known, e)
+			}
+		case history.Done:
+			m.done = append(m.done, e)
+			if e.Refused > 0 && e.Queue {
+				m.waits = append(m.waits, e)
+			}
+			if gaveUp(e) {
+				m.ends[e.Op] = max(m.ends[e.Op], e.At)
+			}
+		case history.Beat:
+			m.beats[e.Worker] = append(m.beats[e.Worker], e.At)
+		case history.Fault:
+			m.faults = append(m.faults, e)
+		case history.Write:
+			m.writes = append(m.writes, e)
+		case history.Sample:
+			m.samples = append(m.samples, e)
+		case history.Final, history.Last:
+			m.finals = append(m.finals, e)
+		}
+	}
+	m.faults = append(m.faults, stalls(m.samples)...)
+	return m
+}
+
+// stalls returns the times in which the whole machine may have stood still, as faults: Redis was not sampled for longer than
+// the fifth of a second between two samples and what a busy machine adds.
+func stalls(samples []history.Event) (faults []history.Event) {
+	const most = int64(450 * time.Millisecond)
+	for i := 1; i < len(samples); i++ {
+		if from, to := samples[i-1].At, samples[i].Start; to-from > most {
+			faults = append(faults, history.Event{Kind: history.Fault, Name: "stall", At: from, End: to})
+		}
+	}
+	return faults
+}
+
+// The outcomes that checks know. Workers write more.
+const (
+	granted = "granted"
+	ok      = "ok"
+	taken   = "taken"
+	refused = "refused"
+)
+
+// gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. After a release
+// that failed with an error of Redis or the network, it is up to the caller to release once more.
+func gaveUp(e history.Event) bool {
+	switch e.Name {
+	case "Obtain", "ObtainMulti":
+		return e.Outcome != granted
+	case "Release", "Do":
+		return !isFailure(e)
+	}
+	return false
+}
+
+// slot returns the worker's place: the processes that replace one another have the same, and share its faults.
+func slot(worker string) string {
+	name, _, _ := strings.Cut(worker, ".")
+	return name
+}
+
+// isHarmless reports whether a fault must not be noticed by anybody.
+func isHarmless(fault string) bool { return fault == "flush-scripts" }
+
+// quiet reports whether no fault touched a worker from from until to, or ended less than settle before.
+func (m *model) quiet(worker string, from, to, settle int64) bool {
+	name := slot(worker)
+	for _, f := range m.faults {
+		if (f.Target == "" || f.Target == name) && f.At <= to && f.End+settle >= from && !isHarmless(f.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// stalled reports whether the worker process may have stood still for longer than most, between from and to.
+func (m *model) stalled(worker string, from, to, most int64) bool {
+	beats := m.beats[worker]
+	first, _ := slices.BinarySearch(beats, from)
+	if first == 0 {
+		return true // it is not known
+	}
+	for i := first - 1; i+1 < len(beats); i++ {
+		if beats[i+1]-beats[i] > most {
+			return true
+		}
+		if beats[i+1] >= to {
+			return false
+		}
+	}
+	return true
+}
+
+// forgot reports whether Redis may have forgotten, between from and to, what it acknowledged about the keys of a hold.
+func (m *model) forgot(h *hold, from, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
+		return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys))
+	})
+}

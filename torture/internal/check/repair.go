@@ -1,0 +1,58 @@
+package check
+
+import (
+	"fmt"
+	"time"
+)
+
+// repairs: a lock that was kept for two of its ttls, without any fault except a server that forgot before, is on all servers
+// of a quorum.
+func repairs(m *model, r *Result) {
+	const moment = int64(1300 * time.Millisecond) // a server that did not answer is asked once a second
+	seen := map[string]bool{}
+	lastAlive := map[string]int64{}
+	next := 0
+	for _, s := range m.samples {
+		for ; next < len(m.alives) && m.alives[next].At <= s.Start; next++ {
+			lastAlive[m.alives[next].Op] = m.alives[next].At
+		}
+		if s.Need <= 1 {
+			continue
+		}
+		count := map[[2]string]int64{}
+		for _, h := range s.Held {
+			count[[2]string{h.Key, h.Owner}]++
+		}
+		for name, n := range count {
+			h := m.holds[name[1]]
+			if h == nil || seen[h.Op] || h.Custom || h.Name != "Do" && lastAlive[h.Op] == 0 {
+				continue
+			}
+			steady := s.Start - 2*int64(h.TTL) - moment
+			if lastAlive[h.Op] < s.Start-int64(h.TTL) || h.Start > steady || !h.relied(s.Start, s.At) ||
+				!m.repaired(h, steady, s.At) || m.stalled(h.Worker, steady, s.At, max(int64(h.TTL)/2, int64(150*time.Millisecond))) {
+				continue
+			}
+			r.Checked[Repair]++
+			if all := 2*s.Need - 1; n < all {
+				seen[h.Op] = true
+				r.add(Violation{
+					Check: Repair, At: s.At, Ops: []string{h.Op},
+					What: fmt.Sprintf("only %d of %d servers hold %s of %s, which is kept", n, all, name[0], h.Op),
+				})
+			}
+		}
+	}
+}
+
+// repaired reports whether no fault touched a hold between two times, and every server that forgot has been back since then.
+func (m *model) repaired(h *hold, from, to int64) bool {
+	for _, f := range m.faults {
+		switch {
+		case f.At > to || f.End < from || isHarmless(f.Name):
+		case f.Target == "" || f.Target == slot(h.Worker):
+			return false
+		}
+	}
+	return true
+}

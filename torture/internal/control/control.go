@@ -1,0 +1,97 @@
+// Package control switches protections of the library off, one at a time, in the program of the workers. What the checkers
+// do not notice then, they do not check.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Control is one protection, and how to switch it off.
+type Control struct {
+	Name     string
+	Off      string   // what the library does not do any more
+	Topology string   // where that matters
+	Checks   []string // which checks must notice it, at least one of them
+	Edits    []Edit
+
+	// Peace says that the checks look only at what no fault has touched for some seconds, so that fewer faults show more.
+	Peace bool
+}
+
+// Edit replaces a text of a file of the library, which occurs there once.
+type Edit struct{ File, Old, New string }
+
+// Apply returns the contents of the files of the library, in the directory root, with all edits. It returns an error if a
+// text does not occur exactly once: then the library has changed, and the control must follow.
+func (c Control) Apply(root string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, e := range c.Edits {
+		text, ok := files[e.File]
+		if !ok {
+			whole, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
+			if err != nil {
+				return nil, fmt.Errorf("control %s: %w", c.Name, err)
+			}
+			text = string(whole)
+		}
+		if n := strings.Count(text, e.Old); n != 1 {
+			return nil, fmt.Errorf("control %s: %s has %d times, and not once:\n%s", c.Name, e.File, n, e.Old)
+		}
+		files[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	}
+	return files, nil
+}
+
+// Build builds the program without the protection, in the directory dir, and returns its name. root is the directory of the
+// library.
+func (c Control) Build(ctx context.Context, root, dir string) (program string, err error) {
+	files, err := c.Apply(root)
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, c.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for name, text := range files {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		overlay.Replace[filepath.Join(root, filepath.FromSlash(name))] = file
+	}
+	list, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600); err != nil {
+		return "", err
+	}
+	program = filepath.Join(dir, "torture")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./torture")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("control %s: %w\n%s", c.Name, err, out)
+	}
+	return program, nil
+}
+
+// Root returns the directory of the module, which must be that of the library, from inside of it.
+func Root(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m: %w", err)
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if path != "github.com/redislock/redislock" {
+		return "", fmt.Errorf("the controls need the source of the library: run them in its repository, not in %s", path)
+	}
+	return dir, nil
+}

@@ -1,0 +1,173 @@
+package control
+
+import "github.com/redislock/redislock/torture/internal/check"
+
+// All are the controls.
+var All = []Control{
+	{
+		Name: "obtain-without-nx", Off: "a call that shares a script takes keys that another holds",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{{
+			"obtain_each.lua",
+			"token or token .. ' ' .. metadata, 'NX', 'PX'", "token or token .. ' ' .. metadata, 'PX'",
+		}},
+	},
+	{
+		Name: "release-any-token", Off: "Release does not look at the token",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{
+			{"release.lua", "if n == 1 and pcall('GET', KEYS[1]) == token then", "if n == 1 and pcall('GET', KEYS[1]) then"},
+			{
+				"release.lua", "if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then",
+				"if stored then",
+			},
+			{
+				"release_each.lua", "if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then",
+				"if stored then",
+			},
+		},
+	},
+	{
+		Name: "refresh-any-token", Off: "Refresh does not look at the token",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{{
+			"refresh.lua", "elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then",
+			"elseif not stored then",
+		}},
+	},
+	{
+		Name: "validity-from-the-reply", Off: "Until counts from the reply, and not from before the request",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{
+			"obtain.go", "return o.grant(ctx, c.Sent, g.fence, g.taken)", "return o.grant(ctx, time.Now(), g.fence, g.taken)",
+		}},
+	},
+	{
+		Name: "no-margin", Off: "Until leaves no margin for a server's clock that runs faster",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{
+			"internal/lease/lease.go", "return sent.Add(ttl - ttl/100 - time.Millisecond)", "return sent.Add(ttl)",
+		}},
+	},
+	{
+		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{
+			"renew.go", "next = l.lease.Renewed(r.lease, r.call.Sent)", "next = l.lease.Renewed(r.lease, time.Now())",
+		}},
+	},
+	{
+		Name: "hand-off-from-the-message", Off: "a lock that was handed over counts from the arrival of the message",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{
+			"handoff.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
+		}},
+	},
+	{
+		Name: "unanswered-refresh-forgotten", Off: "Until ignores that a Refresh without an answer may still shorten the ttl",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{
+			{"internal/lease/lease.go", "if l.unanswered > 0 {", "if false {"},
+			{"internal/lease/lease.go", "ttl = min(ttl, other.ttl)", "_ = other"},
+			{"internal/lease/lease.go", "if !other.abandoned || other.ttl < ttl {", "if !other.abandoned {"},
+		},
+	},
+	{
+		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
+		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Edits: []Edit{{
+			"withdraw.go", "if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {", "if true {",
+		}},
+	},
+	{
+		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
+		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Edits: []Edit{{"release.go", "if l.mayReappear {", "if false {"}},
+	},
+	{
+		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
+		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Edits: []Edit{{"withdraw.go", "return o.leaving(ctx, o.boxed[:len(o.keys)])", "return o.leaving(ctx, nil)"}},
+	},
+	{
+		Name: "cleanup-not-superseded", Off: "the cleanup after an abandoned call releases what its token has obtained since",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{{"background.go", "if len(found) == 0 {", "if true {"}},
+	},
+	{
+		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
+		Topology: "one", Checks: []string{check.Loss},
+		Edits: []Edit{{"release.go", "if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {", "if false {"}},
+	},
+	{
+		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",
+		Topology: "one", Checks: []string{check.Kept, check.Exclusion},
+		Edits: []Edit{
+			{"keepalive.go", "if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {", "if false {"},
+			{"keepalive.go", "if l.ended == nil && !lease.Passed(l.validUntil()) {", "if l.ended == nil {"},
+		},
+	},
+	{
+		Name: "no-order", Off: "a caller goes before those who wait in line",
+		Topology: "one", Checks: []string{check.Line},
+		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry and (ticket == 0", "if false and (ticket == 0"}},
+	},
+	{
+		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
+		Peace: true, Topology: "one", Checks: []string{check.Served},
+		Edits: []Edit{
+			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, "},
+			{
+				"line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
+				"waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)\n\t\twaiter.left = math.max(waiter.left, 2000)",
+			},
+		},
+	},
+	{
+		Name: "hand-over-what-is-taken", Off: "a release hands over keys that others hold",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{{"release.lua", "if not deleted[places[i] - lines + 1] then", "if false then"}},
+	},
+	{
+		Name: "hand-over-a-part", Off: "a release hands a lock over when some of its keys are free",
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Edits: []Edit{{
+			"release.lua", "tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or", "#KEYS - lines + 1 ~= n or",
+		}},
+	},
+	{
+		Name: "fence-without-time", Off: "a fencing token is the counter alone, which a server may forget",
+		Topology: "memory", Checks: []string{check.Fence, check.Store},
+		Edits: []Edit{
+			{
+				"obtain.lua", "fence = math.max(number + 1, proposed(now[1] * 1000000 + now[2], ARGV[5] ~= '1' and ARGV[5]))",
+				"fence = number + 1",
+			},
+			{"release.lua", "fence = string.format('%.0f', math.max(number + 1, now))", "fence = string.format('%.0f', number + 1)"},
+		},
+	},
+	{
+		Name: "flushed-scripts", Off: "a script that the server does not know is not sent again",
+		Topology: "one", Checks: []string{check.Errors},
+		Edits: []Edit{{
+			"internal/transport/send.go", "if err != nil && redis.HasErrorPrefix(err, \"NOSCRIPT\") {", "if false {",
+		}},
+	},
+	{
+		Name: "ctx-does-not-end-a-call", Off: "a call waits for its answer although its ctx has ended",
+		Topology: "one", Checks: []string{check.Prompt},
+		Edits: []Edit{{
+			"internal/transport/send.go", "finished := c.Await(ctx)", "finished := c.Await(context.Background())",
+		}},
+	},
+	{
+		Name: "quorum-of-one", Off: "Until of a quorum is the largest of all validities",
+		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Edits: []Edit{{"holds.go", "return all[h.places.need-1]\n}\n\n// leaseUntil", "return all[0]\n}\n\n// leaseUntil"}},
+	},
+	{
+		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
+		Topology: "quorum", Checks: []string{check.Repair},
+		Edits: []Edit{{"holds.go", "if h.over || ttl == 0 {\n\t\treturn", "if true || h.over || ttl == 0 {\n\t\treturn"}},
+	},
+}

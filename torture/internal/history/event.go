@@ -1,0 +1,94 @@
+// Package history is what the processes of a torture run write down: what they were promised, and when. The checkers
+// read nothing else. It knows nothing about the library or Redis.
+package history
+
+import "time"
+
+// Kind says what an event is about.
+type Kind string
+
+// The events of workers.
+const (
+	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
+	// At until Until the worker believes that it holds them. The call began at Start and was first refused at Refused, if it
+	// was. Queue says that it waited in line, Custom that the caller chose the token.
+	Grant Kind = "grant"
+
+	// Claim: from At until Until the worker believes that Op is held, whatever it believed before. An Until of 0 ends the
+	// hold: right before a release, or a Refresh to a shorter ttl.
+	Claim Kind = "claim"
+
+	// Alive: the context of the kept hold Op had not ended at At. Bound is the latest end of its validity, as the worker
+	// read it right after; 0 if it could not be read.
+	Alive Kind = "alive"
+
+	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
+	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error.
+	// For an obtain that waited in line without success, Keys, Refused and TTL are set as for Grant. Lost says that the call
+	// reported a loss of the hold. Left is the ttl that TTL reported.
+	Done Kind = "done"
+
+	// Beat: the worker process runs. It writes one every 50 ms.
+	Beat Kind = "beat"
+
+	// Late: the derived context of the kept hold Op ended Left after Until.
+	Late Kind = "late"
+)
+
+// The events of the program that starts the workers.
+const (
+	// Fault: the fault Name was at work from At until End, at the worker or server Target ("" for all). Lossy says that
+	// Redis may have forgotten what it acknowledged, or ended leases early; without it, Keys names keys of which it has.
+	Fault Kind = "fault"
+
+	// Write: the guarded store was asked at At, by Op, to write FenceKey with Fence. Outcome is "taken" or "refused".
+	Write Kind = "write"
+
+	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
+	// has it, and a lock is one that so many of them have.
+	Sample Kind = "sample"
+
+	// Final: when all was over, Redis held Held.
+	Final Kind = "final"
+
+	// Last: the last obtain of Keys, when all was over, ended with Outcome.
+	Last Kind = "last"
+)
+
+// Event is one line of a history. The fields that an event does not need are zero.
+type Event struct {
+	Kind   Kind
+	At     int64 // all times are CLOCK_MONOTONIC, in ns
+	Worker string
+
+	Op       string // "‹worker›/‹number›"; different for each obtain
+	Keys     []string
+	Token    string
+	FenceKey string
+	Fence    int64
+	Start    int64
+	Refused  int64
+	Limit    int64
+	Until    int64
+	Bound    int64
+	End      int64
+	TTL      time.Duration
+	Left     time.Duration
+	Need     int64
+
+	Name    string
+	Outcome string
+	Options []string
+	Target  string
+
+	Queue, Custom, Lost, Lossy bool
+
+	Held []Held
+}
+
+// Held is one key that Redis holds.
+type Held struct {
+	Key   string
+	Owner string        // the Op in its metadata; "" if there is none
+	TTL   time.Duration // negative: it never expires
+}

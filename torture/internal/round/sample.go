@@ -1,0 +1,160 @@
+package round
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/torture/internal/topology"
+	"github.com/redislock/redislock/torture/internal/worker"
+)
+
+// lineSuffix ends the names of the keys in which lines are kept.
+const lineSuffix = ":redislock:line"
+
+// everything returns all keys of a server with their values and what is left of their ttls in ms, at one moment.
+const everything = `
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+	found[#found + 1] = key
+	found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+	found[#found + 1] = redis.call('PTTL', key)
+end
+return found`
+
+const (
+	pause = 200 * time.Millisecond // between two samples
+	slow  = 150 * time.Millisecond // from here on, a sample shows that something stands still
+)
+
+// sample writes down what Redis holds, several times a second, until over is closed.
+func (r *round) sample(over chan struct{}) {
+	clients := map[string]*redis.Client{}
+	defer func() {
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}()
+	var before []string
+	last := clock.Now()
+	for {
+		start := clock.Now()
+		before = r.watchRoles(before, last)
+		last = start
+		held, whole := r.look(clients, false)
+		if whole {
+			r.log.Write(history.Event{
+				Kind: history.Sample, Start: start, At: clock.Now(), Held: held, Need: int64(r.topology.Need()),
+			})
+		}
+		if now := clock.Now(); !whole || clock.Sub(now, start) > slow { // a busy machine or disk is a fault as well
+			r.log.Write(history.Event{
+				Kind: history.Fault, Name: "slow-server", At: start - int64(pause), End: now, Outcome: "noticed",
+			})
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// watchRoles returns the servers that hold keys. If others did before, a replica has taken over that may lack writes. A busy
+// machine can make that happen without a fault of ours, so it is written down as one.
+func (r *round) watchRoles(before []string, last int64) []string {
+	const around = int64(3 * time.Second) // the old master may have taken writes until others noticed, and a moment longer
+	var now []string
+	for _, s := range r.topology.Holders() {
+		now = append(now, s.Addr())
+	}
+	slices.Sort(now)
+	if len(now) == 0 || len(now) < len(before) { // somebody did not answer
+		return before
+	}
+	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
+		r.log.Write(history.Event{
+			Kind: history.Fault, Name: "role-change", At: last - around, End: clock.Now() + around, Lossy: true, Outcome: "noticed",
+		})
+	}
+	return now
+}
+
+// look returns what all servers hold now, and whether all have answered. Lines count only if asked for; the counters of
+// fencing tokens never do.
+func (r *round) look(clients map[string]*redis.Client, lines bool) (held []history.Held, whole bool) {
+	holders := r.topology.Holders()
+	whole = len(holders) > 0
+	for _, s := range holders {
+		client := clients[s.Addr()]
+		if client == nil {
+			client = topology.Connect(s)
+			clients[s.Addr()] = client
+		}
+		found, err := client.Eval(context.Background(), everything, nil).Slice()
+		if err != nil {
+			whole = false
+			continue
+		}
+		for i := 0; i+2 < len(found); i += 3 {
+			key, _ := found[i].(string)
+			value, _ := found[i+1].(string)
+			left, _ := found[i+2].(int64)
+			if strings.HasSuffix(key, worker.FenceSuffix) || strings.HasSuffix(key, lineSuffix) && !lines {
+				continue
+			}
+			held = append(held, history.Held{Key: key, Owner: owner(value), TTL: time.Duration(left) * time.Millisecond})
+		}
+	}
+	return held, whole
+}
+
+// owner returns the call that a value names in its metadata: "token op" or "token op|more".
+func owner(value string) string {
+	_, metadata, _ := strings.Cut(value, " ")
+	op, _, _ := strings.Cut(metadata, "|")
+	if !strings.Contains(op, "/") {
+		return ""
+	}
+	return word(op)
+}
+
+// word makes a text fit for a history.
+func word(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == ',' || r == ';' {
+			return '_'
+		}
+		return r
+	}, text[:min(len(text), 200)])
+}
+
+// final waits until Redis holds nothing any more: no longer than the longest ttl, and the longest life of a waiter. It
+// writes down what is left then.
+func (r *round) final() error {
+	const longest = 12 * time.Second
+	clients := map[string]*redis.Client{}
+	defer func() {
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}()
+	deadline := time.Now().Add(longest)
+	for {
+		held, whole := r.look(clients, true)
+		if whole && len(held) == 0 || time.Now().After(deadline) {
+			e := history.Event{Kind: history.Final, At: clock.Now(), Held: held}
+			if !whole {
+				e.Name, e.Outcome = "look", "no-answer"
+			}
+			r.log.Write(e)
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

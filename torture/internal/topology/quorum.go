@@ -1,0 +1,134 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/torture/internal/plan"
+	"github.com/redislock/redislock/torture/internal/worker"
+)
+
+const places = 5
+
+// quorum is several servers that know nothing of each other. They keep what they acknowledged over a restart, unless the
+// fault says otherwise.
+type quorum struct {
+	servers []*redistest.Server
+}
+
+func startQuorum() (Topology, error) {
+	t := &quorum{servers: make([]*redistest.Server, places)}
+	errs := make([]error, places)
+	var wg sync.WaitGroup
+	for i := range places {
+		wg.Go(func() { t.servers[i], errs[i] = redistest.Start("appendonly yes", "appendfsync always") })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *quorum) Endpoint() worker.Endpoint {
+	return worker.Endpoint{Topology: "quorum", Addrs: addrs(t.servers)}
+}
+
+func (t *quorum) Servers() []*redistest.Server { return t.servers }
+func (t *quorum) Holders() []*redistest.Server { return t.servers }
+
+func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
+	switch f.Kind {
+	case plan.ForgetServer:
+		return t.forget(ctx, f)
+	case plan.ForgetMany:
+		return harm(true), t.forgetMany(ctx, f)
+	}
+	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
+}
+
+// forget restarts a server without its data. Keys that fewer than a majority of the others hold were held by a bare
+// majority, which one server that forgets can break. A request that the server has answered may still be on its way to the
+// others, so these are asked more than once.
+func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
+	victim := t.servers[f.Pick%places]
+	err := victim.Pause()
+	bare := map[string]bool{}
+	for _, pause := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
+		time.Sleep(pause)
+		for _, key := range t.bare(victim) {
+			bare[key] = true
+		}
+		if pause == 0 {
+			err = errors.Join(err, victim.Kill(), victim.Forget())
+		}
+	}
+	wait(ctx, f.For)
+	return Harm{Keys: slices.Sorted(maps.Keys(bare))}, errors.Join(err, victim.Restart())
+}
+
+// bare returns the keys that fewer servers than a majority hold with the same value, without the victim.
+func (t *quorum) bare(victim *redistest.Server) []string {
+	count := map[[2]string]int{}
+	for _, s := range t.servers {
+		if s == victim {
+			continue
+		}
+		client := Connect(s)
+		found, err := client.Eval(context.Background(), `
+			local found = {}
+			for _, key in ipairs(redis.call('KEYS', '*')) do
+				found[#found + 1] = key
+				found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+			end
+			return found`, nil).StringSlice()
+		client.Close()
+		if err != nil {
+			continue // it counts as one that does not hold them
+		}
+		for i := 0; i+1 < len(found); i += 2 {
+			count[[2]string{found[i], found[i+1]}]++
+		}
+	}
+	var keys []string
+	for held, n := range count {
+		if n < t.Need() {
+			keys = append(keys, held[0])
+		}
+	}
+	return keys
+}
+
+// forgetMany restarts a majority without its data, all at once.
+func (t *quorum) forgetMany(ctx context.Context, f plan.Fault) error {
+	var errs []error
+	var down []*redistest.Server
+	for i := range t.Need() {
+		s := t.servers[(f.Pick+i)%places]
+		errs = append(errs, s.Kill(), s.Forget())
+		down = append(down, s)
+	}
+	wait(ctx, f.For)
+	for _, s := range down {
+		errs = append(errs, s.Restart())
+	}
+	return errors.Join(errs...)
+}
+
+func (t *quorum) Need() int   { return places/2 + 1 }
+func (t *quorum) Heal() error { return heal(t.servers) }
+
+func (t *quorum) Close() error {
+	var running []*redistest.Server
+	for _, s := range t.servers {
+		if s != nil {
+			running = append(running, s)
+		}
+	}
+	return closeAll(running)
+}

@@ -1,0 +1,123 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/torture/internal/plan"
+	"github.com/redislock/redislock/torture/internal/worker"
+)
+
+// sentinel is a master with a replica, and three sentinels.
+type sentinel struct {
+	*redistest.Sentinel
+
+	one sync.Mutex // held during a fault: two at once could leave no server that has the data
+}
+
+func startSentinel() (Topology, error) {
+	s, err := redistest.StartSentinel()
+	if err != nil {
+		return nil, err
+	}
+	t := &sentinel{Sentinel: s}
+	for _, one := range t.Sentinels() { // a busy machine must not look like a dead server
+		if err := ask(one, "sentinel", "set", t.MasterName(), "down-after-milliseconds", "3000"); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return t, nil
+}
+
+func (t *sentinel) Endpoint() worker.Endpoint {
+	return worker.Endpoint{Topology: "sentinel", Addrs: t.Addrs(), Master: t.MasterName()}
+}
+
+func (t *sentinel) data() []*redistest.Server { return []*redistest.Server{t.Master(), t.Replica()} }
+
+func (t *sentinel) Servers() []*redistest.Server { return append(t.data(), t.Sentinels()...) }
+
+func (t *sentinel) Holders() []*redistest.Server {
+	if master, _, err := t.roles(); err == nil {
+		return []*redistest.Server{master}
+	}
+	return nil
+}
+
+// roles returns the server that the sentinels send clients to, and the other one.
+func (t *sentinel) roles() (master, replica *redistest.Server, err error) {
+	for _, s := range t.Sentinels() {
+		var addr []string
+		client := redis.NewSentinelClient(&redis.Options{Addr: s.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+		addr, err = client.GetMasterAddrByName(context.Background(), t.MasterName()).Result()
+		client.Close()
+		if err == nil && len(addr) == 2 {
+			if net.JoinHostPort(addr[0], addr[1]) == t.Master().Addr() {
+				return t.Master(), t.Replica(), nil
+			}
+			return t.Replica(), t.Master(), nil
+		}
+	}
+	return nil, nil, errors.Join(errors.New("no sentinel knows the master"), err)
+}
+
+func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
+	t.one.Lock()
+	defer t.one.Unlock()
+	master, _, err := t.roles()
+	if err != nil {
+		return Harm{}, err
+	}
+	switch f.Kind {
+	case plan.CrashMaster: // replication is asynchronous, and the new master may lack the last writes
+		if err := master.Kill(); err != nil {
+			return harm(true), err
+		}
+		if err := t.taken(master); err != nil {
+			return harm(true), errors.Join(err, master.Restart())
+		}
+		return harm(true), errors.Join(master.Restart(), t.settled())
+	case plan.Failover: // neither server stops, and the old master takes writes until it hears of the new one
+		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
+			return Harm{}, err
+		}
+		return harm(true), errors.Join(t.taken(master), t.settled())
+	}
+	return Harm{}, single(ctx, master, f)
+}
+
+// taken waits until another server is the master.
+func (t *sentinel) taken(old *redistest.Server) error {
+	return eventually(15*time.Second, func() error {
+		if master, _, err := t.roles(); err != nil || master == old {
+			return fmt.Errorf("%s is still the master: %w", old.Addr(), err)
+		}
+		return nil
+	})
+}
+
+// settled waits until one server is the master, and the other one its replica and in sync.
+func (t *sentinel) settled() error {
+	return eventually(30*time.Second, func() error {
+		master, replica, err := t.roles()
+		if err != nil {
+			return err
+		}
+		for s, role := range map[*redistest.Server]string{master: "role:master", replica: "master_link_status:up"} {
+			if err := says(s, role); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (t *sentinel) Need() int   { return 1 }
+func (t *sentinel) Heal() error { return errors.Join(heal(t.data()), t.settled()) }

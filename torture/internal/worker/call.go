@@ -1,0 +1,108 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// call is one call that obtains, with what a Tracer tells of it.
+type call struct {
+	op     string
+	name   string
+	keys   []string
+	ttl    time.Duration
+	opt    *redislock.Options
+	names  []string // of the options
+	ctx    context.Context
+	cancel context.CancelFunc
+	start  int64
+	limit  atomic.Int64 // when its ctx ends; 0 if it does not
+
+	refused atomic.Int64 // when it was first refused
+
+	// Set by the Tracer before the call returns, in the goroutine of the call.
+	until time.Time
+	fence int64
+}
+
+type callKey struct{}
+
+// tracer notes what a call that obtains went through.
+var tracer = &redislock.Tracer{
+	Refused: func(ctx context.Context, e redislock.Refused) {
+		if c, _ := ctx.Value(callKey{}).(*call); c != nil && e.Try == 1 {
+			c.refused.CompareAndSwap(0, clock.Now())
+		}
+	},
+	ObtainEnd: func(ctx context.Context, e redislock.ObtainEnd) {
+		if c, _ := ctx.Value(callKey{}).(*call); c != nil && e.Err == nil {
+			c.until, c.fence = e.Until, e.Fence
+		}
+	},
+}
+
+// newCall prepares a call for keys whose ctx ends after patience, or never if that is 0.
+func (g *goroutine) newCall(name string, keys []string, ttl, patience time.Duration) *call {
+	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: ttl, opt: &redislock.Options{}}
+	if slices.ContainsFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) {
+		c.opt.AcrossSlots = true
+		c.with("across-slots")
+	}
+	ctx := context.WithValue(context.Background(), callKey{}, c)
+	if patience > 0 {
+		_, late := timeOf(time.Now().Add(patience), clock.Now)
+		c.limit.Store(late)
+		c.ctx, c.cancel = context.WithTimeout(ctx, patience)
+	} else {
+		c.ctx, c.cancel = context.WithCancel(ctx)
+	}
+	c.start = clock.Now()
+	return c
+}
+
+// abandon ends the ctx of the call after some time.
+func (c *call) abandon(after time.Duration) {
+	time.AfterFunc(after, func() {
+		c.limit.CompareAndSwap(0, clock.Now())
+		c.cancel()
+	})
+}
+
+func (c *call) with(names ...string) { c.names = append(c.names, names...) }
+
+// granted writes that the call was granted.
+func (g *goroutine) granted(c *call, token string, until time.Time, fence int64) {
+	at := clock.Now()
+	early, _ := timeOf(until, clock.Now)
+	if until.IsZero() {
+		early = 0
+	}
+	g.log.Write(history.Event{
+		Kind: history.Grant, At: at, Op: c.op, Name: c.name, Keys: c.keys, Token: token, FenceKey: c.opt.FenceKey, Fence: fence,
+		Start: c.start, Refused: c.refused.Load(), Until: early, TTL: c.ttl, Queue: c.opt.Queue, Custom: c.opt.Token != "",
+	})
+}
+
+// ended writes how the call has ended.
+func (g *goroutine) ended(c *call, err error, good string) {
+	e := history.Event{
+		Kind: history.Done, At: clock.Now(), Op: c.op, Name: c.name, Start: c.start, Limit: c.limit.Load(), Options: c.names,
+	}
+	var code string
+	if e.Outcome, code = outcomeOf(err, good); code != "" {
+		e.Options = append(e.Options, "error:"+code)
+	}
+	if e.Outcome == "unexpected" {
+		e.Target = word(err.Error())
+	}
+	if err != nil && c.opt.Queue && c.refused.Load() > 0 {
+		e.Queue, e.Refused, e.Keys, e.TTL = true, c.refused.Load(), c.keys, c.ttl
+	}
+	g.log.Write(e)
+}

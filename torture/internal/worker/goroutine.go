@@ -1,0 +1,164 @@
+package worker
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/store"
+)
+
+// goroutine is one of the goroutines of a worker. It makes one call at a time.
+type goroutine struct {
+	*process
+
+	n      int
+	random *rand.Rand
+	store  *store.Client
+}
+
+// run goes from one scene to the next until the time is over.
+func (g *goroutine) run() {
+	scenes := []struct {
+		weight int
+		play   func()
+	}{
+		{10, g.plain}, {22, g.queued}, {8, g.keep}, {8, g.do}, {7, g.outlive}, {9, g.abandon}, {7, g.refreshes},
+		{6, g.custom}, {4, g.attach}, {3, g.packaged}, {9, g.burst}, {1, g.close},
+	}
+	total := 0
+	for _, s := range scenes {
+		total += s.weight
+	}
+	for clock.Now() < g.Until {
+		if g.n >= g.Goroutines-2 && !g.chance(6) { // for numbers
+			g.burst()
+			continue
+		}
+		n := g.random.IntN(total)
+		for _, s := range scenes {
+			if n -= s.weight; n < 0 {
+				s.play()
+				break
+			}
+		}
+	}
+}
+
+// chance reports true in one of n cases.
+func (g *goroutine) chance(n int) bool { return g.random.IntN(n) == 0 }
+
+// between returns a random duration; short ones are as likely as long ones.
+func (g *goroutine) between(least, most time.Duration) time.Duration {
+	d := least + time.Duration(g.random.Int64N(int64(most-least)))
+	if g.chance(2) {
+		d = least + (d-least)/8
+	}
+	return d
+}
+
+// someClient returns one of the Clients.
+func (g *goroutine) someClient(c *call) *redislock.Client {
+	i := 0
+	if g.chance(4) {
+		i = 1
+		c.with("separate")
+	}
+	return g.client(i)
+}
+
+// someKeys returns keys of one group, most often one of those that are fought for.
+func (g *goroutine) someKeys() []string {
+	group := g.random.IntN(g.Groups)
+	n, from := 1, g.Hot
+	switch choice := g.random.IntN(100); {
+	case choice < 55:
+	case choice < 80:
+		n = 2 + g.random.IntN(3)
+	case choice < 93:
+		n, from = 2+g.random.IntN(8), g.Keys
+	default:
+		n, from = 10+g.random.IntN(41), g.Keys
+	}
+	n = min(n, from)
+	var keys []string
+	for _, i := range g.random.Perm(from)[:n] {
+		keys = append(keys, key(group, i))
+	}
+	if g.Endpoint.Topology == "cluster" && g.chance(6) {
+		keys = append(keys, key((group+1)%g.Groups, g.random.IntN(g.Hot)))
+	}
+	return keys
+}
+
+// obtainName returns the function to call for so many keys.
+func (g *goroutine) obtainName(keys []string) string {
+	if len(keys) == 1 && !g.chance(4) {
+		return "Obtain"
+	}
+	return "ObtainMulti"
+}
+
+// options gives the call options at random. Almost all calls write their name into the metadata, so that a key tells whose
+// it is.
+func (g *goroutine) options(c *call) {
+	if !g.chance(8) {
+		c.opt.Metadata = c.op
+		c.with("metadata")
+		if g.chance(30) {
+			c.opt.Metadata += "|" + strings.Repeat("long ", 300)
+			c.with("long-metadata")
+		}
+	}
+	if !g.chance(3) {
+		c.opt.FenceKey = c.keys[0] + FenceSuffix
+		c.with("fence")
+	}
+	if g.chance(8) {
+		c.opt.Explain = true
+		c.with("explain")
+	}
+}
+
+// strategy returns a strategy, and its name.
+func (g *goroutine) strategy() (s redislock.RetryStrategy, name string) {
+	pause := g.between(time.Millisecond, 60*time.Millisecond)
+	switch g.random.IntN(5) {
+	case 0:
+		return redislock.NoRetry(), "no-retry"
+	case 1:
+		return redislock.LinearBackoff(pause), "linear"
+	case 2:
+		return redislock.ExponentialBackoff(pause/4+time.Millisecond, 4*pause), "exponential"
+	case 3:
+		return redislock.LimitRetry(redislock.LinearBackoff(pause), 5), "limit"
+	}
+	return redislock.Jitter(redislock.LinearBackoff(pause), 0.5), "jitter"
+}
+
+// someTTL returns the ttl of a lock. Some outlast a cleanup that does not happen.
+func (g *goroutine) someTTL() time.Duration {
+	switch g.random.IntN(6) {
+	case 0:
+		return g.between(40*time.Millisecond, 400*time.Millisecond)
+	case 1:
+		return g.between(6*time.Second, 9*time.Second)
+	}
+	return g.between(time.Second, 4*time.Second)
+}
+
+// work uses the lock for a while: writes, asks, and holds on.
+func (g *goroutine) work(h *held, client *redislock.Client) {
+	h.write()
+	if g.chance(2) {
+		time.Sleep(g.between(0, 12*time.Millisecond))
+	}
+	if g.chance(6) {
+		h.ask(client)
+	}
+	if g.chance(3) {
+		h.write()
+	}
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// Last locks and releases every key, when all is over, and writes whether that was possible within a ttl.
+func Last(file string) error {
+	config, err := Read(file)
+	if err != nil {
+		return err
+	}
+	log, err := history.Create(config.History, config.Worker)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	b, err := config.connect()
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	client := b.make()
+	defer client.Close()
+	for group := range config.Groups {
+		var keys []string
+		for i := range config.Keys {
+			keys = append(keys, key(group, i))
+		}
+		const ttl = 5 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		lock, err := client.ObtainMulti(ctx, keys, ttl, nil)
+		outcome, code := outcomeOf(err, "granted")
+		e := history.Event{
+			Kind: history.Last, At: clock.Now(), Name: "ObtainMulti", Keys: keys, Outcome: outcome, Op: config.Worker,
+		}
+		if code != "" {
+			e.Options = []string{"error:" + code}
+		}
+		log.Write(e)
+		_ = lock.Release(ctx)
+		cancel()
+	}
+	return nil
+}

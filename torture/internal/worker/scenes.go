@@ -1,0 +1,335 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// plain obtains without a line: once, or again and again.
+func (g *goroutine) plain() {
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), g.between(5*time.Millisecond, time.Second))
+	defer c.cancel()
+	g.options(c)
+	if !g.chance(3) {
+		var name string
+		c.opt.RetryStrategy, name = g.strategy()
+		c.with(name)
+	}
+	client := g.someClient(c)
+	if h := g.obtain(c, client); h != nil {
+		g.work(h, client)
+		h.release(g.somePatience())
+	}
+}
+
+// somePatience returns how long a release may take; mostly as long as it takes.
+func (g *goroutine) somePatience() time.Duration {
+	switch g.random.IntN(8) {
+	case 0:
+		return -time.Millisecond
+	case 1:
+		return g.between(50*time.Microsecond, 3*time.Millisecond)
+	}
+	return 3 * time.Second
+}
+
+// queued waits in line.
+func (g *goroutine) queued() {
+	keys := g.someKeys()
+	patience := g.between(300*time.Millisecond, 5*time.Second)
+	if g.chance(5) {
+		patience *= 3
+	}
+	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), patience)
+	defer c.cancel()
+	g.options(c)
+	g.inLine(c)
+	client := g.someClient(c)
+	if h := g.obtain(c, client); h != nil {
+		g.work(h, client)
+		h.release(g.somePatience())
+	}
+}
+
+func (g *goroutine) inLine(c *call) {
+	c.opt.Queue = true
+	c.with("queue")
+	if g.chance(8) {
+		var name string
+		c.opt.RetryStrategy, name = g.strategy()
+		c.with("pace-" + name)
+	}
+}
+
+// outlive holds a lock for longer than it lasts, writes late, and releases late or never.
+func (g *goroutine) outlive() {
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.between(30*time.Millisecond, 500*time.Millisecond), 2*time.Second)
+	defer c.cancel()
+	g.options(c)
+	if g.chance(2) {
+		g.inLine(c)
+	}
+	client := g.someClient(c)
+	h := g.obtain(c, client)
+	if h == nil {
+		return
+	}
+	h.write()
+	time.Sleep(time.Until(h.lock.Until()) + g.between(0, 250*time.Millisecond))
+	h.write()
+	if g.chance(3) {
+		h.refreshLate()
+	}
+	h.write()
+	if !g.chance(4) {
+		h.release(time.Second)
+	}
+}
+
+// refreshLate refreshes a lock that has probably expired, and may be another's.
+func (h *held) refreshLate() {
+	if h.refresh(h.ttl+50*time.Millisecond, time.Second, nil) == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// abandon ends the ctx of an obtain at a random moment.
+func (g *goroutine) abandon() {
+	keys := g.someKeys()
+	ttl := g.someTTL()
+	if g.chance(2) { // so long that it shows if nothing is cleaned up
+		ttl = g.between(7*time.Second, 9*time.Second)
+	}
+	c := g.newCall(g.obtainName(keys), keys, ttl, 0)
+	defer c.cancel()
+	g.options(c)
+	switch g.random.IntN(4) {
+	case 0: // while the request is under way
+		c.abandon(time.Duration(g.random.IntN(600)) * time.Microsecond)
+	case 1: // while it is under way, if replies take long
+		c.abandon(g.between(time.Millisecond, 30*time.Millisecond))
+	default: // in line
+		g.inLine(c)
+		c.abandon(g.between(time.Millisecond, 300*time.Millisecond))
+	}
+	c.with("abandoned")
+	client := g.someClient(c)
+	if h := g.obtain(c, client); h != nil {
+		h.write()
+		h.release(g.somePatience())
+	}
+}
+
+// refreshes refreshes a lock to longer and shorter ttls, with answers and without, and relies on what Until says then.
+func (g *goroutine) refreshes() {
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.between(300*time.Millisecond, 2*time.Second), 2*time.Second)
+	defer c.cancel()
+	g.options(c)
+	g.inLine(c)
+	client := g.someClient(c)
+	h := g.obtain(c, client)
+	if h == nil {
+		return
+	}
+	if g.chance(2) { // one without an answer may still be executed after the next one
+		h.write()
+		moment := g.between(50*time.Microsecond, 2*time.Millisecond)
+		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), moment, nil)
+		_ = h.refresh(g.between(1500*time.Millisecond, 3*time.Second), 2*time.Second, nil)
+		for range 4 {
+			time.Sleep(g.between(10*time.Millisecond, 250*time.Millisecond))
+			h.ask(client)
+		}
+	}
+	for range 1 + g.random.IntN(4) {
+		var opt *redislock.Options
+		if g.chance(3) {
+			opt = &redislock.Options{Metadata: h.op + "|refreshed"}
+		}
+		if g.chance(3) {
+			if opt == nil {
+				opt = &redislock.Options{}
+			}
+			opt.RetryStrategy = redislock.LinearBackoff(5 * time.Millisecond)
+		}
+		patience := 2 * time.Second
+		if g.chance(3) {
+			patience = g.between(100*time.Microsecond, 5*time.Millisecond)
+		}
+		if err := h.refresh(g.between(100*time.Millisecond, 3*time.Second), patience, opt); isLoss(err) {
+			break
+		}
+		h.write()
+		h.ask(client)
+		time.Sleep(g.between(0, 30*time.Millisecond))
+	}
+	if g.chance(2) { // rely on it until the end
+		time.Sleep(min(time.Until(h.lock.Until()), 700*time.Millisecond))
+		h.ask(client)
+	}
+	h.release(g.somePatience())
+}
+
+// custom obtains with a token of its own, again and for more keys, also after it has abandoned an obtain with that token.
+func (g *goroutine) custom() {
+	client := g.client(0) // only one Client may use the token at a time
+	keys := g.someKeys()
+	token := g.nextOp()
+	if g.chance(2) {
+		c := g.newCall("ObtainMulti", keys, g.someTTL(), 0)
+		c.opt.Token = token
+		c.with("token", "abandoned")
+		g.options(c)
+		c.abandon(time.Duration(g.random.IntN(20_000)) * time.Microsecond)
+		if g.chance(2) {
+			g.inLine(c)
+		}
+		h := g.obtain(c, client)
+		c.cancel()
+		if h != nil {
+			h.release(g.between(50*time.Microsecond, 2*time.Millisecond))
+		}
+	}
+	ttl := g.between(time.Second, 4*time.Second)
+	c := g.newCall("ObtainMulti", keys, ttl, 2*time.Second)
+	defer c.cancel()
+	c.opt.Token = token
+	c.with("token")
+	g.options(c)
+	g.inLine(c)
+	h := g.obtain(c, client)
+	if h == nil {
+		return
+	}
+	g.work(h, client)
+	var more *held
+	if g.chance(2) { // again, and for more keys
+		all := append(append([]string(nil), keys...), g.siblings(keys)...)
+		again := g.newCall("ObtainMulti", all, ttl, 300*time.Millisecond)
+		defer again.cancel()
+		again.opt.Token = token
+		again.with("token", "again")
+		g.options(again)
+		if more = g.obtain(again, client); more != nil {
+			more.shared, h.shared = true, true
+			g.work(more, client)
+		}
+	}
+	h.unclaim()
+	if more != nil {
+		more.unclaim()
+		more.release(time.Second)
+	}
+	h.release(time.Second)
+}
+
+// siblings returns keys of the same group that are not among keys.
+func (g *goroutine) siblings(keys []string) []string {
+	group := int(keys[0][1] - 'a')
+	named := map[string]bool{}
+	for _, name := range keys {
+		named[name] = true
+	}
+	var more []string
+	for range 3 {
+		if name := key(group, g.random.IntN(g.Keys)); !named[name] {
+			named[name] = true
+			more = append(more, name)
+		}
+	}
+	return more
+}
+
+// attach makes a second handle of a lock, and releases through one of the two.
+func (g *goroutine) attach() {
+	keys := g.someKeys()
+	c := g.newCall("ObtainMulti", keys, g.between(time.Second, 4*time.Second), 2*time.Second)
+	defer c.cancel()
+	g.options(c)
+	g.inLine(c)
+	client := g.someClient(c)
+	h := g.obtain(c, client)
+	if h == nil {
+		return
+	}
+	e := history.Event{Name: "Attach"}
+	ctx, cancel := g.limited(time.Second, &e)
+	defer cancel()
+	e.Start = clock.Now()
+	lock, err := client.Attach(ctx, keys, h.lock.Token())
+	e.Lost = isLoss(err)
+	h.done(e, err)
+	if err != nil {
+		h.release(time.Second)
+		return
+	}
+	attached := g.newCall("Attach", keys, h.ttl, 0)
+	attached.cancel()
+	g.granted(attached, lock.Token(), lock.Until(), 0)
+	second := &held{g: g, op: attached.op, lock: lock, keys: keys, ttl: h.ttl, shared: true}
+	second.ask(client)
+	if g.chance(2) && second.refresh(second.ttl+time.Second, time.Second, nil) == nil {
+		g.work(second, client)
+	}
+	h.unclaim()
+	second.unclaim()
+	h.shared = true
+	if g.chance(2) {
+		h, second = second, h
+	}
+	h.release(time.Second)
+	second.release(time.Second)
+}
+
+// packaged calls the functions that need no Client.
+func (g *goroutine) packaged() {
+	if g.backend.client == nil {
+		return
+	}
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), 2*time.Second)
+	defer c.cancel()
+	g.options(c)
+	if g.chance(2) {
+		g.inLine(c)
+	}
+	if h := g.obtain(c, nil); h != nil {
+		h.write()
+		h.release(time.Second)
+	}
+}
+
+// burst obtains and releases keys that hardly anybody else wants, as fast as it can.
+func (g *goroutine) burst() {
+	for range 60 {
+		if clock.Now() >= g.Until {
+			return
+		}
+		name := key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
+		c := g.newCall("Obtain", []string{name}, g.someTTL(), time.Second)
+		c.opt.Metadata = c.op
+		c.with("metadata")
+		if g.chance(2) {
+			c.opt.FenceKey = name + FenceSuffix
+			c.with("fence")
+		}
+		if h := g.obtain(c, g.client(0)); h != nil {
+			h.write()
+			h.release(0)
+		}
+		c.cancel()
+	}
+}
+
+// close closes a Client that others are using.
+func (g *goroutine) close() {
+	if g.n == 0 && g.chance(3) {
+		g.replaceClient(g.random.IntN(2))
+	}
+}
