@@ -116,7 +116,8 @@ func (h *holds) loss() error {
 	}
 	cause := h.lossOf(lost, ErrLockNotHeld)
 	if cause == ErrLockNotHeld {
-		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places", ErrLockNotHeld, describe(h.whole.keys), gone, len(h.at))
+		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
+			ErrLockNotHeld, describe(h.whole.keys), gone, len(h.at))
 	}
 	return cause
 }

@@ -18,7 +18,6 @@ import (
 // memoryServer is an in-memory Redis that can hang, die and forget, behind a network that can do to each request and
 // reply what a real one can. Everything waits on the clock, so it runs in a bubble of synctest.
 type memoryServer struct {
-	addr   string
 	memory *miniredis.Miniredis
 	fate   func(*wire, bool, []byte) fate // what becomes of a chunk
 
@@ -189,7 +188,9 @@ func (w *wire) deliver(parcels <-chan parcel, to *memnet.Conn, reply bool) {
 		if !w.server.await(p.at) {
 			return
 		}
-		w.silent = w.silent || reply && p.fate.silent
+		if reply {
+			w.silent = w.silent || p.fate.silent
+		}
 		if p.fate.lost {
 			return
 		}

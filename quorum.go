@@ -4,35 +4,94 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"time"
 )
 
+// NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
+// majority of the servers hold all of its keys. So it survives the failure of the other servers, and a server that
+// loses its data can be made to hold the keys again. Use three or five servers that do not replicate each other. Each
+// must be a different server: one server under two addresses would count twice.
+//
+// All methods work as for one server, with these differences:
+//   - Obtain asks all servers at once and returns when a majority has granted or refused. A server that does not answer
+//     within 100 ms, or four times its usual time if that is longer, counts as absent for this call.
+//   - If the servers that answered can decide nothing, the error names each server that failed and does not match
+//     [ErrNotObtained]. With [Options.Queue], the call waits on.
+//   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
+//   - A retry without Queue waits up to half longer than the strategy says, at random, because callers that try at the
+//     same times can refuse each other for ever.
+//   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
+//     that a majority misses.
+//   - Waiters are woken; no server hands keys over directly.
+//   - [Options.AcrossSlots] returns [ErrInvalid].
+//
+// KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
+// lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that
+// lose their data within one ttl can break exclusion, and so can a change of the list of servers while locks are held.
+// The file docs/guarantees.md has the details.
+//
+// NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
+// returns [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis clients, after the Client.
+func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
+	if len(clients) == 1 {
+		return New(clients[0], opts...)
+	}
+	set := newClientOptions(opts)
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	if len(clients) == 0 {
+		c.unusable = invalid("a quorum of no servers; pass three or five clients")
+		return c
+	}
+	c.quorum = &places{need: len(clients)/2 + 1}
+	seen := map[RedisClient]int{}
+	for i, client := range clients {
+		server := newClient(client, set)
+		server.tracer = &Tracer{}
+		if server.unusable != nil {
+			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, server.unusable)
+			return c
+		}
+		if reflect.TypeOf(client).Comparable() {
+			if before, again := seen[client]; again {
+				c.unusable = invalid("clients %d and %d of the quorum are the same; each must be another server", before+1, i+1)
+				return c
+			}
+			seen[client] = i
+		}
+		name := fmt.Sprintf("server %d (%s)", i+1, server.redis.Address())
+		c.quorum.all = append(c.quorum.all, &place{client: server, name: name, health: &health{}})
+	}
+	return c
+}
+
 // This file holds what reads the state of several places without a lock: Inspect, Line and Attach.
 
 // inspect returns what a majority of the servers hold; see Client.Inspect.
-func (q *places) inspect(ctx context.Context, keys []string) ([]Status, error) {
-	answers, err := askMajority(ctx, q, "inspect", keys, func(ctx context.Context, i int) ([]Status, error) {
-		return q.all[i].client.Inspect(ctx, keys...)
+func (p *places) inspect(ctx context.Context, keys []string) ([]Status, error) {
+	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]Status, error) {
+		return p.all[i].client.Inspect(ctx, keys...)
 	})
 	if err != nil {
 		return nil, err
 	}
 	statuses := make([]Status, len(keys))
 	for k, key := range keys {
-		views := make([]*Status, len(q.all))
+		views := make([]*Status, len(p.all))
 		for i, answer := range answers {
 			if answer != nil {
 				views[i] = &answer[k]
 			}
 		}
-		statuses[k] = q.majority(key, views)
+		statuses[k] = p.majority(key, views)
 	}
 	return statuses, nil
 }
 
 // majority returns what the servers agree about a key. views are nil for servers that have not answered.
-func (q *places) majority(key string, views []*Status) Status {
+func (p *places) majority(key string, views []*Status) Status {
 	s := Status{Key: key}
 	var same []*Status // those with the token that most have
 	agree := true
@@ -58,26 +117,26 @@ func (q *places) majority(key string, views []*Status) Status {
 		}
 	}
 	slices.Sort(waiters)
-	s.Waiters = waiters[len(waiters)-q.need] // at least so many wait at a majority
+	s.Waiters = waiters[len(waiters)-p.need] // at least so many wait at a majority
 	if s.Waiters == 0 {
 		s.WaitingSince = time.Time{}
 	}
-	if len(same) >= q.need {
+	if len(same) >= p.need {
 		slices.SortFunc(same, func(a, b *Status) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
-		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[q.need-1].TTL
+		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
 	}
 	for i, view := range views {
 		if view != nil && !agree {
-			s.Places = append(s.Places, PlaceStatus{Server: q.all[i].name, Token: view.Token, TTL: view.TTL})
+			s.Places = append(s.Places, PlaceStatus{Server: p.all[i].name, Token: view.Token, TTL: view.TTL})
 		}
 	}
 	return s
 }
 
 // line returns the waiters that a majority of the servers have in line; see Client.Line.
-func (q *places) line(ctx context.Context, key string) ([]Waiter, error) {
-	answers, err := askMajority(ctx, q, "line", []string{key}, func(ctx context.Context, i int) ([]Waiter, error) {
-		return q.all[i].client.Line(ctx, key)
+func (p *places) line(ctx context.Context, key string) ([]Waiter, error) {
+	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]Waiter, error) {
+		return p.all[i].client.Line(ctx, key)
 	})
 	if err != nil {
 		return nil, err
@@ -90,7 +149,7 @@ func (q *places) line(ctx context.Context, key string) ([]Waiter, error) {
 	}
 	var waiters []Waiter
 	for _, views := range seen {
-		if len(views) >= q.need {
+		if len(views) >= p.need {
 			waiters = append(waiters, slices.MaxFunc(views, func(a, b Waiter) int { return a.Since.Compare(b.Since) }))
 		}
 	}

@@ -25,7 +25,10 @@ func (f *Flags) metadata() string {
 		User    string    `json:"user,omitempty"`
 		Command string    `json:"command,omitempty"`
 		Since   time.Time `json:"since"`
-	}{Host: host, PID: os.Getpid(), User: userName(), Command: commandLine(f.Command), Since: time.Now().UTC().Truncate(time.Millisecond)}
+	}{
+		Host: host, PID: os.Getpid(), User: userName(), Command: commandLine(f.Command),
+		Since: time.Now().UTC().Truncate(time.Millisecond),
+	}
 	if f.Command == nil {
 		own.PID = os.Getppid()
 	}

@@ -82,10 +82,14 @@ func (d *quorumDemo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	var clients []redislock.RedisClient
+	defer func() {
+		for _, m := range d.servers {
+			_ = m.client.Close()
+			m.redis.Close()
+		}
+	}()
 	for i := range 3 {
 		m := newMortal(fmt.Sprintf("server %d", i+1))
-		defer m.redis.Close()
-		defer func() { _ = m.client.Close() }()
 		d.servers, clients = append(d.servers, m), append(clients, m.client)
 	}
 	d.locks = redislock.NewQuorum(clients)

@@ -1,0 +1,88 @@
+package redislock
+
+import (
+	"sync"
+	"time"
+)
+
+// health is how a server of a quorum answers the obtains of one Client.
+type health struct {
+	mu    sync.Mutex    // protects the fields below
+	usual time.Duration // how long answers took lately, a moving average; 0 before the first
+	calls int           // under way
+	heard time.Time     // the last answer, or when the first of the calls under way began
+	down  bool          // the last call was not answered, or not in time
+	probe time.Time     // when to send another call to a server that is down
+}
+
+// admit reports whether to send a call to the server, which must call ended afterwards. While the server does not
+// answer, one call a second goes out to see whether it does again.
+func (h *health) admit(now time.Time, keys int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0) {
+		h.down = true
+	}
+	if h.down && h.calls > 0 && now.Before(h.probe) {
+		return false
+	}
+	if h.down {
+		h.probe = now.Add(probeInterval)
+	}
+	if h.calls == 0 {
+		h.heard = now
+	}
+	h.calls++
+	return true
+}
+
+// ended notes that a call has ended, how long it took, and whether the server has answered it.
+func (h *health) ended(now time.Time, took time.Duration, answered bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls--
+	if !answered {
+		h.down = true
+		return
+	}
+	h.heard, h.down = now, false
+	// One answer says little: the server may have hung until now. So it doubles the average at most.
+	if h.usual == 0 {
+		h.usual = min(took, leastPatience/10)
+	} else {
+		h.usual = min((7*h.usual+took)/8, 2*h.usual)
+	}
+	h.usual = max(h.usual, 1)
+}
+
+const (
+	// leastPatience is how long a server of a quorum may take for an answer before it counts as absent, unless it
+	// usually takes longer. A server that has never answered may have to be connected to first.
+	leastPatience = 100 * time.Millisecond
+	firstPatience = 250 * time.Millisecond
+	longPatience  = 2 * time.Second // if no server has answered yet, they may all be far away
+
+	// keyPatience is what each key adds.
+	keyPatience = 20 * time.Microsecond
+
+	probeInterval = time.Second
+)
+
+// patience returns how long to wait for an answer of the server. fastest is how long the first answer of any server in
+// the same round took; 0 if none has come.
+func (h *health) patience(keys int, fastest time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.patienceLocked(keys, fastest)
+}
+
+func (h *health) patienceLocked(keys int, fastest time.Duration) time.Duration {
+	more := time.Duration(keys) * keyPatience
+	switch {
+	case h.usual > 0:
+		return max(leastPatience, 4*h.usual) + more
+	case fastest == 0:
+		return longPatience + more
+	}
+	return max(firstPatience, 2*fastest) + more
+}

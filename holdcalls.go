@@ -1,0 +1,182 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+)
+
+// ttl returns the remaining ttl that enough places have at least.
+func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
+	type answer struct {
+		left time.Duration
+		err  error
+	}
+	free, stop := detached(ctx)
+	defer stop()
+	p := h.newPoll()
+	var left []time.Duration
+	sideBySide(h.numbers(), func(i int) answer {
+		left, err := h.lockAt(i).TTL(free)
+		return answer{left, err}
+	}, func(i int, a answer) bool {
+		switch {
+		case a.err != nil:
+			return p.note(i, a.err)
+		case a.left == 0:
+			return p.note(i, ErrLockNotHeld)
+		}
+		left = append(left, a.left)
+		return p.note(i, nil)
+	})
+	err := p.err(ctx, "ttl", ErrLockNotHeld)
+	switch {
+	case errors.Is(err, ErrLockNotHeld):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
+	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until all
+	// the same.
+	valid := max(time.Until(h.until()), 0).Truncate(time.Millisecond)
+	return max(left[h.places.need-1], valid), nil
+}
+
+// refresh refreshes all holds, and obtains those again that are missing once enough have been refreshed.
+func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
+	l := h.whole
+	l.mu.Lock()
+	given := !l.released.IsZero()
+	l.mu.Unlock()
+	if given {
+		return ErrNotObtained
+	}
+	free, stop := detached(ctx)
+	defer stop()
+	p := h.newPoll()
+	now := time.Now()
+	h.mu.Lock()
+	h.last.ttl = ttl
+	if opt != nil && opt.Metadata != "" {
+		h.last.metadata = opt.Metadata
+	}
+	h.mu.Unlock()
+	var confirmed atomic.Bool // by enough places
+	sideBySide(h.numbers(), func(i int) error {
+		lock := h.lockAt(i)
+		err := lock.refresh(free, ttl, opt)
+		if err == ErrNotObtained && !lock.isLost() {
+			err = errLate
+		}
+		h.confirm(i, now, err)
+		if err != nil && confirmed.Load() { // too late to be mended below
+			h.mend()
+		}
+		return err
+	}, p.note)
+	err := p.err(ctx, "refresh", ErrNotObtained)
+	if err == nil {
+		l.mu.Lock()
+		if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
+			l.ended, l.told = nil, false
+			h.mu.Lock()
+			h.over = false
+			h.mu.Unlock()
+		}
+		l.renewErr = nil
+		if opt != nil && opt.Metadata != "" {
+			l.metadata = opt.Metadata
+		}
+		l.mu.Unlock()
+		confirmed.Store(true)
+		h.mend()
+		if lease.Passed(h.until()) {
+			return ErrNotObtained
+		}
+		return nil
+	}
+	h.check(ctx)
+	return err
+}
+
+// errLate is the error of a refresh at one place.
+var errLate = errors.New("the answer came too late to be relied on")
+
+// isLost reports whether the lock was found lost.
+func (l *Lock) isLost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended != nil
+}
+
+// confirm notes what a place has answered to a request that was sent at that time.
+func (h *holds) confirm(i int, sent time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := &h.at[i]
+	var partial *LostError
+	switch {
+	case err == nil:
+		at.heard, at.missing, at.lost = sent, time.Time{}, nil
+	case errors.As(err, &partial):
+		at.missing, at.lost = sent, partial.Keys
+	case errors.Is(err, ErrLockNotHeld), err == ErrNotObtained:
+		at.missing, at.lost = sent, h.places.all[i].keys
+	}
+}
+
+// release releases all holds.
+func (h *holds) release(ctx context.Context) error {
+	h.mu.Lock()
+	h.over = true
+	for i := range h.at {
+		if at := &h.at[i]; at.unsure {
+			at.unsure = false
+			h.giveBack(ctx, i, h.whole.obtained)
+		}
+	}
+	h.mu.Unlock()
+	free, stop := detached(ctx)
+	defer stop()
+	p := h.newPoll()
+	for i := range h.at {
+		if h.lockAt(i) == nil {
+			p.note(i, ErrLockNotHeld)
+		}
+	}
+	// Enough places may answer before others, which then release on. A later obtain with the same token waits for them.
+	numbers := h.numbers()
+	calls := make([]*cleanup, len(h.at))
+	for _, i := range numbers {
+		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
+	}
+	sideBySide(numbers, func(i int) error {
+		defer h.places.all[i].client.ended(calls[i])
+		err := h.lockAt(i).Release(free)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if at := &h.at[i]; err == nil {
+			at.freed = true
+		} else if err == ErrLockNotHeld && at.freed {
+			err = nil // an earlier Release has freed it, but not enough others
+		}
+		return err
+	}, p.note)
+	err := p.err(ctx, "release", ErrLockNotHeld)
+	if err == nil || errors.Is(err, ErrLockNotHeld) {
+		h.mu.Lock()
+		for i := range h.at {
+			h.at[i].freed = false
+		}
+		h.mu.Unlock()
+	}
+	if errors.Is(err, ErrLockNotHeld) {
+		h.whole.tellLost(ctx, lostKeys(h.whole.keys, err), h.lossCause(), err)
+	}
+	return err
+}

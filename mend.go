@@ -1,0 +1,97 @@
+package redislock
+
+import (
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// mendNear is how much earlier than the loss of one hold the others may have been confirmed, as a part of the ttl. The
+// renewals of one round are sent at nearly the same time.
+const mendNear = 6
+
+// mend obtains missing holds again, each if enough others were confirmed since it was found missing. So a lock whose
+// keys an operator has deleted at all places does not come back.
+func (h *holds) mend() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ttl := h.ttlLocked()
+	if h.over || ttl == 0 {
+		return
+	}
+	for i := range h.at {
+		at := &h.at[i]
+		if at.missing.IsZero() || at.mending {
+			continue
+		}
+		since, confirmed := at.missing.Add(-ttl/mendNear), 0
+		for j := range h.at {
+			if other := &h.at[j]; j != i && other.missing.IsZero() && other.lock != nil && other.heard.After(since) {
+				confirmed++
+			}
+		}
+		if confirmed < h.places.need {
+			continue
+		}
+		at.mending = true
+		client := h.places.all[i].client
+		call := client.underWay(h.token, h.places.all[i].keys)
+		transport.Go(func() { // ends with the call
+			defer client.ended(call)
+			h.mendAt(i, ttl)
+		})
+	}
+}
+
+// knowTTL reports whether there is a ttl to renew the holds with.
+func (h *holds) knowTTL() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ttlLocked() > 0
+}
+
+// ttlLocked returns the ttl of the last obtain or refresh; 0 if it is not known. The caller holds h.mu.
+func (h *holds) ttlLocked() (ttl time.Duration) {
+	for i := range h.at {
+		if lock := h.at[i].lock; lock != nil && h.at[i].missing.IsZero() {
+			lock.mu.Lock()
+			ttl = max(ttl, lock.lease.TTL())
+			lock.mu.Unlock()
+		}
+	}
+	return ttl
+}
+
+// mendAt obtains the keys again at one place. It does not look at lines: this lock is held.
+func (h *holds) mendAt(i int, ttl time.Duration) {
+	p := h.places.all[i]
+	n := len(p.keys)
+	o := &obtaining{
+		client: p.client, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.whole.Metadata(), token: h.token, part: true,
+		raise: h.raiser(),
+	}
+	err, began := ErrNotObtained, time.Now()
+	defer func() {
+		if err != nil {
+			_ = recover() // a hook has panicked, and the lock is held without this place
+			h.missAgain(i, began, o.doubtful)
+		}
+	}()
+	err = o.tryHere(context.Background(), &o.first)
+	if err == nil {
+		o.lock.boxed = p.boxed
+		h.join(context.Background(), i, o.lock)
+	}
+}
+
+// missAgain notes that a hold could not be obtained again.
+func (h *holds) missAgain(i int, at time.Time, unsure bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[i].mending, h.at[i].missing = false, at
+	h.at[i].unsure = h.at[i].unsure || unsure
+	if h.over && unsure {
+		h.giveBack(context.Background(), i, h.whole.obtained)
+	}
+}

@@ -1,0 +1,104 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// poll collects what the places say about the lock when they are asked for one thing.
+type poll struct {
+	h      *holds
+	agreed int        // places that have all keys
+	gone   int        // places that have lost some
+	lost   [][]string // those keys, by place
+	errs   []error
+}
+
+func (h *holds) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
+
+// note takes the answer of one place and reports whether the answers decide.
+func (p *poll) note(i int, err error) (enough bool) {
+	var partial *LostError
+	switch {
+	case err == nil:
+		p.agreed++
+	case errors.As(err, &partial):
+		p.loses(i, partial.Keys)
+	case err == ErrLockNotHeld || err == ErrNotObtained:
+		p.loses(i, p.h.places.all[i].keys)
+	default:
+		p.errs = append(p.errs, p.h.named(i, err))
+	}
+	if !p.h.places.isQuorum() { // each has other keys, and an error names all that are lost
+		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
+	}
+	return p.agreed >= p.h.places.need || p.gone > p.h.places.spare()
+}
+
+func (p *poll) loses(i int, keys []string) {
+	p.gone++
+	p.lost[i] = keys
+}
+
+// err returns the result for the whole lock. whole is the error if all keys are lost.
+func (p *poll) err(ctx context.Context, operation string, whole error) error {
+	places := p.h.places
+	switch {
+	case p.agreed >= places.need:
+		return nil
+	case p.gone > places.spare():
+		return p.h.lossOf(p.lost, whole)
+	case ended(ctx) != nil:
+		return failed(operation, p.h.whole.keys, ended(ctx))
+	case len(p.errs) == 0: // too few holds were left to ask
+		return p.h.lossOf(p.lost, whole)
+	}
+	return failed(operation, p.h.whole.keys, joined(p.errs))
+}
+
+func (h *holds) named(i int, err error) error {
+	if !h.places.isQuorum() {
+		return err
+	}
+	return &placeError{h.places.all[i].name, err}
+}
+
+// placeError is an error with the name of its place.
+type placeError struct {
+	name string
+	err  error
+}
+
+func (e *placeError) Error() string { return e.name + ": " + e.err.Error() }
+
+func (e *placeError) Unwrap() error { return e.err }
+
+// lossOf returns the error for a lock that has lost these keys at its places: whole, if it has lost all of them. A key
+// is lost if more places miss it than can be missing. If none is, although no majority has all keys, those count that
+// any place misses.
+func (h *holds) lossOf(lost [][]string, whole error) error {
+	count := map[string]int{}
+	for _, keys := range lost {
+		for _, key := range keys {
+			count[key]++
+		}
+	}
+	spare := h.places.spare()
+	missing := slices.DeleteFunc(slices.Clone(h.whole.keys), func(key string) bool { return count[key] <= spare })
+	if len(missing) == 0 {
+		missing = slices.DeleteFunc(slices.Clone(h.whole.keys), func(key string) bool { return count[key] == 0 })
+	}
+	if len(missing) == len(h.whole.keys) || len(missing) == 0 {
+		return whole
+	}
+	return &LostError{Keys: missing, total: len(h.whole.keys), decides: whole}
+}
+
+// lostKeys returns the keys that an error reports as lost.
+func lostKeys(keys []string, err error) []string {
+	if partial, is := errors.AsType[*LostError](err); is {
+		return partial.Keys
+	}
+	return keys
+}

@@ -1,0 +1,124 @@
+package redislock
+
+import (
+	"context"
+	"time"
+)
+
+// undo gives back what the present round was granted, at all places.
+func (s *spreading) undo(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = false
+	if s.queue {
+		s.agree()
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; !p.busy {
+			s.undoPart(ctx, p)
+		}
+	}
+}
+
+// waitForUndo waits until all is given back, or for as long as the servers usually take. With a custom token it waits
+// until all is given back, whatever that takes. It returns an error if ctx ends or the Client is closed first.
+func (s *spreading) waitForUndo(ctx context.Context) error {
+	_, err := s.collect(ctx, func(now time.Time) (answer verdict, until time.Time) {
+		for i := range s.parts {
+			p := &s.parts[i]
+			if !p.busy {
+				continue
+			}
+			if s.o.custom || !s.places.isQuorum() {
+				return open, time.Time{}
+			}
+			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))
+			if now.Before(late) && (until.IsZero() || late.Before(until)) {
+				until = late
+			}
+		}
+		if until.IsZero() {
+			answer = undecided
+		}
+		return answer, until
+	})
+	return err
+}
+
+// undoPart gives back what a place has granted. In line, it steps back: the waiter keeps its place, with the common
+// ticket. The caller holds s.mu, and no call is under way to the place.
+func (s *spreading) undoPart(ctx context.Context, p *part) {
+	granted := p.state == partGranted
+	p.state = partIdle
+	w := p.o.waiter
+	stays := w.hasPlace() && s.ticket > 0
+	moved := stays && w.ticket != 0 && w.ticket != s.ticket
+	if stays {
+		w.ticket = s.ticket
+	}
+	if !granted && !moved {
+		return
+	}
+	keys := p.o.got
+	if !granted {
+		keys = nil
+	}
+	c := newRelease(ctx, p.o.token, nil, nil)
+	boxed := box(keys)
+	c.Keys, c.Spare, c.Simple = boxed[:len(keys)], p.o.boxed[len(p.o.keys):], false
+	c.SetArgs(len(keys))
+	if stays {
+		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
+	}
+	p.o.lock, p.o.got = nil, nil
+	p.busy, p.began = true, time.Now()
+	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys}
+	if !p.o.client.inBackground(x, func() error {
+		_, err := p.o.client.sendCleanup(x, p.o.ttl)
+		s.undone(ctx, p)
+		return err
+	}) {
+		p.busy = false
+	}
+}
+
+// undone notes that a place has given back what it granted.
+func (s *spreading) undone(ctx context.Context, p *part) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.busy = false
+	s.settle(ctx, p)
+	s.signal()
+}
+
+// end ends the obtain. Unless it made a lock, it gives everything back in the background.
+func (s *spreading) end(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.open, s.won = true, false, false
+	for i := range s.parts {
+		switch p := &s.parts[i]; {
+		case p.busy: // it is dealt with when its call has ended
+		case s.holds == nil:
+			s.leave(ctx, p)
+		default:
+			p.o.waiter.quitInbox()
+		}
+	}
+}
+
+// leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
+// s.mu, and no call is under way to the place.
+func (s *spreading) leave(ctx context.Context, p *part) {
+	o := &p.o
+	gone := &obtaining{
+		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
+		doubtful: o.doubtful,
+	}
+	if p.state == partGranted && o.lock != nil {
+		gone.late, gone.taken = true, o.got
+	}
+	p.state, o.lock, o.waiter, o.doubtful = partIdle, nil, nil, false
+	gone.withdraw(ctx)
+	gone.waiter.quitInbox()
+}

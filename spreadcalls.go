@@ -1,0 +1,173 @@
+package redislock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// part is what happens at one place. While busy, its o belongs to the goroutine of the call; otherwise spreading.mu
+// protects it.
+type part struct {
+	place *place
+	o     obtaining
+	busy  bool      // a call is under way
+	began time.Time // when that was
+	round int       // in which the place was last asked
+	state partState
+	err   error // how it failed
+
+	refused bool // the last answer was a refusal
+	ready   bool // it was a grant, which was given back
+	topped  bool // it was asked once more after the lock was made
+}
+
+type partState int
+
+const (
+	partIdle partState = iota // not asked in this round
+	partAsked
+	partGranted
+	partRefused
+	partFailed
+)
+
+// errHangs is the error of a place that was not asked, because it does not answer earlier calls.
+var errHangs = errors.New("does not answer earlier calls")
+
+// launch asks those places that are still to be asked in this round. The caller holds s.mu.
+func (s *spreading) launch(ctx context.Context, now time.Time) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.state == partIdle && !p.busy {
+			s.ask(ctx, p, now)
+		}
+		if s.ordered && p.state != partGranted {
+			return
+		}
+	}
+}
+
+// ask sends the obtain to one place. The caller holds s.mu.
+func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
+	if p.o.doubtful && !p.o.custom { // what an earlier round may have acquired unnoticed
+		p.o.client.sweep(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl, 0)
+	}
+	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
+	if !s.admits(p, now) {
+		p.state, p.err = partFailed, errHangs
+		if w := p.o.waiter; w != nil {
+			w.next = now.Add(waiterInterval)
+		}
+		return
+	}
+	p.state = partAsked
+	s.start(ctx, p, now)
+}
+
+// admits reports whether the place may be asked: see health.admit.
+func (s *spreading) admits(p *part, now time.Time) bool {
+	return !s.places.isQuorum() || p.place.health.admit(now, len(p.o.keys))
+}
+
+// start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
+func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
+	p.busy, p.began = true, now
+	c := &p.o.first
+	if c.Script != nil {
+		c = new(transport.Call)
+	}
+	free := ctx
+	if ctx.Done() != nil {
+		free = context.WithoutCancel(ctx)
+	}
+	var call *cleanup // lets a later obtain with the same token wait for this one
+	if p.o.custom {
+		call = p.o.client.underWay(p.o.token, p.o.keys)
+	}
+	p.o.call = call
+	transport.Go(func() {
+		err, failed := ErrNotObtained, &panicked{}
+		defer func() {
+			if failed != nil {
+				failed.value = recover()
+				p.o.doubtful = true
+				err = errPanicked
+			}
+			s.land(free, p, c, err, failed)
+			if call != nil {
+				p.place.client.ended(call)
+			}
+		}()
+		err = p.o.tryHere(free, c)
+		failed = nil
+	})
+}
+
+// land takes the answer of a call that has ended.
+func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err error, failed *panicked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.signal()
+	p.busy = false
+	s.panicked = cmp.Or(s.panicked, failed)
+	now := time.Now()
+	took := now.Sub(p.began)
+	answered := c.Err == nil || transport.IsAnswer(c.Err)
+	if s.places.isQuorum() {
+		p.place.health.ended(now, took, answered)
+	}
+	p.refused, p.ready = err == ErrNotObtained, err == nil
+	switch {
+	case err == nil:
+		p.state = partGranted
+	case p.refused:
+		p.state = partRefused
+	default:
+		p.state, p.err = partFailed, err
+		if w := p.o.waiter; w != nil {
+			w.next = now.Add(waiterInterval)
+		}
+	}
+	if answered && s.fastest == 0 {
+		s.fastest = took
+	}
+	switch present := p.round == s.round; {
+	case present && (s.open || s.won && s.holds == nil):
+		s.o.seen.resends += c.Resends
+	case present && s.holds != nil:
+		s.joinLate(ctx, p)
+	default:
+		s.settle(ctx, p)
+	}
+}
+
+// settle deals with a place whose answer came too late for its round, or that has given back what it had granted. The
+// caller holds s.mu, and no call is under way to the place.
+func (s *spreading) settle(ctx context.Context, p *part) {
+	switch {
+	case s.over || s.holds != nil:
+		s.leave(ctx, p)
+		if s.holds != nil {
+			s.holds.miss(s.number(p), false)
+			s.holds.topUp(s.number(p), 0)
+		}
+	case p.state != partIdle:
+		s.undoPart(ctx, p)
+	}
+}
+
+func (s *spreading) signal() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+func (s *spreading) number(p *part) int {
+	return slices.IndexFunc(s.places.all, func(other *place) bool { return other == p.place })
+}

@@ -1,0 +1,177 @@
+package redislock
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+)
+
+// make makes the lock of a round that was won. It returns ErrNotObtained if the lock has lapsed by now.
+func (s *spreading) make(ctx context.Context) error {
+	o := s.o
+	fence, err := s.fence(ctx)
+	if err != nil {
+		o.failure = err
+		s.mu.Lock()
+		s.won = false
+		s.mu.Unlock()
+		if s.places.isQuorum() {
+			return ErrNotObtained // the next round of a waiter may do better
+		}
+		s.undo(ctx)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.won = false
+	h := &holds{places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, at: make([]hold, len(s.parts))}
+	lock := &Lock{
+		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
+	}
+	h.whole = lock
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.round == s.round {
+			h.put(i, p.o.lock)
+			if lock.since.IsZero() || p.o.lock.since.Before(lock.since) {
+				lock.since = p.o.lock.since
+			}
+		}
+	}
+	if lease.Passed(h.until()) {
+		return ErrNotObtained
+	}
+	o.lock, s.holds, h.shown = lock, h, h.until()
+	for i := range s.parts { // a place that is busy joins when it lands
+		p := &s.parts[i]
+		if p.state == partGranted {
+			p.o.lock = nil // it belongs to the lock now
+		} else if !p.busy {
+			s.joinLate(ctx, p)
+		}
+	}
+	return nil
+}
+
+// joinLate deals with a place that has answered when the lock was already made. The caller holds s.mu.
+func (s *spreading) joinLate(ctx context.Context, p *part) {
+	i := s.number(p)
+	if p.state == partGranted {
+		s.holds.join(ctx, i, p.o.lock)
+		p.o.lock = nil
+		p.o.waiter.quitInbox()
+		return
+	}
+	s.holds.miss(i, p.o.doubtful)
+	if p.topped || p.state == partFailed {
+		if p.state == partRefused {
+			s.holds.topUp(i, 1)
+		}
+		if p.o.waiter.hasPlace() {
+			p.o.leaveLines(ctx)
+			p.o.waiter.quitInbox()
+		}
+		return
+	}
+	// Others may have been about to give back what they had there. With three holds, a server that forgets its data
+	// does no harm.
+	p.topped = true
+	p.o.fenceKey, p.o.raise = "", s.holds.raiser()
+	if s.queue {
+		s.topUp(ctx, p)
+		return
+	}
+	time.AfterFunc(topUpAfter+rand.N(topUpAfter), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.holds.isOver() {
+			s.topUp(ctx, p)
+		}
+	})
+}
+
+// topUp asks a place once more for a lock that is made. The caller holds s.mu.
+func (s *spreading) topUp(ctx context.Context, p *part) {
+	now := time.Now()
+	if s.admits(p, now) {
+		s.start(ctx, p, now)
+	} else if p.o.waiter.hasPlace() {
+		p.o.leaveLines(ctx)
+		p.o.waiter.quitInbox()
+	}
+}
+
+// topUpAfter is how long after a grant a place that has refused is asked again.
+const topUpAfter = 5 * time.Millisecond
+
+// fence returns the fencing token of a round that was won, or 0 if none is wanted. A quorum has minted one at each place
+// already. If not enough of these are alike, it raises the counters to the largest, so that every later majority mints
+// a larger one. Across slots, the fencing token is minted now, when all keys are held.
+func (s *spreading) fence(ctx context.Context) (int64, error) {
+	o := s.o
+	switch {
+	case o.fenceKey == "":
+		return 0, nil
+	case !s.places.isQuorum():
+		return o.client.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
+	}
+	var largest int64
+	var lower []int
+	have := 0
+	s.mu.Lock()
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partGranted && !p.busy {
+			largest = max(largest, p.o.lock.fence)
+		}
+	}
+	for i := range s.parts {
+		switch p := &s.parts[i]; {
+		case p.state != partGranted || p.busy:
+		case p.o.lock.fence == largest:
+			have++
+		default:
+			lower = append(lower, i)
+		}
+	}
+	s.mu.Unlock()
+	if have >= s.places.need {
+		return largest, nil
+	}
+	var errs []error
+	sideBySide(lower, func(i int) error {
+		p := s.places.all[i]
+		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0))
+		defer cancel()
+		counter, err := p.client.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
+		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
+			err = errGone
+		}
+		return err
+	}, func(i int, err error) bool {
+		if err == nil {
+			have++
+		} else {
+			errs = append(errs, s.named(&s.parts[i], err))
+		}
+		return have >= s.places.need
+	})
+	if have < s.places.need {
+		return 0, failed("obtain", o.keys, joined(errs))
+	}
+	return largest, nil
+}
+
+// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
+func (c *Client) fenceTo(
+	ctx context.Context, keys []string, token string, boxed []any, fenceKey string, least int64,
+) (int64, error) {
+	reply, err := c.ask("fence", keys, newFence(ctx, token, boxed, fenceKey, least))
+	if err != nil {
+		return 0, err
+	}
+	return readFence(reply)
+}
+
+// raiser raises the fence counter beside a new hold, and returns what the counter is then; 0 if that failed.
+type raiser func(ctx context.Context, hold *Lock) int64
