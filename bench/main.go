@@ -48,7 +48,8 @@ const defaultOut = "results"
 // run parses the arguments, runs the cells that they ask for and reports them.
 func run(args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	addr := flags.String("redis", "", "`host:port` of a redis-server that nobody else uses, for the cells that need one; one is started if empty")
+	addr := flags.String("redis", "",
+		"`host:port` of a redis-server that nobody else uses, for the cells that need one; one is started if empty")
 	rounds := flags.Int("rounds", 0, "`n` rounds of every cell in place of its own number")
 	short := flags.Bool("short", false, "a pass of a few seconds that shows that all works; its figures say nothing")
 	only := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")

@@ -10,13 +10,13 @@ import (
 )
 
 // pairs lets l take and release locks for a slice of time, after a warm-up, in a goroutine for each set of keys.
-func (on servers) pairs(newCtx newContext, l *locker, sets [][]string, t turns) (figures, error) {
+func (s servers) pairs(newCtx newContext, l *locker, sets [][]string, t turns) (figures, error) {
 	if _, err := newBurst(newCtx, l, sets).run(t.warmUp); err != nil {
 		return nil, err
 	}
 	burst := newBurst(newCtx, l, sets)
 	runtime.GC() // nobody pays for the garbage of another
-	before, err := on.stats(context.Background())
+	before, err := s.stats(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (on servers) pairs(newCtx newContext, l *locker, sets [][]string, t turns) 
 		return nil, err
 	}
 	runtime.ReadMemStats(&memoryAfter)
-	after, err := on.stats(context.Background())
+	after, err := s.stats(context.Background())
 	if err != nil {
 		return nil, err
 	}

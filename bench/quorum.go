@@ -47,7 +47,8 @@ func (b *bench) quorumContendedGroup() *group {
 	g := &group{
 		name: "quorum-contended", title: "Many want one key on a quorum of servers",
 		about: b.contendingAbout("Where contenders come back at once, most locks of those who poll go to the one that has just "+
-			"had it: it asks again while all others sleep. Where they rest for a random time first, that happens less. A fair share is the contenders times the mean time from lock to lock. Keys freed are those "+
+			"had it: it asks again while all others sleep. Where they rest for a random time first, that happens less. A fair "+
+			"share is the contenders times the mean time from lock to lock. Keys freed are those "+
 			"that are deleted for a lock, on all servers together: where they are more than the servers, tries without a "+
 			"majority acquired the others. ") + quorumAbout,
 	}

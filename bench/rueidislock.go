@@ -8,9 +8,11 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockSettings are those of its README for one server, with a key for each server of a quorum. It puts a limit of TryNextAfter, 20 ms, to each request, so
+// rueidislockSettings are those of its README for one server, with a key for each server of a quorum. It puts a limit of
+// TryNextAfter, 20 ms, to each request, so
 // that it tries the next server soon; with one server that is only an error on a slow machine.
-const rueidislockSettings = "KeyMajority 1 (2 or 3 for a quorum of 3 or 5: so many keys on the first server), NoLoopTracking, KeyValidity as the others' ttl, TryNextAfter 1 s"
+const rueidislockSettings = "KeyMajority 1 (2 or 3 for a quorum of 3 or 5: so many keys on the first server), " +
+	"NoLoopTracking, KeyValidity as the others' ttl, TryNextAfter 1 s"
 
 func newRueidislock(addrs []string, validity time.Duration) (rueidislock.Locker, error) {
 	return rueidislock.NewLocker(rueidislock.LockerOption{

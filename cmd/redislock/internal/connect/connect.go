@@ -69,8 +69,8 @@ func (t *Target) urlsOf() (urls []string, from string) {
 }
 
 // Connect returns a client for the Redis that the flags name; a *Quorum if they name several servers. It asks the server
-// what it is, and waits for the answer at most as long as --connect-timeout says. For a server that belongs to a Cluster, it returns a client for the whole Cluster.
-// Errors name the address, never the password.
+// what it is, and waits for the answer at most as long as --connect-timeout says. For a server that belongs to a Cluster,
+// it returns a client for the whole Cluster. Errors name the address, never the password.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	urls, from := t.urlsOf()
 	var all []*address
