@@ -167,7 +167,8 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 			_, err := on.locks.ObtainMulti(ctx, []string{"b", "c"}, time.Minute, nil)
 			Expect(err).To(Equal(redislock.ErrNotObtained))
 			Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), lock.Token()+" me")))
-			Expect(on.servers[i].own.Get(ctx, "fence").Int64()).To(Equal(lock.FenceToken()))
+			Eventually(func() (int64, error) { return on.servers[i].own.Get(ctx, "fence").Int64() }).
+				Should(Equal(lock.FenceToken()))
 		}
 		Expect(kept.Err()).NotTo(HaveOccurred())
 		Expect(lock.Release(ctx)).To(Succeed())

@@ -116,7 +116,7 @@ func longestWait(turns <-chan turn, n int, free time.Time) (longest time.Duratio
 }
 
 var _ = Describe("Waiting in line goes on when", Label(onServer), func() {
-	DescribeTable("", func(ctx SpecContext, within time.Duration, trouble func(context.Context, *redistest.Server, *redis.Client)) {
+	DescribeTable("", func(ctx SpecContext, within time.Duration, inOrder bool, trouble func(context.Context, *redistest.Server, *redis.Client)) {
 		requireServer()
 		checkLeaks()
 		server := startServer()
@@ -136,35 +136,35 @@ var _ = Describe("Waiting in line goes on when", Label(onServer), func() {
 		}
 		longest, order := longestWait(turns, 10, free)
 		Expect(longest).To(BeNumerically("<", within+noise))
-		if !forgotten {
+		if inOrder && !forgotten { // without messages, a release serves those first that it can reach
 			Expect(order).To(Equal([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}))
 		}
 	},
-		Entry("the server is killed and comes back empty", pace,
+		Entry("the server is killed and comes back empty", pace, true,
 			func(_ context.Context, server *redistest.Server, _ *redis.Client) {
 				Expect(server.Kill()).To(Succeed())
 				Expect(server.Restart()).To(Succeed())
 			}),
-		Entry("the server is stopped and comes back empty", pace,
+		Entry("the server is stopped and comes back empty", pace, true,
 			func(_ context.Context, server *redistest.Server, _ *redis.Client) {
 				Expect(server.Restart()).To(Succeed())
 			}),
-		Entry("the server is away for so long that go-redis looks for it once a second, too", 2*pace,
+		Entry("the server is away for so long that go-redis looks for it once a second, too", 2*pace, true,
 			func(_ context.Context, server *redistest.Server, _ *redis.Client) {
 				Expect(server.Kill()).To(Succeed())
 				time.Sleep(2 * pace)
 				Expect(server.Restart()).To(Succeed())
 			}),
-		Entry("all the data are deleted", pace, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+		Entry("all the data are deleted", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.FlushAll(ctx).Err()).To(Succeed())
 		}),
-		Entry("the scripts are deleted", pace, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+		Entry("the scripts are deleted", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ScriptFlush(ctx).Err()).To(Succeed())
 		}),
-		Entry("the subscription is cut", pace, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+		Entry("the subscription is cut", pace, false, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ClientKillByFilter(ctx, "TYPE", "pubsub").Result()).To(BeNumerically("==", 1))
 		}),
-		Entry("the other connections are cut", pace, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+		Entry("the other connections are cut", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ClientKillByFilter(ctx, "TYPE", "normal").Result()).To(BeNumerically(">", 0))
 		}),
 	)
