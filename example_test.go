@@ -411,6 +411,11 @@ func ExampleNewQuorum() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	for _, server := range []*redis.Client{first, second, third} {
+		for server.Exists(ctx, "order:7").Val() == 0 { // the last one may grant a moment after the majority
+			time.Sleep(time.Millisecond)
+		}
+	}
 	third.FlushAll(ctx) // one server has lost its data
 	_, err = locks.Obtain(ctx, "order:7", 10*time.Second, nil)
 	fmt.Println(err)
