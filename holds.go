@@ -82,6 +82,9 @@ func (l *Lock) leaseUntil() time.Time {
 func (h *holds) put(i int, lock *Lock) {
 	lock.holds, lock.number = h, int32(i+1)
 	at := &h.at[i]
+	if at.stop != nil { // the place was obtained twice, and nothing else would stop the renewals of the first hold
+		go at.stop()
+	}
 	counts := h.fence == 0 || !h.places.isQuorum() || lock.fence != 0 && lock.fence <= h.fence
 	*at = hold{lock: lock, counts: counts, heard: lock.since}
 	if h.kept != nil {
