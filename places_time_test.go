@@ -99,3 +99,33 @@ func TestQuorumWaitersHaveOneName(t *testing.T) {
 		wait.Wait()
 	})
 }
+
+// A place that is obtained twice, by a top-up and by a repair, is renewed no longer than the lock is kept.
+func TestQuorumRenewsOnlyWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, connect := memoryQuorum(t, 3)
+		locks := connect()
+		servers[2].fate = func(*wire, bool, []byte) fate { return fate{delay: 100 * time.Millisecond} }
+		for i := range 40 {
+			key := fmt.Sprint("key ", i)
+			if err := servers[2].memory.Set(key, "another's"); err != nil {
+				t.Fatal(err)
+			}
+			lock, err := locks.Obtain(t.Context(), key, time.Second, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, stop := lock.KeepAlive(t.Context())
+			time.Sleep(time.Duration(200+5*i) * time.Millisecond)
+			servers[2].memory.Del(key)
+			time.Sleep(800 * time.Millisecond)
+			stop()
+		}
+		time.Sleep(2 * time.Second)
+		for i, server := range servers {
+			if left := server.memory.Keys(); len(left) > 0 {
+				t.Errorf("server %d still has %d keys", i+1, len(left))
+			}
+		}
+	})
+}
