@@ -115,8 +115,9 @@ var _ = Describe("ls at a terminal", func() {
 	It("ls --watch restores the screen at its end, and leaves JSON on it", func(ctx SpecContext) {
 		user := clitest.NewTypist(on.URL)
 		for _, ending := range []string{"INT", "TERM", "HUP", "QUIT"} {
-			user.Types("$R ls --watch=100ms & sleep 0.2; kill -" + ending + " $!; wait $!; echo ended\n")
+			user.Types("$R ls --watch=100ms &\n")
 			user.Sees(regexp.QuoteMeta(enterScreen))
+			user.Types("kill -" + ending + " $!; wait $!; echo ended\n")
 			user.Sees(regexp.QuoteMeta(leaveScreen))
 			user.Sees("ended\r\n")
 		}
