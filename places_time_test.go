@@ -35,7 +35,7 @@ func memoryQuorum(t *testing.T, n int) (servers []*memoryServer, connect func() 
 	}
 }
 
-// Whoever comes at the same time as others, by the same Client or another, is served in turn, and at no time does
+// Callers that come at the same time, by the same Client or another, are served in turn, and at no time does
 // everybody wait for a sign that nobody gives.
 func TestQuorumLineNeverStalls(t *testing.T) {
 	for _, size := range []int{3, 5} {

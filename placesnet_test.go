@@ -256,7 +256,7 @@ func (s *memoryServer) connect(owner int, change func(*redis.Options)) *redis.Cl
 	return redis.NewClient(opt)
 }
 
-// latency is a fate that only takes a random time of up to most. Something must take time: without, whoever tries again and
+// latency is a fate that only takes a random time of up to most. Something must take time: otherwise a caller that tries again and
 // again would stop the clock.
 func latency(most time.Duration) func(*wire, bool, []byte) fate {
 	return func(*wire, bool, []byte) fate { return fate{delay: rand.N(most)} }

@@ -59,7 +59,7 @@ func (r *renewals) close() {
 	for _, item := range r.schedule.Close() {
 		if l := item.(*upkeep).lock; !l.lapse() {
 			l.endKept(ErrClosed)
-			if l.number > 0 { // whoever called Close must find the contexts ended
+			if l.number > 0 { // the contexts must have ended when Close returns
 				l.holds.whole.endKept(ErrClosed)
 			}
 		}

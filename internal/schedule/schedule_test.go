@@ -171,7 +171,7 @@ func TestGoroutine(t *testing.T) {
 	})
 }
 
-// An item that is over may be added again at once, by whoever is told.
+// An item that is over may be added again at once, by the one who is told.
 func TestAddedAgainWhenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: time.Now()}
@@ -251,7 +251,7 @@ func TestLookAt(t *testing.T) {
 	})
 }
 
-// Whoever removes an item that others want again must not take it from them.
+// Removing an item must not take it from others who want it again.
 func TestRemoveOfAWantedItem(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *schedule.Schedule, l *log) {
 		a := &item{name: "a", log: l, every: sec}

@@ -144,7 +144,7 @@ var _ = Describe("redislock run inside redislock run", func() {
 			Entry("if they wait at the same time", true),
 		)
 
-		It("shares with --share, and whoever comes first renews", func() {
+		It("shares with --share, and the first one renews", func() {
 			first := clitest.Begin(url, "run", "-k", "a", "--token", "t", "--share", "--ttl", "500ms", "--", "sh", "-c", "echo in; sleep 1")
 			Eventually(first).Should(gbytes.Say("in"))
 			second := clitest.Run(url, "run", "-k", "a", "--token", "t", "--share", "--", "echo", "both")

@@ -27,7 +27,7 @@ func (f *Filter) mayBe(v value) bool {
 	return f.Token[:length] == v.text[:length]
 }
 
-// wants reports whether a key is wanted, whoever waits for it.
+// wants reports whether a key is wanted, regardless of its waiters.
 func (f *Filter) wants(s show.Status) bool {
 	switch {
 	case s.TTL == 0, !f.All && s.TTL < 0, !strings.HasPrefix(s.Token, f.Token):

@@ -9,7 +9,7 @@ import (
 
 // Owner is what metadata tells about who holds a lock, safe to print; "" for what it does not tell.
 type Owner struct {
-	Who     string // user@host, or one of them, or metadata that is no object
+	Who     string // user@host, or one of them, or metadata that is not a JSON object
 	PID     string
 	Command string
 	Since   time.Time // when the lock was acquired, by the clock of that host
