@@ -119,14 +119,10 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
-	var partial *LostError
-	switch {
-	case err == nil:
+	if err == nil {
 		at.heard, at.missing, at.lost = sent, time.Time{}, nil
-	case errors.As(err, &partial):
-		at.missing, at.lost = sent, partial.Keys
-	case errors.Is(err, ErrLockNotHeld), err == ErrNotObtained:
-		at.missing, at.lost = sent, h.places.all[i].keys
+	} else if lost := h.lostAt(i, err); lost != nil {
+		at.missing, at.lost = sent, lost
 	}
 }
 

@@ -85,7 +85,7 @@ func (h *holds) put(i int, lock *Lock) {
 	if at.stop != nil { // the place was obtained twice, and nothing else would stop the renewals of the first hold
 		go at.stop()
 	}
-	counts := h.fence == 0 || !h.places.isQuorum() || lock.fence != 0 && lock.fence <= h.fence
+	counts := h.fence == 0 || !h.places.quorum || lock.fence != 0 && lock.fence <= h.fence
 	*at = hold{lock: lock, counts: counts, heard: lock.since}
 	if h.kept != nil {
 		h.keepAt(i)
@@ -151,7 +151,7 @@ func (h *holds) isOver() bool {
 
 // raiser returns what a new hold must do about the fence counter; nil for nothing.
 func (h *holds) raiser() raiser {
-	if h.fenceKey == "" || !h.places.isQuorum() {
+	if h.fenceKey == "" || !h.places.quorum {
 		return nil
 	}
 	return func(ctx context.Context, hold *Lock) int64 {

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -17,20 +18,20 @@ type place struct {
 	name   string  // for errors
 	health *health
 
-	// Of the keys that live here. For a quorum these are all, and the fields are nil until a lock sets them.
-	indices []int // in the keys of the lock
-	keys    []string
-	boxed   []any
+	// The keys that live here, nil until a lock sets them.
+	keys  []string
+	boxed []any
 }
+
+// named adds the name of the place to an error.
+func (p *place) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
 
 // places are the places of a lock, and how many of them must agree.
 type places struct {
-	all  []*place
-	need int
+	all    []*place
+	need   int
+	quorum bool // they are servers that all have all keys
 }
-
-// isQuorum reports whether the places are servers that all have all keys.
-func (p *places) isQuorum() bool { return p.all[0].indices == nil }
 
 // spare returns how many places can be missing.
 func (p *places) spare() int { return len(p.all) - p.need }
@@ -51,7 +52,7 @@ func (c *Client) placesFor(
 ) (*places, error) {
 	if c.quorum != nil {
 		boxed := box(keys)
-		p := &places{need: c.quorum.need, all: make([]*place, len(c.quorum.all))}
+		p := &places{quorum: true, need: c.quorum.need, all: make([]*place, len(c.quorum.all))}
 		for i, server := range c.quorum.all {
 			p.all[i] = &place{client: server.client, name: server.name, health: server.health, keys: keys, boxed: boxed}
 		}
@@ -91,7 +92,7 @@ func (c *Client) slotsOf(keys, scripted []string) (*places, error) {
 	}
 	p := &places{need: len(groups)}
 	for _, group := range groups {
-		here := &place{client: c.inner(), indices: group, keys: make([]string, len(group)), health: &health{}}
+		here := &place{client: c.inner(), keys: make([]string, len(group)), health: &health{}}
 		for i, at := range group {
 			here.keys[i] = keys[at]
 		}

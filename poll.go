@@ -19,26 +19,21 @@ func (h *holds) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(
 
 // note takes the answer of one place and reports whether the answers decide.
 func (p *poll) note(i int, err error) (enough bool) {
-	var partial *LostError
-	switch {
+	switch lost := p.h.lostAt(i, err); {
 	case err == nil:
 		p.agreed++
-	case errors.As(err, &partial):
-		p.loses(i, partial.Keys)
-	case err == ErrLockNotHeld || err == ErrNotObtained:
-		p.loses(i, p.h.places.all[i].keys)
+	case lost != nil:
+		p.gone++
+		p.lost[i] = lost
+	case p.h.places.quorum:
+		p.errs = append(p.errs, p.h.places.all[i].named(err))
 	default:
-		p.errs = append(p.errs, p.h.named(i, err))
+		p.errs = append(p.errs, err)
 	}
-	if !p.h.places.isQuorum() { // each has other keys, and an error names all that are lost
+	if !p.h.places.quorum { // each has other keys, and an error names all that are lost
 		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
 	}
 	return p.agreed >= p.h.places.need || p.gone > p.h.places.spare()
-}
-
-func (p *poll) loses(i int, keys []string) {
-	p.gone++
-	p.lost[i] = keys
 }
 
 // err returns the result for the whole lock. whole is the error if all keys are lost.
@@ -57,22 +52,17 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	return failed(operation, p.h.whole.keys, joined(p.errs))
 }
 
-func (h *holds) named(i int, err error) error {
-	if !h.places.isQuorum() {
-		return err
+// lostAt returns the keys that a place has lost, as the result of a call says; nil for none.
+func (h *holds) lostAt(i int, err error) []string {
+	var partial *LostError
+	switch {
+	case errors.As(err, &partial):
+		return partial.Keys
+	case errors.Is(err, ErrLockNotHeld), err == ErrNotObtained:
+		return h.places.all[i].keys
 	}
-	return &placeError{h.places.all[i].name, err}
+	return nil
 }
-
-// placeError is an error with the name of its place.
-type placeError struct {
-	name string
-	err  error
-}
-
-func (e *placeError) Error() string { return e.name + ": " + e.err.Error() }
-
-func (e *placeError) Unwrap() error { return e.err }
 
 // lossOf returns the error for a lock that has lost these keys at its places: whole, if it has lost all of them. A key
 // is lost if more places miss it than can be missing. If none is, although no majority has all keys, those count that

@@ -45,7 +45,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		c.unusable = invalid("a quorum of no servers; pass three or five clients")
 		return c
 	}
-	c.quorum = &places{need: len(clients)/2 + 1}
+	c.quorum = &places{quorum: true, need: len(clients)/2 + 1}
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
 		server := newClient(client, set)
@@ -178,7 +178,7 @@ func askMajority[T any](
 		return answer{values, err}
 	}, func(i int, a answer) bool {
 		if a.err != nil {
-			errs = append(errs, &placeError{q.all[i].name, a.err})
+			errs = append(errs, q.all[i].named(a.err))
 			return false
 		}
 		if answers[i] = a.values; a.values == nil {

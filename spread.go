@@ -54,7 +54,7 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, custom: o.custom, token: o.token,
 			part: true, proposal: now,
 		}
-		if at.isQuorum() {
+		if at.quorum {
 			part.o.fenceKey = o.fenceKey
 		}
 		if queue {
@@ -77,7 +77,7 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			ctx, cancel = context.WithTimeout(ctx, o.ttl)
 			defer cancel()
 		}
-		if s.places.isQuorum() {
+		if s.places.quorum {
 			strategy = spreadOut{strategy}
 		}
 	}
@@ -89,7 +89,7 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	} else {
 		cut, err = retry(ctx, o.client.closed, strategy, time.Time{}, func() (bool, error) {
 			again, err := s.attempt(ctx)
-			s.ordered = !s.places.isQuorum()
+			s.ordered = !s.places.quorum
 			return again, err
 		})
 	}

@@ -29,7 +29,7 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 			if !p.busy {
 				continue
 			}
-			if s.o.custom || !s.places.isQuorum() {
+			if s.o.custom || !s.places.quorum {
 				return open, time.Time{}
 			}
 			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))

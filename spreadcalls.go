@@ -71,7 +71,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // admits reports whether the place may be asked: see health.admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.isQuorum() || p.place.health.admit(now, len(p.o.keys))
+	return !s.places.quorum || p.place.health.admit(now, len(p.o.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -118,7 +118,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	now := time.Now()
 	took := now.Sub(p.began)
 	answered := c.Err == nil || transport.IsAnswer(c.Err)
-	if s.places.isQuorum() {
+	if s.places.quorum {
 		p.place.health.ended(now, took, answered)
 	}
 	p.refused, p.ready = err == ErrNotObtained, err == nil

@@ -17,7 +17,7 @@ func (s *spreading) make(ctx context.Context) error {
 		s.mu.Lock()
 		s.won = false
 		s.mu.Unlock()
-		if s.places.isQuorum() {
+		if s.places.quorum {
 			return ErrNotObtained // the next round of a waiter may do better
 		}
 		s.undo(ctx)
@@ -114,7 +114,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	switch {
 	case o.fenceKey == "":
 		return 0, nil
-	case !s.places.isQuorum():
+	case !s.places.quorum:
 		return o.client.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
 	}
 	var largest int64

@@ -52,7 +52,7 @@ func (s *spreading) await(ctx context.Context) bool {
 		if called > 0 && woken.IsZero() {
 			woken = now
 		}
-		if s.places.isQuorum() && called > 0 && woken.Add(gather).Before(due) {
+		if s.places.quorum && called > 0 && woken.Add(gather).Before(due) {
 			due = woken.Add(gather)
 		}
 		if called >= s.places.need || !now.Before(due) {
@@ -78,7 +78,7 @@ func (s *spreading) due() (due time.Time, called int) {
 		}
 		w := p.o.waiter
 		woken, next := w.wasWoken()
-		if woken || p.ready && !s.places.isQuorum() {
+		if woken || p.ready && !s.places.quorum {
 			called++
 		}
 		if next.IsZero() || w.next.Before(next) {

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -70,7 +69,7 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 		case p.state == partRefused && !p.busy:
 			refusals++
 		case p.state == partFailed && !p.busy:
-		case !s.places.isQuorum():
+		case !s.places.quorum:
 			waiting++
 		default:
 			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))
@@ -115,10 +114,10 @@ func (s *spreading) failures() error {
 
 // named adds the name of the place to an error that does not have it.
 func (s *spreading) named(p *part, err error) error {
-	if !s.places.isQuorum() && err != errUnanswered {
+	if !s.places.quorum && err != errUnanswered {
 		return err
 	}
-	return fmt.Errorf("%s: %w", p.place.name, err)
+	return p.place.named(err)
 }
 
 // mayPass reports whether a majority of the places may grant later: not too many have answered with an error that

@@ -61,11 +61,10 @@ func touch(frame *[7 << 10]byte) { frame[0] = 1 }
 // hook of the Redis client panics or calls runtime.Goexit, that becomes the error of the call.
 func (r *Redis) Send(c *Call) {
 	finished := make(chan struct{})
-	go func() { // ends with the call; a Goexit ends this goroutine, and not the one that called Send
-		growStack()
+	Go(func() { // ends with the call; a Goexit ends this goroutine, and not the one that called Send
 		defer close(finished)
 		c.guard(func() { r.sendHere(c) })
-	}()
+	})
 	<-finished
 }
 
