@@ -170,7 +170,7 @@ var _ = describeOn(onServer, "While the server hangs", func(_ *onRedis) {
 			cancel()
 			Expect(err).To(MatchError(context.DeadlineExceeded), method.name)
 			Expect(late).To(BeNumerically("<", soon), method.name)
-			AddReportEntry(method.name, late.String())
+			AddReportEntry(method.name, late.String(), ReportEntryVisibilityFailureOrVerbose)
 		}
 		Expect(server.Resume()).To(Succeed())
 		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).WithTimeout(5 * time.Second).Should(BeEmpty())

@@ -46,7 +46,7 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 					Expect(lock.Release(ctx)).To(Succeed())
 				}
 				took := time.Since(start)
-				AddReportEntry("100 locks", took.String())
+				AddReportEntry("100 locks", took.String(), ReportEntryVisibilityFailureOrVerbose)
 				Expect(took).To(BeNumerically("<", 2*time.Second)) // each wait for one of them would take 100 ms
 			})
 

@@ -131,7 +131,7 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 		for key, by := range late {
 			Expect(by).To(BeNumerically("<", noise), "%s: %v", key, late)
 		}
-		AddReportEntry("late at most", fmt.Sprint(late))
+		AddReportEntry("late at most", fmt.Sprint(late), ReportEntryVisibilityFailureOrVerbose)
 		Eventually(func() []string { return client.Keys(ctx, "*").Val() }).
 			WithTimeout(staleAfter+pace+noise).Should(ConsistOf(inLine.FenceKey), "nothing needs sweeping")
 	})
@@ -174,7 +174,7 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 			Expect(late[key]).To(BeNumerically(">", -5*time.Millisecond), key)
 			Expect(late[key]).To(BeNumerically("<", noise), key)
 		}
-		AddReportEntry("late", fmt.Sprint(late))
+		AddReportEntry("late", fmt.Sprint(late), ReportEntryVisibilityFailureOrVerbose)
 	})
 
 	It("a stopped one is passed over, and gets its turn when it goes on", func(ctx SpecContext) {
@@ -217,7 +217,8 @@ var _ = Describe("Of processes that wait in line,", Label(onServer), func() {
 		grants := granted(ctx, 20)
 		Expect(namesOf(grants)).To(Equal(names))
 		Expect(grants[19].At.Sub(free)).To(BeNumerically("<", time.Second))
-		AddReportEntry("the first and the last waited", fmt.Sprint(grants[0].At.Sub(free), grants[19].At.Sub(free)))
+		AddReportEntry("the first and the last waited", fmt.Sprint(grants[0].At.Sub(free), grants[19].At.Sub(free)),
+			ReportEntryVisibilityFailureOrVerbose)
 	})
 })
 

@@ -111,7 +111,7 @@ func longestWait(turns <-chan turn, n int, free time.Time) (longest time.Duratio
 		free = t.left
 		order = append(order, t.place)
 	}
-	AddReportEntry("waited for free keys", longest)
+	AddReportEntry("waited for free keys", longest, ReportEntryVisibilityFailureOrVerbose)
 	return longest, order
 }
 

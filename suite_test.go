@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gleak"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/memnet"
@@ -84,6 +85,7 @@ func startSuite(t *testing.T, suite string) {
 // runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
 func runSuite(t *testing.T, suite string) {
+	logging.Disable() // go-redis writes what its errors say as well, and hides what failed among it
 	RegisterFailHandler(Fail)
 	config, reporter := GinkgoConfiguration()
 	if config.LabelFilter != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
+	"golang.org/x/sys/unix"
 )
 
 // The keys that make signals.
@@ -46,8 +47,9 @@ func NewTypist(url string) *Typist {
 // NewTypistIn opens a terminal in which a program runs.
 func NewTypistIn(cmd *exec.Cmd) *Typist {
 	ginkgo.GinkgoHelper()
-	keyboard, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
+	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	keyboard := interruptible(terminal)
 	t := &Typist{Shell: cmd, Screen: gbytes.NewBuffer(), keyboard: keyboard}
 	read := make(chan struct{})
 	go func() {
@@ -63,6 +65,17 @@ func NewTypistIn(cmd *exec.Cmd) *Typist {
 	return t
 }
 
+// interruptible replaces a file by one whose Close ends a Read that is under way: pty leaves the terminal in blocking
+// mode, where Close waits for that Read. The Read would go on for as long as any process has the terminal open.
+func interruptible(file *os.File) *os.File {
+	ginkgo.GinkgoHelper()
+	defer func() { gomega.Expect(file.Close()).To(gomega.Succeed()) }()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	gomega.Expect(unix.SetNonblock(fd, true)).To(gomega.Succeed())
+	return os.NewFile(uintptr(fd), file.Name())
+}
+
 // Types sends what somebody types.
 func (t *Typist) Types(text string) {
 	ginkgo.GinkgoHelper()
@@ -73,7 +86,13 @@ func (t *Typist) Types(text string) {
 // Resizes changes the size of the terminal.
 func (t *Typist) Resizes(lines, columns uint16) {
 	ginkgo.GinkgoHelper()
-	gomega.Expect(pty.Setsize(t.keyboard, &pty.Winsize{Rows: lines, Cols: columns})).To(gomega.Succeed())
+	conn, err := t.keyboard.SyscallConn() // pty.Setsize would switch to blocking mode
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	failed := conn.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns})
+	})
+	gomega.Expect(failed).NotTo(gomega.HaveOccurred())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
 // Sees waits for output that matches, after all that was seen before.
