@@ -141,14 +141,24 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 }
 
 // sweep makes sure that the token holds none of the keys. It sends the release after the delay, and resends it for as
-// long as the keys can last. Unless that deleted something, it sends the release once more a little later.
-func (c *Client) sweep(release *transport.Call, why string, keys []string, ttl, delay time.Duration) {
+// long as the keys can last. Unless that deleted something, it sends the release once more a little later. It does all that
+// again when the tries that were abandoned with this token have ended.
+func (c *Client) sweep(
+	release *transport.Call, why string, keys []string, ttl, delay time.Duration, abandoned ...*transport.Call,
+) {
 	x := &cleanup{release: release, why: why, keys: keys, about: keys}
 	c.inBackground(x, func() error {
 		if delay > 0 {
 			c.pause(delay)
 		}
-		return c.sweepNow(x, ttl)
+		err := c.sweepNow(x, ttl)
+		if len(abandoned) > 0 {
+			for _, try := range abandoned {
+				<-try.Done()
+			}
+			err = c.sweepNow(x, ttl)
+		}
+		return err
 	})
 }
 

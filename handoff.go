@@ -53,9 +53,6 @@ func (w *waiter) notify(words string) {
 // handedOver returns the last hand-off that a message reported, once. A hand-off from before the server's last answer
 // is stale, because that answer shows what has become of the keys.
 func (w *waiter) handedOver() *handOff {
-	if w == nil {
-		return nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := w.handed

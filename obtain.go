@@ -170,17 +170,16 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, o.cutShort(ctx)
 	}
 	if o.waiter != nil {
-		done := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		done, h := o.waiter.admit(ctx, o.client.closed, len(o.keys))
 		switch {
+		case h != nil:
+			return o.accept(ctx, h)
 		case done != nil:
+			defer done()
 		case ended(ctx) != nil:
 			return false, o.cutShort(ctx)
 		default:
 			return false, ErrClosed
-		}
-		defer done()
-		if h := o.waiter.handedOver(); h != nil {
-			return o.accept(ctx, h)
 		}
 	}
 	c := &o.first
@@ -238,7 +237,7 @@ func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 		}
 	}
 	if o.waiter != nil {
-		done := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
 		if done == nil {
 			return ErrClosed
 		}
@@ -346,8 +345,9 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
 			o.waiter.renew()
 		}
-		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0)
+		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0, o.abandoned...)
 		o.token, o.doubtful = randomToken(), false
+		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return true, ErrNotObtained
 	}
 	if len(taken) == 0 {

@@ -135,30 +135,38 @@ func newWaiter(l *lines) *waiter {
 }
 
 // admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
-// It returns nil if ctx ends or closed is closed first. Only a few large tries go out at a time, because a server that
-// is busy with many would answer none of them in time. Waiters that have a place do not queue behind those that want
-// one, or they could lose theirs.
-func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func()) {
-	if keys < bulk {
-		return func() {}
-	}
+// If the waiter is handed its keys first, it returns that instead. It returns neither if ctx ends or closed is closed
+// first. Only a few large tries go out at a time, because a server that is busy with many would answer none of them in
+// time. Waiters that have a place do not queue behind those that want one, or they could lose theirs.
+func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), h *handOff) {
 	slots := w.lines.entering
 	if w.refused {
 		slots = w.lines.staying
 	}
-	select {
-	case slots <- struct{}{}:
-		return func() { <-slots }
-	case <-ctx.Done():
-	case <-closed:
+	for {
+		if h := w.handedOver(); h != nil {
+			return nil, h
+		}
+		if keys < bulk {
+			return func() {}, nil
+		}
+		select {
+		case slots <- struct{}{}:
+			return func() { <-slots }, nil
+		case <-w.woken: // perhaps handed its keys
+		case <-ctx.Done():
+			return nil, nil
+		case <-closed:
+			return nil, nil
+		}
 	}
-	return nil
 }
 
 // renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
 func (w *waiter) renew() {
 	w.quitInbox()
 	w.member, w.entry, w.opened = nil, "", 0
+	w.sent = time.Time{} // the server has answered no try of the new entry
 	w.mu.Lock()
 	w.handed = nil
 	w.mu.Unlock()
