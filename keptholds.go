@@ -68,15 +68,16 @@ func (h *holds) lapsed(i int, lock *Lock, cause error) {
 		return
 	}
 	at.stop = nil
+	if cause == ErrClosed { // the place still has the keys
+		h.mu.Unlock()
+		h.whole.endKept(ErrClosed)
+		return
+	}
 	if at.missing.IsZero() {
 		at.missing = time.Now()
 	}
 	ctx := h.kept
 	h.mu.Unlock()
-	if cause == ErrClosed {
-		h.whole.endKept(ErrClosed)
-		return
-	}
 	h.check(ctx)
 }
 

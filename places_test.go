@@ -290,6 +290,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		Expect(err).To(Equal(redislock.ErrClosed))
 		_, err = on.locks.Attach(ctx, []string{"a"}, lock.Token())
 		Expect(err).To(Equal(redislock.ErrClosed))
+		time.Sleep(20 * time.Millisecond) // the renewals of all places have ended
 		kept, stop = lock.KeepAlive(ctx)
 		defer stop()
 		Expect(context.Cause(kept)).To(Equal(redislock.ErrClosed))
