@@ -1,10 +1,6 @@
 package redislock
 
 import (
-	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -17,6 +13,8 @@ type cleanup struct {
 	why     string        // what a Tracer is told; one of the Why constants
 	about   []string      // and of which keys
 	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
+	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
+	ttl     time.Duration // for how long the release is resent
 	sending bool          // release may be on its way; both fields are protected by Client.mu
 	order   int           // of those of a Client, when it began; set once
 	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
@@ -56,6 +54,11 @@ func (c *Client) tellDropped(x *cleanup) {
 func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.startLocked(x, job)
+}
+
+// startLocked is startCleanup for a caller who holds c.mu.
+func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	if c.cleaning >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
@@ -130,7 +133,7 @@ func (c *Client) ended(x *cleanup) {
 
 // persist lets a release that is on its way go on until its GiveUp.
 func (c *Client) persist(release *transport.Call, why string, keys []string) {
-	x := &cleanup{release: release, why: why, keys: keys, about: keys, sending: true}
+	x := &cleanup{release: release, why: why, keys: keys, about: keys, ttl: time.Until(release.GiveUp), sending: true}
 	job := func() error {
 		<-release.Done()
 		return release.Err
@@ -146,28 +149,28 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 func (c *Client) sweep(
 	release *transport.Call, why string, keys []string, ttl, delay time.Duration, abandoned ...*transport.Call,
 ) {
-	x := &cleanup{release: release, why: why, keys: keys, about: keys}
+	x := &cleanup{release: release, why: why, keys: keys, about: keys, ttl: ttl}
 	c.inBackground(x, func() error {
 		if delay > 0 {
 			c.pause(delay)
 		}
-		err := c.sweepNow(x, ttl)
+		err := c.sweepNow(x)
 		if len(abandoned) > 0 {
 			for _, try := range abandoned {
 				<-try.Done()
 			}
-			err = c.sweepNow(x, ttl)
+			err = c.sweepNow(x)
 		}
 		return err
 	})
 }
 
 // sweepNow does the work of sweep in the goroutine of the cleanup.
-func (c *Client) sweepNow(x *cleanup, ttl time.Duration) error {
-	deleted, err := c.sendCleanup(x, ttl)
+func (c *Client) sweepNow(x *cleanup) error {
+	deleted, err := c.sendCleanup(x)
 	if deleted == 0 && !x.release.IsDropped() {
 		c.pause(sweepAgain)
-		_, err = c.sendCleanup(x, ttl)
+		_, err = c.sendCleanup(x)
 	}
 	return err
 }
@@ -182,16 +185,16 @@ func (c *Client) pause(d time.Duration) {
 	}
 }
 
-// sendCleanup sends the release, unless it was superseded, and resends it for up to ttl. It returns how many keys the
-// release deleted.
-func (c *Client) sendCleanup(x *cleanup, ttl time.Duration) (deleted int, err error) {
+// sendCleanup sends the release, unless it was superseded, and resends it for as long as the keys can last. It returns
+// how many keys the release deleted.
+func (c *Client) sendCleanup(x *cleanup) (deleted int, err error) {
 	c.mu.Lock()
 	x.sending = !x.release.IsDropped()
 	c.mu.Unlock()
 	if !x.sending {
 		return 0, transport.ErrDropped
 	}
-	x.release.GiveUp = time.Now().Add(ttl)
+	x.release.GiveUp = time.Now().Add(x.ttl)
 	x.release.Persist()
 	c.redis.Send(x.release)
 	c.mu.Lock()
@@ -224,61 +227,4 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 	c.mu.Unlock()
 	c.redis.Send(round)
 	c.noteIdle(x)
-}
-
-// supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
-// be that of an abandoned obtain or lock. It waits for cleanups whose release is on its way, but not past the end of
-// ctx. It does not see other processes with the same token.
-//
-// own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
-// after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them.
-//
-// It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
-// that begins to send meanwhile is found sending afterwards.
-func (c *Client) supersede(ctx context.Context, token string, keys []string, own *cleanup) error {
-	for {
-		waited, err := c.supersedeOnce(ctx, token, keys, own)
-		if err != nil || !waited {
-			return err
-		}
-	}
-}
-
-// supersedeOnce does the work of supersede. It reports whether it has waited for calls that may lead to cleanups.
-func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string, own *cleanup) (waited bool, err error) {
-	c.mu.Lock()
-	found := slices.Collect(maps.Keys(c.cleanups[token]))
-	c.mu.Unlock()
-	found = slices.DeleteFunc(found, func(x *cleanup) bool { return x == own || own != nil && x.call && x.order > own.order })
-	if len(found) == 0 {
-		return false, nil
-	}
-	wanted := make(map[string]struct{}, len(keys))
-	for _, key := range keys {
-		wanted[key] = struct{}{}
-	}
-	found = slices.DeleteFunc(found, func(x *cleanup) bool {
-		return ctx.Err() == nil && !slices.ContainsFunc(x.keys, func(key string) bool { _, shared := wanted[key]; return shared })
-	})
-	if err := ended(ctx); err != nil { // so found may contain too many
-		return false, notObtained(err)
-	}
-	var onTheWire []chan struct{}
-	c.mu.Lock()
-	for _, x := range found {
-		x.release.Drop()
-		waited = waited || x.call
-		if x.sending {
-			onTheWire = append(onTheWire, x.done)
-		}
-	}
-	c.mu.Unlock()
-	for _, done := range onTheWire {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return false, notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
-		}
-	}
-	return waited, nil
 }

@@ -128,6 +128,30 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		on.truthful(ctx, lock)
 	})
 
+	It("leaves the other keys of an abandoned Release to be released", func(ctx SpecContext) {
+		three := obtain(ctx, locks, time.Minute, me, "one", "two", "three")
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(three.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		on.proxy.RefuseConnections(false)
+		lock := obtain(ctx, locks, time.Minute, me, "two")
+		third := obtain(ctx, locks, time.Minute, me, "three")
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(ConsistOf("held", "two", "three"))
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(ConsistOf("held", "two", "three"))
+		on.truthful(ctx, lock)
+		on.truthful(ctx, third)
+	})
+
+	It("leaves the other keys of an abandoned obtain as they were, or released", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(200*time.Millisecond))
+		_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"held", "one", "two"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		lock := obtain(ctx, locks, time.Minute, me, "two")
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(ConsistOf("held", "two"))
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(ConsistOf("held", "two"))
+		on.truthful(ctx, lock)
+	})
+
 	It("waits for a cleanup that is on the wire, but not past its ctx", func(ctx SpecContext) {
 		on.broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
 		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))

@@ -177,7 +177,7 @@ func (l *Lock) pursue(c *transport.Call) {
 	l.mu.Lock()
 	l.release, l.pursuit = c, p
 	l.mu.Unlock()
-	x := &cleanup{release: c, why: WhyRelease, keys: l.keys, about: l.keys, sending: true}
+	x := &cleanup{release: c, why: WhyRelease, keys: l.keys, about: l.keys, ttl: time.Until(c.GiveUp), sending: true}
 	if !l.client.startCleanup(x, func() error { return l.sendRounds(x, c, p) }) {
 		l.endPursuit(p)
 		close(p.planned)

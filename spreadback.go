@@ -72,9 +72,9 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	}
 	p.o.lock, p.o.got = nil, nil
 	p.busy, p.began = true, time.Now()
-	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys}
+	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys, ttl: p.o.ttl}
 	if !p.o.client.inBackground(x, func() error {
-		_, err := p.o.client.sendCleanup(x, p.o.ttl)
+		_, err := p.o.client.sendCleanup(x)
 		s.undone(ctx, p)
 		return err
 	}) {

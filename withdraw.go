@@ -20,7 +20,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
-	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys}
+	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys, ttl: o.ttl}
 	o.client.inBackground(x, func() error {
 		for _, c := range o.abandoned {
 			<-c.Done()
@@ -28,16 +28,15 @@ func (o *obtaining) withdraw(ctx context.Context) {
 		}
 		var err error
 		switch {
-		case o.custom && len(o.taken) > 0: // the rest may belong to an earlier hold
-			boxed, n := box(o.taken), len(o.taken)
-			x.release.Keys, x.release.Spare, x.release.Args = boxed[:n], boxed[n:], []any{n}
-			x.release.Simple = false // it was made for all keys
-			_, err = o.client.sendCleanup(x, o.ttl)
-		case !o.custom && (o.late || o.doubtful):
+		case o.custom:
+			if x.limit(o.taken); len(o.taken) > 0 { // the rest may belong to an earlier hold
+				_, err = o.client.sendCleanup(x)
+			}
+		case o.late || o.doubtful:
 			if o.waiter.hasPlace() {
 				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.entry), false
 			}
-			return o.client.sweepNow(x, o.ttl)
+			return o.client.sweepNow(x)
 		}
 		if o.waiter.hasPlace() {
 			c := o.newLeave(ctx)

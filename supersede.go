@@ -1,0 +1,126 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
+// be that of an abandoned obtain or lock. Another cleanup takes over the keys that the obtain does not want. supersede
+// waits for cleanups whose release is on its way, but not past the end of ctx. It does not see other processes with the
+// same token.
+//
+// own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
+// after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them.
+//
+// It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
+// that begins to send meanwhile is found sending afterwards.
+func (c *Client) supersede(ctx context.Context, token string, keys []string, own *cleanup) error {
+	for {
+		again, err := c.supersedeOnce(ctx, token, keys, own)
+		if err != nil || !again {
+			return err
+		}
+	}
+}
+
+// supersedeOnce does the work of supersede. It reports whether further cleanups may have begun meanwhile.
+func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string, own *cleanup) (again bool, err error) {
+	found := map[*cleanup]bool{} // whether it was superseded before
+	c.mu.Lock()
+	for x := range c.cleanups[token] {
+		if x != own && (own == nil || !x.call || x.order < own.order) {
+			found[x] = x.release.IsDropped()
+		}
+	}
+	c.mu.Unlock()
+	if len(found) == 0 {
+		return false, nil
+	}
+	wanted := setOf(keys)
+	remainders := map[*cleanup]*cleanup{}
+	for x, superseded := range found {
+		if err := ended(ctx); err != nil {
+			return false, notObtained(err)
+		}
+		rest := slices.DeleteFunc(slices.Clone(x.keys), func(key string) bool { return wanted[key] })
+		switch {
+		case len(rest) == len(x.keys):
+			delete(found, x)
+		case len(rest) > 0 && !superseded && !x.call:
+			remainders[x] = newRemainder(x, token, rest)
+		}
+	}
+	var onTheWire []chan struct{}
+	var dropped []*cleanup
+	c.mu.Lock()
+	for x, superseded := range found {
+		if _, running := c.cleanups[token][x]; !running {
+			continue
+		}
+		if x.call || !superseded && x.release.IsDropped() { // what follows it was not found above
+			again = true
+		} else if y := remainders[x]; y != nil {
+			y.release.Ctx = x.release.Ctx
+			if !c.startLocked(y, func() error { return c.cleanRemainder(y, x) }) {
+				dropped = append(dropped, y)
+			}
+		}
+		x.release.Drop()
+		if x.sending {
+			onTheWire = append(onTheWire, x.done)
+		}
+	}
+	c.mu.Unlock()
+	for _, y := range dropped {
+		c.tellDropped(y)
+	}
+	for _, done := range onTheWire {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return false, notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
+		}
+	}
+	return again, nil
+}
+
+// newRemainder returns a cleanup that takes over the rest of the keys of one that is superseded. It must start when that
+// is dropped, without unlocking Client.mu in between, so that a later obtain finds one of the two.
+func newRemainder(x *cleanup, token string, rest []string) *cleanup {
+	boxed, n := box(rest), len(rest)
+	release := newRelease(context.Background(), token, boxed[:n:n], boxed[n:])
+	return &cleanup{release: release, why: x.why, keys: rest, about: rest, ttl: x.ttl}
+}
+
+// cleanRemainder does the work of a remainder once the cleanup that it follows has ended.
+func (c *Client) cleanRemainder(y, x *cleanup) error {
+	<-x.done
+	if x.taken != nil {
+		taken := setOf(x.taken)
+		y.limit(slices.DeleteFunc(slices.Clone(y.keys), func(key string) bool { return !taken[key] }))
+		if len(y.taken) == 0 {
+			return transport.ErrDropped
+		}
+	}
+	return c.sweepNow(y)
+}
+
+func setOf(keys []string) map[string]bool {
+	set := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		set[key] = true
+	}
+	return set
+}
+
+// limit makes the cleanup release these keys only.
+func (x *cleanup) limit(keys []string) {
+	boxed, n := box(keys), len(keys)
+	x.taken = append([]string{}, keys...)
+	x.release.Keys, x.release.Spare, x.release.Args = boxed[:n:n], boxed[n:], []any{n}
+	x.release.Simple = false // it was made for all keys
+}
