@@ -16,6 +16,14 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
+// briefly returns how long a benchmark does what it otherwise does for d: a tenth of that with -short.
+func briefly(d time.Duration) time.Duration {
+	if testing.Short() {
+		return d / 10
+	}
+	return d
+}
+
 // benchClient returns a client of a redis-server of its own, or of an in-memory one where there is no redis-server.
 func benchClient(b *testing.B) *redis.Client {
 	b.Helper()

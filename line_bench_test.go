@@ -18,12 +18,17 @@ import (
 // BenchmarkLine lets many wait for many keys, from four connection pools, behind a holder that is kept for 10 s, and
 // serves them. An unrelated lock with a ttl of 2 s is kept beside it. It fails if a lock is lost or somebody gets none,
 // and reports how many were served out of turn, how long all took to get in line and to be served, what share of a core
-// the server spent in the last 5 s of waiting, and what its longest script was.
+// the server spent in the last 5 s of waiting, and what its longest script was. With -short, a tenth of the waiters wait
+// for a tenth of the time.
 func BenchmarkLine(b *testing.B) {
 	for _, size := range []struct{ waiters, keys int }{{400, 500}, {100, 5000}, {40, 10_000}, {3000, 1}, {10_000, 1}} {
 		b.Run(fmt.Sprintf("waiters=%d/keys=%d", size.waiters, size.keys), func(b *testing.B) {
 			for b.Loop() {
-				benchLine(b, size.waiters, benchKeys(size.keys))
+				waiters := size.waiters
+				if testing.Short() {
+					waiters /= 10
+				}
+				benchLine(b, waiters, benchKeys(size.keys))
 			}
 			b.ReportMetric(0, "ns/op")
 		})
@@ -83,15 +88,15 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 		return places
 	}
 	var entered time.Duration
-	for entered == 0 && time.Since(began) < 9*time.Second {
-		time.Sleep(100 * time.Millisecond)
+	for entered == 0 && time.Since(began) < briefly(9*time.Second) {
+		time.Sleep(briefly(100 * time.Millisecond))
 		if client.ZCount(ctx, lineKey(keys[0]), "0", "+inf").Val() == int64(waiters) {
 			entered = time.Since(began)
 		}
 	}
-	time.Sleep(time.Until(began.Add(5 * time.Second)))
+	time.Sleep(time.Until(began.Add(briefly(5 * time.Second))))
 	before, since := serverCPU(client), time.Now()
-	time.Sleep(time.Until(began.Add(10 * time.Second)))
+	time.Sleep(time.Until(began.Add(briefly(10 * time.Second))))
 	share := float64(serverCPU(client)-before) / float64(time.Since(since))
 	places := line()
 	if holding.Err() != nil {

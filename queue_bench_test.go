@@ -29,6 +29,7 @@ func BenchmarkContended(b *testing.B) {
 		"linear 5ms":   redislock.LinearBackoff(5 * time.Millisecond),
 		"exponential":  redislock.ExponentialBackoff(time.Millisecond, 100*time.Millisecond),
 	}
+	lasting := briefly(2 * time.Second)
 	for _, contenders := range []int{8, 64} {
 		b.Run(fmt.Sprintf("contenders=%d", contenders), func(b *testing.B) {
 			client := benchClient(b)
@@ -45,20 +46,20 @@ func BenchmarkContended(b *testing.B) {
 				ctx, cancel := context.WithCancel(b.Context())
 				tripping := make(chan []time.Duration, 1)
 				go func() { tripping <- roundTrips(ctx, client) }()
-				queued := contend(pools, contenders, &redislock.Options{Queue: true}, 2*time.Second)
+				queued := contend(pools, contenders, &redislock.Options{Queue: true}, lasting)
 				cancel()
 				trips := <-tripping
 				trip := trips[len(trips)/2]
 				note("commands/lock", float64(commandsRun(b, client)-before-len(trips))/float64(queued.locks))
-				note("locks/s", float64(queued.locks)/2)
+				note("locks/s", float64(queued.locks)/lasting.Seconds())
 				note("jain", queued.jain)
 				note("longest-wait/turns", queued.longest)
 				note("hand-off/trips", float64(queued.handOff)/float64(trip))
 				note("trip-µs", float64(trip)/1000)
 				for name, strategy := range polling {
-					c := contend(pools, contenders, &redislock.Options{RetryStrategy: strategy}, 2*time.Second)
-					polled[name] = append(polled[name], float64(c.locks)/2)
-					b.Logf("%s: %d locks/s, Jain's index %.2f, longest wait %.1f turns", name, c.locks/2, c.jain, c.longest)
+					c := contend(pools, contenders, &redislock.Options{RetryStrategy: strategy}, lasting)
+					polled[name] = append(polled[name], float64(c.locks)/lasting.Seconds())
+					b.Logf("%s: %d locks/s, Jain's index %.2f, longest wait %.1f turns", name, c.locks*int(time.Second/lasting), c.jain, c.longest)
 				}
 			}
 			median := func(all []float64) float64 {
@@ -209,10 +210,10 @@ func BenchmarkWaiting(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	time.Sleep(2 * time.Second) // their first tries spread out
+	time.Sleep(briefly(2 * time.Second)) // their first tries spread out
 	most, before, began := 0, serverCPU(client), time.Now()
 	for b.Loop() {
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(briefly(5 * time.Second)); time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
 			most = max(most, runtime.NumGoroutine())
 		}

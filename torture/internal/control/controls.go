@@ -92,7 +92,7 @@ var All = []Control{
 	{
 		Name: "cleanup-not-superseded", Off: "the cleanup after an abandoned call releases what its token has obtained since",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
-		Edits: []Edit{{"background.go", "if len(found) == 0 {", "if true {"}},
+		Edits: []Edit{{"supersede.go", "if len(found) == 0 {", "if true {"}},
 	},
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
