@@ -45,14 +45,13 @@ const maxPlaces = 1 << 14
 // refuse each other for ever. So each obtain has a range of numbers of its own, and the inboxes of a quorum have one name.
 func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	s := &spreading{o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all))}
-	now := time.Now().UnixMicro()
 	first := o.client.spread.Add(maxPlaces)
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
 		part.o = obtaining{
 			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, custom: o.custom, token: o.token,
-			part: true, proposal: now,
+			part: true,
 		}
 		if at.quorum {
 			part.o.fenceKey = o.fenceKey

@@ -58,6 +58,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 		p.o.client.sweep(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl, 0)
 	}
 	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
+	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
 		if w := p.o.waiter; w != nil {
