@@ -119,9 +119,13 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	lost := h.lostAt(i, err)
+	if err == nil || lost != nil {
+		h.places.all[i].health.answers(time.Now())
+	}
 	if err == nil {
 		at.heard, at.missing, at.lost = sent, time.Time{}, nil
-	} else if lost := h.lostAt(i, err); lost != nil {
+	} else if lost != nil {
 		at.missing, at.lost = sent, lost
 	}
 }

@@ -194,8 +194,8 @@ func (h *holds) topUp(i, tries int) {
 			return
 		}
 		h.mu.Lock()
-		at := &h.at[i]
-		wanted := !h.over && at.lock == nil && !at.mending
+		at, p := &h.at[i], h.places.all[i]
+		wanted := !h.over && at.lock == nil && !at.mending && p.health.admitRepair(time.Now(), len(p.keys), h, h.kept != nil)
 		at.mending = at.mending || wanted
 		h.mu.Unlock()
 		if !wanted {

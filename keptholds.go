@@ -46,6 +46,7 @@ func (h *holds) unkeep() {
 	if len(l.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
 		h.kept = nil
 		for i := range h.at {
+			h.places.all[i].health.forget(h)
 			if at := &h.at[i]; at.stop != nil {
 				stops = append(stops, at.stop)
 				at.stop = nil
