@@ -10,8 +10,15 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = describeQuorum("many kept locks", func(on *quorum) {
-	const many = 500
+var _ = func() bool {
+	for _, kind := range []string{inMemory, onServer} {
+		describeQuorumOf(kind, 3, "many kept locks", keepMany)
+	}
+	return true
+}()
+
+func keepMany(on *quorum) {
+	const many = 400
 	var keys []string
 
 	// there returns how many of the keys a server has.
@@ -38,22 +45,22 @@ var _ = describeQuorum("many kept locks", func(on *quorum) {
 	}
 
 	It("do not all wait for a server that hangs, and have their keys there again soon after", func(ctx SpecContext) {
-		keep(ctx, time.Second)
+		keep(ctx, 3*time.Second)
 		before := runtime.NumGoroutine()
 		on.servers[0].hang()
-		time.Sleep(2500 * time.Millisecond) // until all locks have lost their holds there, and would have them again
+		time.Sleep(4500 * time.Millisecond)                                  // until all locks have lost their holds there, and would have them again
 		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+many/2)) // in memory, a connection has some
 		on.servers[0].restore()
 		expectRepaired(ctx, on.servers[0])
 	})
 
 	It("have their keys at a server that was down and has forgotten them", func(ctx SpecContext) {
-		keep(ctx, time.Second)
+		keep(ctx, 3*time.Second)
 		before := runtime.NumGoroutine()
 		on.servers[0].kill()
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(4500 * time.Millisecond)
 		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+many/2)) // in memory, a connection has some
 		on.servers[0].restore()
 		expectRepaired(ctx, on.servers[0])
 	})
-})
+}
