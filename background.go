@@ -19,6 +19,7 @@ type cleanup struct {
 	order   int           // of those of a Client, when it began; set once
 	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
 	done    chan struct{} // closed when nothing more is sent
+	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
 
 const (
@@ -35,6 +36,11 @@ const (
 	closeGrace = time.Second
 )
 
+// newCleanup returns a cleanup of all these keys, which last for the ttl at most.
+func newCleanup(release *transport.Call, why string, keys []string, ttl time.Duration) *cleanup {
+	return &cleanup{release: release, why: why, keys: keys, about: keys, ttl: ttl}
+}
+
 // inBackground runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room.
 // The goroutine ends with the job, and a job ends soon after the GiveUp of its release.
 func (c *Client) inBackground(x *cleanup, job func() error) bool {
@@ -47,7 +53,13 @@ func (c *Client) inBackground(x *cleanup, job func() error) bool {
 
 // tellDropped tells a Tracer that there was no room for a cleanup.
 func (c *Client) tellDropped(x *cleanup) {
-	tell(x.release.Ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Dropped: true})
+	event := CleanedUp{Keys: x.about, Why: x.why, Dropped: true}
+	if x.after != nil {
+		x.after.begin()
+		x.after.end(&event)
+		return
+	}
+	tell(x.release.Ctx, c.tracer.CleanedUp, event)
 }
 
 // startCleanup is inBackground, but tells no Tracer if there was no room.
@@ -67,11 +79,18 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	c.cleaning++
 	x.done = make(chan struct{})
 	ctx := x.release.Ctx
+	x.after.begin()
 	go func() {
 		err := c.clean(x, token, job)
 		// Only now, when nobody waits for the cleanup any more: a Tracer may call the library.
+		var event *CleanedUp
 		if err != transport.ErrDropped && !x.release.IsDropped() {
-			tell(ctx, c.tracer.CleanedUp, CleanedUp{Keys: x.about, Why: x.why, Err: err})
+			event = &CleanedUp{Keys: x.about, Why: x.why, Err: err}
+		}
+		if x.after != nil {
+			x.after.end(event)
+		} else if event != nil {
+			tell(ctx, c.tracer.CleanedUp, *event)
 		}
 	}()
 	return true
@@ -133,7 +152,8 @@ func (c *Client) ended(x *cleanup) {
 
 // persist lets a release that is on its way go on until its GiveUp.
 func (c *Client) persist(release *transport.Call, why string, keys []string) {
-	x := &cleanup{release: release, why: why, keys: keys, about: keys, ttl: time.Until(release.GiveUp), sending: true}
+	x := newCleanup(release, why, keys, time.Until(release.GiveUp))
+	x.sending = true
 	job := func() error {
 		<-release.Done()
 		return release.Err
@@ -143,13 +163,10 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 	}
 }
 
-// sweep makes sure that the token holds none of the keys. It sends the release after the delay, and resends it for as
-// long as the keys can last. Unless that deleted something, it sends the release once more a little later. It does all that
-// again when the tries that were abandoned with this token have ended.
-func (c *Client) sweep(
-	release *transport.Call, why string, keys []string, ttl, delay time.Duration, abandoned ...*transport.Call,
-) {
-	x := &cleanup{release: release, why: why, keys: keys, about: keys, ttl: ttl}
+// sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and resends
+// it for as long as the keys can last. Unless that deleted something, it sends the release once more a little later. It
+// does all that again when the tries that were abandoned with this token have ended.
+func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.Call) {
 	c.inBackground(x, func() error {
 		if delay > 0 {
 			c.pause(delay)

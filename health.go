@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// health is how a server of a quorum answers the obtains of one Client.
+// health is how a server of a quorum answers the obtains of one Client, and which repairs wait for it.
 type health struct {
 	mu    sync.Mutex    // protects the fields below
 	usual time.Duration // how long answers took lately, a moving average; 0 before the first
@@ -13,6 +13,10 @@ type health struct {
 	heard time.Time     // the last answer, or when the first of the calls under way began
 	down  bool          // the last call was not answered, or not in time
 	probe time.Time     // when to send another call to a server that is down
+
+	repairs int                 // under way, of calls
+	waiting map[*holds]struct{} // kept locks that wait for a repair
+	alarm   *time.Timer         // calls startRepairs; nil if nothing waits
 }
 
 // admit reports whether to send a call to the server, which must call ended afterwards. While the server does not
@@ -20,6 +24,10 @@ type health struct {
 func (h *health) admit(now time.Time, keys int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.admitLocked(now, keys)
+}
+
+func (h *health) admitLocked(now time.Time, keys int) bool {
 	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0) {
 		h.down = true
 	}
@@ -45,7 +53,7 @@ func (h *health) ended(now time.Time, took time.Duration, answered bool) {
 		h.down = true
 		return
 	}
-	h.heard, h.down = now, false
+	h.up(now)
 	// One answer says little: the server may have hung until now. So it doubles the average at most.
 	if h.usual == 0 {
 		h.usual = min(took, leastPatience/10)

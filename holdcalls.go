@@ -85,7 +85,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 		if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
 			l.ended, l.told = nil, false
 			h.mu.Lock()
-			h.over = false
+			h.over, h.shown = false, h.untilLocked()
 			h.mu.Unlock()
 		}
 		l.renewErr = nil
@@ -119,9 +119,13 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	lost := h.lostAt(i, err)
+	if err == nil || lost != nil {
+		h.places.all[i].health.answers(time.Now())
+	}
 	if err == nil {
-		at.heard, at.missing, at.lost = sent, time.Time{}, nil
-	} else if lost := h.lostAt(i, err); lost != nil {
+		at.heard, at.missing, at.lost, at.failing = sent, time.Time{}, nil, false
+	} else if lost != nil {
 		at.missing, at.lost = sent, lost
 	}
 }
@@ -147,11 +151,13 @@ func (h *holds) release(ctx context.Context) error {
 	}
 	// Enough places may answer before others, which then release on. A later obtain with the same token waits for them.
 	numbers := h.numbers()
+	h.after.expect(ctx, len(numbers))
 	calls := make([]*cleanup, len(h.at))
 	for _, i := range numbers {
 		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
 	}
 	sideBySide(numbers, func(i int) error {
+		defer h.after.end(nil)
 		defer h.places.all[i].client.ended(calls[i])
 		err := h.lockAt(i).Release(free)
 		h.mu.Lock()

@@ -28,6 +28,8 @@ type holds struct {
 	shown time.Time       // the end of the validity that a Tracer was last told of
 	kept  context.Context // the values for renewals; nil unless the lock is kept
 	last  lastRefresh
+
+	after aftermath // of releases
 }
 
 // lastRefresh is what the last Refresh has asked for.
@@ -47,6 +49,7 @@ type hold struct {
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
 	mending bool               // it is being obtained again
+	failing bool               // a renewal has failed; see renewalFailed
 }
 
 // until returns the end of the validity: the need-th largest of those of the holds.
@@ -122,7 +125,7 @@ func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
 func (h *holds) giveBack(ctx context.Context, i int, ttl time.Duration) {
 	p := h.places.all[i]
 	n := len(p.keys)
-	p.client.sweep(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), WhyLate, p.keys, ttl, 0)
+	p.client.sweep(newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), WhyLate, p.keys, ttl), 0)
 }
 
 // miss notes that a place has no hold. unsure says that it may have acquired keys unnoticed.
@@ -194,8 +197,8 @@ func (h *holds) topUp(i, tries int) {
 			return
 		}
 		h.mu.Lock()
-		at := &h.at[i]
-		wanted := !h.over && at.lock == nil && !at.mending
+		at, p := &h.at[i], h.places.all[i]
+		wanted := !h.over && at.lock == nil && !at.mending && p.health.admitRepair(time.Now(), len(p.keys), h, h.kept != nil)
 		at.mending = at.mending || wanted
 		h.mu.Unlock()
 		if !wanted {

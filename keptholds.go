@@ -46,6 +46,7 @@ func (h *holds) unkeep() {
 	if len(l.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
 		h.kept = nil
 		for i := range h.at {
+			h.places.all[i].health.forget(h)
 			if at := &h.at[i]; at.stop != nil {
 				stops = append(stops, at.stop)
 				at.stop = nil
@@ -160,7 +161,7 @@ func (h *holds) renewed(r *renewal) {
 	}
 	if r.err != nil {
 		l.renewErr = r.err
-		tells = event.Left < r.lease.TTL*6/10 // otherwise enough other places have been renewed
+		tells = h.renewalFailed(i)
 	}
 	l.mu.Unlock()
 	if told := l.client.tracer.Refreshed; told != nil && tells {
@@ -173,6 +174,26 @@ func (h *holds) renewed(r *renewal) {
 	}
 }
 
+// renewalFailed notes that a renewal has failed at one place, and reports whether no majority is left without a failure.
+// That is so once for the failures of one round: a place that fails again begins the next.
+func (h *holds) renewalFailed(i int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at[i].failing {
+		for j := range h.at {
+			h.at[j].failing = false
+		}
+	}
+	h.at[i].failing = true
+	failing := 0
+	for j := range h.at {
+		if at := &h.at[j]; at.failing || at.stop == nil {
+			failing++
+		}
+	}
+	return failing == h.places.spare()+1
+}
+
 // gain returns the end of the validity that a Tracer was last told of, and whether that has moved since by more than the
 // places of one renewal differ.
 func (h *holds) gain(ttl time.Duration) (before time.Time, gained bool) {
@@ -180,7 +201,7 @@ func (h *holds) gain(ttl time.Duration) (before time.Time, gained bool) {
 	defer h.mu.Unlock()
 	before = h.shown
 	now := h.untilLocked()
-	if gained = now.Sub(before) > ttl/10; gained {
+	if gained = now.Sub(before) > ttl/4; gained { // a round of renewals comes after a third, or a little sooner
 		h.shown = now
 	}
 	return before, gained

@@ -11,8 +11,8 @@ import (
 // renewals of one round are sent at nearly the same time.
 const mendNear = 6
 
-// mend obtains missing holds again, each if enough others were confirmed since it was found missing. So a lock whose
-// keys an operator has deleted at all places does not come back.
+// mend obtains missing holds again, each if enough others were confirmed since it was found missing, and lately. So a
+// lock whose keys an operator has deleted at all places does not come back, also not where a repair had to wait.
 func (h *holds) mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -20,12 +20,16 @@ func (h *holds) mend() {
 	if h.over || ttl == 0 {
 		return
 	}
+	now := time.Now()
 	for i := range h.at {
 		at := &h.at[i]
 		if at.missing.IsZero() || at.mending {
 			continue
 		}
 		since, confirmed := at.missing.Add(-ttl/mendNear), 0
+		if lately := now.Add(-ttl / 2); lately.After(since) {
+			since = lately
+		}
 		for j := range h.at {
 			if other := &h.at[j]; j != i && other.missing.IsZero() && other.lock != nil && other.heard.After(since) {
 				confirmed++
@@ -34,11 +38,14 @@ func (h *holds) mend() {
 		if confirmed < h.places.need {
 			continue
 		}
+		p := h.places.all[i]
+		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
+			continue
+		}
 		at.mending = true
-		client := h.places.all[i].client
-		call := client.underWay(h.token, h.places.all[i].keys)
+		call := p.client.underWay(h.token, p.keys)
 		transport.Go(func() { // ends with the call
-			defer client.ended(call)
+			defer p.client.ended(call)
 			h.mendAt(i, ttl)
 		})
 	}
@@ -63,7 +70,7 @@ func (h *holds) ttlLocked() (ttl time.Duration) {
 	return ttl
 }
 
-// mendAt obtains the keys again at one place. It does not look at lines: this lock is held.
+// mendAt obtains the keys again at one place, which has admitted the repair. It does not look at lines: this lock is held.
 func (h *holds) mendAt(i int, ttl time.Duration) {
 	p := h.places.all[i]
 	n := len(p.keys)
@@ -71,14 +78,16 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 		client: p.client, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.whole.Metadata(), token: h.token, part: true,
 		raise: h.raiser(),
 	}
-	err, began := ErrNotObtained, time.Now()
+	err, began, answered := ErrNotObtained, time.Now(), false
 	defer func() {
+		defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
 			h.missAgain(i, began, o.doubtful)
 		}
 	}()
 	err = o.tryHere(context.Background(), &o.first)
+	answered = o.first.Err == nil || transport.IsAnswer(o.first.Err)
 	if err == nil {
 		o.lock.boxed = p.boxed
 		h.join(context.Background(), i, o.lock)

@@ -35,6 +35,7 @@ type obtaining struct {
 	seen     seen
 
 	spread *spreading // for several places; nil for one
+	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
 	part     bool
@@ -345,7 +346,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
 			o.waiter.renew()
 		}
-		o.client.sweep(back, WhyLate, o.keys, o.ttl, 0, o.abandoned...)
+		o.client.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)
 		o.token, o.doubtful = randomToken(), false
 		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return true, ErrNotObtained

@@ -146,6 +146,18 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 		}
 	})
 
+	Describe("with a Tracer, which", func() {
+		tellsOnce(keys, *across, func(t *redislock.Tracer) (traced, other *redislock.Client) {
+			traced = redislock.New(client, redislock.WithTracer(t))
+			DeferCleanup(traced.Close)
+			return traced, locks
+		}, func(ctx context.Context, key string) {
+			for _, node := range nodes() {
+				node.Del(ctx, key) // a node of a Cluster refuses the keys of others
+			}
+		})
+	})
+
 	It("of a hundred slots leave nothing behind when they are refused", func(ctx SpecContext) {
 		many := make([]string, 100)
 		for i := range many {

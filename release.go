@@ -177,12 +177,21 @@ func (l *Lock) pursue(c *transport.Call) {
 	l.mu.Lock()
 	l.release, l.pursuit = c, p
 	l.mu.Unlock()
-	x := &cleanup{release: c, why: WhyRelease, keys: l.keys, about: l.keys, ttl: time.Until(c.GiveUp), sending: true}
+	x := newCleanup(c, WhyRelease, l.keys, time.Until(c.GiveUp))
+	x.sending, x.after = true, l.aftermath()
 	if !l.client.startCleanup(x, func() error { return l.sendRounds(x, c, p) }) {
 		l.endPursuit(p)
 		close(p.planned)
 		l.client.tellDropped(x) // only now: a Tracer may call Release again, which waits for planned
 	}
+}
+
+// aftermath collects the cleanups of a hold at one of several places; nil for any other lock.
+func (l *Lock) aftermath() *aftermath {
+	if l.number == 0 {
+		return nil
+	}
+	return &l.holds.after
 }
 
 // endPursuit notes that no rounds follow.
@@ -265,7 +274,9 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		if l.entry != "" {
 			again.Args, again.Simple = append(again.Args, l.entry), false
 		}
-		l.client.sweep(again, WhyResent, l.keys, l.obtained, sweepAgain)
+		x := newCleanup(again, WhyResent, l.keys, l.obtained)
+		x.after = l.aftermath()
+		l.client.sweep(x, sweepAgain)
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {

@@ -20,13 +20,14 @@ Returns     0       every key was mine and is deleted
                     every other key was mine and is deleted
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
-            waiter was first, or where dead ones were first. A waiter that steps back is not served. It hands the keys over if the first waiter wants
-            only deleted keys, is first in all their lines, is not late, has its subscription
-            open on this server, and has no fence key except KEYS[n+1]: the keys then hold its value with its
-            ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a
-            message to an open subscription, it serves the next waiter with another inbox and
-            removes those before it; if there is no such waiter, they all stay. One call passes
-            over about 10,000 waiters and does not look behind those.
+            waiter was first, or where dead ones were first. A waiter that steps back is not
+            served. It hands the keys over if the first waiter wants only deleted keys, is first
+            in all their lines, is not late, has its subscription open on this server, and has
+            no fence key except KEYS[n+1]: the keys then hold its value with its ttl, and it is
+            in no line any more. Otherwise it wakes that waiter. If nobody receives a message to
+            an open subscription, it serves the next waiter with another inbox and removes those
+            before it; if there is no such waiter, they all stay. One call passes over about
+            10,000 waiters and does not look behind those.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
             that was not, and if that is late, also to the first one behind it that receives it;

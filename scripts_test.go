@@ -34,29 +34,63 @@ func written(name string) string {
 	return string(text)
 }
 
-var _ = describe("The contract of", func(on *onRedis) {
-	// run runs a script on keys, given as one word each.
-	run := func(ctx context.Context, name, keys string, args ...any) (any, error) {
-		return on.client.Eval(ctx, source(name), strings.Fields(keys), args...).Result()
-	}
-	set := func(ctx context.Context, key, value string) {
-		Expect(on.client.Set(ctx, key, value, time.Minute).Err()).To(Succeed())
-	}
-	// everything is what the database holds, with the least of the ttls in whole minutes, rounded up.
-	everything := func(ctx context.Context) map[string]string {
-		all := map[string]string{}
-		for _, key := range on.keys(ctx) {
-			minutes := (on.client.PTTL(ctx, key).Val() + time.Minute - 1) / time.Minute
-			value, err := on.client.Get(ctx, key).Result()
-			if err != nil {
-				value = on.client.Type(ctx, key).Val()
-			}
-			all[key] = value + " " + strconv.Itoa(int(minutes)) + "m"
+// Times in ms, as the scripts take them, and a reply.
+const (
+	minute, hour = 60_000, 3_600_000
+	none         = int64(0)
+)
+
+// full is the life of a waiter of stand.
+const full = 3 * time.Second
+
+// run runs a script on keys, given as one word each.
+func (on *onRedis) run(ctx context.Context, name, keys string, args ...any) (any, error) {
+	return on.client.Eval(ctx, source(name), strings.Fields(keys), args...).Result()
+}
+
+func (on *onRedis) set(ctx context.Context, key, value string) {
+	GinkgoHelper()
+	Expect(on.client.Set(ctx, key, value, time.Minute).Err()).To(Succeed())
+}
+
+// everything is what the database holds, with the least of the ttls in whole minutes, rounded up.
+func (on *onRedis) everything(ctx context.Context) map[string]string {
+	all := map[string]string{}
+	for _, key := range on.keys(ctx) {
+		minutes := (on.client.PTTL(ctx, key).Val() + time.Minute - 1) / time.Minute
+		value, err := on.client.Get(ctx, key).Result()
+		if err != nil {
+			value = on.client.Type(ctx, key).Val()
 		}
-		return all
+		all[key] = value + " " + strconv.Itoa(int(minutes)) + "m"
 	}
-	const minute, hour = 60_000, 3_600_000
-	const none = int64(0)
+	return all
+}
+
+// stand gives somebody a place in a line, who has a life of 3 s and that much of it left.
+func (on *onRedis) stand(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
+	id, _, _ := strings.Cut(entry, " ")
+	on.client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},
+		redis.Z{Score: mark(time.Now().Add(left), 3, open), Member: "~" + id})
+}
+
+// listen returns what arrives at an inbox.
+func (on *onRedis) listen(ctx context.Context, inbox string) func() string {
+	GinkgoHelper()
+	subscription := on.client.Subscribe(ctx, inboxes+inbox)
+	DeferCleanup(subscription.Close)
+	Expect(subscription.Receive(ctx)).NotTo(BeNil())
+	return func() string {
+		message, err := subscription.ReceiveTimeout(ctx, 50*time.Millisecond)
+		if err != nil {
+			return ""
+		}
+		return message.(*redis.Message).Payload
+	}
+}
+
+var _ = describe("The contract of", func(on *onRedis) {
+	run, set, everything, stand, listen := on.run, on.set, on.everything, on.stand, on.listen
 
 	Describe("obtain.lua", func() {
 		It("1: granted, all newly taken", func(ctx SpecContext) {
@@ -116,28 +150,6 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(on.keys(ctx)).To(BeEmpty())
 		}, badTTLs)
 	})
-
-	// stand gives somebody a place in a line, who has a life of 3 s and that much of it left.
-	stand := func(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
-		id, _, _ := strings.Cut(entry, " ")
-		on.client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},
-			redis.Z{Score: mark(time.Now().Add(left), 3, open), Member: "~" + id})
-	}
-	// listen returns what arrives at an inbox.
-	listen := func(ctx context.Context, inbox string) func() string {
-		GinkgoHelper()
-		subscription := on.client.Subscribe(ctx, inboxes+inbox)
-		DeferCleanup(subscription.Close)
-		Expect(subscription.Receive(ctx)).NotTo(BeNil())
-		return func() string {
-			message, err := subscription.ReceiveTimeout(ctx, 50*time.Millisecond)
-			if err != nil {
-				return ""
-			}
-			return message.(*redis.Message).Payload
-		}
-	}
-	const full = 3 * time.Second
 
 	Describe("obtain.lua, in line", func() {
 		It("{-1, ms, ticket, time, life, 0}: a place, and then the same place", func(ctx SpecContext) {

@@ -34,6 +34,8 @@ type spreading struct {
 	over     bool          // the obtain has ended
 	holds    *holds        // of the lock, once it is made
 	panicked *panicked     // what a hook has panicked with; nil if none has
+
+	after aftermath // of an obtain that has ended without a lock
 }
 
 // maxPlaces is how many places a lock can have: as many as a Cluster has slots.
@@ -45,14 +47,14 @@ const maxPlaces = 1 << 14
 // refuse each other for ever. So each obtain has a range of numbers of its own, and the inboxes of a quorum have one name.
 func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	s := &spreading{o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all))}
-	now := time.Now().UnixMicro()
+	s.after.client, s.after.keys = o.client, o.keys
 	first := o.client.spread.Add(maxPlaces)
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
 		part.o = obtaining{
 			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, custom: o.custom, token: o.token,
-			part: true, proposal: now,
+			part: true,
 		}
 		if at.quorum {
 			part.o.fenceKey = o.fenceKey

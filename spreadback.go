@@ -96,6 +96,9 @@ func (s *spreading) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over, s.open, s.won = true, false, false
+	if s.holds == nil {
+		s.after.expect(ctx, len(s.parts)) // each leaves once
+	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case p.busy: // it is dealt with when its call has ended
@@ -114,6 +117,10 @@ func (s *spreading) leave(ctx context.Context, p *part) {
 	gone := &obtaining{
 		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
 		doubtful: o.doubtful,
+	}
+	if s.holds == nil {
+		gone.after = &s.after
+		defer s.after.end(nil)
 	}
 	if p.state == partGranted && o.lock != nil {
 		gone.late, gone.taken = true, o.got

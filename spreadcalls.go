@@ -55,9 +55,10 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 // ask sends the obtain to one place. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.o.doubtful && !p.o.custom { // what an earlier round may have acquired unnoticed
-		p.o.client.sweep(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl, 0)
+		p.o.client.sweep(newCleanup(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl), 0)
 	}
 	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
+	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
 		if w := p.o.waiter; w != nil {

@@ -31,6 +31,7 @@ func (s *spreading) make(ctx context.Context) error {
 		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
 	}
 	h.whole = lock
+	h.after.client, h.after.keys = o.client, o.keys
 	for i := range s.parts {
 		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.round == s.round {
 			h.put(i, p.o.lock)

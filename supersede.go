@@ -93,7 +93,9 @@ func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string,
 func newRemainder(x *cleanup, token string, rest []string) *cleanup {
 	boxed, n := box(rest), len(rest)
 	release := newRelease(context.Background(), token, boxed[:n:n], boxed[n:])
-	return &cleanup{release: release, why: x.why, keys: rest, about: rest, ttl: x.ttl}
+	y := newCleanup(release, x.why, rest, x.ttl)
+	y.after = x.after
+	return y
 }
 
 // cleanRemainder does the work of a remainder once the cleanup that it follows has ended.

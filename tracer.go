@@ -23,6 +23,9 @@ import (
 // end, with Held: Lost or Released. A lock that expires without being kept, refreshed or released has no such event. A
 // Refresh that succeeds after Lost revives the hold; then Lost or Released reports its end once more. A [Client.Do]
 // whose keys an outer Do holds acquires nothing, and has no events.
+//
+// A lock on several places has the same events, one for the lock and none for each place. A failure at so few places
+// that the others suffice has no event.
 type Tracer struct {
 	// ObtainStart is called when an obtain has checked its arguments, before it sends anything, in the goroutine and
 	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client
@@ -57,7 +60,8 @@ type Tracer struct {
 	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
 	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
 	// values of the ctx of the call. If Dropped is set, it is called in the goroutine of the call. A cleanup that is
-	// canceled, because the caller acquires the keys again with the same custom token, has no event.
+	// canceled, because the caller acquires the keys again with the same custom token, has no event. On several places,
+	// one event reports the cleanups of a call with the same Why, in a goroutine of the library when all have ended.
 	CleanedUp func(context.Context, CleanedUp)
 }
 

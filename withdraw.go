@@ -20,7 +20,8 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
-	x := &cleanup{release: o.newRelease(ctx), why: WhyAbandoned, keys: o.keys, about: o.keys, ttl: o.ttl}
+	x := newCleanup(o.newRelease(ctx), WhyAbandoned, o.keys, o.ttl)
+	x.after = o.after
 	o.client.inBackground(x, func() error {
 		for _, c := range o.abandoned {
 			<-c.Done()
@@ -59,7 +60,7 @@ func (o *obtaining) leaveLines(ctx context.Context) {
 
 // sendLeave sends such a call in the background.
 func (o *obtaining) sendLeave(c *transport.Call) {
-	x := &cleanup{release: c, why: WhyLine, about: o.keys}
+	x := &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}
 	o.client.inBackground(x, func() error {
 		o.client.redis.Send(c)
 		return c.Err

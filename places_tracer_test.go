@@ -1,0 +1,235 @@
+package redislock_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+)
+
+// tellsOnce runs specs of a Tracer of a Client whose locks live on several places. It gets one event for what a caller
+// does, with the keys of the caller, and not one for each place. connect returns a Client with that Tracer and one
+// without, and remove deletes a key at all places.
+func tellsOnce(
+	keys []string, opt redislock.Options, connect func(*redislock.Tracer) (traced, other *redislock.Client),
+	remove func(ctx context.Context, key string),
+) {
+	var seen *recorder
+	var locks, other *redislock.Client
+	with := func(change func(*redislock.Options)) *redislock.Options {
+		opt := opt
+		change(&opt)
+		return &opt
+	}
+	BeforeEach(func() {
+		seen = &recorder{}
+		locks, other = connect(seen.tracer())
+	})
+	// expectNoMore expects that no event follows so many.
+	expectNoMore := func(events int) {
+		GinkgoHelper()
+		Eventually(seen.count).Should(Equal(events))
+		Consistently(seen.count).WithTimeout(300*time.Millisecond).Should(Equal(events), "%+v", seen.events)
+	}
+
+	It("gets ObtainStart, ObtainEnd, Refreshed and Released", func(ctx SpecContext) {
+		lock := obtain(ctx, locks, time.Minute, with(func(o *redislock.Options) { o.Queue, o.FenceKey = true, "fence" }), keys...)
+		Expect(told[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
+			{Keys: keys, TTL: time.Minute, Queue: true, Fenced: true},
+		}))
+		Expect(told[redislock.ObtainEnd](seen)).To(HaveLen(1))
+		end := told[redislock.ObtainEnd](seen)[0]
+		Expect(end.Keys).To(Equal(keys))
+		Expect(end.Err).NotTo(HaveOccurred())
+		Expect(end.Tries).To(Equal(1))
+		Expect(end.Resends).To(BeZero())
+		Expect(end.Until).To(BeTemporally("~", lock.Until(), time.Second))
+		Expect(end.Fence).To(And(Equal(lock.FenceToken()), BeNumerically(">", 0)))
+
+		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Expect(told[redislock.Refreshed](seen)).To(HaveLen(1))
+		refreshed := told[redislock.Refreshed](seen)[0]
+		Expect(refreshed.Left).To(BeNumerically("~", time.Minute, 5*time.Second))
+		refreshed.Left = 0
+		Expect(refreshed).To(Equal(redislock.Refreshed{Keys: keys, TTL: time.Hour}))
+
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		released := told[redislock.Released](seen)
+		Expect(released).To(HaveLen(2))
+		Expect(released[0].Keys).To(Equal(keys))
+		Expect(released[0].Held).To(BeNumerically(">", 0))
+		Expect(released[0].Err).NotTo(HaveOccurred())
+		Expect(released[1].Held).To(BeZero())
+		Expect(released[1].Err).To(Equal(redislock.ErrLockNotHeld))
+		expectNoMore(5)
+	})
+
+	It("gets Refused for each try, and ObtainEnd", func(ctx SpecContext) {
+		obtain(ctx, other, time.Minute, nil, keys[0])
+		_, err := locks.ObtainMulti(ctx, keys, time.Minute, with(func(o *redislock.Options) {
+			o.RetryStrategy = redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2)
+		}))
+		Expect(err).To(Equal(redislock.ErrNotObtained))
+		Expect(told[redislock.Refused](seen)).To(Equal([]redislock.Refused{
+			{Keys: keys, Try: 1}, {Keys: keys, Try: 2}, {Keys: keys, Try: 3},
+		}))
+		Expect(told[redislock.ObtainEnd](seen)).To(HaveLen(1))
+		Expect(told[redislock.ObtainEnd](seen)[0].Tries).To(Equal(3))
+		Expect(told[redislock.ObtainEnd](seen)[0].Err).To(Equal(redislock.ErrNotObtained))
+	})
+
+	It("gets CleanedUp for a waiter that gives up", func(ctx SpecContext) {
+		obtain(ctx, other, time.Minute, nil, keys[0])
+		_, err := locks.ObtainMulti(within(ctx, 100*time.Millisecond), keys, time.Minute,
+			with(func(o *redislock.Options) { o.Queue = true }))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		refusals := len(told[redislock.Refused](seen))
+		Expect(refusals).To(BeNumerically(">", 0))
+		expectNoMore(2 + refusals + 1)
+		Expect(told[redislock.CleanedUp](seen)).To(Equal([]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyLine}}))
+	})
+
+	It("gets Refreshed for each round of renewals, also after a Refresh to a shorter ttl", func(ctx SpecContext) {
+		lock := obtain(ctx, locks, time.Minute, &opt, keys...)
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Expect(lock.Refresh(ctx, 2*time.Second, nil)).To(Succeed())
+		time.Sleep(3 * time.Second) // renewals after 0.66 s, 1.32 s, …
+		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		stop()
+		renewals := told[redislock.Refreshed](seen)[1:]
+		Expect(len(renewals)).To(BeNumerically("~", 4, 1))
+		for _, e := range renewals {
+			Expect(e.Left).To(BeNumerically("~", 1300*time.Millisecond, 500*time.Millisecond))
+			e.Left = 0
+			Expect(e).To(Equal(redislock.Refreshed{Keys: keys, Renewal: true, TTL: 2 * time.Second}))
+		}
+	})
+
+	It("gets Lost once for a loss that renewals find", func(ctx SpecContext) {
+		lock := obtain(ctx, locks, 300*time.Millisecond, &opt, keys...)
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(50 * time.Millisecond) // until it is everywhere
+		remove(ctx, keys[1])
+		Eventually(kept.Done()).Should(BeClosed())
+		Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+		lost := told[redislock.Lost](seen)[0]
+		Expect(lost.Keys).To(Equal(keys))
+		Expect(lost.LostKeys).To(Equal(keys[1:2]))
+		Expect(lost.Cause).To(Equal(redislock.LossGone))
+		Expect(lost.Held).To(BeNumerically(">", 0))
+		Expect(lost.Err).To(MatchError(redislock.ErrLockNotHeld))
+		failures := 0
+		for _, e := range told[redislock.Refreshed](seen) {
+			if e.Err != nil {
+				failures++
+			}
+		}
+		Expect(failures).To(Equal(1))
+		Expect(lostKeys(lock.Release(ctx))).To(Equal(keys[1:2]))
+		before := seen.count()
+		expectNoMore(before)
+		Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+		Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+	})
+
+	It("gets Lost once for a loss that the Release finds", func(ctx SpecContext) {
+		lock := obtain(ctx, locks, time.Minute, &opt, keys...)
+		time.Sleep(50 * time.Millisecond) // until it is everywhere
+		for _, key := range keys {
+			remove(ctx, key)
+		}
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		expectNoMore(4)
+		Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+		lost := told[redislock.Lost](seen)[0]
+		Expect(lost.LostKeys).To(Equal(keys))
+		Expect(lost.Held).To(BeNumerically(">", 0))
+		Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+	})
+}
+
+var _ = describeQuorum("a Tracer", func(on *quorum) {
+	keys := []string{"a", "b"}
+	tellsOnce(keys, redislock.Options{}, func(t *redislock.Tracer) (traced, other *redislock.Client) {
+		return on.connect(redislock.WithTracer(t)), on.locks
+	}, func(ctx context.Context, key string) {
+		for _, s := range on.servers {
+			s.own.Del(ctx, key)
+		}
+	})
+
+	Describe("of a Client that a majority does not answer", func() {
+		var seen *recorder
+		var locks *redislock.Client
+		var mu sync.Mutex  // protects at
+		var at []time.Time // when it got each Refreshed
+		BeforeEach(func(ctx SpecContext) {
+			on.warm(ctx)
+			seen = &recorder{}
+			at = nil
+			locks = on.connect(redislock.WithTracer(seen.tracer()), redislock.WithTracer(&redislock.Tracer{
+				Refreshed: func(context.Context, redislock.Refreshed) {
+					mu.Lock()
+					defer mu.Unlock()
+					at = append(at, time.Now())
+				},
+			}))
+		})
+		cleanups := func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }
+
+		It("gets CleanedUp for an obtain that is given up", func(ctx SpecContext) {
+			on.fail(on.spare()+1, (*oneServer).hang)
+			_, err := locks.ObtainMulti(within(ctx, 20*time.Millisecond), keys, time.Minute, nil)
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			on.fail(on.spare()+1, (*oneServer).restore)
+			Eventually(cleanups).WithTimeout(10 * time.Second).Should(Equal(
+				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
+			Expect(on.left(ctx)).To(BeEmpty())
+			Consistently(seen.count).WithTimeout(1500 * time.Millisecond).Should(Equal(3))
+		})
+
+		It("gets Released and CleanedUp for a release that is given up", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), lock.Token())))
+			on.fail(on.spare()+1, (*oneServer).hang)
+			err := lock.Release(within(ctx, 50*time.Millisecond))
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Expect(told[redislock.Released](seen)).To(HaveLen(1))
+			Expect(told[redislock.Released](seen)[0].Err).To(BeIdenticalTo(err))
+			on.fail(on.spare()+1, (*oneServer).restore)
+			Eventually(cleanups).WithTimeout(10 * time.Second).Should(Equal(
+				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyRelease}}))
+			Consistently(seen.count).WithTimeout(300 * time.Millisecond).Should(Equal(4))
+		})
+
+		It("gets Refreshed for each round of failed renewals, and Lost when the validity ends", func(ctx SpecContext) {
+			lock := obtain(ctx, locks, time.Second, nil, keys...)
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			on.fail(on.spare()+1, (*oneServer).kill)
+			<-kept.Done()
+			Expect(context.Cause(kept)).To(MatchError(redislock.ErrLapsed))
+			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			failures := told[redislock.Refreshed](seen)
+			Expect(len(failures)).To(BeNumerically(">=", 2))
+			for _, e := range failures {
+				Expect(e.Keys).To(Equal(keys))
+				Expect(e.Err).To(HaveOccurred())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range at[1:] { // a server is asked again after some 25 ms
+				Expect(at[i+1].Sub(at[i])).To(BeNumerically(">", 2*time.Millisecond))
+			}
+			Expect(told[redislock.Lost](seen)[0].Cause).To(Equal(redislock.LossLapsed))
+			on.fail(on.spare()+1, (*oneServer).restore)
+		})
+	})
+})
