@@ -334,6 +334,25 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})
 
+	It("in line try once in a while when one server would grant and the others refuse", func(ctx SpecContext) {
+		held := obtain(ctx, on.locks, time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), held.Token())))
+		tries := 0
+		locks := on.connect(redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },
+		}))
+		ended := make(chan error)
+		go func() {
+			_, err := locks.Obtain(within(ctx, 4*time.Second), "a", time.Minute, &redislock.Options{Queue: true})
+			ended <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		Expect(on.servers[0].own.Del(ctx, "a").Err()).To(Succeed())
+		Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(MatchError(context.DeadlineExceeded)))
+		Expect(tries).To(BeNumerically("<", 12)) // about one a second
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
 	It("can be stopped by Close in the middle of everything", func(ctx SpecContext) {
 		held := obtain(ctx, on.connect(), time.Minute, nil, "a")
 		on.servers[0].hang()
