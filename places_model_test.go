@@ -53,7 +53,9 @@ func TestQuorumModel(t *testing.T) {
 			h := newPlacesHistory(t, seed)
 			h.run()
 			grants += h.grants
+			h.fates.Lock()
 			busiest = max(busiest, h.busiest)
+			h.fates.Unlock()
 			for _, problem := range h.problems {
 				t.Errorf("schedule %d, seed %d, %s: %s", run+1, seed, h.kind.name, problem)
 			}
