@@ -475,7 +475,7 @@ func (h *placesHistory) forget(victims []*memoryServer) {
 	for _, server := range victims {
 		server.kill()
 	}
-	h.shaken()
+	h.shaken(time.Now(), 20*time.Millisecond)
 	time.Sleep(h.upTo(100 * time.Millisecond))
 	for _, server := range victims {
 		server.revive()
@@ -505,7 +505,7 @@ func (h *placesHistory) force() {
 			server.memory.Del(key)
 		}
 	}
-	h.shaken() // somebody who was just being granted the keys has lost them as well
+	h.shaken(time.Now(), 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
 	time.Sleep(h.ttl)
 	for _, c := range h.stillKept([]*claim{c}) {
 		n := 0

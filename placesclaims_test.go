@@ -25,6 +25,7 @@ type placesClaims struct {
 	mu       sync.Mutex // protects the fields below
 	claims   []*claim
 	last     map[string]int64 // by key: the largest fencing token
+	shocks   []shock
 	problems []string
 	grants   int
 }
@@ -55,6 +56,7 @@ func (p *placesClaims) granted(lock *redislock.Lock) *claim {
 	p.mu.Lock()
 	p.grants++
 	p.claims = append(p.claims, c)
+	c.excused = slices.ContainsFunc(p.shocks, func(s shock) bool { return !c.granted.Before(s.from) && c.granted.Before(s.to) })
 	for _, key := range lock.Keys() {
 		p.last[key] = max(p.last[key], lock.FenceToken())
 	}
@@ -77,18 +79,19 @@ func (p *placesClaims) forced(c *claim) {
 	c.excused = true
 }
 
-// shaken notes that some servers forget. A lock that was granted a moment ago, or is being granted now, may stand on a
-// bare majority.
-func (p *placesClaims) shaken() {
-	now := time.Now()
-	time.AfterFunc(20*time.Millisecond, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, c := range p.claims {
-			c.excused = c.excused || !c.granted.Before(now)
-		}
-	})
+// shaken notes that some servers have forgotten what they had. A lock that was granted since then, up to a moment after it,
+// may stand on a bare majority.
+func (p *placesClaims) shaken(since time.Time, moment time.Duration) {
+	p.mu.Lock()
+	p.shocks = append(p.shocks, shock{since, time.Now().Add(moment)})
+	for _, c := range p.claims {
+		c.excused = c.excused || !c.granted.Before(since)
+	}
+	p.mu.Unlock()
 }
+
+// shock is a time in which servers have forgotten what they had.
+type shock struct{ from, to time.Time }
 
 // valid returns the locks that are valid now.
 func (p *placesClaims) valid() []*claim {
