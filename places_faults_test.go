@@ -304,6 +304,55 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		Expect(stats.TotalConns - stats.IdleConns).To(BeNumerically("<", 10))
 	})
 
+	It("in line try once in a while when some servers hang, however many they are", func(ctx SpecContext) {
+		on.warm(ctx)
+		held := obtain(ctx, on.connect(), time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), held.Token())))
+		var mu sync.Mutex // protects most
+		most := 0
+		locks := on.connect(redislock.WithTracer(&redislock.Tracer{ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) {
+			mu.Lock()
+			defer mu.Unlock()
+			most = max(most, end.Tries)
+		}}))
+		limited, cancel := context.WithTimeout(ctx, 4*time.Second)
+		defer cancel()
+		var wait sync.WaitGroup
+		for range 8 {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+				Expect(err).To(MatchError(context.DeadlineExceeded))
+			})
+		}
+		time.Sleep(500 * time.Millisecond) // all stand in all lines
+		on.fail(on.spare(), (*oneServer).hang)
+		wait.Wait()
+		on.fail(on.spare(), (*oneServer).restore)
+		Expect(most).To(BeNumerically("<", 20)) // about one a second
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("in line try once in a while when one server would grant and the others refuse", func(ctx SpecContext) {
+		held := obtain(ctx, on.locks, time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), held.Token())))
+		tries := 0
+		locks := on.connect(redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },
+		}))
+		ended := make(chan error)
+		go func() {
+			_, err := locks.Obtain(within(ctx, 4*time.Second), "a", time.Minute, &redislock.Options{Queue: true})
+			ended <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		Expect(on.servers[0].own.Del(ctx, "a").Err()).To(Succeed())
+		Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(MatchError(context.DeadlineExceeded)))
+		Expect(tries).To(BeNumerically("<", 12)) // about one a second
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
 	It("can be stopped by Close in the middle of everything", func(ctx SpecContext) {
 		held := obtain(ctx, on.connect(), time.Minute, nil, "a")
 		on.servers[0].hang()

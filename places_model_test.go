@@ -5,197 +5,344 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
 )
 
-// Random callers of a quorum, through a network and servers that fail at random, hold what the guarantees promise: no two
-// locks that share a key are valid at the same time, fencing tokens rise, waiters are served in the end, and nothing
-// stays behind. REDISLOCK_TEST_SEED repeats the schedule of a failure, as far as the scheduler of Go does.
+// Random callers of locks on several places, through a network and on servers that fail at random, hold what the
+// guarantees promise; placesclaims_test.go has the checks. The schedules run on fake time, each with one kind of faults,
+// by turns. REDISLOCK_TEST_RUNS is how many there are. REDISLOCK_TEST_SEED repeats one, as far as the scheduler of Go does.
 func TestQuorumModel(t *testing.T) {
-	runs := 10
+	t.Parallel()
+	logging.Disable()
+	runs := 2 * len(faultKinds)
 	if testing.Short() {
-		runs = 3
+		runs = len(faultKinds)
 	}
 	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
 		runs, _ = strconv.Atoi(text)
 	}
-	grants := 0
-	for range runs {
-		seed := rand.Uint64()
+	kind := -1 // of all schedules; -1 for every kind by turns
+	if text := os.Getenv("REDISLOCK_TEST_KIND"); text != "" {
+		kind, _ = strconv.Atoi(text)
+	}
+	grants, busiest, failed := 0, 0, 0
+	began := time.Now()
+	for run := range runs {
+		many := uint64(len(faultKinds))
+		seed := rand.Uint64N(1<<48)*many + uint64(run)%many
+		if kind >= 0 {
+			seed += uint64(kind) - seed%many
+		}
 		if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
 			seed = named
 		}
+		stop := watchProgress()
 		synctest.Test(t, func(t *testing.T) {
-			h := newQuorumHistory(t, seed)
+			h := newPlacesHistory(t, seed)
 			h.run()
 			grants += h.grants
+			h.fates.Lock()
+			busiest = max(busiest, h.busiest)
+			h.fates.Unlock()
 			for _, problem := range h.problems {
-				t.Errorf("seed %d: %s", seed, problem)
+				t.Errorf("schedule %d, seed %d, %s: %s", run+1, seed, h.kind.name, problem)
 			}
 		})
+		close(stop)
+		if t.Failed() {
+			failed++
+		}
+		if failed > 2 {
+			break
+		}
 	}
-	if t.Logf("%d locks in %d schedules", grants, runs); grants < 10*runs {
+	t.Logf("%d locks in %d schedules, %v; at most %d chunks in a second", grants, runs, time.Since(began), busiest)
+	if grants < 5*runs && failed == 0 {
 		t.Error("too few for a test")
 	}
 }
 
-// quorumHistory is one schedule.
-type quorumHistory struct {
-	t       *testing.T
+// progress counts the steps of the schedule that runs.
+var progress atomic.Int64
+
+// watchProgress ends the process, with the stacks of all goroutines, if a schedule makes no step for a long time: then
+// something goes on and on while the clock stands still. Close the channel to end the watch.
+func watchProgress() chan struct{} {
+	stop := make(chan struct{})
+	go func() {
+		for last := int64(-1); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Minute):
+			}
+			now := progress.Load()
+			if now == last {
+				_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+				panic("no progress for a minute")
+			}
+			last = now
+		}
+	}()
+	return stop
+}
+
+// faultKind is what goes wrong in a schedule.
+type faultKind struct {
+	name    string
+	slots   bool // locks across the shards of a Ring, in place of a quorum
+	messy   bool // messages are late, lost and doubled; servers hang and clients stand still
+	fails   bool // servers hang, die and forget; keys are deleted
+	custom  bool // callers have tokens of their own
+	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
+	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
+}
+
+var faultKinds = []faultKind{
+	{name: "a messy network", messy: true},
+	{name: "servers that fail", fails: true},
+	{name: "late answers", late: true},
+	{name: "slots on a messy network", messy: true, slots: true},
+	{name: "callers' tokens on servers that fail", fails: true, custom: true},
+	{name: "locks that come back", revives: true},
+	{name: "slots and late answers", late: true, slots: true},
+}
+
+// placesHistory is one schedule.
+type placesHistory struct {
+	*placesClaims
+	kind    faultKind
 	servers []*memoryServer
 	clients []*redislock.Client
-	need    int
 	ttl     time.Duration
-	messy   bool // messages are late and lost everywhere, and no server forgets
-	custom  bool // callers have tokens of their own
-	began   time.Time
 
-	mu       sync.Mutex // protects the fields below
-	random   *rand.Rand
-	calm     bool // no more faults
-	claims   []*claim
-	last     map[string]int64 // by key: the largest fencing token
-	problems []string
-	grants   int
+	fates   sync.Mutex // protects the fields below
+	random  *rand.Rand
+	calm    bool
+	skew    []int64                     // of the clients' clocks, in µs
+	stopped map[int]time.Time           // by client: it stands still until then
+	dead    map[*memoryServer]time.Time // refreshes of the first client are lost until then
+	second  int64                       // the present one
+	chunks  int                         // in it
+	busiest int
 }
 
-// claim is a lock that somebody believes to have.
-type claim struct {
-	lock *redislock.Lock
-	kept bool
-}
-
-func newQuorumHistory(t *testing.T, seed uint64) *quorumHistory {
-	h := &quorumHistory{t: t, random: rand.New(rand.NewPCG(seed, 14)), last: map[string]int64{}, began: time.Now()}
+func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
+	h := &placesHistory{
+		kind: faultKinds[seed%uint64(len(faultKinds))], random: rand.New(rand.NewPCG(seed, 14)), ttl: 1500 * time.Millisecond,
+		stopped: map[int]time.Time{}, dead: map[*memoryServer]time.Time{},
+	}
 	n := 3 + 2*h.random.IntN(2)
-	h.need, h.ttl = n/2+1, 1500*time.Millisecond
-	h.messy = h.random.IntN(2) == 0
-	h.custom = !h.messy && h.random.IntN(3) == 0 // a late release of the same token would hit a later grant
-	servers, _ := memoryQuorum(t, n)
-	h.servers = servers
-	for i := range 3 {
-		var clients []redislock.RedisClient
-		for _, server := range servers {
-			client := server.connect(i, func(opt *redis.Options) {
-				opt.ReadTimeout, opt.DialerRetries = 300*time.Millisecond, 1
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			clients = append(clients, client)
+	if h.kind.slots || h.kind.revives {
+		n = 3
+	}
+	if h.kind.late {
+		h.ttl = 30 * time.Second
+	}
+	for range n {
+		server := newMemoryServer()
+		server.fate = h.fate
+		t.Cleanup(server.end)
+		h.servers = append(h.servers, server)
+	}
+	change := func(opt *redis.Options) {
+		opt.ReadTimeout, opt.DialerRetries = 300*time.Millisecond, 1
+		if h.kind.late || h.kind.revives {
+			opt.ReadTimeout = 3 * time.Second
 		}
-		locks := redislock.NewQuorum(clients)
+	}
+	for i := range 3 {
+		h.skew = append(h.skew, int64(i-1)*900_000)
+		locks := h.connect(t, i, change)
 		t.Cleanup(func() { _ = locks.Close() })
 		h.clients = append(h.clients, locks)
 	}
-	for _, server := range servers {
-		server.fate = h.fate
+	h.placesClaims = newPlacesClaims(n/2 + 1)
+	if !h.kind.fails {
+		h.holds = h.certain
 	}
 	return h
 }
 
-// fate is what the network does to a chunk.
-func (h *quorumHistory) fate(*wire, bool, []byte) fate {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f := fate{delay: time.Duration(h.random.Int64N(int64(300 * time.Microsecond)))}
-	if !h.messy || h.calm {
-		return f
+// connect returns a Client on the servers.
+func (h *placesHistory) connect(t *testing.T, owner int, change func(*redis.Options)) *redislock.Client {
+	if h.kind.slots {
+		ring := newMemoryRing(h.servers, owner, change)
+		t.Cleanup(func() { _ = ring.Close() })
+		return redislock.New(ring)
 	}
+	var clients []redislock.RedisClient
+	for _, server := range h.servers {
+		client := server.connect(owner, change)
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	return redislock.NewQuorum(clients)
+}
+
+func (h *placesHistory) intN(n int) int {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	return h.random.IntN(n)
+}
+
+// upTo returns a random duration below d.
+func (h *placesHistory) upTo(d time.Duration) time.Duration {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	return h.anyOf(d)
+}
+
+func (h *placesHistory) anyOf(d time.Duration) time.Duration {
+	return time.Duration(h.random.Int64N(int64(d)))
+}
+
+// fate is what the network does to a chunk.
+func (h *placesHistory) fate(w *wire, reply bool, data []byte) fate {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	h.count()
+	now := time.Now()
+	if !reply {
+		skewProposals(data, h.skew[w.owner])
+	}
+	f := fate{delay: h.anyOf(300 * time.Microsecond)}
+	switch {
+	case h.calm:
+		return f
+	case h.kind.messy:
+		h.mess(&f, reply, data)
+	case h.kind.late && h.random.IntN(8) == 0:
+		f.delay = h.anyOf(400 * time.Millisecond)
+	case h.kind.revives && w.owner == 0 && !reply:
+		switch {
+		case runs(data, "refresh"):
+			f.lost = now.Before(h.dead[w.server])
+		case runs(data, "obtain") && h.random.IntN(2) == 0:
+			f.delay = h.anyOf(h.ttl)
+		}
+	}
+	f.delay = max(f.delay, h.stopped[w.owner].Sub(now))
+	return f
+}
+
+// count notes a chunk, and whether the callers make ever more of them without getting anywhere.
+func (h *placesHistory) count() {
+	progress.Add(1)
+	if second := time.Now().Unix(); second != h.second {
+		h.second, h.chunks = second, 0
+	}
+	if h.chunks++; h.chunks == 10_000 {
+		h.problem("10,000 chunks in one second")
+	}
+	h.busiest = max(h.busiest, h.chunks)
+}
+
+// mess is the fate of a chunk on a messy network.
+func (h *placesHistory) mess(f *fate, reply bool, data []byte) {
 	switch what := h.random.IntN(1000); {
 	case what < 12:
-		f.delay = time.Duration(h.random.Int64N(int64(2 * h.ttl)))
+		f.delay = h.anyOf(2 * h.ttl)
 	case what < 40:
-		f.delay = time.Duration(h.random.Int64N(int64(50 * time.Millisecond)))
+		f.delay = h.anyOf(50 * time.Millisecond)
 	case what < 50:
-		f.cut, f.delay = true, time.Duration(h.random.Int64N(int64(2*h.ttl)))
+		f.cut, f.delay = true, h.anyOf(2*h.ttl)
 	case what < 56:
 		f.lost = true
 	case what < 60:
 		f.silent = true
-	}
-	return f
-}
-
-func (h *quorumHistory) intN(n int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.random.IntN(n)
-}
-
-func (h *quorumHistory) problem(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.problems) < 3 {
-		h.problems = append(h.problems, fmt.Sprint(time.Since(h.began), ": ", fmt.Sprintf(format, args...)))
-	}
-}
-
-func (h *quorumHistory) run() {
-	over, stop := context.WithCancel(context.Background())
-	var watchers sync.WaitGroup
-	watchers.Go(func() { h.watch(over) })
-	if !h.messy {
-		watchers.Go(func() { h.fail(over) })
-	}
-	var callers sync.WaitGroup
-	for i := range 6 {
-		callers.Go(func() {
-			for time.Since(h.began) < 12*time.Second {
-				h.call(i, false)
-			}
-		})
-	}
-	callers.Wait()
-	stop()
-	watchers.Wait()
-	h.mu.Lock()
-	h.calm = true
-	h.mu.Unlock()
-	time.Sleep(4 * h.ttl) // what was on its way is over
-	for i := range 6 {
-		callers.Go(func() { h.call(i, true) })
-	}
-	done := make(chan struct{})
-	go func() { callers.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		h.problem("somebody still waits in line")
-	}
-	time.Sleep(h.ttl + 5*time.Second)
-	for i, server := range h.servers {
-		left := slices.DeleteFunc(server.memory.Keys(), func(key string) bool { return key == "fence" })
-		if len(left) > 0 {
-			value, _ := server.memory.Get(left[0])
-			h.problem("server %d still has %v, %q for %v", i, left, value, server.memory.TTL(left[0]))
+	case what < 80 && !reply:
+		f.again = 1 + h.anyOf(10*time.Millisecond)
+		if what < 64 {
+			f.again = 1 + h.anyOf(h.ttl)
+		}
+		if runs(data, "refresh") { // an old one, sent again by nobody, would shorten the ttl behind the holder's back
+			f.again = 1
 		}
 	}
 }
 
+func (h *placesHistory) run() {
+	began := time.Now()
+	over, stop := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	background.Go(func() { h.watch(over, 5*time.Millisecond) })
+	switch {
+	case h.kind.fails:
+		background.Go(func() { h.fail(over) })
+	case h.kind.messy:
+		background.Go(func() { h.stall(over) })
+	case h.kind.revives:
+		background.Go(func() { h.loseRefreshes(over) })
+	}
+	const callers = 6
+	h.within(time.Minute, "a call does not return", func(i int) {
+		for time.Since(began) < 6*time.Second {
+			if h.kind.revives && i == 0 {
+				h.revive()
+			} else {
+				h.call(i, false)
+			}
+		}
+	}, callers)
+	stop()
+	background.Wait()
+	h.fates.Lock()
+	h.calm = true
+	h.fates.Unlock()
+	if h.kind.late {
+		time.Sleep(5 * time.Second)
+		h.checkEmpty()
+	}
+	time.Sleep(6 * time.Second) // what was on its way is over
+	h.within(30*time.Second, "somebody still waits in line", func(i int) { h.call(i, true) }, callers)
+	time.Sleep(6500 * time.Millisecond)
+	h.checkEmpty()
+}
+
+// within calls do side by side, so many times, and reports a problem if they do not return within the limit.
+func (h *placesHistory) within(limit time.Duration, problem string, do func(i int), times int) {
+	var wait sync.WaitGroup
+	for i := range times {
+		wait.Go(func() { do(i) })
+	}
+	done := make(chan struct{})
+	go func() { wait.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		h.problem("%s", problem)
+		<-done
+	}
+}
+
 // call obtains a lock, uses it and gives it up in some way.
-func (h *quorumHistory) call(caller int, final bool) {
+func (h *placesHistory) call(caller int, final bool) {
 	keys := []string{"a", "b", "c"}
 	first := h.intN(3)
-	keys = append(keys[first:first+1:first+1], keys[(first+1)%3])[:1+h.intN(2)]
-	opt := &redislock.Options{FenceKey: "fence", Queue: final || h.intN(2) == 0}
+	keys = slices.Concat(keys[first:], keys[:first])[:1+h.intN(2)]
+	opt := &redislock.Options{FenceKey: "fence", Queue: final || h.intN(2) == 0, AcrossSlots: h.kind.slots}
 	if !opt.Queue && h.intN(2) == 0 {
-		opt.RetryStrategy = redislock.LinearBackoff(20 * time.Millisecond)
+		opt.RetryStrategy = redislock.LinearBackoff(50 * time.Millisecond)
 	}
-	if h.custom {
+	if h.kind.custom {
 		opt.Token = fmt.Sprint("caller-", caller)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if !final {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(1+h.intN(3000))*time.Millisecond)
+		ctx, cancel = context.WithTimeout(ctx, time.Millisecond+h.upTo(3*time.Second))
 	}
 	defer cancel()
 	lock, err := h.clients[caller%3].ObtainMulti(ctx, keys, h.ttl, opt)
@@ -203,144 +350,183 @@ func (h *quorumHistory) call(caller int, final bool) {
 		if final {
 			h.problem("an obtain in calm: %v", err)
 		}
-		time.Sleep(time.Duration(h.intN(20)) * time.Millisecond)
+		time.Sleep(h.upTo(50 * time.Millisecond))
 		return
 	}
-	c := &claim{lock: lock}
-	h.granted(c)
+	c := h.granted(lock)
 	background := context.Background()
 	stop := context.CancelFunc(func() {})
 	if h.intN(3) > 0 {
-		h.mu.Lock()
-		c.kept = true
-		h.mu.Unlock()
+		h.keep(c, true)
 		_, stop = lock.KeepAlive(background)
 	}
-	time.Sleep(time.Duration(h.intN([]int{10, 200, 3000}[h.intN(3)])) * time.Millisecond)
+	hold := []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[h.intN(3)]
+	if h.kind.late || h.kind.revives {
+		hold = 50 * time.Millisecond
+	}
+	time.Sleep(h.upTo(hold))
 	if h.intN(4) == 0 {
 		refresh, cancel := context.WithTimeout(background, time.Second)
 		_ = lock.Refresh(refresh, h.ttl*time.Duration(1+h.intN(3))/2, nil)
 		cancel()
-		time.Sleep(time.Duration(h.intN(100)) * time.Millisecond)
+		time.Sleep(h.upTo(100 * time.Millisecond))
 	}
-	h.mu.Lock()
-	c.kept = false
-	h.mu.Unlock()
+	h.keep(c, false)
 	stop()
-	if final || h.custom || h.intN(8) > 0 {
-		limited, cancel := context.WithTimeout(background, time.Duration(50+h.intN(1000))*time.Millisecond)
+	if final || h.kind.custom || h.kind.late || h.intN(8) > 0 {
+		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
 		_ = lock.Release(limited)
 		cancel()
 	}
 }
 
-// granted notes a lock and checks its fencing token against those before it.
-func (h *quorumHistory) granted(c *claim) {
-	h.mu.Lock()
-	h.grants++
-	var late []string
-	for _, key := range c.lock.Keys() {
-		if c.lock.FenceToken() <= h.last[key] {
-			late = append(late, fmt.Sprintf("%q has fencing token %d after %d", key, c.lock.FenceToken(), h.last[key]))
-		}
-		h.last[key] = max(h.last[key], c.lock.FenceToken())
+// revive obtains a lock, lets it lapse and refreshes it again and again.
+func (h *placesHistory) revive() {
+	background := context.Background()
+	limited, cancel := context.WithTimeout(background, 2*time.Second)
+	defer cancel()
+	lock, err := h.clients[0].Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
+	if err != nil {
+		return
 	}
-	h.claims = append(h.claims, c)
-	h.mu.Unlock()
-	for _, problem := range late {
-		h.problem("%s", problem)
+	h.granted(lock)
+	for range 6 {
+		limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
+		_ = lock.Refresh(limited, h.ttl*time.Duration(1+h.intN(3))/3, nil)
+		cancel()
+		time.Sleep(max(0, time.Until(lock.Until())) + h.upTo(100*time.Millisecond))
 	}
-	h.check()
+	limited, cancel = context.WithTimeout(background, 200*time.Millisecond)
+	defer cancel()
+	_ = lock.Release(limited)
 }
 
-// valid returns the claims that are valid now.
-func (h *quorumHistory) valid() []*claim {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := time.Now()
-	var valid []*claim
-	h.claims = slices.DeleteFunc(h.claims, func(c *claim) bool {
-		until := c.lock.Until()
-		if until.After(now) {
-			valid = append(valid, c)
-		}
-		return now.Sub(until) > 10*h.ttl && !c.kept
-	})
-	return valid
-}
-
-// check finds two valid locks that share a key.
-func (h *quorumHistory) check() {
-	holder := map[string]*redislock.Lock{}
-	for _, c := range h.valid() {
-		for _, key := range c.lock.Keys() {
-			if other := holder[key]; other != nil && other.Token() != c.lock.Token() {
-				h.problem("%q has two holders, for %v and %v more", key, time.Until(other.Until()), time.Until(c.lock.Until()))
-			}
-			holder[key] = c.lock
-		}
-	}
-}
-
-func (h *quorumHistory) watch(over context.Context) {
+// loseRefreshes makes the network lose the refreshes of the first client, for a while at one server.
+func (h *placesHistory) loseRefreshes(over context.Context) {
 	for over.Err() == nil {
-		h.check()
-		time.Sleep(3 * time.Millisecond)
+		time.Sleep(h.upTo(300 * time.Millisecond))
+		server, until := h.servers[h.intN(3)], time.Now().Add(h.upTo(400*time.Millisecond))
+		h.fates.Lock()
+		h.dead[server] = until
+		h.fates.Unlock()
 	}
 }
 
-// has reports whether a server holds all keys of a lock.
-func (s *memoryServer) has(lock *redislock.Lock) bool {
-	return !slices.ContainsFunc(lock.Keys(), func(key string) bool {
-		value, _ := s.memory.Get(key)
-		token, _, _ := strings.Cut(value, " ")
-		return token != lock.Token()
-	})
-}
-
-// fail makes one server at a time fail: it hangs, or forgets when no lock needs it.
-func (h *quorumHistory) fail(over context.Context) {
+// stall makes as many servers hang as may be missing, or one client stand still.
+func (h *placesHistory) stall(over context.Context) {
 	for over.Err() == nil {
-		time.Sleep(time.Duration(h.intN(600)) * time.Millisecond)
-		victim := h.intN(len(h.servers))
-		server := h.servers[victim]
-		if h.intN(3) == 0 {
+		time.Sleep(h.upTo(time.Second))
+		if h.intN(2) == 0 {
+			client, until := h.intN(len(h.clients)), time.Now().Add(h.upTo(2*h.ttl))
+			h.fates.Lock()
+			h.stopped[client] = until
+			h.fates.Unlock()
+			continue
+		}
+		victims := h.someServers()
+		for _, server := range victims {
 			server.hang()
-			time.Sleep(time.Duration(h.intN(1000)) * time.Millisecond)
+		}
+		time.Sleep(h.upTo(h.ttl))
+		for _, server := range victims {
 			server.resume()
-			time.Sleep(2 * h.ttl) // who was granted without it has been topped up, or is gone
-			continue
 		}
-		if !h.spared(server) {
-			continue
-		}
-		server.kill()
-		time.Sleep(time.Duration(h.intN(100)) * time.Millisecond)
-		server.revive()
-		before := h.valid()
-		h.mu.Lock()
-		before = slices.DeleteFunc(before, func(c *claim) bool { return !c.kept })
-		h.mu.Unlock()
-		time.Sleep(h.ttl)
-		h.mu.Lock()
-		before = slices.DeleteFunc(before, func(c *claim) bool { return !c.kept })
-		h.mu.Unlock()
-		for _, c := range before {
-			if time.Until(c.lock.Until()) > 0 && !server.has(c.lock) {
-				h.problem("%q has not got server %d back that forgot it %v ago", c.lock.Keys(), victim, h.ttl)
-			}
-		}
-		time.Sleep(2 * h.ttl)
 	}
 }
 
-// spared waits until every valid lock is held by a majority without the server, and reports whether that came soon.
-func (h *quorumHistory) spared(server *memoryServer) bool {
+// someServers returns servers that may fail at the same time.
+func (h *placesHistory) someServers() []*memoryServer {
+	at := h.intN(len(h.servers))
+	all := slices.Concat(h.servers[at:], h.servers[:at])
+	if h.kind.slots {
+		return all[:1]
+	}
+	return all[:1+h.intN(len(h.servers)-h.need)]
+}
+
+// fail makes some servers fail: they hang, or forget when no lock needs them. Now and then it deletes a lock everywhere.
+func (h *placesHistory) fail(over context.Context) {
+	for over.Err() == nil {
+		time.Sleep(h.upTo(400 * time.Millisecond))
+		victims := h.someServers()
+		switch h.intN(4) {
+		case 0:
+			for _, server := range victims {
+				server.hang()
+			}
+			time.Sleep(h.upTo(time.Second))
+			for _, server := range victims {
+				server.resume()
+			}
+			time.Sleep(2 * h.ttl) // who was granted without it has been topped up, or is gone
+		case 1:
+			h.force()
+		default:
+			h.forget(victims)
+		}
+	}
+}
+
+// forget makes servers forget all they have, and checks that the locks that are kept have their keys there again soon.
+func (h *placesHistory) forget(victims []*memoryServer) {
+	if !h.spared(victims) {
+		return
+	}
+	for _, server := range victims {
+		server.kill()
+	}
+	h.shaken(time.Now(), 20*time.Millisecond)
+	time.Sleep(h.upTo(100 * time.Millisecond))
+	for _, server := range victims {
+		server.revive()
+	}
+	before := h.keptNow()
+	time.Sleep(h.ttl)
+	for _, c := range h.stillKept(before) {
+		for _, server := range victims {
+			if time.Until(c.lock.Until()) > 0 && !server.has(c.lock, 0) {
+				h.problem("%q has not got back a server that forgot it %v ago", c.lock.Keys(), h.ttl)
+			}
+		}
+	}
+	time.Sleep(h.ttl / 2)
+}
+
+// force deletes the keys of a lock that is kept at all servers, as an operator would, and checks that the lock is lost.
+func (h *placesHistory) force() {
+	before := h.keptNow()
+	if len(before) == 0 {
+		return
+	}
+	c := before[h.intN(len(before))]
+	h.forced(c)
+	for _, server := range h.servers {
+		for _, key := range c.lock.Keys() {
+			server.memory.Del(key)
+		}
+	}
+	h.shaken(time.Now(), 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
+	time.Sleep(h.ttl)
+	for _, c := range h.stillKept([]*claim{c}) {
+		n := 0
+		for _, server := range h.servers {
+			if server.has(c.lock, 0) {
+				n++
+			}
+		}
+		if n >= h.need || time.Until(c.lock.Until()) > 0 {
+			h.problem("%q is back at %d servers after it was deleted everywhere", c.lock.Keys(), n)
+		}
+	}
+}
+
+// spared waits until every valid lock is held by a majority without the victims, and reports whether that came soon.
+func (h *placesHistory) spared(victims []*memoryServer) bool {
 	for range 20 {
 		needed := slices.ContainsFunc(h.valid(), func(c *claim) bool {
 			n := 0
-			for _, other := range h.servers {
-				if other != server && other.has(c.lock) {
+			for _, server := range h.servers {
+				if !slices.Contains(victims, server) && server.has(c.lock, 0) {
 					n++
 				}
 			}
@@ -353,4 +539,31 @@ func (h *quorumHistory) spared(server *memoryServer) bool {
 	}
 	h.problem("for 400 ms some lock had a bare majority")
 	return false
+}
+
+// certain reports whether the places certainly hold a lock for that long.
+func (h *placesHistory) certain(lock *redislock.Lock, left time.Duration) bool {
+	if h.kind.slots {
+		return !slices.ContainsFunc(lock.Keys(), func(key string) bool {
+			return !slices.ContainsFunc(h.servers, func(server *memoryServer) bool { return server.hasKey(key, lock.Token(), left) })
+		})
+	}
+	n := 0
+	for _, server := range h.servers {
+		if server.has(lock, left) {
+			n++
+		}
+	}
+	return n >= h.need
+}
+
+// checkEmpty checks that the servers have nothing left but fence counters.
+func (h *placesHistory) checkEmpty() {
+	for i, server := range h.servers {
+		left := slices.DeleteFunc(server.memory.Keys(), func(key string) bool { return key == "fence" })
+		if len(left) > 0 {
+			value, _ := server.memory.Get(left[0])
+			h.problem("server %d still has %v, %q for %v", i+1, left, value, server.memory.TTL(left[0]))
+		}
+	}
 }

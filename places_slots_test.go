@@ -158,6 +158,28 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 		})
 	})
 
+	It("wait in line for one slot without asking for the others again and again", func(ctx SpecContext) {
+		held := obtain(ctx, locks, time.Minute, across, "b", "c")
+		other := obtain(ctx, locks, time.Minute, across, "a")
+		tries := 0
+		traced := redislock.New(client, redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },
+		}))
+		DeferCleanup(traced.Close)
+		ended := make(chan error)
+		go func() {
+			_, err := traced.ObtainMulti(within(ctx, 4*time.Second), []string{"a", "b", "d"}, time.Minute,
+				&redislock.Options{AcrossSlots: true, Queue: true})
+			ended <- err
+		}()
+		time.Sleep(500 * time.Millisecond)
+		Expect(other.Release(ctx)).To(Succeed())
+		Eventually(ended).WithTimeout(10 * time.Second).Should(Receive(MatchError(context.DeadlineExceeded)))
+		Expect(tries).To(BeNumerically("<", 12)) // about one a second
+		Expect(held.Release(ctx)).To(Succeed())
+		Eventually(left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
 	It("of a hundred slots leave nothing behind when they are refused", func(ctx SpecContext) {
 		many := make([]string, 100)
 		for i := range many {

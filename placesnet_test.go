@@ -1,9 +1,17 @@
 package redislock_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/memnet"
 )
 
@@ -254,6 +263,89 @@ func (s *memoryServer) connect(owner int, change func(*redis.Options)) *redis.Cl
 		change(opt)
 	}
 	return redis.NewClient(opt)
+}
+
+// newMemoryRing returns a Ring of the servers. The keys "a", "b" and "c" are on the first three, and all others on the first.
+func newMemoryRing(servers []*memoryServer, owner int, change func(*redis.Options)) *redis.Ring {
+	opt := &redis.RingOptions{
+		Addrs:              map[string]string{},
+		HeartbeatFrequency: time.Hour, // a Ring moves the keys of a shard that it believes to be down
+		NewConsistentHash:  func([]string) redis.ConsistentHash { return keyOrder{} },
+	}
+	for i := range servers {
+		opt.Addrs[fmt.Sprint(i)] = fmt.Sprintf("127.0.0.1:%d", i)
+	}
+	opt.NewClient = func(shard *redis.Options) *redis.Client {
+		i, _ := strconv.Atoi(strings.TrimPrefix(shard.Addr, "127.0.0.1:"))
+		return servers[i].connect(owner, change)
+	}
+	return redis.NewRing(opt)
+}
+
+// keyOrder is the hash of newMemoryRing.
+type keyOrder struct{}
+
+func (keyOrder) Get(key string) string {
+	return fmt.Sprint(max(0, slices.Index([]string{"a", "b", "c"}, key)))
+}
+
+// has reports whether the server holds all keys of a lock, for another left at least.
+func (s *memoryServer) has(lock *redislock.Lock, left time.Duration) bool {
+	return !slices.ContainsFunc(lock.Keys(), func(key string) bool { return !s.hasKey(key, lock.Token(), left) })
+}
+
+func (s *memoryServer) hasKey(key, token string, left time.Duration) bool {
+	value, _ := s.memory.Get(key)
+	holder, _, _ := strings.Cut(value, " ")
+	return holder == token && s.memory.TTL(key) >= left
+}
+
+// runs reports whether a chunk runs one of our scripts, or its joint one.
+func runs(data []byte, script string) bool {
+	return slices.ContainsFunc(scriptSums(script), func(sum []byte) bool { return bytes.Contains(data, sum) })
+}
+
+// scriptSums returns what only the requests for a script have.
+func scriptSums(script string) [][]byte {
+	sumsMu.Lock()
+	defer sumsMu.Unlock()
+	if sums[script] == nil {
+		for _, name := range []string{script, script + "_each"} {
+			if _, err := os.Stat(name + ".lua"); err == nil {
+				text := source(name)
+				sum := sha1.Sum([]byte(text))
+				sums[script] = append(sums[script], []byte(hex.EncodeToString(sum[:])), []byte(text))
+			}
+		}
+	}
+	return sums[script]
+}
+
+var (
+	sumsMu sync.Mutex // protects sums
+	sums   = map[string][][]byte{}
+)
+
+// skewProposals changes the fencing tokens that the obtains in a chunk propose, as if the client's clock were wrong by so
+// many µs. A proposal is the first number of 15 digits after the name of the script.
+func skewProposals(data []byte, by int64) {
+	for _, sum := range scriptSums("obtain") {
+		rest := data
+		for {
+			at := bytes.Index(rest, sum)
+			if at < 0 {
+				break
+			}
+			rest = rest[at+len(sum):]
+			if at = bytes.Index(rest, []byte("$15\r\n9466")); at < 0 || at+20 > len(rest) {
+				break
+			}
+			number := rest[at+5 : at+20]
+			if proposal, err := strconv.ParseInt(string(number), 10, 64); err == nil {
+				copy(number, fmt.Sprint(proposal+by))
+			}
+		}
+	}
 }
 
 // latency is a fate that only takes a random time of up to most. Something must take time: otherwise a caller that tries again and

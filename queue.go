@@ -184,10 +184,7 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 		}
 		w.entry = w.member.ID() + o.entry()
 	}
-	// The try will see what earlier messages were about.
-	w.mu.Lock()
-	w.called, w.sooner = false, time.Time{}
-	w.mu.Unlock()
+	w.heed() // the try will see what earlier messages were about
 	args = append(args, w.entry, w.ticket, w.isOpen())
 	if o.part && w.ticket == 0 {
 		args = append(args, o.proposal)
@@ -327,6 +324,13 @@ func (w *waiter) wake() {
 	w.called = true
 	w.mu.Unlock()
 	w.signal()
+}
+
+// heed forgets what messages have asked for.
+func (w *waiter) heed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.called, w.sooner = false, time.Time{}
 }
 
 // signal makes await check what a message has set.

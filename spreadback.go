@@ -59,6 +59,9 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	if !granted && !moved {
 		return
 	}
+	if stays {
+		w.sent = time.Now() // stepping back is a sign of life; without this, the place would be asked again at once
+	}
 	keys := p.o.got
 	if !granted {
 		keys = nil

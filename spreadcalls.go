@@ -62,6 +62,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
 		if w := p.o.waiter; w != nil {
+			w.heed() // otherwise a message would make the other places be asked at once, again and again
 			w.next = now.Add(waiterInterval)
 		}
 		return

@@ -86,7 +86,11 @@ func (s *spreading) due() (due time.Time, called int) {
 		}
 		times = append(times, next)
 		if w.ticket > 0 && !w.sent.IsZero() {
-			if sign := w.sent.Add(w.interval); life.IsZero() || sign.Before(life) {
+			sign := w.sent.Add(w.interval)
+			if p.err != nil && sign.Before(w.next) { // without this, a place that hangs or fails would make all be asked at once
+				sign = w.next
+			}
+			if life.IsZero() || sign.Before(life) {
 				life = sign
 			}
 		}
