@@ -112,7 +112,7 @@ func tellsOnce(
 	})
 
 	It("gets Lost once for a loss that renewals find", func(ctx SpecContext) {
-		lock := obtain(ctx, locks, 300*time.Millisecond, &opt, keys...)
+		lock := obtain(ctx, locks, 900*time.Millisecond, &opt, keys...)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
 		time.Sleep(50 * time.Millisecond) // until it is everywhere

@@ -520,7 +520,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		began := time.Now()
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.granted().Release(ctx)).To(Succeed())
-		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
+		Expect(first.at).To(BeTemporally("<", began.Add(1800*time.Millisecond)))
 		Expect(refused.Count()).To(Equal(1), "it does not ask again at once")
 	})
 
