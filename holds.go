@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -49,6 +48,7 @@ type hold struct {
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
 	mending bool               // it is being obtained again
+	refused int                // how often the place has refused that at once
 	failing bool               // a renewal has failed; see renewalFailed
 }
 
@@ -184,29 +184,4 @@ func (h *holds) lockAt(i int) *Lock {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.at[i].lock
-}
-
-// maxTopUps is how often a place is asked for a hold that was refused when the lock was made. That takes 150 ms.
-const maxTopUps = 5
-
-// topUp obtains a hold soon after the lock was made, because the place was about to get it back from somebody else. Until
-// then, one server that forgets could give the lock to another.
-func (h *holds) topUp(i, tries int) {
-	time.AfterFunc(topUpAfter<<tries, func() {
-		if lease.Passed(h.until()) {
-			return
-		}
-		h.mu.Lock()
-		at, p := &h.at[i], h.places.all[i]
-		wanted := !h.over && at.lock == nil && !at.mending && p.health.admitRepair(time.Now(), len(p.keys), h, h.kept != nil)
-		at.mending = at.mending || wanted
-		h.mu.Unlock()
-		if !wanted {
-			return
-		}
-		h.mendAt(i, h.whole.obtained)
-		if tries+1 < maxTopUps {
-			h.topUp(i, tries+1)
-		}
-	})
 }

@@ -156,7 +156,7 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 		s.leave(ctx, p)
 		if s.holds != nil {
 			s.holds.miss(s.number(p), false)
-			s.holds.topUp(s.number(p), 0)
+			s.holds.mendSoon(s.number(p))
 		}
 	case p.state != partIdle:
 		s.undoPart(ctx, p)

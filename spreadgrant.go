@@ -67,7 +67,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	s.holds.miss(i, p.o.doubtful)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
-			s.holds.topUp(i, 1)
+			s.holds.mendSoon(i)
 		}
 		if p.o.waiter.hasPlace() {
 			p.o.leaveLines(ctx)
