@@ -10,3 +10,6 @@ import (
 var AlwaysTogether = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
 
 func init() { transport.AlwaysTogether = AlwaysTogether }
+
+// StopRenewing does what the end of the last context of KeepAlive does once it has found that it is the last one.
+func (l *Lock) StopRenewing() { l.stopRenewing() }

@@ -142,7 +142,8 @@ type Options struct {
 
 	// Token identifies the holder. The default "" means 16 random bytes, as 22 base64url characters. A call with the
 	// token of an existing lock acquires the keys of that lock again and shares it, so choose a token that nobody else
-	// can have. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that
+	// can have. Do not call Obtain with the same token twice at the same time: the call that fails gives back keys on which
+	// the other may rely. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that
 	// token through another Client. A token must not contain white space or control characters.
 	Token string
 
