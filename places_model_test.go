@@ -26,9 +26,9 @@ import (
 func TestQuorumModel(t *testing.T) {
 	t.Parallel()
 	logging.Disable()
-	runs := 2 * len(faultKinds)
+	runs := len(faultKinds)
 	if testing.Short() {
-		runs = len(faultKinds)
+		runs = 3
 	}
 	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
 		runs, _ = strconv.Atoi(text)
@@ -86,12 +86,12 @@ func watchProgress() chan struct{} {
 			select {
 			case <-stop:
 				return
-			case <-time.After(time.Minute):
+			case <-time.After(20 * time.Second):
 			}
 			now := progress.Load()
 			if now == last {
 				_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
-				panic("no progress for a minute")
+				panic("no progress for 20 s")
 			}
 			last = now
 		}
