@@ -334,13 +334,13 @@ func (o *obtaining) note(c *transport.Call) {
 // can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
 // them.
 //
-// With a custom token, which stays, the release must be answered before the next try. If it is not, there is no next
-// try.
+// A custom token stays, and so does that of an obtain at one of several places, whose lock may be made without this one.
+// Then the release must be answered before the next try. If it is not, there is no next try.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if o.waiter != nil {
 		o.waiter.next = time.Now().Add(time.Millisecond)
 	}
-	if !o.custom {
+	if !o.custom && !o.part {
 		back := o.newRelease(ctx)
 		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
 			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
@@ -350,6 +350,9 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 		o.token, o.doubtful = randomToken(), false
 		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return true, ErrNotObtained
+	}
+	if !o.custom {
+		taken = o.keys
 	}
 	if len(taken) == 0 {
 		return true, ErrNotObtained
@@ -362,6 +365,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {
+		o.doubtful = true
 		o.fail(back)
 		if ended(ctx) != nil {
 			return false, o.cutShort(ctx)

@@ -69,7 +69,7 @@ var _ = Describe("On a quorum of 3 with a slow network", Label(inMemory), func()
 		slow.Store(0)
 		held := func() string { return on.servers[2].own.Get(ctx, "a").Val() }
 		Eventually(held).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
-		Expect(held()).To(Equal(lock.Token() + " me"))
+		Consistently(held).WithTimeout(1500 * time.Millisecond).WithPolling(time.Millisecond).Should(Equal(lock.Token() + " me"))
 		Expect(lock.Release(ctx)).To(Succeed())
 		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
 	})

@@ -95,7 +95,6 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 // topUp asks a place once more for a lock that is made. The caller holds s.mu.
 func (s *spreading) topUp(ctx context.Context, p *part) {
 	now := time.Now()
-	p.o.token = s.holds.token // a grant that came too late has left it another
 	if s.admits(p, now) {
 		s.start(ctx, p, now)
 	} else if p.o.waiter.hasPlace() {
