@@ -198,12 +198,13 @@ func (l *Lock) endLapsed() (over bool, report func()) {
 		defer l.mu.Unlock()
 		return len(l.kept) == 0, nil
 	}
-	ending, cause := l.kept, l.whyEnded()
+	ending := l.kept
 	l.kept = nil
 	var lapsed *Lost
 	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and that was reported there
-		lapsed = l.endLost(LossLapsed, nil, cause)
+		lapsed = l.noteLapse()
 	}
+	cause := l.whyEnded()
 	l.mu.Unlock()
 	l.endAll(ending, cause)
 	if lapsed == nil {
@@ -211,6 +212,17 @@ func (l *Lock) endLapsed() (over bool, report func()) {
 	}
 	ctx := context.WithoutCancel(ending[0].Context)
 	return true, func() { tell(ctx, l.client.tracer.Lost, *lapsed) }
+}
+
+// noteLapse returns what to tell a Tracer of a kept lock whose validity is over. The caller holds l.mu.
+func (l *Lock) noteLapse() *Lost {
+	if h := l.parts(); h != nil {
+		if cause := h.loss(); cause != nil { // its places know of it, and are about to report it
+			l.ended = cause
+			return l.endLost(h.lossCause(), lostKeys(l.keys, cause), cause)
+		}
+	}
+	return l.endLost(LossLapsed, nil, l.whyEnded())
 }
 
 // ending is whyEnded for callers that do not hold l.mu.

@@ -109,7 +109,11 @@ func (h *holds) loss() error {
 	defer h.mu.Unlock()
 	lost, gone := make([][]string, len(h.at)), 0
 	for i := range h.at {
-		if lost[i] = h.at[i].lost; lost[i] != nil {
+		at := &h.at[i]
+		if lost[i] = at.lost; lost[i] == nil && at.lock != nil {
+			lost[i] = h.lostAt(i, at.lock.whyLost())
+		}
+		if lost[i] != nil {
 			gone++
 		}
 	}
@@ -134,6 +138,13 @@ func (h *holds) lossCause() LossCause {
 		}
 	}
 	return LossGone
+}
+
+// whyLost returns why the lock has ended; nil if it has not.
+func (l *Lock) whyLost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
 }
 
 // wasTaken reports whether some key was found to be another's.

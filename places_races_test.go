@@ -24,7 +24,7 @@ var _ = Describe("On a quorum of 3 with a slow network", Label(inMemory), func()
 		for _, s := range on.servers {
 			late[s] = true
 			s.memory.fate = func(w *wire, reply bool, data []byte) fate {
-				if w.owner == 0 && reply && data[0] == ':' && late[s] {
+				if w.owner == 0 && reply && late[s] {
 					return fate{delay: time.Duration(slow.Load())}
 				}
 				return fate{}

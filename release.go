@@ -113,7 +113,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 	l.kept = nil
 	if len(ending) > 0 && lease.Passed(l.validUntil()) {
 		if l.ended == nil {
-			lapsed = l.endLost(LossLapsed, nil, l.whyEnded())
+			lapsed = l.noteLapse()
 		}
 		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
 	}

@@ -168,6 +168,6 @@ var All = []Control{
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
 		Topology: "quorum", Checks: []string{check.Repair},
-		Edits: []Edit{{"mend.go", "if h.over || ttl == 0 {\n\t\treturn", "if true || h.over || ttl == 0 {\n\t\treturn"}},
+		Edits: []Edit{{"mend.go", "if h.over || ttl == 0 ||", "if true || h.over || ttl == 0 ||"}},
 	},
 }
