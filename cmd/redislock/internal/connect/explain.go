@@ -149,6 +149,7 @@ func (t *Target) meaningOfAnswer(err error) string {
 func (t *Target) meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
+	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	switch {
 	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"):
 		if errors.Is(err, redis.Nil) {
@@ -168,7 +169,10 @@ func (t *Target) meaningOfNetwork(err error) string {
 		return "you are not allowed to open the socket; see \"unixsocketperm\" in the configuration of Redis"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("no answer within %v; is the address right, and does a firewall let you through?", t.patience)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+	case t.overTLS && (closed || errors.Is(err, syscall.EPIPE)): // the alert that says why may be lost with the connection
+		return "it closed the connection; it may require a certificate that its own CA has signed; " +
+			"name one with --tls-cert and --tls-key"
+	case closed:
 		return "it closed the connection; if it speaks TLS, write rediss:// instead of redis://"
 	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"):
 		return "the server there is not Redis, or it speaks TLS; is the port right?"
