@@ -7,7 +7,7 @@ import (
 )
 
 // aftermath collects the cleanups of one call at several places. When all of them have ended, it tells the Tracer of the
-// caller's Client of each kind of them once; the Clients of the places have no Tracer. Its methods may be called on nil.
+// caller's Client of each kind of them once; the Clients of the places have no Tracer.
 type aftermath struct {
 	client *Client
 	keys   []string
@@ -26,7 +26,7 @@ func (a *aftermath) expect(ctx context.Context, places int) {
 	a.open += places
 }
 
-// begin is expect for a cleanup that one of the expected places begins.
+// begin is expect for a cleanup that one of the expected places begins. It may be called on nil.
 func (a *aftermath) begin() {
 	if a == nil {
 		return
@@ -38,9 +38,6 @@ func (a *aftermath) begin() {
 
 // end ends what expect or begin has begun. found is how a cleanup has ended; nil for nothing to tell.
 func (a *aftermath) end(found *CleanedUp) {
-	if a == nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if found != nil {

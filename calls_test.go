@@ -9,8 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// calls returns how many scripts the server was asked to run so far.
+// calls counts the scripts that servers are asked to run.
 type calls struct {
+	match func(args []string) bool // of those that count; nil for all
+
 	mu sync.Mutex // protects n
 	n  int
 }
@@ -19,10 +21,8 @@ func (c *calls) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "evalsha") {
-			c.mu.Lock()
-			c.n++
-			c.mu.Unlock()
+		if c.counts(cmd) {
+			c.add(1)
 		}
 		return next(ctx, cmd)
 	}
@@ -30,16 +30,33 @@ func (c *calls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (c *calls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.mu.Lock()
 		for _, cmd := range cmds {
-			if strings.HasPrefix(cmd.Name(), "evalsha") {
+			if c.counts(cmd) {
 				n, _ := callsIn(cmd)
-				c.n += n
+				c.add(n)
 			}
 		}
-		c.mu.Unlock()
 		return next(ctx, cmds)
 	}
+}
+
+func (c *calls) counts(cmd redis.Cmder) bool {
+	return strings.HasPrefix(cmd.Name(), "evalsha") && (c.match == nil || c.match(words(cmd)))
+}
+
+// words returns the name and the arguments of a command as text.
+func words(cmd redis.Cmder) []string {
+	words := make([]string, len(cmd.Args()))
+	for i, arg := range cmd.Args() {
+		words[i] = fmt.Sprint(arg)
+	}
+	return words
+}
+
+func (c *calls) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
 }
 
 func (c *calls) count() int {
@@ -99,12 +116,9 @@ func callsIn(cmd redis.Cmder) (n int, isJoint bool) {
 	if !strings.HasPrefix(cmd.Name(), "eval") {
 		return 0, false
 	}
-	words := make([]string, 2)
-	for i := range words {
-		words[i] = fmt.Sprint(cmd.Args()[i])
-	}
+	args := words(cmd)
 	for _, matches := range joint {
-		if matches(words) {
+		if matches(args) {
 			return cmd.Args()[2].(int) / 2, true
 		}
 	}

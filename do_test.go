@@ -105,12 +105,10 @@ var _ = describe("Do", func(on *onRedis) {
 	})
 
 	It("returns ErrLapsed with the error of Redis when renewals fail", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
 		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")})
-		err = proxied.Do(ctx, keys, 300*time.Millisecond, nil, func(kept context.Context) error {
+		err := proxied.Do(ctx, keys, 300*time.Millisecond, nil, func(kept context.Context) error {
 			<-kept.Done()
 			return fmt.Errorf("stopped: %w", kept.Err())
 		})
@@ -159,12 +157,10 @@ var _ = describe("Do", func(on *onRedis) {
 	})
 
 	It("returns the error of a release that failed after fn succeeded", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
 		proxy.Add(faultproxy.Rule{Match: running("release"), Action: faultproxy.RefuseReply("ERR broken")})
-		err = proxied.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return nil })
+		err := proxied.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return nil })
 		Expect(err).To(MatchError(`redislock: release "a" and 1 more: ERR broken`))
 		err = proxied.Do(ctx, []string{"c"}, time.Minute, nil, func(context.Context) error { return errWork })
 		Expect(err).To(BeIdenticalTo(errWork))

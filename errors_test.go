@@ -59,10 +59,7 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 	keys := []string{"a", "b"}
 
 	BeforeEach(func(ctx SpecContext) {
-		var err error
-		proxy, err = faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy = on.newProxy()
 		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
 		DeferCleanup(locks.Close)
 		lock = obtain(ctx, locks, time.Minute, nil, keys...)

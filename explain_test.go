@@ -26,9 +26,7 @@ var _ = describe("Explain", func(on *onRedis) {
 	asked := func(proxy *faultproxy.Proxy) int { return proxy.Requests(running("blocker")) }
 	throughProxy := func() (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		Expect(on.client.ScriptLoad(context.Background(), source("blocker")).Err()).To(Succeed())
 		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}))
 		DeferCleanup(locks.Close)

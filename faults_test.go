@@ -50,10 +50,7 @@ func describeFaulty(what string, specs func(on *faultyRedis)) bool {
 	return describe("Through a faulty network,", func(plain *onRedis) {
 		on := &faultyRedis{onRedis: plain}
 		BeforeEach(func(ctx SpecContext) {
-			var err error
-			on.proxy, err = faultproxy.New(on.addr)
-			Expect(err).NotTo(HaveOccurred())
-			DeferCleanup(on.proxy.Close)
+			on.proxy = on.newProxy()
 			for _, script := range []string{"obtain", "obtain_each", "refresh", "release", "release_each", "pttl", "inspect"} {
 				Expect(on.client.ScriptLoad(ctx, source(script)).Err()).To(Succeed())
 			}

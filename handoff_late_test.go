@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
@@ -25,12 +24,8 @@ var _ = describe("A hand-off that comes too late", func(on *onRedis) {
 	BeforeEach(func() {
 		locks = redislock.New(on.client)
 		DeferCleanup(locks.Close)
-		var err error
-		proxy, err = faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		faulty = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
-		DeferCleanup(faulty.Close)
+		proxy = on.newProxy()
+		faulty = on.connectThrough(proxy)
 	})
 	// handOff tells the first in line for a key that it was handed the key at a time, in µs.
 	handOff := func(ctx context.Context, key string, at int64) {
@@ -80,11 +75,8 @@ var _ = describe("A hand-off that comes too late", func(on *onRedis) {
 // The number of large tries that are under way at once is limited.
 var _ = describe("A hand-off of many keys", func(on *onRedis) {
 	It("does not wait until other large tries are answered", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		faulty := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
-		DeferCleanup(faulty.Close)
+		proxy := on.newProxy()
+		faulty := on.connectThrough(proxy)
 		locks := redislock.New(on.client)
 		keys := func(prefix string) (keys []string) {
 			for i := range 256 {

@@ -174,11 +174,8 @@ var _ = describe("A hand-off", func(on *onRedis) {
 	})
 
 	It("is made once by a release that is sent twice", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		faulty := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
-		DeferCleanup(faulty.Close)
+		proxy := on.newProxy()
+		faulty := on.connectThrough(proxy)
 		held := obtain(ctx, faulty, time.Minute, nil, "a")
 		first, second := wait(ctx, locks, time.Minute, queue, "a"), wait(ctx, locks, time.Minute, queue, "a")
 		ready(ctx, "a")
@@ -193,11 +190,8 @@ var _ = describe("A hand-off", func(on *onRedis) {
 	})
 
 	It("goes to the next when the connection of the first is gone, which is first again when it is heard of", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		faulty := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
-		DeferCleanup(faulty.Close)
+		proxy := on.newProxy()
+		faulty := on.connectThrough(proxy)
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		first, second := wait(ctx, faulty, time.Minute, queue, "a"), wait(ctx, locks, time.Minute, queue, "a")
 		third := wait(ctx, locks, time.Minute, queue, "a")
@@ -216,11 +210,8 @@ var _ = describe("A hand-off", func(on *onRedis) {
 	})
 
 	It("does not go to a try that enters the line again after the lock was released", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		faulty := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
-		DeferCleanup(faulty.Close)
+		proxy := on.newProxy()
+		faulty := on.connectThrough(proxy)
 		held := obtain(ctx, locks, time.Minute, nil, "a")
 		first := wait(ctx, faulty, time.Minute, queue, "a")
 		ready(ctx, "a")

@@ -70,7 +70,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	sideBySide(h.numbers(), func(i int) error {
 		lock := h.lockAt(i)
 		err := lock.refresh(free, ttl, opt)
-		if err == ErrNotObtained && !lock.isLost() {
+		if err == ErrNotObtained && lock.whyLost() == nil {
 			err = errLate
 		}
 		h.confirm(i, now, err)
@@ -106,13 +106,6 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 
 // errLate is the error of a refresh at one place.
 var errLate = errors.New("the answer came too late to be relied on")
-
-// isLost reports whether the lock was found lost.
-func (l *Lock) isLost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended != nil
-}
 
 // confirm notes what a place has answered to a request that was sent at that time.
 func (h *holds) confirm(i int, sent time.Time, err error) {

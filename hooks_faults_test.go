@@ -101,9 +101,7 @@ var _ = describe("After a panic of a hook,", func(on *onRedis) {
 
 var _ = describe("A hook that calls runtime.Goexit in the background", func(on *onRedis) {
 	It("does not hang a second Release", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		client := connect(&redis.Options{
 			Addr: proxy.Addr(), DB: on.client.Options().DB, MaxRetries: -1, ReadTimeout: 200 * time.Millisecond,
 		})
@@ -173,9 +171,7 @@ var _ = describe("With separate calls,", func(on *onRedis) {
 
 var _ = describe("Renewals", func(on *onRedis) {
 	It("go on at once when a network is back that swallowed those of many locks", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		client := connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 10 * time.Second, PoolSize: 100})
 		locks := redislock.New(client)
 		DeferCleanup(locks.Close)

@@ -210,9 +210,7 @@ var _ = describe("WithSeparateCalls", func(on *onRedis) {
 	})
 
 	It("resends what was not answered", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		proxy.Add(faultproxy.Rule{Match: running("release"), Times: 2, Action: faultproxy.CutAfterReplyBytes(0)})
 		client := connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB})
 		locks := redislock.New(client, redislock.WithSeparateCalls())
@@ -331,9 +329,7 @@ var _ = describe("A hook that panics", func(on *onRedis) {
 
 var _ = describe("ContextTimeoutEnabled", func(on *onRedis) {
 	It("does not let a kept lock lapse whose renewals are answered in time", func(ctx SpecContext) {
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		client := connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ContextTimeoutEnabled: true})
 		locks := redislock.New(client)
 		DeferCleanup(locks.Close)

@@ -18,10 +18,7 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 	var proxied *redislock.Client
 
 	BeforeEach(func() {
-		var err error
-		proxy, err = faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy = on.newProxy()
 		Expect(on.client.ScriptLoad(context.Background(), source("refresh")).Err()).To(Succeed())
 		proxied = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 2 * time.Second, DialTimeout: time.Second}))
 		DeferCleanup(proxied.Close)

@@ -24,10 +24,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 	var locks *redislock.Client
 
 	BeforeEach(func() {
-		var err error
-		proxy, err = faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy = on.newProxy()
 		client = connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 5 * time.Second, PoolSize: 50})
 		locks = redislock.New(client)
 		DeferCleanup(locks.Close)

@@ -80,8 +80,8 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 		raise: h.raiser(),
 	}
 	err, began, answered := ErrNotObtained, time.Now(), false
+	defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 	defer func() {
-		defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
 			h.missAgain(i, began, o.doubtful)

@@ -351,17 +351,16 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return true, ErrNotObtained
 	}
-	if !o.custom {
-		taken = o.keys
+	back, keys := o.newRelease(ctx), o.keys
+	if o.custom { // the others may belong to an earlier hold
+		if len(taken) == 0 {
+			return true, ErrNotObtained
+		}
+		back, keys = releaseOf(ctx, o.token, taken), taken
 	}
-	if len(taken) == 0 {
-		return true, ErrNotObtained
-	}
-	boxed := box(taken)
-	back := newRelease(ctx, o.token, boxed[:len(taken)], boxed[len(taken):])
 	back.GiveUp = time.Now().Add(o.ttl)
 	if !o.client.redis.Do(ctx, back) {
-		o.client.persist(back, WhyLate, taken)
+		o.client.persist(back, WhyLate, keys)
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
 )
@@ -25,7 +24,6 @@ import (
 // by turns. REDISLOCK_TEST_RUNS is how many there are. REDISLOCK_TEST_SEED repeats one, as far as the scheduler of Go does.
 func TestQuorumModel(t *testing.T) {
 	t.Parallel()
-	logging.Disable()
 	runs := len(faultKinds)
 	if testing.Short() {
 		runs = 3

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
@@ -30,7 +29,6 @@ func TestQuorumModelOnServers(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Parallel()
-	logging.Disable()
 	runs := 1
 	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
 		runs, _ = strconv.Atoi(text)

@@ -148,6 +148,12 @@ func newRelease(ctx context.Context, token string, keys, lines []any) *transport
 	return c
 }
 
+// releaseOf is newRelease for keys that are not boxed yet.
+func releaseOf(ctx context.Context, token string, keys []string) *transport.Call {
+	boxed, n := box(keys), len(keys)
+	return newRelease(ctx, token, boxed[:n:n], boxed[n:])
+}
+
 // newFence returns an unsent call that raises the fence counter to least, if the token has all keys, or mints a fencing
 // token if least is 0.
 func newFence(ctx context.Context, token string, keys []any, fenceKey string, least int64) *transport.Call {

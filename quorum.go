@@ -207,9 +207,10 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 		lock *Lock
 		err  error
 	}
-	h := &holds{places: at, token: token, at: make([]hold, len(at.all))}
+	h := &holds{
+		places: at, token: token, at: make([]hold, len(at.all)), after: aftermath{client: c, keys: keys},
+	}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
-	h.after.client, h.after.keys = c, keys
 	p := h.newPoll()
 	answers, err := askMajority(ctx, at, "attach", keys, func(ctx context.Context, i int) ([]answer, error) {
 		lock, err := at.all[i].client.Attach(ctx, at.all[i].keys, token)

@@ -46,8 +46,10 @@ const maxPlaces = 1 << 14
 // Where two waiters have the same ticket, their names decide who is first. All places must decide alike, or the two would
 // refuse each other for ever. So each obtain has a range of numbers of its own, and the inboxes of a quorum have one name.
 func newSpreading(o *obtaining, at *places, queue bool) *spreading {
-	s := &spreading{o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all))}
-	s.after.client, s.after.keys = o.client, o.keys
+	s := &spreading{
+		o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
+		after: aftermath{client: o.client, keys: o.keys},
+	}
 	first := o.client.spread.Add(maxPlaces)
 	for i, p := range at.all {
 		part := &s.parts[i]

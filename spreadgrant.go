@@ -26,12 +26,14 @@ func (s *spreading) make(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.won = false
-	h := &holds{places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, at: make([]hold, len(s.parts))}
+	h := &holds{
+		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, at: make([]hold, len(s.parts)),
+		after: aftermath{client: o.client, keys: o.keys},
+	}
 	lock := &Lock{
 		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
 	}
 	h.whole = lock
-	h.after.client, h.after.keys = o.client, o.keys
 	for i := range s.parts {
 		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.round == s.round {
 			h.put(i, p.o.lock)

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/memnet"
 	"github.com/redislock/redislock/internal/redistest"
 )
@@ -42,6 +43,8 @@ const suiteVariable = "REDISLOCK_TEST_SUITE"
 
 // namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
 const namedServer = "REDISLOCK_TEST_REDIS"
+
+func init() { logging.Disable() } // go-redis writes what its errors say as well, and hides what failed among it
 
 func TestRedislock(t *testing.T) {
 	if suite := os.Getenv(suiteVariable); suite != "" {
@@ -85,7 +88,6 @@ func startSuite(t *testing.T, suite string) {
 // runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
 func runSuite(t *testing.T, suite string) {
-	logging.Disable() // go-redis writes what its errors say as well, and hides what failed among it
 	RegisterFailHandler(Fail)
 	config, reporter := GinkgoConfiguration()
 	if config.LabelFilter != "" {
@@ -196,6 +198,31 @@ func startMemory() (*miniredis.Miniredis, string) {
 	DeferCleanup(memory.Close)
 	DeferCleanup(listener.Close)
 	return memory, listener.Addr()
+}
+
+// newProxy returns a proxy before the server, which ends with the spec.
+func (on *onRedis) newProxy() *faultproxy.Proxy {
+	GinkgoHelper()
+	proxy, err := faultproxy.New(on.addr)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(proxy.Close)
+	return proxy
+}
+
+// connectThrough returns a Client through a proxy, which ends with the spec.
+func (on *onRedis) connectThrough(proxy *faultproxy.Proxy) *redislock.Client {
+	locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB}))
+	DeferCleanup(locks.Close)
+	return locks
+}
+
+// atMost returns how long something may take: fake where time is fake, which no other process uses up, and onServer on a
+// real server, where a busy machine takes its share.
+func atMost(kind string, fake, onServer time.Duration) time.Duration {
+	if kind == inMemory {
+		return fake
+	}
+	return onServer
 }
 
 // age lets d pass for every key at once, without waiting for it.

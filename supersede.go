@@ -91,9 +91,7 @@ func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string,
 // newRemainder returns a cleanup that takes over the rest of the keys of one that is superseded. It must start when that
 // is dropped, without unlocking Client.mu in between, so that a later obtain finds one of the two.
 func newRemainder(x *cleanup, token string, rest []string) *cleanup {
-	boxed, n := box(rest), len(rest)
-	release := newRelease(context.Background(), token, boxed[:n:n], boxed[n:])
-	y := newCleanup(release, x.why, rest, x.ttl)
+	y := newCleanup(releaseOf(context.Background(), token, rest), x.why, rest, x.ttl)
 	y.after = x.after
 	return y
 }

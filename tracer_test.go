@@ -78,9 +78,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 	// proxied returns a Client with the same Tracer, and the proxy that it goes through.
 	proxied := func(change func(*redis.Options)) (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
-		proxy, err := faultproxy.New(on.addr)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
+		proxy := on.newProxy()
 		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
 		change(opt)
 		locks := redislock.New(connect(opt), redislock.WithTracer(seen.tracer()))
