@@ -47,7 +47,7 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 				}
 				took := time.Since(start)
 				AddReportEntry("100 locks", took.String(), ReportEntryVisibilityFailureOrVerbose)
-				Expect(took).To(BeNumerically("<", atMost(on.kind, 2*time.Second, 5*time.Second))) // each wait for one of them would take 100 ms
+				Expect(took).To(BeNumerically("<", bound(on.kind, 2*time.Second, 5*time.Second))) // each wait for one of them would take 100 ms
 			})
 
 			It("is an error that names the servers if no majority answers, soon", func(ctx SpecContext) {
@@ -59,7 +59,7 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 					for range 3 {
 						start := time.Now()
 						_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
-						Expect(time.Since(start)).To(BeNumerically("<", atMost(on.kind, 300*time.Millisecond, 500*time.Millisecond)), "%v %v", known, err)
+						Expect(time.Since(start)).To(BeNumerically("<", bound(on.kind, 300*time.Millisecond, 500*time.Millisecond)), "%v %v", known, err)
 						Expect(err).To(HaveOccurred())
 						Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
 						for i, s := range on.servers {

@@ -517,7 +517,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		began := time.Now()
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.granted().Release(ctx)).To(Succeed())
-		Expect(first.at).To(BeTemporally("<", began.Add(atMost(on.kind, 1200*time.Millisecond, 1800*time.Millisecond))))
+		Expect(first.at).To(BeTemporally("<", began.Add(bound(on.kind, 1200*time.Millisecond, 1800*time.Millisecond))))
 		Expect(refused.Count()).To(Equal(1), "it does not ask again at once")
 	})
 

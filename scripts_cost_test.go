@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	silent = 2500 * time.Millisecond // a waiter last heard of so long ago is live, but likely dead
-	dead   = time.Minute             // a waiter last heard of so long ago is dead
+	silent = 22 * time.Second // a waiter last heard of so long ago is live, but likely dead
+	dead   = time.Minute      // a waiter last heard of so long ago is dead
 )
 
 // fillLine adds n waiters to the end of a line, each last heard of so long ago by the clock of the server. It returns the
@@ -27,7 +27,7 @@ func fillLine(ctx context.Context, client *redis.Client, line, inbox string, n i
 	if last := client.ZRevRangeWithScores(ctx, line, 0, 0).Val(); len(last) > 0 {
 		ticket = max(ticket, int64(last[0].Score)+1)
 	}
-	const life = 3 // seconds
+	const life = 30 // seconds
 	deadline := now.Add(life*time.Second - ago).UnixMilli()
 	members := make([]redis.Z, 0, 2*n)
 	for i := range n {

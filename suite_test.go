@@ -216,9 +216,9 @@ func (on *onRedis) connectThrough(proxy *faultproxy.Proxy) *redislock.Client {
 	return locks
 }
 
-// atMost returns how long something may take: fake where time is fake, which no other process uses up, and onServer on a
+// bound returns how long something may take: fake where time is fake, which no other process uses up, and onServer on a
 // real server, where a busy machine takes its share.
-func atMost(kind string, fake, onServer time.Duration) time.Duration {
+func bound(kind string, fake, onServer time.Duration) time.Duration {
 	if kind == inMemory {
 		return fake
 	}
