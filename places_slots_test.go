@@ -193,7 +193,7 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 	})
 }
 
-var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered, Label(onServer), func() {
+var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered, Label(onServer, slots), func() {
 	var cluster *redistest.Cluster
 	var masters []*redis.Client
 
@@ -217,7 +217,7 @@ var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered
 	}, func() []*redis.Client { return masters })
 })
 
-var _ = Describe("Locks across the shards of a Ring of two", Label(onServer), func() {
+var _ = Describe("Locks across the shards of a Ring of two", Label(onServer, slots), func() {
 	var shards []*redis.Client
 	addrs := map[string]string{}
 

@@ -35,7 +35,9 @@ var suites = map[string]string{
 	"redis-server": sharing + " && !" + keeping + " && !" + faults,
 	"keeping":      sharing + " && " + keeping,
 	"faults":       sharing + " && " + faults,
-	"others":       "!" + inMemory + " && !" + sharing, // they start servers for themselves, or need none
+	"quorums":      onServer + " && " + quorums,
+	"slots":        slots,
+	"others":       "!" + inMemory + " && !" + sharing + " && !" + quorums + " && !" + slots, // with servers of their own, or none
 }
 
 // suiteVariable names, in the environment of such a process, the suite that it runs.
@@ -137,6 +139,8 @@ const (
 	sharing  = "one server" // of a suite, which its specs on a real server share
 	keeping  = "keeping"
 	faults   = "faults"
+	quorums  = "quorums"
+	slots    = "slots"
 )
 
 // describe runs the same specs on miniredis, always, and on a real redis-server, where there is one.
