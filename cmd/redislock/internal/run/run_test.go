@@ -364,10 +364,10 @@ var _ = Describe("redislock run", func() {
 				Eventually(session).Should(gbytes.Say("ready"))
 				Expect(away()).To(Succeed())
 				lost := time.Now()
-				Eventually(session.Err, "10s").Should(gbytes.Say("so the command is ended"))
-				told := time.Now()
+				Eventually(filepath.Join(dir, "term"), "10s").Should(BeAnExistingFile())
+				asked := time.Now()
 				Eventually(clitest.Alive).WithArguments(pidIn("pid")).Should(BeFalse())
-				Expect(time.Since(told)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
+				Expect(time.Since(asked)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
 				Eventually(session, "10s").Should(gexec.Exit(76))
 				term, last := at("term"), at("last")
 				Expect(term).To(BeTemporally(">", began.Add(800*time.Millisecond))) // not before it has to
