@@ -3,11 +3,13 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 )
@@ -332,6 +334,53 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		Expect(most).To(BeNumerically("<", 20)) // about one a second
 		Expect(held.Release(ctx)).To(Succeed())
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("in line try once in a while when servers that hang send messages", func(ctx SpecContext) {
+		for _, hanging := range []int{1, on.spare() + 1} {
+			held := obtain(ctx, on.locks, time.Minute, nil, "a")
+			Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), held.Token())))
+			const many = 8
+			tries := make(chan int, many)
+			locks := on.connect(redislock.WithTracer(&redislock.Tracer{
+				ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries <- end.Tries },
+			}))
+			limited := within(ctx, 3*time.Second)
+			for range many {
+				go func() {
+					defer GinkgoRecover()
+					_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
+					Expect(err).To(MatchError(context.DeadlineExceeded))
+				}()
+			}
+			servers := on.servers[:hanging]
+			for _, s := range servers {
+				Eventually(func() []string { return line(ctx, s.own, "a") }).Should(HaveLen(many))
+				opened(ctx, s.own, "a")
+			}
+			hang := make(chan struct{})
+			for _, s := range servers { // calls hang, and messages arrive
+				s.client.AddHook(&around{before: func(cmd redis.Cmder) {
+					if running("obtain")(words(cmd)) {
+						<-hang
+					}
+				}})
+			}
+			time.Sleep(1500 * time.Millisecond) // until some calls hang, and no more are sent
+			for _, s := range servers {
+				for _, id := range line(ctx, s.own, "a") {
+					name, number, _ := strings.Cut(id, "/")
+					Expect(s.own.Publish(ctx, inboxes+name, number).Val()).To(BeNumerically(">", 0))
+				}
+			}
+			for range many {
+				Eventually(tries).WithTimeout(10 * time.Second).Should(Receive(BeNumerically("<", 15))) // about one a second
+			}
+			close(hang)
+			Expect(locks.Close()).To(Succeed())
+			Expect(held.Release(ctx)).To(Succeed())
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		}
 	})
 
 	It("in line try once in a while when one server would grant and the others refuse", func(ctx SpecContext) {

@@ -44,10 +44,14 @@ local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 local deleted = {} -- by index
 local start = 1 -- the first key to be looked at
+local queued = false -- somebody has a place in one of the lines
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET returns an error for a key of another type
 	call('DEL', KEYS[1])
-	if #KEYS == 2 and not fenced and not ticket and pcall('EXISTS', KEYS[2]) == 0 then
-		return 0
+	if #KEYS == 2 and not fenced and not ticket then
+		if pcall('EXISTS', KEYS[2]) == 0 then
+			return 0
+		end
+		queued = true
 	end
 	deleted[1] = true
 	start = 2
@@ -76,8 +80,7 @@ for start = start, n, CHUNK do
 	end
 end
 
-local queued = false -- somebody has a place in one of the lines
-for start = lines, #KEYS, CHUNK do
+for start = lines, queued and 0 or #KEYS, CHUNK do
 	local found = pcall('EXISTS', unpack(KEYS, start, math.min(start + CHUNK - 1, #KEYS)))
 	queued = queued or found ~= 0
 end

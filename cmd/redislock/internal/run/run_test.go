@@ -364,7 +364,7 @@ var _ = Describe("redislock run", func() {
 				Eventually(session).Should(gbytes.Say("ready"))
 				Expect(away()).To(Succeed())
 				lost := time.Now()
-				Eventually(filepath.Join(dir, "term"), "10s").Should(BeAnExistingFile())
+				Eventually(filepath.Join, "10s").WithArguments(dir, "term").Should(BeAnExistingFile())
 				asked := time.Now()
 				Eventually(clitest.Alive).WithArguments(pidIn("pid")).Should(BeFalse())
 				Expect(time.Since(asked)).To(BeNumerically("~", 500*time.Millisecond, 200*time.Millisecond))
