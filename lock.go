@@ -23,12 +23,9 @@ type Lock struct {
 
 	fenceKey string // "" for none, or if attached
 
-	obtained time.Duration // the ttl of the obtain; 0 if attached
-	// mayReappear says that one sending of the obtain was never answered, though a later one was. The unanswered one
-	// may still arrive, and would acquire the keys again after a Release.
-	mayReappear bool
-	number      int32  // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
-	entry       string // of that obtain's waiter, which may then enter the lines again; "" if there was none
+	obtained   time.Duration // the ttl of the obtain; 0 if attached
+	number     int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
+	unanswered *unanswered   // nil if each sending of the obtain was answered
 
 	upkeep upkeep // its place among the renewals
 
@@ -48,6 +45,13 @@ type Lock struct {
 
 	kept     []*kept // the contexts for which the lock is kept alive
 	renewErr error   // how the last renewal failed, if it did
+}
+
+// unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
+// arrives after a Release acquires the keys again, or takes a place in line again.
+type unanswered struct {
+	entry string            // of the obtain's waiter; "" if there was none
+	tries []*transport.Call // that the waiter has abandoned; they may still be under way for long
 }
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.

@@ -267,11 +267,13 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
-		mayReappear: (o.doubtful || len(o.abandoned) > 0) && !o.custom,
 	}
 	o.lock.upkeep.lock, o.got = o.lock, taken
-	if o.lock.mayReappear && o.waiter.hasPlace() {
-		o.lock.entry = o.waiter.entry
+	if (o.doubtful || len(o.abandoned) > 0) && !o.custom {
+		o.lock.unanswered = &unanswered{tries: o.abandoned}
+		if o.waiter.hasPlace() {
+			o.lock.unanswered.entry = o.waiter.entry
+		}
 	}
 	return false, nil
 }

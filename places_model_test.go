@@ -106,6 +106,7 @@ type faultKind struct {
 	custom  bool // callers have tokens of their own
 	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
 	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
+	forgets bool // one client keeps its locks while one server after another forgets them
 }
 
 var faultKinds = []faultKind{
@@ -116,6 +117,7 @@ var faultKinds = []faultKind{
 	{name: "callers' tokens on servers that fail", fails: true, custom: true},
 	{name: "locks that come back", revives: true},
 	{name: "slots and late answers", late: true, slots: true},
+	{name: "servers that forget", forgets: true},
 }
 
 // placesHistory is one schedule.
@@ -169,7 +171,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		h.clients = append(h.clients, locks)
 	}
 	h.placesClaims = newPlacesClaims(n/2 + 1)
-	if !h.kind.fails {
+	if !h.kind.fails && !h.kind.forgets {
 		h.holds = h.certain
 	}
 	return h
@@ -287,9 +289,12 @@ func (h *placesHistory) run() {
 	const callers = 6
 	h.within(time.Minute, "a call does not return", func(i int) {
 		for time.Since(began) < 6*time.Second {
-			if h.kind.revives && i == 0 {
+			switch {
+			case h.kind.revives && i == 0:
 				h.revive()
-			} else {
+			case h.kind.forgets && i == 0:
+				h.outlive()
+			default:
 				h.call(i, false)
 			}
 		}
@@ -333,6 +338,9 @@ func (h *placesHistory) call(caller int, final bool) {
 		first, client = 0, 1+caller%2
 	}
 	keys = slices.Concat(keys[first:], keys[:first])[:1+h.intN(2)]
+	if h.kind.forgets {
+		keys = []string{"a"} // another lock would not outlive what the servers forget, nor would its fencing token
+	}
 	opt := &redislock.Options{FenceKey: "fence", Queue: final || h.intN(2) == 0, AcrossSlots: h.kind.slots}
 	if !opt.Queue && h.intN(2) == 0 {
 		opt.RetryStrategy = redislock.LinearBackoff(50 * time.Millisecond)
@@ -361,7 +369,7 @@ func (h *placesHistory) call(caller int, final bool) {
 		_, stop = lock.KeepAlive(background)
 	}
 	hold := []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[h.intN(3)]
-	if h.kind.late || h.kind.revives {
+	if h.kind.late || h.kind.revives || h.kind.forgets {
 		hold = 50 * time.Millisecond
 	}
 	time.Sleep(h.upTo(hold))
@@ -373,7 +381,7 @@ func (h *placesHistory) call(caller int, final bool) {
 	}
 	h.keep(c, false)
 	stop()
-	if final || h.kind.custom || h.kind.late || h.intN(8) > 0 {
+	if final || h.kind.custom || h.kind.late || h.kind.forgets || h.intN(8) > 0 {
 		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
 		_ = lock.Release(limited)
 		cancel()
@@ -413,6 +421,40 @@ func (h *placesHistory) revive() {
 	limited, cancel = context.WithTimeout(background, 200*time.Millisecond)
 	defer cancel()
 	_ = lock.Release(limited)
+}
+
+// outlive obtains a lock with the client whose clock is ahead. While the lock is held, all servers but one forget what they
+// have, one after another, each when the lock has its keys there again. So the next fencing token rests on the counters that
+// came back with them.
+func (h *placesHistory) outlive() {
+	background := context.Background()
+	limited, cancel := context.WithTimeout(background, 2*time.Second)
+	defer cancel()
+	lock, err := h.clients[2].Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
+	if err != nil {
+		return
+	}
+	c := h.granted(lock)
+	h.keep(c, true)
+	_, stop := lock.KeepAlive(background)
+	at := h.intN(len(h.servers))
+	for _, server := range slices.Concat(h.servers[at:], h.servers[:at])[1:] {
+		if !h.spared([]*memoryServer{server}) || time.Until(lock.Until()) <= 0 { // the others did not count, see holds.join
+			break
+		}
+		server.kill()
+		h.shaken(time.Now(), 20*time.Millisecond)
+		server.revive()
+		for tries := 0; tries < 50 && !server.has(lock, 0); tries++ {
+			_ = lock.Refresh(background, h.ttl, nil)
+			time.Sleep(h.upTo(10 * time.Millisecond))
+		}
+		time.Sleep(10 * time.Millisecond) // its counter is raised after that
+	}
+	h.keep(c, false)
+	stop()
+	_ = lock.Release(background)
+	time.Sleep(h.upTo(200 * time.Millisecond))
 }
 
 // stall makes as many servers hang as may be missing, or one client stand still.

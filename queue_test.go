@@ -489,6 +489,29 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
 	})
 
+	DescribeTable("frees what an abandoned try does long after the release, when",
+		func(ctx SpecContext, again func(context.Context) *redislock.Lock) {
+			held := obtain(ctx, healthy, time.Minute, nil, "a")
+			first := wait(ctx, locks, time.Minute, queue, "a")
+			opened(ctx, on.client, "a")
+			stuck := broken(running("obtain"), 1, faultproxy.DelayRequest(4500*time.Millisecond))
+			Eventually(stuck.Count).WithTimeout(2 * time.Second).WithPolling(time.Millisecond).Should(Equal(1))
+			sent := time.Now()
+			time.Sleep(1200 * time.Millisecond) // until it is abandoned
+			Expect(held.Release(ctx)).To(Succeed())
+			Expect(first.granted().Release(ctx)).To(Succeed())
+			other := again(ctx)
+			time.Sleep(time.Until(sent.Add(4700 * time.Millisecond)))
+			Eventually(func() int { return waiters(ctx, healthy, "a") }).WithTimeout(1500 * time.Millisecond).Should(BeZero())
+			if other != nil {
+				Expect(other.Release(ctx)).To(Succeed())
+			}
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(BeEmpty())
+		},
+		Entry("it acquires the keys", func(context.Context) *redislock.Lock { return nil }),
+		Entry("it enters the lines", func(ctx context.Context) *redislock.Lock { return obtain(ctx, healthy, time.Minute, nil, "a") }),
+	)
+
 	It("renews a broken subscription, and is woken through it", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, queue, "a")

@@ -269,14 +269,14 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		return failed("release", l.keys, explain(l.keys, c.Err))
 	}
 	l.noteRelease(nil)
-	if l.mayReappear {
+	if u := l.unanswered; u != nil {
 		again := newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
-		if l.entry != "" {
-			again.Args, again.Simple = append(again.Args, l.entry), false
+		if u.entry != "" {
+			again.Args, again.Simple = append(again.Args, u.entry), false
 		}
 		x := newCleanup(again, WhyResent, l.keys, l.obtained)
 		x.after = l.aftermath()
-		l.client.sweep(x, sweepAgain)
+		l.client.sweep(x, sweepAgain, u.tries...)
 	}
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {

@@ -82,7 +82,7 @@ var All = []Control{
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"release.go", "if l.mayReappear {", "if false {"}},
+		Edits: []Edit{{"release.go", "if u := l.unanswered; u != nil {", "if u := l.unanswered; false {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
