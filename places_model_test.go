@@ -46,20 +46,21 @@ func TestQuorumModel(t *testing.T) {
 		if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
 			seed = named
 		}
-		stop := watchProgress()
-		synctest.Test(t, func(t *testing.T) {
-			h := newPlacesHistory(t, seed)
-			h.run()
-			grants += h.grants
-			h.fates.Lock()
-			busiest = max(busiest, h.busiest)
-			h.fates.Unlock()
-			for _, problem := range h.problems {
-				t.Errorf("schedule %d, seed %d, %s: %s", run+1, seed, h.kind.name, problem)
-			}
+		passed := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			defer close(watchProgress())
+			synctest.Test(t, func(t *testing.T) {
+				h := newPlacesHistory(t, seed)
+				h.run()
+				grants += h.grants
+				h.fates.Lock()
+				busiest = max(busiest, h.busiest)
+				h.fates.Unlock()
+				for _, problem := range h.problems {
+					t.Errorf("%s, schedule %d: %s", h.kind.name, run+1, problem)
+				}
+			})
 		})
-		close(stop)
-		if t.Failed() {
+		if !passed {
 			failed++
 		}
 		if failed > 2 {

@@ -135,9 +135,11 @@ var _ = Describe("at a terminal", func() {
 		Expect(free()).To(BeTrue())
 	})
 
+	// Here the command is a bash. Some other shells start commands with vfork: a Ctrl-Z in that moment stops the new
+	// process, and the shell hangs until that goes on, under any parent.
 	It("bg goes on in the background, and a command that needs the terminal stops until fg", func() {
 		user := clitest.NewTypist(url)
-		user.Types(`$R run -k a -- sh -c 'echo started; sleep 0.5; echo reading; read x; echo "got $x"'` + "\n")
+		user.Types(`$R run -k a -- bash -c 'echo started; sleep 0.5; echo reading; read x; echo "got $x"'` + "\n")
 		user.Sees("started\r\n")
 		user.Types(clitest.CtrlZ)
 		user.Sees("Stopped")
@@ -158,7 +160,7 @@ var _ = Describe("at a terminal", func() {
 
 	It("Ctrl-Z for longer than the ttl loses the lock, and the command is ended", func() {
 		user := clitest.NewTypist(url)
-		user.Types(`$R run -k a --ttl 500ms -- sh -c 'trap "echo woken" CONT; echo started; while :; do sleep 0.05; done'; echo code $?` + "\n")
+		user.Types(`$R run -k a --ttl 500ms -- bash -c 'trap "echo woken" CONT; echo started; while :; do sleep 0.05; done'; echo code $?` + "\n")
 		user.Sees("started\r\n")
 		user.Types(clitest.CtrlZ)
 		user.Sees("Stopped")
