@@ -569,24 +569,33 @@ func (h *placesHistory) force() {
 	time.Sleep(h.ttl) // what is left of it at the other servers is gone
 }
 
-// spared waits until every valid lock is held by a majority without the victims, and reports whether that came soon.
+// spared waits until every valid lock is held by a majority without the victims, and reports whether there was such a
+// moment. A lock that stays on a bare majority is a problem; that there is always another one, just granted, is none.
 func (h *placesHistory) spared(victims []*memoryServer) bool {
-	for range 20 {
-		needed := slices.ContainsFunc(h.valid(), func(c *claim) bool {
+	bare := map[*claim]int{} // for how many looks in a row
+	for range 100 {
+		before := bare
+		bare = map[*claim]int{}
+		for _, c := range h.valid() {
 			n := 0
 			for _, server := range h.servers {
 				if !slices.Contains(victims, server) && server.has(c.lock, 0) {
 					n++
 				}
 			}
-			return n < h.need && time.Until(c.lock.Until()) > 0
-		})
-		if !needed {
+			if n >= h.need || time.Until(c.lock.Until()) <= 0 {
+				continue
+			}
+			if bare[c] = before[c] + 1; bare[c] == 20 {
+				h.problem("for 400 ms %q had a bare majority", c.lock.Keys())
+				return false
+			}
+		}
+		if len(bare) == 0 {
 			return true
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	h.problem("for 400 ms some lock had a bare majority")
 	return false
 }
 
