@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,7 +91,13 @@ func RunWith(stdin io.Reader, url string, args ...string) *gexec.Session {
 	cmd := Command([]string{"REDIS_URL=" + url}, args...)
 	cmd.Stdin = stdin
 	session := Start(cmd)
-	gomega.Eventually(session, 20*time.Second).Should(gexec.Exit())
+	select {
+	case <-session.Exited:
+	case <-time.After(20 * time.Second):
+		session.Signal(syscall.SIGABRT) // the program writes what all its goroutines do
+		gomega.Eventually(session, 5*time.Second).Should(gexec.Exit())
+		ginkgo.Fail("the program did not end:\n" + Stderr(session))
+	}
 	return session
 }
 
