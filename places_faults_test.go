@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -401,6 +402,38 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		Expect(tries).To(BeNumerically("<", 12)) // about one a second
 		Expect(held.Release(ctx)).To(Succeed())
 	})
+
+	for _, script := range []string{"obtain", "release"} {
+		It("leave nothing behind when the process ends right after Close, and a server gets its "+script+" late", func(ctx SpecContext) {
+			on.warm(ctx)
+			late := on.servers[0].client
+			var answered atomic.Bool
+			matches := running(script)
+			lateness := &around{before: func(cmd redis.Cmder) {
+				if matches(words(cmd)) {
+					time.Sleep(150 * time.Millisecond)
+				}
+			}, after: func(cmd redis.Cmder) {
+				if matches(words(cmd)) {
+					answered.Store(true)
+				}
+			}}
+			if script == "obtain" {
+				late.AddHook(lateness)
+			}
+			lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+			if script == "release" {
+				Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+				late.AddHook(lateness)
+			}
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(on.locks.Close()).To(Succeed())
+			Expect(answered.Load()).To(BeTrue())
+			Expect(late.Close()).To(Succeed()) // nothing is sent any more
+			Expect(on.left(ctx)).To(BeEmpty())
+			Consistently(on.left).WithArguments(ctx).WithTimeout(500 * time.Millisecond).Should(BeEmpty())
+		})
+	}
 
 	It("can be stopped by Close in the middle of everything", func(ctx SpecContext) {
 		held := obtain(ctx, on.connect(), time.Minute, nil, "a")

@@ -91,6 +91,7 @@ type Client struct {
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
 	spread   atomic.Int64  // numbers given to waiters on several places; see newSpreading
+	obtains  atomic.Int64  // obtains under way here as one of several places
 
 	mu       sync.Mutex // protects the fields below
 	slots    *Client    // obtains the holds of locks across slots; nil before the first
@@ -241,9 +242,9 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. From then on, Obtain,
 // ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
-// their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places and for
-// releases in the background, so call it before you close the Redis client. It always returns nil and may be called
-// again.
+// their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places, for
+// releases in the background, and for the calls at further servers or slots that outlast an Obtain or a Release. So call
+// it before you close the Redis client, and before the process ends. It always returns nil and may be called again.
 func (c *Client) Close() error {
 	if c == nil || c.closed == nil {
 		return nil
@@ -279,17 +280,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// busy reports whether any cleanup runs, or any waiter is in line. A waiter leaves with a cleanup.
+// busy reports whether anything is still to be given up: by a cleanup, by a waiter in line, which leaves with a cleanup, or
+// by a call at one of several places whose caller has returned without its answer.
 func (c *Client) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cleaning > 0 || c.lines.waiters() > 0 || c.slots != nil && c.slots.isCleaning()
-}
-
-func (c *Client) isCleaning() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cleaning > 0
+	return c.obtains.Load() > 0 || len(c.cleanups) > 0 || c.lines.waiters() > 0 || c.slots != nil && c.slots.busy()
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or

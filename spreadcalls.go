@@ -92,6 +92,8 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 		call = p.o.client.underWay(p.o.token, p.o.keys)
 	}
 	p.o.call = call
+	client := p.place.client
+	client.obtains.Add(1)
 	transport.Go(func() {
 		err, failed := ErrNotObtained, &panicked{}
 		defer func() {
@@ -102,8 +104,9 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 			}
 			s.land(free, p, c, err, failed)
 			if call != nil {
-				p.place.client.ended(call)
+				client.ended(call)
 			}
+			client.obtains.Add(-1)
 		}()
 		err = p.o.tryHere(free, c)
 		failed = nil
