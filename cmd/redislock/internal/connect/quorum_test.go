@@ -62,6 +62,9 @@ var _ = Describe("a quorum", func() {
 	It("locks on all servers, and needs a majority of them", func(ctx SpecContext) {
 		session := clitest.Run(url, "run", "-k", "job", "--", "redis-cli", "-u", "redis://"+servers[2].Addr(), "exists", "job")
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		for _, client := range clients {
+			Expect(client.Exists(ctx, "job").Val()).To(BeZero())
+		}
 
 		Expect(servers[1].Kill()).To(Succeed())
 		session = clitest.Run(url, "run", "-k", "job", "--", "echo", "ran")
