@@ -18,23 +18,30 @@ import (
 	"github.com/redislock/redislock/internal/faultproxy"
 )
 
-// around is a hook that runs what it is given before and after each command by itself.
+// around is a hook that runs what it is given before and after each command, in a pipeline or not.
 type around struct{ before, after func(cmd redis.Cmder) }
 
 func (a *around) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (a *around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer a.each(a.after, cmds...)
+		a.each(a.before, cmds...)
+		return next(ctx, cmds)
+	}
 }
 func (a *around) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if a.before != nil {
-			a.before(cmd)
+		defer a.each(a.after, cmd)
+		a.each(a.before, cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (a *around) each(look func(cmd redis.Cmder), cmds ...redis.Cmder) {
+	if look != nil {
+		for _, cmd := range cmds {
+			look(cmd)
 		}
-		err := next(ctx, cmd)
-		if a.after != nil {
-			a.after(cmd)
-		}
-		return err
 	}
 }
 

@@ -345,7 +345,7 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	if !o.custom && !o.part {
 		back := o.newRelease(ctx)
 		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			back.Args, back.Simple = append(back.Args, o.waiter.entry), false
+			andLeave(back, o.waiter.entry)
 			o.waiter.renew()
 		}
 		o.client.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)

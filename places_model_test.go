@@ -389,6 +389,17 @@ func (h *placesHistory) call(caller int, final bool) {
 	}
 }
 
+// claim obtains "a" in line, with a fencing token. It returns nil if that takes too long.
+func (h *placesHistory) claim(client *redislock.Client) *claim {
+	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	lock, err := client.Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
+	if err != nil {
+		return nil
+	}
+	return h.granted(lock)
+}
+
 // revive obtains a lock, lets it lapse and refreshes it again and again. One server gets the obtain late, perhaps after
 // somebody else has held the lock in between. Another misses the first refresh, which is for a shorter ttl, so it still has
 // the lock when the third one has not.
@@ -398,14 +409,11 @@ func (h *placesHistory) revive() {
 	h.fates.Lock()
 	h.slow = late
 	h.fates.Unlock()
-	background := context.Background()
-	limited, cancel := context.WithTimeout(background, 2*time.Second)
-	defer cancel()
-	lock, err := h.clients[0].Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
-	if err != nil {
+	c := h.claim(h.clients[0])
+	if c == nil {
 		return
 	}
-	h.granted(lock)
+	lock, background := c.lock, context.Background()
 	h.fates.Lock()
 	h.dead[dead] = time.Now().Add(h.ttl / 4)
 	h.fates.Unlock()
@@ -419,7 +427,7 @@ func (h *placesHistory) revive() {
 			break
 		}
 	}
-	limited, cancel = context.WithTimeout(background, 200*time.Millisecond)
+	limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
 	defer cancel()
 	_ = lock.Release(limited)
 }
@@ -428,18 +436,14 @@ func (h *placesHistory) revive() {
 // have, one after another, each when the lock has its keys there again. So the next fencing token rests on the counters that
 // came back with them.
 func (h *placesHistory) outlive() {
-	background := context.Background()
-	limited, cancel := context.WithTimeout(background, 2*time.Second)
-	defer cancel()
-	lock, err := h.clients[2].Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
-	if err != nil {
+	c := h.claim(h.clients[2])
+	if c == nil {
 		return
 	}
-	c := h.granted(lock)
+	lock, background := c.lock, context.Background()
 	h.keep(c, true)
 	_, stop := lock.KeepAlive(background)
-	at := h.intN(len(h.servers))
-	for _, server := range slices.Concat(h.servers[at:], h.servers[:at])[1:] {
+	for _, server := range h.fromAny()[1:] {
 		if !h.spared([]*memoryServer{server}) || time.Until(lock.Until()) <= 0 { // the others did not count, see holds.join
 			break
 		}
@@ -480,10 +484,15 @@ func (h *placesHistory) stall(over context.Context) {
 	}
 }
 
+// fromAny returns all servers, from a random one on.
+func (h *placesHistory) fromAny() []*memoryServer {
+	at := h.intN(len(h.servers))
+	return slices.Concat(h.servers[at:], h.servers[:at])
+}
+
 // someServers returns servers that may fail at the same time.
 func (h *placesHistory) someServers() []*memoryServer {
-	at := h.intN(len(h.servers))
-	all := slices.Concat(h.servers[at:], h.servers[:at])
+	all := h.fromAny()
 	if h.kind.slots {
 		return all[:1]
 	}
@@ -547,8 +556,8 @@ func (h *placesHistory) force() {
 	}
 	c := before[h.intN(len(before))]
 	h.forced(c)
-	at, n := h.intN(len(h.servers)), h.need+h.intN(len(h.servers)-h.need+1)
-	for _, server := range slices.Concat(h.servers[at:], h.servers[:at])[:n] {
+	victims := h.fromAny()[:h.need+h.intN(len(h.servers)-h.need+1)]
+	for _, server := range victims {
 		for _, key := range c.lock.Keys() {
 			server.memory.Del(key)
 		}
@@ -556,12 +565,7 @@ func (h *placesHistory) force() {
 	h.shaken(time.Now(), 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
 	time.Sleep(h.ttl)
 	for _, c := range h.stillKept([]*claim{c}) {
-		n := 0
-		for _, server := range h.servers {
-			if server.has(c.lock, 0) {
-				n++
-			}
-		}
+		n := h.holders(c.lock, 0, nil)
 		if n >= h.need || time.Until(c.lock.Until()) > 0 {
 			h.problem("%q is back at %d servers after it was deleted at a majority", c.lock.Keys(), n)
 		}
@@ -577,13 +581,7 @@ func (h *placesHistory) spared(victims []*memoryServer) bool {
 		before := bare
 		bare = map[*claim]int{}
 		for _, c := range h.valid() {
-			n := 0
-			for _, server := range h.servers {
-				if !slices.Contains(victims, server) && server.has(c.lock, 0) {
-					n++
-				}
-			}
-			if n >= h.need || time.Until(c.lock.Until()) <= 0 {
+			if h.holders(c.lock, 0, victims) >= h.need || time.Until(c.lock.Until()) <= 0 {
 				continue
 			}
 			if bare[c] = before[c] + 1; bare[c] == 20 {
@@ -606,13 +604,17 @@ func (h *placesHistory) certain(lock *redislock.Lock, left time.Duration) bool {
 			return !slices.ContainsFunc(h.servers, func(server *memoryServer) bool { return server.hasKey(key, lock.Token(), left) })
 		})
 	}
-	n := 0
+	return h.holders(lock, left, nil) >= h.need
+}
+
+// holders returns how many servers, apart from some, hold a lock for that long.
+func (h *placesHistory) holders(lock *redislock.Lock, left time.Duration, except []*memoryServer) (n int) {
 	for _, server := range h.servers {
-		if server.has(lock, left) {
+		if !slices.Contains(except, server) && server.has(lock, left) {
 			n++
 		}
 	}
-	return n >= h.need
+	return n
 }
 
 // checkEmpty checks that the servers have nothing left but fence counters.

@@ -154,6 +154,11 @@ func releaseOf(ctx context.Context, token string, keys []string) *transport.Call
 	return newRelease(ctx, token, boxed[:n:n], boxed[n:])
 }
 
+// andLeave makes a release take a waiter out of the lines, too.
+func andLeave(c *transport.Call, entry string) {
+	c.Args, c.Simple = append(c.Args, entry), false
+}
+
 // newFence returns an unsent call that raises the fence counter to least, if the token has all keys, or mints a fencing
 // token if least is 0.
 func newFence(ctx context.Context, token string, keys []any, fenceKey string, least int64) *transport.Call {

@@ -272,7 +272,7 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if u := l.unanswered; u != nil {
 		again := newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
 		if u.entry != "" {
-			again.Args, again.Simple = append(again.Args, u.entry), false
+			andLeave(again, u.entry)
 		}
 		x := newCleanup(again, WhyResent, l.keys, l.obtained)
 		x.after = l.aftermath()

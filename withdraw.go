@@ -35,7 +35,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			}
 		case o.late || o.doubtful:
 			if o.waiter.hasPlace() {
-				x.release.Args, x.release.Simple = append(x.release.Args, o.waiter.entry), false
+				andLeave(x.release, o.waiter.entry)
 			}
 			return o.client.sweepNow(x)
 		}
@@ -78,7 +78,7 @@ func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
 
 func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
 	c := newRelease(ctx, o.token, keys, o.boxed[len(o.keys):])
-	c.Args, c.Simple = append(c.Args, o.waiter.entry), false
+	andLeave(c, o.waiter.entry)
 	c.GiveUp = time.Now().Add(o.waiter.life)
 	c.Persist()
 	return c
