@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,6 +33,7 @@ type Server struct {
 	env      []string // beside ours
 	dir      string
 	port     int
+	reserved io.Closer // holds port until Close
 	password string
 
 	mu     sync.Mutex     // protects proc and closed
@@ -81,11 +83,11 @@ func start(env, config []string, args ...string) (*Server, error) {
 }
 
 func startOnce(bin string, env, config, args []string) (*Server, error) {
-	port, err := takePort()
+	port, reserved, err := takePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, env: env, args: args, port: port}
+	s := &Server{bin: bin, env: env, args: args, port: port, reserved: reserved}
 	for _, line := range config {
 		if password, ok := strings.CutPrefix(line, "requirepass "); ok {
 			s.password = strings.TrimSpace(password)
@@ -210,12 +212,11 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := s.proc.Kill()
-	givePort(s.port)
-	if s.dir == "" {
-		return err
+	errs := []error{s.proc.Kill()}
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(append(errs, s.reserved.Close())...)
 }
 
 // run starts the process and waits until it is ready. If it is not, it leaves

@@ -142,6 +142,19 @@ func TestKillAndRestart(t *testing.T) {
 	}
 }
 
+func TestAServerThatIsDownKeepsItsPort(t *testing.T) {
+	s := newServer(t)
+	must(t, s.Kill())
+	if reservation, err := reserve(s.Port()); err == nil {
+		must(t, reservation.Close())
+		t.Error("another server can have the port of one that is down")
+	}
+	must(t, s.Restart(), s.Close())
+	reservation, err := reserve(s.Port())
+	must(t, err)
+	must(t, reservation.Close())
+}
+
 func TestStopEndsAPausedServer(t *testing.T) {
 	s := newServer(t)
 	must(t, s.Pause(), s.Stop())
