@@ -45,6 +45,7 @@ var _ = describe("Arguments", func(on *onRedis) {
 		Entry("a token with a control character", `control character`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\x00"}),
 		Entry("a token with a wide space", `holds white space`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\u2003b"}),
 		Entry("FenceKey among the keys", `FenceKey "b" is also a key`, []string{"a", "b"}, time.Minute, &redislock.Options{FenceKey: "b"}),
+		Entry("a key that would share a line", `repeats itself as its hash tag`, []string{"a{a}"}, time.Minute, &redislock.Options{Queue: true}),
 		Entry("a reserved FenceKey", `are reserved`, []string{"a"}, time.Minute, &redislock.Options{FenceKey: "f:redislock:line"}),
 	)
 

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -15,8 +16,10 @@ type cleanup struct {
 	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
 	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
 	ttl     time.Duration // for how long the release is resent
-	sending bool          // release may be on its way; both fields are protected by Client.mu
+	sending bool          // release may be on its way; both fields are protected by cleanups.mu
 	order   int           // of those of a Client, when it began; set once
+	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
+	follows *cleanup      // its job is dropped if that was dropped before it began; nil for none
 	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
 	done    chan struct{} // closed when nothing more is sent
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
@@ -64,19 +67,22 @@ func (c *Client) tellDropped(x *cleanup) {
 
 // startCleanup is inBackground, but tells no Tracer if there was no room.
 func (c *Client) startCleanup(x *cleanup, job func() error) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.cleanups.mu.Lock()
+	defer c.cleanups.mu.Unlock()
 	return c.startLocked(x, job)
 }
 
-// startLocked is startCleanup for a caller who holds c.mu.
+// startLocked is startCleanup for a caller who holds cleanups.mu.
 func (c *Client) startLocked(x *cleanup, job func() error) bool {
-	if c.cleaning >= maxCleanups && len(x.keys) > 0 {
+	if c.cleanups.running >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
 	token := x.release.Token
-	c.register(x)
-	c.cleaning++
+	if x.follows != nil && x.follows.release.IsDropped() {
+		x.release.Drop()
+	}
+	c.cleanups.add(x)
+	c.cleanups.running++
 	x.done = make(chan struct{})
 	ctx := x.release.Ctx
 	x.after.begin()
@@ -99,35 +105,51 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 // clean runs the job of a cleanup, and then makes room for another one.
 func (c *Client) clean(x *cleanup, token string, job func() error) error {
 	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.forget(x, token)
-		c.cleaning--
+		c.cleanups.mu.Lock()
+		defer c.cleanups.mu.Unlock()
+		c.cleanups.remove(x, token)
+		c.cleanups.running--
 	}()
 	return job()
 }
 
-// register makes a cleanup known to supersede. The caller holds c.mu.
-func (c *Client) register(x *cleanup) {
-	token := x.release.Token
-	if c.cleanups[token] == nil {
-		if c.cleanups == nil {
-			c.cleanups = make(map[string]map[*cleanup]struct{})
-		}
-		c.cleanups[token] = make(map[*cleanup]struct{})
-	}
-	c.cleanups[token][x] = struct{}{}
-	c.begun++
-	x.order = c.begun
+// cleanups are those of one Client that are under way. The Client of its locks across slots has the same, because an
+// obtain there and one here may use the same custom token and the same keys.
+type cleanups struct {
+	mu      sync.Mutex                       // protects the fields below
+	running int                              // how many there are, without the calls at places
+	begun   int                              // how many there were, with these
+	byToken map[string]map[*cleanup]struct{} // with these
 }
 
-// forget ends what register began. The caller holds c.mu.
-func (c *Client) forget(x *cleanup, token string) {
-	delete(c.cleanups[token], x)
-	if len(c.cleanups[token]) == 0 {
-		delete(c.cleanups, token)
+// add makes a cleanup known to supersede. The caller holds mu.
+func (s *cleanups) add(x *cleanup) {
+	token := x.release.Token
+	if s.byToken[token] == nil {
+		if s.byToken == nil {
+			s.byToken = make(map[string]map[*cleanup]struct{})
+		}
+		s.byToken[token] = make(map[*cleanup]struct{})
+	}
+	s.byToken[token][x] = struct{}{}
+	s.begun++
+	x.order = s.begun
+}
+
+// remove ends what add began. The caller holds mu.
+func (s *cleanups) remove(x *cleanup, token string) {
+	delete(s.byToken[token], x)
+	if len(s.byToken[token]) == 0 {
+		delete(s.byToken, token)
 	}
 	close(x.done)
+}
+
+// any reports whether there are any.
+func (s *cleanups) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byToken) > 0
 }
 
 // underWay makes a call at one of several places known to supersede, which then waits for it. Such a call may outlast the
@@ -137,17 +159,17 @@ func (c *Client) underWay(token string, keys []string) *cleanup {
 	x := &cleanup{
 		release: &transport.Call{Token: token}, keys: keys, sending: true, call: true, done: make(chan struct{}),
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.register(x)
+	c.cleanups.mu.Lock()
+	defer c.cleanups.mu.Unlock()
+	c.cleanups.add(x)
 	return x
 }
 
 // ended ends what underWay began.
 func (c *Client) ended(x *cleanup) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(x, x.release.Token)
+	c.cleanups.mu.Lock()
+	defer c.cleanups.mu.Unlock()
+	c.cleanups.remove(x, x.release.Token)
 }
 
 // persist lets a release that is on its way go on until its GiveUp.
@@ -164,8 +186,8 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 }
 
 // sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and resends
-// it for as long as the keys can last. Unless that deleted something, it sends the release once more a little later. It
-// does all that again when the tries that were abandoned with this token have ended.
+// it for as long as the keys can last. Unless that deleted something, or if x.again, it sends the release once more a
+// little later. It does all that again when the tries that were abandoned with this token have ended.
 func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.Call) {
 	c.inBackground(x, func() error {
 		if delay > 0 {
@@ -185,7 +207,7 @@ func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.
 // sweepNow does the work of sweep in the goroutine of the cleanup.
 func (c *Client) sweepNow(x *cleanup) error {
 	deleted, err := c.sendCleanup(x)
-	if deleted == 0 && !x.release.IsDropped() {
+	if (deleted == 0 || x.again) && !x.release.IsDropped() {
 		c.pause(sweepAgain)
 		_, err = c.sendCleanup(x)
 	}
@@ -205,18 +227,18 @@ func (c *Client) pause(d time.Duration) {
 // sendCleanup sends the release, unless it was superseded, and resends it for as long as the keys can last. It returns
 // how many keys the release deleted.
 func (c *Client) sendCleanup(x *cleanup) (deleted int, err error) {
-	c.mu.Lock()
+	c.cleanups.mu.Lock()
 	x.sending = !x.release.IsDropped()
-	c.mu.Unlock()
+	c.cleanups.mu.Unlock()
 	if !x.sending {
 		return 0, transport.ErrDropped
 	}
 	x.release.GiveUp = time.Now().Add(x.ttl)
 	x.release.Persist()
 	c.redis.Send(x.release)
-	c.mu.Lock()
+	c.cleanups.mu.Lock()
 	x.sending = false
-	c.mu.Unlock()
+	c.cleanups.mu.Unlock()
 	if x.release.Err != nil {
 		return 0, x.release.Err
 	}
@@ -226,22 +248,22 @@ func (c *Client) sendCleanup(x *cleanup) (deleted int, err error) {
 
 // noteIdle notes that the release of a cleanup is not on its way now.
 func (c *Client) noteIdle(x *cleanup) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.cleanups.mu.Lock()
+	defer c.cleanups.mu.Unlock()
 	x.sending = false
 }
 
 // sendRound sends a release as the next one of a cleanup, unless that was superseded.
 func (c *Client) sendRound(x *cleanup, round *transport.Call) {
-	c.mu.Lock()
+	c.cleanups.mu.Lock()
 	if x.release.IsDropped() {
-		c.mu.Unlock()
+		c.cleanups.mu.Unlock()
 		round.Drop()
 		round.Err = transport.ErrDropped
 		return
 	}
 	x.release, x.sending = round, true
-	c.mu.Unlock()
+	c.cleanups.mu.Unlock()
 	c.redis.Send(round)
 	c.noteIdle(x)
 }

@@ -66,6 +66,26 @@ var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedi
 		Eventually(taken).WithTimeout(20 * time.Second).Should(Receive())
 	})
 
+	It("comes again, whatever it has found, if a request was not answered", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayRequest(900*time.Millisecond)) // the resend is granted
+		on.broken("obtain", 1, faultproxy.DelayReply(150*time.Millisecond))
+		_, err := on.timingOut(200*time.Millisecond).Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Eventually(func() int { return on.executed("obtain") }).WithTimeout(3 * time.Second).Should(Equal(2))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("of a lock that was released is superseded, too, when its token is used again", func(ctx SpecContext) {
+		locks := on.timingOut(200 * time.Millisecond)
+		on.broken("obtain", 1, faultproxy.DelayRequest(700*time.Millisecond)) // the resend is granted
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		on.broken("release", 1, faultproxy.DelayReply(150*time.Millisecond))
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		again := obtain(ctx, locks, time.Minute, &redislock.Options{Token: lock.Token()}, "a")
+		time.Sleep(3 * time.Second)
+		on.truthful(ctx, again)
+	})
+
 	It("ends with the ttl", func(ctx SpecContext) {
 		on.broken("release", 0, faultproxy.CutAfterRequestBytes(0))
 		on.broken("obtain", 1, faultproxy.SwallowReply())
@@ -150,6 +170,39 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(ConsistOf("held", "two"))
 		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(ConsistOf("held", "two"))
 		on.truthful(ctx, lock)
+	})
+
+	It("that is refused gives back what an abandoned one acquires", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(200*time.Millisecond))
+		_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"one", "two"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		other := obtain(ctx, locks, time.Minute, nil, "blocked")
+		_, err = locks.ObtainMulti(ctx, []string{"one", "blocked"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(other.Release(ctx)).To(Succeed())
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(ConsistOf("held"))
+	})
+
+	It("that is refused gives back what an abandoned Release has not freed", func(ctx SpecContext) {
+		on.proxy.CutAll()
+		on.proxy.RefuseConnections(true)
+		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		other := obtain(ctx, redislock.New(on.client), time.Minute, nil, "blocked")
+		on.proxy.RefuseConnections(false)
+		_, err := locks.ObtainMulti(ctx, []string{"held", "blocked"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(other.Release(ctx)).To(Succeed())
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("and released again leaves nothing of an abandoned one that arrives later", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond))
+		_, err := locks.ObtainMulti(within(ctx, 50*time.Millisecond), []string{"one", "two"}, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(obtain(ctx, locks, time.Minute, me, "one").Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(ConsistOf("held"))
+		time.Sleep(400 * time.Millisecond) // until it has arrived
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(ConsistOf("held"))
 	})
 
 	It("waits for a cleanup that is on the wire, but not past its ctx", func(ctx SpecContext) {

@@ -3,11 +3,13 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // ttl returns the remaining ttl that enough places have at least.
@@ -56,7 +58,9 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	if given {
 		return ErrNotObtained
 	}
-	free, stop := detached(ctx)
+	valid, end := l.whileValid(ctx)
+	defer end()
+	free, stop := detached(valid)
 	defer stop()
 	p := h.newPoll()
 	now := time.Now()
@@ -80,6 +84,13 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 		return err
 	}, p.note)
 	err := p.err(ctx, "refresh", ErrNotObtained)
+	switch {
+	case err == nil || errors.Is(err, ErrNotObtained):
+	case ended(valid) != nil && ended(ctx) == nil:
+		err = failed("refresh", l.keys, outlived(ctx))
+	case !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
+		err = fmt.Errorf("%w: %w", ErrNotObtained, err)
+	}
 	if err == nil {
 		l.mu.Lock()
 		if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
@@ -117,7 +128,13 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 		h.places.all[i].health.answers(time.Now())
 	}
 	if err == nil {
-		at.heard, at.missing, at.lost, at.failing = sent, time.Time{}, nil, false
+		at.heard, at.lost, at.failing = sent, nil, false
+		if !at.unraised() {
+			at.missing = time.Time{}
+		}
+		if h.kept != nil && at.stop == nil && at.lock != nil { // its renewals ended when it lapsed
+			h.keepAt(i)
+		}
 	} else if lost != nil {
 		at.missing, at.lost = sent, lost
 	}
@@ -130,7 +147,7 @@ func (h *holds) release(ctx context.Context) error {
 	for i := range h.at {
 		if at := &h.at[i]; at.unsure {
 			at.unsure = false
-			h.giveBack(ctx, i, h.whole.obtained)
+			h.giveBack(ctx, i, WhyLate, h.whole.obtained)
 		}
 	}
 	h.mu.Unlock()
@@ -159,6 +176,8 @@ func (h *holds) release(ctx context.Context) error {
 			at.freed = true
 		} else if err == ErrLockNotHeld && at.freed {
 			err = nil // an earlier Release has freed it, but not enough others
+		} else if !errors.Is(err, ErrLockNotHeld) && ended(free) == nil && !transport.IsFinal(err) {
+			h.giveBack(ctx, i, WhyRelease, h.whole.obtained) // enough others may free it, and then the caller does not ask again
 		}
 		return err
 	}, p.note)

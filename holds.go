@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -52,6 +53,9 @@ type hold struct {
 	failing bool               // a renewal has failed; see renewalFailed
 }
 
+// unraised reports whether a hold does not count because the fence counter could not be raised.
+func (at *hold) unraised() bool { return at.lock != nil && !at.counts && at.lock.fence == 0 }
+
 // until returns the end of the validity: the need-th largest of those of the holds.
 func (h *holds) until() time.Time {
 	h.mu.Lock()
@@ -88,8 +92,18 @@ func (h *holds) put(i int, lock *Lock) {
 	if at.stop != nil { // the place was obtained twice, and nothing else would stop the renewals of the first hold
 		go at.stop()
 	}
+	if old := at.lock; old != nil {
+		old.mu.Lock()
+		lock.mu.Lock()
+		lock.lease.Follow(&old.lease, lock.since)
+		lock.mu.Unlock()
+		old.mu.Unlock()
+	}
 	counts := h.fence == 0 || !h.places.quorum || lock.fence != 0 && lock.fence <= h.fence
-	*at = hold{lock: lock, counts: counts, heard: lock.since}
+	*at = hold{lock: lock, counts: counts, heard: lock.since, unsure: at.unsure}
+	if at.unraised() { // the next repair may raise it
+		at.missing = time.Now()
+	}
 	if h.kept != nil {
 		h.keepAt(i)
 	}
@@ -102,8 +116,10 @@ func (h *holds) put(i int, lock *Lock) {
 func (h *holds) join(ctx context.Context, i int, lock *Lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
-		h.giveBack(ctx, i, lock.obtained)
+	// Somebody else may have held the keys since the lock has lapsed, and a hold more must not make it valid again.
+	if h.over || lease.Passed(h.untilLocked()) {
+		h.giveBack(ctx, i, WhyLate, lock.obtained)
+		h.at[i].mending, h.at[i].missing = false, time.Now()
 		return
 	}
 	h.put(i, lock)
@@ -121,11 +137,20 @@ func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
 	h.confirm(i, sent, err)
 }
 
-// giveBack releases, in the background, what the token may have at a place.
-func (h *holds) giveBack(ctx context.Context, i int, ttl time.Duration) {
+// attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
+const attachedTTL = time.Minute
+
+// giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
+func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Duration) {
 	p := h.places.all[i]
 	n := len(p.keys)
-	p.client.sweep(newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), WhyLate, p.keys, ttl), 0)
+	ttl = max(ttl, h.last.ttl, h.ttlLocked())
+	if ttl == 0 { // of an attached lock
+		ttl = attachedTTL
+	}
+	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), why, p.keys, ttl)
+	x.again = true
+	p.client.sweep(x, 0)
 }
 
 // miss notes that a place has no hold. unsure says that it may have acquired keys unnoticed.
@@ -142,7 +167,7 @@ func (h *holds) miss(i int, unsure bool) {
 		at.lost = h.places.all[i].keys
 	}
 	if h.over && unsure {
-		h.giveBack(context.Background(), i, h.whole.obtained)
+		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained)
 	}
 }
 

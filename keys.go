@@ -57,8 +57,8 @@ func checkFenceKey(fenceKey string, keys []string) error {
 func checkLines(keys []string) error {
 	for _, key := range keys {
 		if !keyname.HasLine(key) {
-			return invalid("key %q has a brace but no hash tag, so there is no place beside it for the line of Queue; "+
-				"name it without braces, or with a tag, as in {order:7}:stock", key)
+			return invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place beside "+
+				"it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
 		}
 	}
 	return nil

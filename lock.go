@@ -23,9 +23,8 @@ type Lock struct {
 
 	fenceKey string // "" for none, or if attached
 
-	obtained   time.Duration // the ttl of the obtain; 0 if attached
-	number     int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
-	unanswered *unanswered   // nil if each sending of the obtain was answered
+	obtained time.Duration // the ttl of the obtain; 0 if attached
+	number   int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
 
 	upkeep upkeep // its place among the renewals
 
@@ -43,6 +42,8 @@ type Lock struct {
 	release  *transport.Call // the last release, if it was not answered
 	pursuit  *pursuit        // goes on with release; nil if nothing does
 
+	unanswered *unanswered // nil if each sending of the obtain was answered, and once that no longer matters
+
 	kept     []*kept // the contexts for which the lock is kept alive
 	renewErr error   // how the last renewal failed, if it did
 }
@@ -52,6 +53,10 @@ type Lock struct {
 type unanswered struct {
 	entry string            // of the obtain's waiter; "" if there was none
 	tries []*transport.Call // that the waiter has abandoned; they may still be under way for long
+
+	// Of a custom token, which may have acquired the keys again by then: so only what was newly taken is released.
+	custom     bool
+	superseded []*cleanup // by the obtain; they may wait for such tries of earlier ones
 }
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.

@@ -46,7 +46,10 @@ type obtaining struct {
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
 	late      bool              // one of them was granted after all
-	taken     []string          // the keys that such late grants newly acquired
+	taken     []string          // keys to be given back: those that such late grants newly acquired, and those of superseded
+
+	superseded []*cleanup // of a custom token; see inherit
+	follows    *cleanup   // of what is left of an obtain when its lock was released; see Lock.undoLate
 }
 
 // obtain is ObtainMulti for a slice of keys that belongs to the library.
@@ -82,7 +85,9 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 		}
 	}
 	if o.custom {
-		if err := c.supersede(ctx, o.token, o.keys, nil); err != nil {
+		var err error
+		if o.superseded, err = c.supersede(ctx, o.token, o.keys, nil); err != nil {
+			o.withdraw(ctx)
 			return nil, err
 		}
 	}
@@ -229,34 +234,6 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 	return o.grant(ctx, c.Sent, g.fence, g.taken)
 }
 
-// tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
-// it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
-func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
-	if o.custom {
-		if err := o.client.supersede(ctx, o.token, o.keys, o.call); err != nil {
-			return err
-		}
-	}
-	if o.waiter != nil {
-		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
-		if done == nil {
-			return ErrClosed
-		}
-		defer done()
-	}
-	o.fillObtain(c)
-	c.GiveUp, c.Ctx = time.Now().Add(o.ttl), ctx
-	o.client.redis.Do(ctx, c)
-	o.failure = nil
-	if _, err := o.conclude(ctx, c); err != nil {
-		return err
-	}
-	if o.raise != nil {
-		o.lock.fence = o.raise(ctx, o.lock)
-	}
-	return nil
-}
-
 // grant makes a lock that was granted after the given time, unless it has already lapsed. Like try, it reports whether
 // another try makes sense.
 func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
@@ -269,7 +246,10 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
 	}
 	o.lock.upkeep.lock, o.got = o.lock, taken
-	if (o.doubtful || len(o.abandoned) > 0) && !o.custom {
+	switch {
+	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
+		o.lock.unanswered = &unanswered{tries: o.abandoned, custom: true, superseded: o.superseded}
+	case !o.custom && (o.doubtful || len(o.abandoned) > 0):
 		o.lock.unanswered = &unanswered{tries: o.abandoned}
 		if o.waiter.hasPlace() {
 			o.lock.unanswered.entry = o.waiter.entry

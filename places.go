@@ -113,6 +113,7 @@ func (c *Client) inner() *Client {
 	if c.slots == nil {
 		c.slots = &Client{
 			redis: c.redis, tracer: &Tracer{}, renewals: newRenewals(c.redis), lines: c.lines, closed: c.closed,
+			cleanups: c.cleanups,
 		}
 	}
 	return c.slots

@@ -119,6 +119,8 @@ var faultKinds = []faultKind{
 	{name: "locks that come back", revives: true},
 	{name: "slots and late answers", late: true, slots: true},
 	{name: "servers that forget", forgets: true},
+	{name: "callers' tokens and late answers", late: true, custom: true},
+	{name: "callers' tokens, slots and late answers", late: true, custom: true, slots: true},
 }
 
 // placesHistory is one schedule.

@@ -28,13 +28,13 @@ import (
 // reply what a real one can. Everything waits on the clock, so it runs in a bubble of synctest.
 type memoryServer struct {
 	memory *miniredis.Miniredis
-	fate   func(*wire, bool, []byte) fate // what becomes of a chunk
 
-	mu    sync.Mutex      // protects the fields below
-	down  bool            // it refuses connections
-	hangs chan struct{}   // closed when it answers again; nil while it does
-	wires map[*wire]bool  // the connections that are open
-	free  context.Context // ended by close
+	mu    sync.Mutex                     // protects the fields below
+	fate  func(*wire, bool, []byte) fate // what becomes of a chunk
+	down  bool                           // it refuses connections
+	hangs chan struct{}                  // closed when it answers again; nil while it does
+	wires map[*wire]bool                 // the connections that are open
+	free  context.Context                // ended by close
 	close context.CancelFunc
 }
 
@@ -100,13 +100,32 @@ func (s *memoryServer) resume() {
 	}
 }
 
-// kill ends all connections and refuses new ones until revive. What the server holds is gone.
-func (s *memoryServer) kill() {
+// refuse ends all connections and refuses new ones until revive.
+func (s *memoryServer) refuse() {
 	s.mu.Lock()
 	s.down = true
 	s.mu.Unlock()
 	s.cutAll()
+}
+
+// kill is refuse, and what the server holds is gone.
+func (s *memoryServer) kill() {
+	s.refuse()
 	s.memory.FlushAll()
+}
+
+// setFate changes what becomes of chunks from now on.
+func (s *memoryServer) setFate(change func(*wire, bool, []byte) fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fate = change
+}
+
+func (s *memoryServer) fateOf(w *wire, reply bool, data []byte) fate {
+	s.mu.Lock()
+	decide := s.fate
+	s.mu.Unlock()
+	return decide(w, reply, data)
 }
 
 func (s *memoryServer) revive() {
@@ -158,7 +177,7 @@ func (w *wire) pump(from, to *memnet.Conn, reply bool) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			p := parcel{data: append([]byte(nil), buffer[:n]...), at: time.Now()}
-			p.fate = w.server.fate(w, reply, p.data)
+			p.fate = w.server.fateOf(w, reply, p.data)
 			if p.at = p.at.Add(p.fate.delay); p.at.Before(last) {
 				p.at = last
 			}

@@ -489,8 +489,14 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(first.at).To(BeTemporally("<", began.Add(1200*time.Millisecond)))
 	})
 
+	answered := func(ctx context.Context, lock *redislock.Lock) { Expect(lock.Release(ctx)).To(Succeed()) }
+	abandoned := func(ctx context.Context, lock *redislock.Lock) {
+		broken(running("release"), 1, faultproxy.DelayReply(300*time.Millisecond))
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+	}
+	nobody := func(context.Context) *redislock.Lock { return nil }
 	DescribeTable("frees what an abandoned try does long after the release, when",
-		func(ctx SpecContext, again func(context.Context) *redislock.Lock) {
+		func(ctx SpecContext, release func(context.Context, *redislock.Lock), again func(context.Context) *redislock.Lock) {
 			held := obtain(ctx, healthy, time.Minute, nil, "a")
 			first := wait(ctx, locks, time.Minute, queue, "a")
 			opened(ctx, on.client, "a")
@@ -499,7 +505,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 			sent := time.Now()
 			time.Sleep(1200 * time.Millisecond) // until it is abandoned
 			Expect(held.Release(ctx)).To(Succeed())
-			Expect(first.granted().Release(ctx)).To(Succeed())
+			release(ctx, first.granted())
 			other := again(ctx)
 			time.Sleep(time.Until(sent.Add(4700 * time.Millisecond)))
 			Eventually(func() int { return waiters(ctx, healthy, "a") }).WithTimeout(1500 * time.Millisecond).Should(BeZero())
@@ -508,8 +514,10 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 			}
 			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(BeEmpty())
 		},
-		Entry("it acquires the keys", func(context.Context) *redislock.Lock { return nil }),
-		Entry("it enters the lines", func(ctx context.Context) *redislock.Lock { return obtain(ctx, healthy, time.Minute, nil, "a") }),
+		Entry("it acquires the keys", answered, nobody),
+		Entry("it acquires the keys, and the release goes on in the background", abandoned, nobody),
+		Entry("it enters the lines", answered,
+			func(ctx context.Context) *redislock.Lock { return obtain(ctx, healthy, time.Minute, nil, "a") }),
 	)
 
 	It("renews a broken subscription, and is woken through it", func(ctx SpecContext) {

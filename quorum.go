@@ -40,7 +40,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{}), cleanups: new(cleanups)}
 	if len(clients) == 0 {
 		c.unusable = invalid("a quorum of no servers; pass three or five clients")
 		return c
@@ -224,12 +224,15 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	}
 	for i, answer := range answers {
 		if answer == nil {
+			h.miss(i, true)
 			continue
 		}
 		p.note(i, answer[0].err)
 		if lock := answer[0].lock; lock != nil {
 			h.put(i, lock)
 			h.whole.metadata, h.whole.since = lock.metadata, lock.since
+		} else {
+			h.miss(i, false)
 		}
 	}
 	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {

@@ -48,6 +48,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,14 +92,12 @@ type Client struct {
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
 	spread   atomic.Int64  // numbers given to waiters on several places; see newSpreading
-	obtains  atomic.Int64  // obtains under way here as one of several places
+	obtains  atomic.Int64  // obtains under way at several places, and their calls here
+	cleanups *cleanups     // never nil
 
 	mu       sync.Mutex // protects the fields below
 	slots    *Client    // obtains the holds of locks across slots; nil before the first
 	isClosed bool
-	cleaning int                              // number of running cleanups
-	begun    int                              // number of cleanups, and of calls at places, so far
-	cleanups map[string]map[*cleanup]struct{} // the same, by token
 }
 
 // New returns a Client that keeps its locks on client. It skips nil options and does no I/O. If client is nil, or a
@@ -111,7 +110,7 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 func newClient(client RedisClient, set clientOptions) *Client {
 	redis, err := transport.New(client, set.separate)
 	if err != nil {
-		return &Client{unusable: invalid("%v", err), tracer: set.tracer, closed: make(chan struct{})}
+		return &Client{unusable: invalid("%v", err), tracer: set.tracer, closed: make(chan struct{}), cleanups: new(cleanups)}
 	}
 	return &Client{
 		redis:    redis,
@@ -119,6 +118,7 @@ func newClient(client RedisClient, set clientOptions) *Client {
 		renewals: newRenewals(redis),
 		lines:    newLines(redis, set.inbox, set.linger),
 		closed:   make(chan struct{}),
+		cleanups: new(cleanups),
 	}
 }
 
@@ -154,7 +154,7 @@ type Options struct {
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
-	// false does not wait in line. A key with a brace must have a hash tag.
+	// false does not wait in line. A key with a brace must have a hash tag, which may not repeat the rest, as in a{a}.
 	//
 	// Waiters are served in the order in which they came, wherever their keys overlap, whatever Client, process or
 	// machine they belong to. A key with a waiter is not free: an obtain that comes later is refused, with Queue or
@@ -249,43 +249,52 @@ func (c *Client) Close() error {
 	if c == nil || c.closed == nil {
 		return nil
 	}
-	c.mu.Lock()
-	if !c.isClosed {
-		c.isClosed = true
-		close(c.closed)
-	}
-	c.mu.Unlock()
-	switch {
-	case c.quorum != nil:
-		var wait sync.WaitGroup
-		for _, server := range c.quorum.all {
-			wait.Go(func() { _ = server.client.Close() })
-		}
-		wait.Wait()
-		return nil
-	case c.redis == nil: // New could not use what it was given
-		return nil
-	}
-	c.renewals.close()
-	c.mu.Lock()
-	slots := c.slots
-	c.mu.Unlock()
-	if slots != nil {
-		slots.renewals.close()
-	}
-	c.lines.close()
+	c.shut()
 	for enough := time.Now().Add(closeGrace); c.busy() && time.Now().Before(enough); {
 		time.Sleep(time.Millisecond)
 	}
 	return nil
 }
 
-// busy reports whether anything is still to be given up: by a cleanup, by a waiter in line, which leaves with a cleanup, or
-// by a call at one of several places whose caller has returned without its answer.
+// shut does the work of Close, without the wait.
+func (c *Client) shut() {
+	c.mu.Lock()
+	if !c.isClosed {
+		c.isClosed = true
+		close(c.closed)
+	}
+	slots := c.slots
+	c.mu.Unlock()
+	switch {
+	case c.quorum != nil:
+		var wait sync.WaitGroup
+		for _, server := range c.quorum.all {
+			wait.Go(server.client.shut)
+		}
+		wait.Wait()
+		return
+	case c.redis == nil: // New could not use what it was given
+		return
+	}
+	c.renewals.close()
+	if slots != nil {
+		slots.renewals.close()
+	}
+	c.lines.close()
+}
+
+// busy reports whether anything is still to be given up: by a cleanup, by a waiter in line, which leaves with a cleanup, by
+// an obtain at several places, or by a call at one of these whose caller has returned without its answer.
 func (c *Client) busy() bool {
+	if c.obtains.Load() > 0 || c.cleanups.any() {
+		return true
+	}
+	if c.quorum != nil {
+		return slices.ContainsFunc(c.quorum.all, func(server *place) bool { return server.client.busy() })
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.obtains.Load() > 0 || len(c.cleanups) > 0 || c.lines.waiters() > 0 || c.slots != nil && c.slots.busy()
+	return c.lines != nil && c.lines.waiters() > 0 || c.slots != nil && c.slots.busy()
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or

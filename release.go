@@ -225,6 +225,9 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 		next, wait = l.planRound(c, p, round)
 		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
+	if c.Err == nil {
+		l.undoLate(c.Ctx, x)
+	}
 	return c.Err
 }
 
@@ -269,15 +272,7 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		return failed("release", l.keys, explain(l.keys, c.Err))
 	}
 	l.noteRelease(nil)
-	if u := l.unanswered; u != nil {
-		again := newRelease(c.Ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
-		if u.entry != "" {
-			andLeave(again, u.entry)
-		}
-		x := newCleanup(again, WhyResent, l.keys, l.obtained)
-		x.after = l.aftermath()
-		l.client.sweep(x, sweepAgain, u.tries...)
-	}
+	l.undoLate(c.Ctx, nil)
 	err := readLoss(l.keys, c.Reply, ErrLockNotHeld)
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
 		return nil // an earlier sending of ours freed them
@@ -287,4 +282,31 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 		l.tellLost(c.Ctx, lost, cause, err)
 	}
 	return err
+}
+
+// undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release. after is the
+// cleanup that has released the lock, if one has: an obtain that has superseded that may have the keys again.
+func (l *Lock) undoLate(ctx context.Context, after *cleanup) {
+	l.mu.Lock()
+	u := l.unanswered
+	l.unanswered = nil
+	l.mu.Unlock()
+	if u == nil {
+		return
+	}
+	if u.custom {
+		o := &obtaining{
+			client: l.client, keys: l.keys, boxed: l.boxed, ttl: l.obtained, custom: true, token: l.token,
+			abandoned: u.tries, superseded: u.superseded, after: l.aftermath(), follows: after,
+		}
+		o.withdraw(ctx)
+		return
+	}
+	again := newRelease(ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
+	if u.entry != "" {
+		andLeave(again, u.entry)
+	}
+	x := newCleanup(again, WhyResent, l.keys, l.obtained)
+	x.after, x.follows = l.aftermath(), after
+	l.client.sweep(x, sweepAgain, u.tries...)
 }

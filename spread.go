@@ -13,8 +13,8 @@ import (
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place; a call that is answered late
 // belongs to its own round, and what it was granted is given back, unless that round made the lock. Each round has a new
-// random token, so that giving back never hits a later grant. A custom token stays, so the next round waits until all
-// is given back.
+// random token, so that giving back never hits a later grant. A custom token stays; so what it was granted late joins the
+// lock of a later round.
 type spreading struct {
 	o       *obtaining // the whole obtain; belongs to the goroutine of the caller
 	places  *places
@@ -85,6 +85,8 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			strategy = spreadOut{strategy}
 		}
 	}
+	o.client.obtains.Add(1) // until s.end has begun what gives it up
+	defer o.client.obtains.Add(-1)
 	defer s.end(ctx) // also after a panic
 	var cut bool
 	var err error
@@ -137,7 +139,7 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	s.o.seen.tries++
 	for splits := 0; ; splits++ {
 		again, err = s.tryRound(ctx)
-		if err == nil || s.queue || !s.split || splits >= maxSplits || ended(ctx) != nil {
+		if err == nil || err == ErrClosed || s.queue || !s.split || splits >= maxSplits || ended(ctx) != nil {
 			return again, err
 		}
 		pause := time.NewTimer(rand.N(splitPause << splits))
@@ -146,6 +148,9 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 		case <-ctx.Done():
 			pause.Stop()
 			return false, s.o.cutShort(ctx)
+		case <-s.o.client.closed:
+			pause.Stop()
+			return false, ErrClosed
 		}
 	}
 }

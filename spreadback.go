@@ -20,8 +20,8 @@ func (s *spreading) undo(ctx context.Context) {
 	}
 }
 
-// waitForUndo waits until all is given back, or for as long as the servers usually take. With a custom token it waits
-// until all is given back, whatever that takes. It returns an error if ctx ends or the Client is closed first.
+// waitForUndo waits until all is given back, or, on a quorum, for as long as the servers usually take. It returns an error
+// if ctx ends or the Client is closed first.
 func (s *spreading) waitForUndo(ctx context.Context) error {
 	_, err := s.collect(ctx, func(now time.Time) (answer verdict, until time.Time) {
 		for i := range s.parts {
@@ -29,7 +29,7 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 			if !p.busy {
 				continue
 			}
-			if s.o.custom || !s.places.quorum {
+			if !s.places.quorum {
 				return open, time.Time{}
 			}
 			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))
@@ -49,6 +49,13 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 // ticket. The caller holds s.mu, and no call is under way to the place.
 func (s *spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
+	keys := p.o.got
+	switch {
+	case !granted:
+		keys = p.o.taken
+	case p.o.doubtful && !p.o.custom: // the grant may answer a resend whose first sending acquired the keys
+		keys = p.o.keys
+	}
 	p.state = partIdle
 	w := p.o.waiter
 	stays := w.hasPlace() && s.ticket > 0
@@ -56,15 +63,11 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	if stays {
 		w.ticket = s.ticket
 	}
-	if !granted && !moved {
+	if !granted && !moved && len(keys) == 0 {
 		return
 	}
 	if stays {
 		w.sent = time.Now() // stepping back is a sign of life; without this, the place would be asked again at once
-	}
-	keys := p.o.got
-	if !granted {
-		keys = nil
 	}
 	c := newRelease(ctx, p.o.token, nil, nil)
 	boxed := box(keys)
@@ -73,7 +76,7 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	if stays {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
 	}
-	p.o.lock, p.o.got = nil, nil
+	p.o.lock, p.o.got, p.o.taken = nil, nil, nil
 	p.busy, p.began = true, time.Now()
 	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys, ttl: p.o.ttl}
 	if !p.o.client.inBackground(x, func() error {
@@ -119,7 +122,7 @@ func (s *spreading) leave(ctx context.Context, p *part) {
 	o := &p.o
 	gone := &obtaining{
 		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
-		doubtful: o.doubtful,
+		doubtful: o.doubtful, taken: o.taken,
 	}
 	if s.holds == nil {
 		gone.after = &s.after
@@ -128,7 +131,7 @@ func (s *spreading) leave(ctx context.Context, p *part) {
 	if p.state == partGranted && o.lock != nil {
 		gone.late, gone.taken = true, o.got
 	}
-	p.state, o.lock, o.waiter, o.doubtful = partIdle, nil, nil, false
+	p.state, o.lock, o.waiter, o.doubtful, o.taken = partIdle, nil, nil, false, nil
 	gone.withdraw(ctx)
 	gone.waiter.quitInbox()
 }

@@ -68,7 +68,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 		return
 	}
 	p.state = partAsked
-	s.start(ctx, p, now)
+	s.start(ctx, p, now, p.o.known())
 }
 
 // admits reports whether the place may be asked: see health.admit.
@@ -76,8 +76,24 @@ func (s *spreading) admits(p *part, now time.Time) bool {
 	return !s.places.quorum || p.place.health.admit(now, len(p.o.keys))
 }
 
+// known lets a later obtain with the same custom token wait for the call that follows; nil for a random token, which no
+// later obtain has.
+func (o *obtaining) known() *cleanup {
+	if !o.custom {
+		return nil
+	}
+	return o.client.underWay(o.token, o.keys)
+}
+
+// forget ends what known began.
+func (o *obtaining) forget(call *cleanup) {
+	if call != nil {
+		o.client.ended(call)
+	}
+}
+
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
-func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
+func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cleanup) {
 	p.busy, p.began = true, now
 	c := &p.o.first
 	if c.Script != nil {
@@ -86,10 +102,6 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	free := ctx
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
-	}
-	var call *cleanup // lets a later obtain with the same token wait for this one
-	if p.o.custom {
-		call = p.o.client.underWay(p.o.token, p.o.keys)
 	}
 	p.o.call = call
 	client := p.place.client
@@ -103,14 +115,47 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 				err = errPanicked
 			}
 			s.land(free, p, c, err, failed)
-			if call != nil {
-				client.ended(call)
-			}
+			p.o.forget(call)
 			client.obtains.Add(-1)
 		}()
 		err = p.o.tryHere(free, c)
 		failed = nil
 	})
+}
+
+// tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
+// it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
+func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
+	if o.custom {
+		var err error
+		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call); err != nil {
+			return err
+		}
+		o.inherit()
+	}
+	if o.waiter != nil {
+		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
+		if done == nil {
+			return ErrClosed
+		}
+		defer done()
+	}
+	o.fillObtain(c)
+	c.GiveUp, c.Ctx = time.Now().Add(o.ttl), ctx
+	o.client.redis.Do(ctx, c)
+	o.failure = nil
+	if _, err := o.conclude(ctx, c); err != nil {
+		return err
+	}
+	if len(o.taken) > 0 { // those are given back with the hold
+		o.got = slices.Concat(o.got, o.taken)
+		slices.Sort(o.got)
+		o.got, o.taken = slices.Compact(o.got), nil
+	}
+	if o.raise != nil {
+		o.lock.fence = o.raise(ctx, o.lock)
+	}
+	return nil
 }
 
 // land takes the answer of a call that has ended.
@@ -144,7 +189,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	switch present := p.round == s.round; {
 	case present && (s.open || s.won && s.holds == nil):
 		s.o.seen.resends += c.Resends
-	case present && s.holds != nil:
+	case (present || p.o.custom) && s.holds != nil: // it has the token of the lock
 		s.joinLate(ctx, p)
 	default:
 		s.settle(ctx, p)

@@ -66,7 +66,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 		p.o.waiter.quitInbox()
 		return
 	}
-	s.holds.miss(i, p.o.doubtful)
+	s.holds.miss(i, p.o.doubtful || len(p.o.taken) > 0)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
@@ -88,18 +88,22 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	time.AfterFunc(topUpAfter+rand.N(topUpAfter), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !s.holds.isOver() {
-			s.topUp(ctx, p)
-		}
+		s.topUp(ctx, p)
 	})
 }
 
-// topUp asks a place once more for a lock that is made. The caller holds s.mu.
+// topUp asks a place once more for a lock that is made, unless that has ended. The caller holds s.mu.
+//
+// It looks only once the call is known: an obtain with the same token that begins after the end waits for the call then.
+// Otherwise what the call acquires would be given back when it belongs to that obtain.
 func (s *spreading) topUp(ctx context.Context, p *part) {
-	now := time.Now()
-	if s.admits(p, now) {
-		s.start(ctx, p, now)
-	} else if p.o.waiter.hasPlace() {
+	now, call := time.Now(), p.o.known()
+	if !s.holds.isOver() && s.admits(p, now) {
+		s.start(ctx, p, now, call)
+		return
+	}
+	p.o.forget(call)
+	if p.o.waiter.hasPlace() {
 		p.o.leaveLines(ctx)
 		p.o.waiter.quitInbox()
 	}

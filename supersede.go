@@ -11,57 +11,65 @@ import (
 // supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
 // be that of an abandoned obtain or lock. Another cleanup takes over the keys that the obtain does not want. supersede
 // waits for cleanups whose release is on its way, but not past the end of ctx. It does not see other processes with the
-// same token.
+// same token. It returns the cleanups that it has ended, also with an error: what they would have released of the keys of
+// the obtain is now up to that, unless it makes a lock.
 //
 // own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
 // after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them.
 //
 // It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
 // that begins to send meanwhile is found sending afterwards.
-func (c *Client) supersede(ctx context.Context, token string, keys []string, own *cleanup) error {
-	for {
-		again, err := c.supersedeOnce(ctx, token, keys, own)
-		if err != nil || !again {
-			return err
-		}
+func (c *Client) supersede(
+	ctx context.Context, token string, keys []string, own *cleanup,
+) (superseded []*cleanup, err error) {
+	for again := true; again && err == nil; {
+		var some []*cleanup
+		some, again, err = c.supersedeOnce(ctx, token, keys, own)
+		superseded = append(superseded, some...)
 	}
+	return superseded, err
 }
 
 // supersedeOnce does the work of supersede. It reports whether further cleanups may have begun meanwhile.
-func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string, own *cleanup) (again bool, err error) {
+func (c *Client) supersedeOnce(
+	ctx context.Context, token string, keys []string, own *cleanup,
+) (superseded []*cleanup, again bool, err error) {
 	found := map[*cleanup]bool{} // whether it was superseded before
-	c.mu.Lock()
-	for x := range c.cleanups[token] {
+	c.cleanups.mu.Lock()
+	for x := range c.cleanups.byToken[token] {
 		if x != own && (own == nil || !x.call || x.order < own.order) {
 			found[x] = x.release.IsDropped()
 		}
 	}
-	c.mu.Unlock()
+	c.cleanups.mu.Unlock()
 	if len(found) == 0 {
-		return false, nil
+		return nil, false, nil
 	}
 	wanted := setOf(keys)
 	remainders := map[*cleanup]*cleanup{}
-	for x, superseded := range found {
+	for x, before := range found {
 		if err := ended(ctx); err != nil {
-			return false, notObtained(err)
+			return nil, false, notObtained(err)
 		}
 		rest := slices.DeleteFunc(slices.Clone(x.keys), func(key string) bool { return wanted[key] })
 		switch {
 		case len(rest) == len(x.keys):
 			delete(found, x)
-		case len(rest) > 0 && !superseded && !x.call:
+		case len(rest) > 0 && !before && !x.call:
 			remainders[x] = newRemainder(x, token, rest)
 		}
 	}
 	var onTheWire []chan struct{}
 	var dropped []*cleanup
-	c.mu.Lock()
-	for x, superseded := range found {
-		if _, running := c.cleanups[token][x]; !running {
+	c.cleanups.mu.Lock()
+	for x, before := range found {
+		if _, running := c.cleanups.byToken[token][x]; !running {
 			continue
 		}
-		if x.call || !superseded && x.release.IsDropped() { // what follows it was not found above
+		if !x.call && !x.release.IsDropped() {
+			superseded, again = append(superseded, x), true // what begins before the drop was not found above
+		}
+		if x.call || !before && x.release.IsDropped() { // what follows it was not found above
 			again = true
 		} else if y := remainders[x]; y != nil {
 			y.release.Ctx = x.release.Ctx
@@ -74,7 +82,7 @@ func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string,
 			onTheWire = append(onTheWire, x.done)
 		}
 	}
-	c.mu.Unlock()
+	c.cleanups.mu.Unlock()
 	for _, y := range dropped {
 		c.tellDropped(y)
 	}
@@ -82,14 +90,37 @@ func (c *Client) supersedeOnce(ctx context.Context, token string, keys []string,
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return false, notObtained(fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered))
+			err := fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered)
+			return superseded, false, notObtained(err)
 		}
 	}
-	return again, nil
+	return superseded, again, nil
+}
+
+// inherit waits until the superseded cleanups have ended, and takes over what they have left to release.
+func (o *obtaining) inherit() {
+	for _, x := range o.superseded {
+		<-x.done
+		o.taken = append(o.taken, x.left(o.keys)...)
+	}
+	o.superseded = nil
+}
+
+// left returns which of the keys a cleanup that has ended was to release and perhaps has not.
+func (x *cleanup) left(keys []string) []string {
+	if !x.release.Sent.IsZero() && x.release.Err == nil {
+		return nil
+	}
+	of := x.taken
+	if of == nil {
+		of = x.keys
+	}
+	wanted := setOf(of)
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return !wanted[key] })
 }
 
 // newRemainder returns a cleanup that takes over the rest of the keys of one that is superseded. It must start when that
-// is dropped, without unlocking Client.mu in between, so that a later obtain finds one of the two.
+// is dropped, without unlocking cleanups.mu in between, so that a later obtain finds one of the two.
 func newRemainder(x *cleanup, token string, rest []string) *cleanup {
 	y := newCleanup(releaseOf(context.Background(), token, rest), x.why, rest, x.ttl)
 	y.after = x.after

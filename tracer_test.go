@@ -437,7 +437,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		DeferCleanup(locks.Close)
 		Expect(func() { _, _ = locks.ObtainMulti(ctx, keys, time.Minute, nil) }).To(PanicWith("no idea"))
 		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
-		Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+		Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).WithTimeout(3 * time.Second).Should(Equal(
 			[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
 	})
 

@@ -69,6 +69,9 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 		case p.state == partRefused && !p.busy:
 			refusals++
 		case p.state == partFailed && !p.busy:
+			if s.ordered { // those behind it are not asked
+				return undecided, until
+			}
 		case !s.places.quorum:
 			waiting++
 		default:
@@ -102,7 +105,7 @@ func (s *spreading) failures() error {
 		switch {
 		case p.state == partFailed:
 			errs = append(errs, s.named(p, p.err))
-		case p.busy || p.state == partIdle:
+		case p.busy || p.state == partIdle && !s.ordered:
 			errs = append(errs, s.named(p, errUnanswered))
 		}
 	}

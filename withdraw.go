@@ -11,22 +11,24 @@ import (
 // withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
 // obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over
-// for its silence.
+// undo nothing. With a custom token it takes over the cleanups that the obtain has superseded, too. If there is no room
+// for another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
 func (o *obtaining) withdraw(ctx context.Context) {
 	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
 		o.leave(ctx)
 	}
-	if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {
+	nothing := len(o.abandoned)+len(o.taken)+len(o.superseded) == 0
+	if nothing && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
 	x := newCleanup(o.newRelease(ctx), WhyAbandoned, o.keys, o.ttl)
-	x.after = o.after
+	x.after, x.follows = o.after, o.follows
 	o.client.inBackground(x, func() error {
 		for _, c := range o.abandoned {
 			<-c.Done()
 			o.note(c)
 		}
+		o.inherit()
 		var err error
 		switch {
 		case o.custom:
@@ -37,6 +39,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 			if o.waiter.hasPlace() {
 				andLeave(x.release, o.waiter.entry)
 			}
+			x.again = o.doubtful
 			return o.client.sweepNow(x)
 		}
 		if o.waiter.hasPlace() {

@@ -41,13 +41,13 @@ func HashTag(key string) (string, bool) {
 }
 
 // HasLine reports whether a key can have a line. A key with a brace but without a hash tag cannot, because no longer name
-// could share its slot.
+// could share its slot. Nor can one like a{a}, because its line would be that of a.
 func HasLine(key string) bool {
 	if strings.IndexByte(key, '{') < 0 {
 		return strings.IndexByte(key, '}') < 0
 	}
-	_, tagged := HashTag(key)
-	return tagged
+	tag, tagged := HashTag(key)
+	return tagged && key != tag+"{"+tag+"}"
 }
 
 // WriteLine writes the name of the line of a key, if it can have one. On a Cluster, the line is in the slot of its key.

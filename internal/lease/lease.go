@@ -64,6 +64,18 @@ func Found(sent time.Time, left time.Duration) Lease {
 	return Lease{until: ValidUntil(sent, left)}
 }
 
+// Follow makes the Lease of a grant sent at that time allow for the refreshes of the one that it replaces: those without an
+// answer may still be executed.
+func (l *Lease) Follow(old *Lease, sent time.Time) {
+	l.unanswered = old.unanswered
+	for _, r := range old.refreshes {
+		l.Doubt(r)
+	}
+	if l.unanswered > 0 && l.unanswered < l.ttl {
+		l.extend(sent, ValidUntil(sent, l.unanswered))
+	}
+}
+
 // TTL returns the ttl of the last grant or refresh, or 0 if it is not known.
 func (l *Lease) TTL() time.Duration { return l.ttl }
 

@@ -153,6 +153,27 @@ func TestRefreshBesideOthers(t *testing.T) {
 	}
 }
 
+func TestFollow(t *testing.T) {
+	old := lease.Granted(start, 10*sec)
+	stuck := old.Begin(at(sec), 2*sec)
+	old.Doubt(stuck)
+	old.Finish(stuck, true)
+	for ttl, want := range map[time.Duration]time.Duration{60 * sec: 6979 * ms, sec: 5989 * ms} {
+		l := lease.Granted(at(5*sec), ttl)
+		l.Follow(&old, at(5*sec))
+		wantTime(t, "the end", l.Until(), want)
+		r := l.Begin(at(6*sec), 60*sec)
+		l.Confirm(r, at(6*sec))
+		l.Finish(r, true)
+		wantTime(t, "the end after a refresh", l.Until(), 7979*ms)
+	}
+	l := lease.Granted(at(5*sec), 60*sec)
+	old = lease.Granted(start, 10*sec)
+	old.Begin(at(sec), 2*sec) // under way
+	l.Follow(&old, at(5*sec))
+	wantTime(t, "the end beside one under way", l.Until(), 6979*ms)
+}
+
 func TestAhead(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -400,6 +400,9 @@ func TestErrors(t *testing.T) {
 func TestLeftover(t *testing.T) {
 	beats := living(30, "w1", "w2")
 	abandoned := done("Obtain", "w1/1", 5, "timeout")
+	leave := func(when float64) history.Event {
+		return done("Leave", "w1/1", when, "ok", func(e *history.Event) { e.Start = at(4) })
+	}
 	last := func(outcome string) history.Event {
 		return with(history.Event{Kind: history.Last, At: at(30), Name: "ObtainMulti", Keys: []string{"a"}, Outcome: outcome})
 	}
@@ -410,11 +413,15 @@ func TestLeftover(t *testing.T) {
 		{"the server was down", all(beats, the(abandoned, fault("restart-server", "", 6, 12), sample(15, "a w1/1 9"))), 0, 0},
 		{"the release failed", all(beats, the(grant("w1/1", 4, 5, "a"), fault("cut-replies", "w1", 4, 5),
 			done("Release", "w1/1", 5, "network"), sample(15, "a w1/1 9"))), 0, 0},
+		{"it left while a fault was at work", all(beats, the(grant("w1/1", 4, 14, "a"), claim("w1/1", 4.5, 0),
+			done("Release", "w1/1", 5, "ok"), fault("delay-replies", "w1", 4.9, 6), leave(5.5), sample(10, "a w1/1 4"))), 0, 0},
 		{"nothing left", the(with(history.Event{Kind: history.Final, At: at(30)}), last("granted")), 0, 0},
 
 		{"an abandoned obtain holds its key", all(beats, the(abandoned, sample(15, "a w1/1 9"))), 1, 0},
 		{"a released lock holds its key", all(beats, the(grant("w1/1", 4, 5, "a"), claim("w1/1", 4.5, 0),
 			done("Release", "w1/1", 5, "ok"), sample(15, "a w1/1 9"))), 1, 0},
+		{"it left, and its release had not arrived", all(beats, the(grant("w1/1", 4, 14, "a"), claim("w1/1", 4.5, 0),
+			done("Release", "w1/1", 5, "ok"), leave(5.1), sample(10, "a w1/1 4"))), 1, 0},
 		{"no expiry", all(beats, the(sample(5, "a w1/1 -1"))), 1, 0},
 		{"a key is left", the(with(history.Event{Kind: history.Final, At: at(30), Held: []history.Held{{Key: "a", TTL: 1}}})), 1, 0},
 		{"a key cannot be locked", the(last("refused")), 1, 0},

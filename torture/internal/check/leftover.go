@@ -12,6 +12,8 @@ func leftovers(m *model, r *Result) {
 	// What a cleanup needs when no fault is at work: the Redis client gives an unanswered call up after less than a second, and
 	// the library releases once more a second after that.
 	const cleanup = int64(3 * time.Second)
+	// Who leaves gives up what it can within the second for which Close waits.
+	const before, still = int64(time.Second), int64(250 * time.Millisecond)
 	seen := map[string]bool{}
 	for _, s := range m.samples {
 		for _, h := range s.Held {
@@ -31,6 +33,9 @@ func leftovers(m *model, r *Result) {
 			if s.Start <= end+cleanup || !m.quiet(worker, s.Start-cleanup, s.At, 0) || !m.ran(worker, end, s.At) ||
 				m.stalled(worker, s.Start-cleanup, s.Start, signOfLife) {
 				continue
+			}
+			if l, has := m.left[h.Owner]; has && (!m.quiet(worker, l.from, l.to, before) || m.stalled(worker, l.from, l.to, still)) {
+				continue // what a fault hindered then is not mended later
 			}
 			seen[h.Owner] = true
 			r.add(Violation{

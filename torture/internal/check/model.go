@@ -79,12 +79,13 @@ type model struct {
 	finals  []history.Event
 	beats   map[string][]int64 // by worker
 	ends    map[string]int64   // by op: when its owner had nothing any more
+	left    map[string]span    // by op, if its owner then cut its connections: from the obtain until then
 }
 
 func newModel(events []history.Event) *model {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
-	m := &model{holds: map[string]*hold{}, beats: map[string][]int64{}, ends: map[string]int64{}}
+	m := &model{holds: map[string]*hold{}, beats: map[string][]int64{}, ends: map[string]int64{}, left: map[string]span{}}
 	for _, e := range events {
 		switch e.Kind {
 		case history.Grant:
@@ -112,6 +113,9 @@ func newModel(events []history.Event) *model {
 			m.done = append(m.done, e)
 			if e.Refused > 0 && e.Queue {
 				m.waits = append(m.waits, e)
+			}
+			if e.Name == "Leave" {
+				m.left[e.Op] = span{e.Start, e.At}
 			}
 			if gaveUp(e) {
 				m.ends[e.Op] = max(m.ends[e.Op], e.At)

@@ -75,14 +75,12 @@ var All = []Control{
 	{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{
-			"withdraw.go", "if len(o.abandoned) == 0 && len(o.taken) == 0 && (!o.doubtful && !o.late || o.custom) {", "if true {",
-		}},
+		Edits: []Edit{{"withdraw.go", "if nothing && (!o.doubtful && !o.late || o.custom) {", "if nothing || true {"}},
 	},
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"release.go", "if u := l.unanswered; u != nil {", "if u := l.unanswered; false {"}},
+		Edits: []Edit{{"release.go", "if u == nil {", "if true {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
@@ -159,6 +157,11 @@ var All = []Control{
 		Edits: []Edit{{
 			"internal/transport/send.go", "finished := c.Await(ctx)", "finished := c.Await(context.Background())",
 		}},
+	},
+	{
+		Name: "close-does-not-wait", Off: "Close does not wait for what is still to be given up",
+		Topology: "quorum", Checks: []string{check.Leftover}, Peace: true,
+		Edits: []Edit{{"redislock.go", "c.busy() && time.Now().Before(enough)", "false && c.busy() && time.Now().Before(enough)"}},
 	},
 	{
 		Name: "quorum-of-one", Off: "Until of a quorum is the largest of all validities",

@@ -26,7 +26,8 @@ func (g *goroutine) run() {
 		play   func()
 	}{
 		{10, g.plain}, {22, g.queued}, {8, g.keep}, {8, g.do}, {7, g.outlive}, {9, g.abandon}, {7, g.refreshes},
-		{6, g.custom}, {4, g.attach}, {3, g.packaged}, {9, g.burst}, {1, g.close},
+		{14, g.custom}, {4, g.attach}, {3, g.packaged}, {9, g.burst}, {4, g.leave},
+		{1, g.close},
 	}
 	total := 0
 	for _, s := range scenes {

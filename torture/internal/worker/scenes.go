@@ -287,24 +287,6 @@ func (g *goroutine) attach() {
 	second.release(time.Second)
 }
 
-// packaged calls the functions that need no Client.
-func (g *goroutine) packaged() {
-	if g.backend.client == nil {
-		return
-	}
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), 2*time.Second)
-	defer c.cancel()
-	g.options(c)
-	if g.chance(2) {
-		g.inLine(c)
-	}
-	if h := g.obtain(c, nil); h != nil {
-		h.write()
-		h.release(time.Second)
-	}
-}
-
 // burst obtains and releases keys that hardly anybody else wants, as fast as it can.
 func (g *goroutine) burst() {
 	for range 60 {
@@ -324,12 +306,5 @@ func (g *goroutine) burst() {
 			h.release(0)
 		}
 		c.cancel()
-	}
-}
-
-// close closes a Client that others are using.
-func (g *goroutine) close() {
-	if g.n == 0 && g.chance(3) {
-		g.replaceClient(g.random.IntN(2))
 	}
 }

@@ -56,12 +56,12 @@ var _ = Describe("ls at a terminal", func() {
 			Expect(lines[1]).To(MatchRegexp(first))
 		},
 		Entry("wide", 120, "KEY                    HOLDER                    PID  COMMAND          AGE     TTL  LINE",
-			`^backup:customer:00000  deploy@db-0.internal  4000000  \./backup.sh 0  3d04h  59m59s     0$`),
+			`^backup:customer:00000  deploy@db-0.internal  4000000  \./backup.sh 0  3d04h  59m5\ds     0$`),
 		Entry("usual", 80, "KEY                HOLDER                PID  COMMAND          AGE     TTL  LINE",
-			`^backup:c…er:00000  deploy@db-0.int…  4000000  \./backup.sh 0  3d04h  59m59s     0$`),
+			`^backup:c…er:00000  deploy@db-0.int…  4000000  \./backup.sh 0  3d04h  59m5\ds     0$`),
 		Entry("narrow", 60, "KEY           HOLDER        COMMAND        AGE     TTL  LINE",
-			`^backup…00000  deploy@db-0…  \./backup.s…  3d04h  59m59s     0$`),
-		Entry("40 columns", 40, "KEY           HOLDER           TTL  LINE", `^backup…00000  deploy@db-0…  59m59s     0$`),
+			`^backup…00000  deploy@db-0…  \./backup.s…  3d04h  59m5\ds     0$`),
+		Entry("40 columns", 40, "KEY           HOLDER           TTL  LINE", `^backup…00000  deploy@db-0…  59m5\ds     0$`),
 		Entry("hardly any", 15, "KEY        HOL…", `^back…0000  dep…$`),
 	)
 

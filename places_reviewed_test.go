@@ -1,0 +1,317 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// Schedules that reviewers have found, on fake time. Before, each of them broke a promise.
+var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
+	// fates sets what becomes of the chunks of server i, apart from a latency.
+	fates := func(i int, change func(f *fate, w *wire, reply bool, data []byte)) {
+		on.servers[i].memory.setFate(func(w *wire, reply bool, data []byte) fate {
+			f := fate{delay: 100 * time.Microsecond}
+			if change != nil {
+				change(&f, w, reply, data)
+			}
+			return f
+		})
+	}
+	connect := func(owner int, change func(*redis.Options)) *redislock.Client {
+		var clients []redislock.RedisClient
+		for _, s := range on.servers {
+			client := s.memory.connect(owner, change)
+			DeferCleanup(client.Close)
+			clients = append(clients, client)
+		}
+		locks := redislock.NewQuorum(clients)
+		DeferCleanup(locks.Close)
+		return locks
+	}
+	has := func(ctx context.Context, i int) int64 { return on.servers[i].own.Exists(ctx, "a").Val() }
+
+	It("does not become valid by a repair that arrives when the lock has lapsed", func(ctx SpecContext) {
+		var stalls atomic.Bool
+		start, obtains := time.Now(), running("obtain")
+		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+		on.servers[2].client.AddHook(&around{before: func(cmd redis.Cmder) { // it waits for a connection
+			if stalls.Load() && obtains(words(cmd)) {
+				at(15800 * time.Millisecond)
+			}
+		}})
+		lock := obtain(ctx, on.locks, 9*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		Expect(on.servers[2].own.FlushAll(ctx).Err()).To(Succeed())
+		stalls.Store(true)
+		at(6 * time.Second)
+		Expect(lock.Refresh(ctx, 9*time.Second, nil)).To(Succeed())
+		at(6100 * time.Millisecond)
+		fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 0 && !reply })
+		at(10 * time.Second)
+		Expect(lock.Refresh(ctx, 9*time.Second, nil)).NotTo(Succeed())
+		at(15200 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		Expect(obtain(ctx, connect(2, nil), time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		at(16 * time.Second)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		fates(1, nil)
+		Expect(lock.Refresh(ctx, 9*time.Second, nil)).To(MatchError(redislock.ErrNotObtained))
+	})
+
+	It("is renewed where its hold had lapsed when a Refresh reached it", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 3*time.Second, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		for i := range 20 {
+			fates(0, func(f *fate, _ *wire, _ bool, _ []byte) { f.delay = time.Millisecond })
+			time.Sleep(5 * time.Second)
+			fates(2, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 0 && reply })
+			time.Sleep(2*time.Second + time.Duration(i)*75*time.Millisecond)
+			fates(2, nil)
+			Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+			time.Sleep(20 * time.Second)
+			Expect(context.Cause(kept)).NotTo(HaveOccurred())
+			Expect(has(ctx, 2)).To(Equal(int64(1)))
+		}
+		stop()
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("is obtained again where Attach had no answer, and released there", func(ctx SpecContext) {
+		on.warm(ctx)
+		lock := obtain(ctx, connect(2, nil), time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		attach := func() *redislock.Lock {
+			fates(2, func(f *fate, _ *wire, reply bool, _ []byte) {
+				if reply {
+					f.delay = 150 * time.Millisecond
+				}
+			})
+			attached, err := on.locks.Attach(ctx, []string{"a"}, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			fates(2, nil)
+			time.Sleep(time.Second)
+			return attached
+		}
+		kept := attach()
+		Expect(kept.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		_, stop := kept.KeepAlive(ctx)
+		time.Sleep(time.Minute)
+		Expect(has(ctx, 2)).To(Equal(int64(1)))
+		stop()
+		Expect(kept.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Expect(attach().Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("refuses a custom token as soon as a random one, and has no longer waits", func(ctx SpecContext) {
+		on.warm(ctx)
+		held := obtain(ctx, connect(2, nil), time.Hour, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		on.servers[0].hang()
+		opt := &redislock.Options{Token: "me"}
+		start := time.Now()
+		_, err := on.locks.Obtain(ctx, "a", time.Minute, opt)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(time.Since(start)).To(BeNumerically("<", 500*time.Millisecond))
+		time.Sleep(time.Minute)
+		opt.Queue = true
+		first := wait(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(2 * time.Second)
+		released := time.Now()
+		Expect(held.Release(ctx)).To(Succeed())
+		lock := first.granted()
+		Expect(first.at.Sub(released)).To(BeNumerically("<", 1500*time.Millisecond))
+		on.servers[0].restore()
+		Expect(lock.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("is released at a server that was away for some seconds", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Hour, nil, "a")
+		time.Sleep(time.Second)
+		on.servers[2].memory.refuse()
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(5 * time.Second)
+		on.servers[2].memory.revive()
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("counts a repair again whose counter could not be raised at first", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 3*time.Second, &redislock.Options{FenceKey: "fence"}, "a")
+		time.Sleep(100 * time.Millisecond)
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		fates(2, func(f *fate, _ *wire, reply bool, data []byte) { f.lost = !reply && runs(data, "fence") })
+		on.servers[2].memory.memory.FlushAll()
+		time.Sleep(3 * time.Second)
+		fates(2, nil)
+		time.Sleep(10 * time.Second)
+		on.servers[0].kill()
+		time.Sleep(20 * time.Second)
+		Expect(context.Cause(kept)).NotTo(HaveOccurred())
+	})
+
+	It("leaves nothing of a repair that was stuck when the next one was answered", func(ctx SpecContext) {
+		start := time.Now()
+		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "obtain") {
+				f.delay = 2500*time.Millisecond - time.Since(start)
+			}
+		})
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		at(time.Second)
+		fates(2, nil)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		at(2 * time.Second)
+		Expect(lock.Release(ctx)).To(Succeed())
+		at(10 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
+	It("has a Refresh return soon after Until, although one server holds the keys for longer", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 2*time.Second, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		for i := 1; i < 3; i++ {
+			fates(i, func(f *fate, _ *wire, reply bool, data []byte) { f.lost = !reply && runs(data, "refresh") })
+		}
+		Expect(lock.Refresh(ctx, time.Minute, nil)).NotTo(Succeed())
+		for _, s := range on.servers {
+			s.hang()
+		}
+		until := lock.Until()
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrLapsed))
+		Expect(time.Since(until)).To(BeNumerically("<", 400*time.Millisecond))
+	})
+
+	It("has a Refresh that is answered too late say so", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Second, nil, "a")
+		time.Sleep(50 * time.Millisecond)
+		for i := range on.servers {
+			fates(i, func(f *fate, _ *wire, reply bool, _ []byte) {
+				if reply {
+					f.delay = 150 * time.Millisecond
+				}
+			})
+		}
+		Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).To(MatchError(redislock.ErrNotObtained))
+	})
+
+	It("holds nothing between two tries, although a grant was sent twice", func(ctx SpecContext) {
+		for _, s := range on.servers[1:] {
+			Expect(s.own.Set(ctx, "a", "other", time.Hour).Err()).To(Succeed())
+		}
+		var sent atomic.Int64
+		fates(0, func(f *fate, w *wire, reply bool, data []byte) {
+			f.cut = w.owner == 0 && !reply && runs(data, "obtain") && sent.Add(1)%2 == 1
+		})
+		limited, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := on.locks.Obtain(limited, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Second)})
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		Expect(sent.Load()).To(BeNumerically(">", 1))
+		Expect(has(ctx, 0)).To(BeZero())
+		cancel()
+		Eventually(ended).Should(Receive(MatchError(context.Canceled)))
+	})
+
+	It("leaves nothing behind when Close comes between two rounds of an obtain, or while one goes on", func(ctx SpecContext) {
+		for _, s := range on.servers[:2] { // so a round is split
+			Expect(s.own.Set(ctx, "a", s.name, time.Hour).Err()).To(Succeed())
+		}
+		for i := range 40 {
+			locks := on.connect()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+				ended <- err
+			}()
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			Expect(locks.Close()).To(Succeed())
+			Expect(has(ctx, 2)).To(BeZero(), "closed after %d × 200 µs", i)
+			err := <-ended
+			Expect(errors.Is(err, redislock.ErrClosed) || err == redislock.ErrNotObtained).To(BeTrue(), "%v", err)
+		}
+		for _, s := range on.servers[:2] {
+			Expect(s.own.Del(ctx, "a").Err()).To(Succeed())
+		}
+		fates(0, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "release") {
+				f.delay = 300 * time.Millisecond
+			}
+		})
+		for i := 1; i < 3; i++ {
+			fates(i, func(f *fate, _ *wire, reply bool, data []byte) {
+				if !reply && runs(data, "obtain") {
+					f.delay = 50 * time.Millisecond
+				}
+			})
+		}
+		for range 20 {
+			locks := on.connect()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := locks.Obtain(ctx, "b", time.Minute, nil)
+				ended <- err
+			}()
+			time.Sleep(10 * time.Millisecond)
+			Expect(locks.Close()).To(Succeed())
+			Expect(on.left(ctx)).To(BeEmpty())
+			Eventually(ended).Should(Receive(MatchError(redislock.ErrClosed)))
+		}
+	})
+})
+
+var _ = Describe("Across slots, an obtain that tries again", Label(inMemory), func() {
+	DescribeTable("ends with the error of a shard in the middle", func(ctx SpecContext, fail func(ctx context.Context, s *memoryServer, own *redis.Client)) {
+		servers := []*memoryServer{newMemoryServer(), newMemoryServer(), newMemoryServer()}
+		var own []*redis.Client
+		for _, s := range servers {
+			DeferCleanup(s.end)
+			client := s.connect(1, nil)
+			DeferCleanup(client.Close)
+			own = append(own, client)
+		}
+		ring := newMemoryRing(servers, 0, nil)
+		DeferCleanup(ring.Close)
+		locks := redislock.New(ring)
+		DeferCleanup(locks.Close)
+		Expect(own[1].Set(ctx, "b", "other", time.Minute).Err()).To(Succeed())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := locks.ObtainMulti(within(ctx, 30*time.Second), []string{"a", "b", "c"}, time.Minute,
+				&redislock.Options{AcrossSlots: true, RetryStrategy: redislock.LinearBackoff(50 * time.Millisecond)})
+			ended <- err
+		}()
+		time.Sleep(300 * time.Millisecond)
+		fail(ctx, servers[1], own[1])
+		var err error
+		Eventually(ended).WithTimeout(8 * time.Second).Should(Receive(&err))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		Expect(err).NotTo(MatchError(ContainSubstring(`"c"`)), "which was not asked")
+		Eventually(own[0].Exists).WithArguments(ctx, "a").Should(HaveField("Val()", BeZero()))
+	},
+		Entry("that answers with one", func(ctx context.Context, _ *memoryServer, own *redis.Client) {
+			Expect(own.Del(ctx, "b").Err()).To(Succeed())
+			Expect(own.RPush(ctx, "b", "x").Err()).To(Succeed())
+		}),
+		Entry("that is dead", func(_ context.Context, s *memoryServer, _ *redis.Client) { s.kill() }),
+	)
+})

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/torture/internal/clock"
+	"github.com/redislock/redislock/torture/internal/history"
+)
+
+// packaged calls the functions that need no Client.
+func (g *goroutine) packaged() {
+	if g.backend.client == nil {
+		return
+	}
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), 2*time.Second)
+	defer c.cancel()
+	g.options(c)
+	if g.chance(2) {
+		g.inLine(c)
+	}
+	if h := g.obtain(c, nil); h != nil {
+		h.write()
+		h.release(time.Second)
+	}
+}
+
+// leave does what a program does at its end: right after a release or an abandoned obtain, it closes the Client, which is
+// one of its own, and all connections. So nothing can be given up any more.
+func (g *goroutine) leave() {
+	b, err := g.connect()
+	if err != nil {
+		return
+	}
+	defer b.close()
+	client := b.make(redislock.WithTracer(tracer))
+	keys := g.someKeys()
+	c := g.newCall(g.obtainName(keys), keys, g.between(7*time.Second, 9*time.Second), 2*time.Second)
+	defer c.cancel()
+	c.opt.Metadata = c.op
+	c.with("metadata", "leaves")
+	if g.chance(2) {
+		g.inLine(c)
+	}
+	if g.chance(3) {
+		c.abandon(time.Duration(g.random.IntN(3000)) * time.Microsecond)
+	}
+	if h := g.obtain(c, client); h != nil {
+		h.release(time.Second)
+	}
+	_ = client.Close()
+	g.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Start: c.start, Name: "Leave", Outcome: "ok", Op: c.op})
+}
+
+// close closes a Client that others are using.
+func (g *goroutine) close() {
+	if g.n == 0 && g.chance(3) {
+		g.replaceClient(g.random.IntN(2))
+	}
+}
