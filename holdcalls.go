@@ -147,7 +147,7 @@ func (h *holds) release(ctx context.Context) error {
 	for i := range h.at {
 		if at := &h.at[i]; at.unsure {
 			at.unsure = false
-			h.giveBack(ctx, i, WhyLate, h.whole.obtained)
+			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
 		}
 	}
 	h.mu.Unlock()
@@ -177,7 +177,8 @@ func (h *holds) release(ctx context.Context) error {
 		} else if err == ErrLockNotHeld && at.freed {
 			err = nil // an earlier Release has freed it, but not enough others
 		} else if !errors.Is(err, ErrLockNotHeld) && ended(free) == nil && !transport.IsFinal(err) {
-			h.giveBack(ctx, i, WhyRelease, h.whole.obtained) // enough others may free it, and then the caller does not ask again
+			// Enough others may free it, and then the caller does not ask again.
+			h.giveBack(ctx, i, WhyRelease, h.whole.obtained, false)
 		}
 		return err
 	}, p.note)

@@ -118,7 +118,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock) {
 	defer h.mu.Unlock()
 	// Somebody else may have held the keys since the lock has lapsed, and a hold more must not make it valid again.
 	if h.over || lease.Passed(h.untilLocked()) {
-		h.giveBack(ctx, i, WhyLate, lock.obtained)
+		h.giveBack(ctx, i, WhyLate, lock.obtained, false)
 		h.at[i].mending, h.at[i].missing = false, time.Now()
 		return
 	}
@@ -140,8 +140,9 @@ func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
 // attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
 const attachedTTL = time.Minute
 
-// giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
-func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Duration) {
+// giveBack releases, in the background, what the token may have at a place. unsure says that a request which acquires may
+// still be stuck. The caller holds h.mu.
+func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Duration, unsure bool) {
 	p := h.places.all[i]
 	n := len(p.keys)
 	ttl = max(ttl, h.last.ttl, h.ttlLocked())
@@ -149,7 +150,7 @@ func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Durati
 		ttl = attachedTTL
 	}
 	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), why, p.keys, ttl)
-	x.again = true
+	x.again = unsure
 	p.client.sweep(x, 0)
 }
 
@@ -167,7 +168,7 @@ func (h *holds) miss(i int, unsure bool) {
 		at.lost = h.places.all[i].keys
 	}
 	if h.over && unsure {
-		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained)
+		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained, true)
 	}
 }
 

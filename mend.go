@@ -119,6 +119,6 @@ func (h *holds) missAgain(i int, at time.Time, unsure bool) {
 	h.at[i].mending, h.at[i].missing = false, at
 	h.at[i].unsure = h.at[i].unsure || unsure
 	if h.over && unsure {
-		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained)
+		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained, true)
 	}
 }
