@@ -109,16 +109,17 @@ func (h *holds) put(i int, lock *Lock) {
 	}
 }
 
-// join adds a hold that was granted after the lock was made, or gives it back if the lock has ended.
+// join adds a hold that was granted after the lock was made, or gives it back if the lock has ended. unsure says that the
+// grant answers a resend, and an earlier request may still be stuck.
 //
 // With a fence key, a hold counts only if its place has seen no larger fencing token: otherwise somebody else may have
 // held the lock in between.
-func (h *holds) join(ctx context.Context, i int, lock *Lock) {
+func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// Somebody else may have held the keys since the lock has lapsed, and a hold more must not make it valid again.
 	if h.over || lease.Passed(h.untilLocked()) {
-		h.giveBack(ctx, i, WhyLate, lock.obtained, false)
+		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
 		h.at[i].mending, h.at[i].missing = false, time.Now()
 		return
 	}

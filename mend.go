@@ -94,7 +94,7 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	answered = o.first.Err == nil || transport.IsAnswer(o.first.Err)
 	if err == nil {
 		o.lock.boxed = p.boxed
-		h.join(context.Background(), i, o.lock)
+		h.join(context.Background(), i, o.lock, o.doubtful)
 	}
 }
 

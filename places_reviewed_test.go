@@ -183,6 +183,21 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(on.left(ctx)).To(BeEmpty())
 	})
 
+	It("leaves nothing of an obtain that was sent twice at a server, and was granted there when the lock had ended", func(ctx SpecContext) {
+		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
+		Expect(obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
+		var sent atomic.Int64
+		fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "obtain") && sent.Add(1) == 1 {
+				f.delay = 900 * time.Millisecond
+			}
+		})
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		time.Sleep(3 * time.Second)
+		Expect(sent.Load()).To(Equal(int64(2)))
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
 	It("has a Refresh return soon after Until, although one server holds the keys for longer", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, 2*time.Second, nil, "a")
 		time.Sleep(100 * time.Millisecond)

@@ -61,7 +61,7 @@ func (s *spreading) make(ctx context.Context) error {
 func (s *spreading) joinLate(ctx context.Context, p *part) {
 	i := s.number(p)
 	if p.state == partGranted {
-		s.holds.join(ctx, i, p.o.lock)
+		s.holds.join(ctx, i, p.o.lock, p.o.doubtful)
 		p.o.lock = nil
 		p.o.waiter.quitInbox()
 		return

@@ -105,7 +105,7 @@ func (r *round) action(f plan.Fault) (action faultproxy.Action, isNetwork bool) 
 	case plan.CutRequests:
 		return faultproxy.CutAfterRequestBytes(20 * f.Bytes), true
 	case plan.DelayRequests:
-		return faultproxy.DelayRequest(requestDelay(f)), true
+		return faultproxy.DelayRequest(f.Delay), true
 	case plan.RepeatRequests:
 		return faultproxy.RepeatRequest(), true
 	case plan.RefuseLoading:
@@ -117,10 +117,6 @@ func (r *round) action(f plan.Fault) (action faultproxy.Action, isNetwork bool) 
 	}
 	return faultproxy.Action{}, false
 }
-
-// requestDelay is how long a fault delays a request: mostly for longer than the worker waits for the reply. So it arrives
-// when it was sent again, and answered.
-func requestDelay(f plan.Fault) time.Duration { return 2 * f.Delay }
 
 // disturb breaks the traffic of a slot for a while.
 func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Action) {
@@ -141,7 +137,7 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 	}
 	switch f.Kind {
 	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies:
-		rule.Times *= 20
+		rule.Times *= 10
 	}
 	// Of several servers, some are still reached: all bits of Pick are random.
 	var faults []*faultproxy.Fault
@@ -159,9 +155,7 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		for _, p := range s.proxies {
 			p.CutAll()
 		}
-	case plan.DelayReplies: // what is delayed arrives until then
-		sleep(context.WithoutCancel(ctx), f.Delay)
-	case plan.DelayRequests:
-		sleep(context.WithoutCancel(ctx), requestDelay(f))
+	case plan.DelayReplies, plan.DelayRequests:
+		sleep(context.WithoutCancel(ctx), f.Delay) // what is delayed arrives until then
 	}
 }
