@@ -157,11 +157,12 @@ const (
 )
 
 // gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. After a release
-// that failed with an error of Redis or the network, it is up to the caller to release once more.
+// that failed with an error of Redis or the network, it is up to the caller to release once more. After such an obtain with
+// a token of the caller, the library does not know whose the keys are, and they expire with the ttl.
 func gaveUp(e history.Event) bool {
 	switch e.Name {
 	case "Obtain", "ObtainMulti":
-		return e.Outcome != granted
+		return e.Outcome != granted && !(isFailure(e) && slices.Contains(e.Options, "token"))
 	case "Release", "Do":
 		return !isFailure(e)
 	}
