@@ -217,8 +217,8 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		lock := obtain(ctx, on.locks, time.Second, nil, "a")
 		time.Sleep(50 * time.Millisecond)
 		for i := range on.servers {
-			fates(i, func(f *fate, _ *wire, reply bool, _ []byte) {
-				if reply {
+			fates(i, func(f *fate, _ *wire, reply bool, data []byte) {
+				if !reply && runs(data, "refresh") {
 					f.delay = 150 * time.Millisecond
 				}
 			})
