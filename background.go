@@ -117,9 +117,9 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 // obtain there and one here may use the same custom token and the same keys.
 type cleanups struct {
 	mu      sync.Mutex                       // protects the fields below
-	running int                              // how many there are, without the calls at places
-	begun   int                              // how many there were, with these
-	byToken map[string]map[*cleanup]struct{} // with these
+	running int                              // cleanups under way, without the calls at places
+	begun   int                              // cleanups and calls so far
+	byToken map[string]map[*cleanup]struct{} // cleanups and calls under way
 }
 
 // add makes a cleanup known to supersede. The caller holds mu.
@@ -165,8 +165,11 @@ func (c *Client) underWay(token string, keys []string) *cleanup {
 	return x
 }
 
-// ended ends what underWay began.
+// ended ends what underWay began; nil for nothing.
 func (c *Client) ended(x *cleanup) {
+	if x == nil {
+		return
+	}
 	c.cleanups.mu.Lock()
 	defer c.cleanups.mu.Unlock()
 	c.cleanups.remove(x, x.release.Token)

@@ -154,7 +154,7 @@ func releaseOf(ctx context.Context, token string, keys []string) *transport.Call
 	return newRelease(ctx, token, boxed[:n:n], boxed[n:])
 }
 
-// andLeave makes a release take a waiter out of the lines, too.
+// andLeave makes a release also take a waiter out of the lines.
 func andLeave(c *transport.Call, entry string) {
 	c.Args, c.Simple = append(c.Args, entry), false
 }

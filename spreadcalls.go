@@ -77,19 +77,12 @@ func (s *spreading) admits(p *part, now time.Time) bool {
 }
 
 // known lets a later obtain with the same custom token wait for the call that follows; nil for a random token, which no
-// later obtain has.
+// later obtain has. Call ended with the result.
 func (o *obtaining) known() *cleanup {
 	if !o.custom {
 		return nil
 	}
 	return o.client.underWay(o.token, o.keys)
-}
-
-// forget ends what known began.
-func (o *obtaining) forget(call *cleanup) {
-	if call != nil {
-		o.client.ended(call)
-	}
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -115,7 +108,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 				err = errPanicked
 			}
 			s.land(free, p, c, err, failed)
-			p.o.forget(call)
+			client.ended(call)
 			client.obtains.Add(-1)
 		}()
 		err = p.o.tryHere(free, c)

@@ -102,7 +102,7 @@ func (s *spreading) topUp(ctx context.Context, p *part) {
 		s.start(ctx, p, now, call)
 		return
 	}
-	p.o.forget(call)
+	p.o.client.ended(call)
 	if p.o.waiter.hasPlace() {
 		p.o.leaveLines(ctx)
 		p.o.waiter.quitInbox()
