@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,9 +200,9 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	o.collect()
 	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
 	defer cancel()
-	if !o.client.redis.Do(c.Ctx, c) && !hear(c) {
+	if !o.client.redis.Do(c.Ctx, c) {
 		o.abandoned = append(o.abandoned, c)
-		c = &transport.Call{Err: errUnanswered}
+		c = &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), errUnanswered)}
 	}
 	return o.conclude(ctx, c)
 }
@@ -256,22 +257,6 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		}
 	}
 	return false, nil
-}
-
-// lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns
-// such a call at once, with the last error that it met.
-const lastWord = 2 * time.Millisecond
-
-// hear reports whether an abandoned call ends within lastWord after all.
-func hear(c *transport.Call) bool {
-	timer := time.NewTimer(lastWord)
-	defer timer.Stop()
-	select {
-	case <-c.Done():
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // fail notes how a try has failed. If its error is only the end of its ctx, it was still waiting for something, for

@@ -45,10 +45,12 @@ type Call struct {
 	persistent atomic.Bool // see Persist
 	dropped    atomic.Bool // see Drop
 
+	failure atomic.Pointer[error] // see Failure
+
 	counted atomic.Bool // it counts as under way to its server; see server.enter
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
-	how     [2]any     // how command runs the script
+	how     *[2]any    // how command runs the script
 	changed bool       // a hook has rewritten the arguments of command
 
 	lane     *lane         // the lane it goes in; nil for none
@@ -70,6 +72,15 @@ func (c *Call) Drop() { c.dropped.Store(true) }
 
 // IsDropped reports whether Drop was called.
 func (c *Call) IsDropped() bool { return c.dropped.Load() }
+
+// Failure returns how the last sending failed that is not under way any more, or nil if none has failed. It may be called
+// at any time.
+func (c *Call) Failure() error {
+	if err := c.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // ErrDropped is the error of a call that was dropped before it was sent.
 var ErrDropped = errors.New("superseded")
@@ -151,7 +162,7 @@ type command struct{ *redis.Cmd }
 // NoRetry makes go-redis v9.19 and later not resend the command.
 func (command) NoRetry() bool { return true }
 
-func newCommand(c *Call, how [2]any) command {
+func newCommand(c *Call, how *[2]any) command {
 	const others = 4 // the two values of how, the number of keys, and the token
 	keys := len(c.Keys) + len(c.Spare)
 	args := make([]any, 3, others+keys+len(c.Args))
@@ -167,7 +178,7 @@ func newCommand(c *Call, how [2]any) command {
 
 // isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in
 // place.
-func (c *Call) isUnchanged(args []any, how [2]any) bool {
+func (c *Call) isUnchanged(args []any, how *[2]any) bool {
 	keys := len(c.Keys) + len(c.Spare)
 	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
 		return false

@@ -94,7 +94,7 @@ func (q *request) takeApart(finished func(*Call)) []request {
 	return again
 }
 
-func newJointCommand(calls []*Call, how [2]any) command {
+func newJointCommand(calls []*Call, how *[2]any) command {
 	n, each := len(calls), calls[0].Script.jointArgs
 	args := make([]any, 3+2*n, 3+(2+each)*n)
 	args[0], args[1], args[2] = how[0], how[1], 2*n

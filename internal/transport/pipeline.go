@@ -126,9 +126,9 @@ func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 			_ = c.depart() // nothing tells when it is written, so count it as written now
 		}
 	}
-	how := q.script.evalsha
+	how := &q.script.evalsha
 	if q.whole {
-		how = q.script.eval
+		how = &q.script.eval
 	}
 	if q.isJoint() {
 		q.command = newJointCommand(q.calls, how)

@@ -116,6 +116,8 @@ func (r *Redis) again(c *Call, resends int) bool {
 		c.Spare = nil // the slot is moving, and both nodes refuse a script some of whose keys do not exist
 		return true
 	}
+	failure := c.Err
+	c.failure.Store(&failure)
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
@@ -152,14 +154,14 @@ func resendWait(resends int) time.Duration {
 
 // once sends the call one time: by the script's hash and, if the server does not know that, with the whole script.
 func (r *Redis) once(c *Call) (any, error) {
-	reply, err := r.command(c, c.Script.evalsha)
+	reply, err := r.command(c, &c.Script.evalsha)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = r.command(c, c.Script.eval)
+		reply, err = r.command(c, &c.Script.eval)
 	}
 	return reply, err
 }
 
-func (r *Redis) command(c *Call, how [2]any) (any, error) {
+func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	c.departed = false
 	if r.process == nil || c.Token == "" { // nothing tells when it is written, so count it as written now
 		if err := c.depart(); err != nil {
@@ -184,7 +186,7 @@ func (r *Redis) command(c *Call, how [2]any) (any, error) {
 }
 
 // eval does the work of command for a custom client type.
-func (r *Redis) eval(c *Call, how [2]any) (any, error) {
+func (r *Redis) eval(c *Call, how *[2]any) (any, error) {
 	args := c.Args
 	if c.Token != "" {
 		args = append([]any{c.Token}, args...)

@@ -14,16 +14,17 @@ import (
 )
 
 // UntilSignal returns the RunE of a command that tidies up when a signal comes: the first signal ends the ctx of run, a
-// second one ends the program at once. SIGPIPE is one of them: `redislock demo | head` gets it.
+// second one ends the program at once. When nobody reads its output any more, as with `redislock ls | head`, the command
+// ends with the code of SIGPIPE: run returns how its write has failed. The signal itself says too little, because a write
+// to a server that has closed its connection causes it as well.
 func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, end := context.WithCancelCause(cmd.Context())
 		defer end(nil)
+		ignored := signal.Ignored(syscall.SIGPIPE)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or Go would end the program in the write
 		caught := make(chan os.Signal, 1)
-		dies := !signal.Ignored(syscall.SIGPIPE)
 		signal.Notify(caught, job.Endings()...)
-		// A second SIGPIPE does not end the program: the next line that is printed causes it.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		defer signal.Stop(caught)
 		go func() {
 			select {
@@ -34,8 +35,7 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 		}()
 		err := run(ctx, cmd, args)
-		// Nobody reads any more. The write fails in this goroutine, so SIGPIPE may not have ended ctx yet.
-		if write, ours := errors.AsType[*fs.PathError](err); ours && dies && write.Err == syscall.EPIPE {
+		if write, ours := errors.AsType[*fs.PathError](err); ours && !ignored && write.Err == syscall.EPIPE {
 			broken := job.SignalError{Signal: syscall.SIGPIPE}
 			if err == error(write) {
 				return broken // no more to say

@@ -61,7 +61,9 @@ func New(target *connect.Target) *cobra.Command {
 		Example: demoExample,
 		Args:    cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			n, named := newNarrator(target.Stdout, target.Screen().Coloured), cmd.Flags().Changed("redis")
+			ctx, end := context.WithCancelCause(ctx) // nobody reads any more, for example
+			defer end(nil)
+			n, named := newNarrator(target.Stdout, target.Screen().Coloured, end), cmd.Flags().Changed("redis")
 			switch {
 			case quorum && named:
 				return cli.Usagef("--quorum kills servers, so it works on its own in memory only; leave out --redis")

@@ -15,12 +15,12 @@ type narrator struct {
 	out      io.Writer
 	coloured bool
 	start    time.Time
-	number   int   // of the scene
-	err      error // the first failure to write
+	number   int         // of the scene
+	broken   func(error) // called when a write has failed
 }
 
-func newNarrator(out io.Writer, coloured bool) *narrator {
-	return &narrator{out: out, coloured: coloured, start: time.Now()}
+func newNarrator(out io.Writer, coloured bool, broken func(error)) *narrator {
+	return &narrator{out: out, coloured: coloured, start: time.Now(), broken: broken}
 }
 
 // colourOf returns the colour of a speaker.
@@ -41,8 +41,8 @@ func (n *narrator) paint(colour, text string) string {
 }
 
 func (n *narrator) printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(n.out, format, args...); err != nil && n.err == nil {
-		n.err = err
+	if _, err := fmt.Fprintf(n.out, format, args...); err != nil {
+		n.broken(err)
 	}
 }
 
@@ -98,7 +98,7 @@ func (n *narrator) table(t *term.Table) {
 	for i, cells := range t.Rows {
 		t.Rows[i] = append([]term.Cell{{}}, cells...)
 	}
-	if err := t.Write(n.out, term.Screen{Coloured: n.coloured}, true); err != nil && n.err == nil {
-		n.err = err
+	if err := t.Write(n.out, term.Screen{Coloured: n.coloured}, true); err != nil {
+		n.broken(err)
 	}
 }

@@ -102,14 +102,12 @@ func (d *quorumDemo) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case err != nil:
 			return err
-		case d.err != nil:
-			return d.err
 		}
 		if err := pause(ctx, beat); err != nil {
 			return err
 		}
 	}
-	return d.err
+	return nil
 }
 
 func (d *quorumDemo) onThree(ctx context.Context) (err error) {

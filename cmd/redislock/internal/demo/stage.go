@@ -43,7 +43,7 @@ type demo struct {
 
 // run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
 func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
+	story, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
 	if !named {
@@ -51,21 +51,21 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 		defer end()
 		d.redis = client
 	} else {
-		d.redis, err = target.Connect(ctx)
+		d.redis, err = target.Connect(story)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = d.redis.Close() }()
 		where = "on the Redis at " + target.Where()
 	}
-	if err := d.refuseToDisturb(ctx); err != nil {
+	if err := d.refuseToDisturb(story); err != nil {
 		return err
 	}
 	d.locks = redislock.New(d.redis)
 	d.title("redislock demo", "Two workers share three resources of a shop, "+where+".")
-	err = d.play(ctx)
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+	err = d.play(story)
+	if story.Err() != nil {
+		err = context.Cause(story)
 	}
 	cancel() // ends the waiting as well
 	switch left := d.tidyUp(context.WithoutCancel(ctx)); {
@@ -77,7 +77,7 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 		return fmt.Errorf("%w; no key is left behind", err)
 	}
 	d.printf("\nEvery lock is released, and the counter deleted: no key is left behind.\n")
-	return d.err
+	return context.Cause(ctx) // the last line may be lost
 }
 
 // inMemory returns a client of an empty Redis inside this program, and what ends both.
@@ -99,9 +99,6 @@ func (d *demo) play(ctx context.Context) error {
 	for _, scene := range d.scenes() {
 		if err := scene(ctx); err != nil {
 			return err
-		}
-		if d.err != nil {
-			return d.err
 		}
 		if err := pause(ctx, beat); err != nil {
 			return err

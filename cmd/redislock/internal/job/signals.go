@@ -72,7 +72,7 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 // Endings returns the signals that end a program. Those that were ignored when it started, as under nohup, are left out.
 func Endings() []os.Signal {
 	var signals []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE} {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
 		if !signal.Ignored(sig) {
 			signals = append(signals, sig)
 		}
