@@ -133,7 +133,7 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(err).To(MatchError(context.DeadlineExceeded))
 		Expect(why(err).Token).To(Equal(held.Token()))
 	},
-		Entry("polling", redislock.Options{RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}),
+		Entry("polling", redislock.Options{RetryStrategy: redislock.LinearBackoff(60 * time.Millisecond)}),
 		Entry("in line", redislock.Options{Queue: true}),
 	)
 

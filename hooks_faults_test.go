@@ -89,6 +89,24 @@ var _ = describe("After a panic of a hook,", func(on *onRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
+	It("Release does not panic for the release that goes on in the background", func(ctx SpecContext) {
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the script
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		var answers atomic.Int32
+		hook.set(func() {
+			switch answers.Add(1) {
+			case 2: // that of the background
+				time.Sleep(50 * time.Millisecond)
+				fallthrough
+			case 1:
+				panic("a hook")
+			}
+		})
+		Expect(func() { _ = lock.Release(ctx) }).To(Panic())
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(answers.Load()).To(BeNumerically(">=", 3))
+	})
+
 	It("Do has sent its release", func(ctx SpecContext) {
 		var armed atomic.Bool
 		on.client.AddHook(&around{before: func(redis.Cmder) {

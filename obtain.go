@@ -200,7 +200,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	o.collect()
 	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
 	defer cancel()
-	if !o.client.redis.Do(c.Ctx, c) {
+	if !o.client.redis.Do(c.Ctx, c) && !hear(c) {
 		o.abandoned = append(o.abandoned, c)
 		c = &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), errUnanswered)}
 	}
@@ -257,6 +257,22 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		}
 	}
 	return false, nil
+}
+
+// lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns
+// such a call at once, and a healthy server answers within this time.
+const lastWord = 2 * time.Millisecond
+
+// hear reports whether an abandoned call ends within lastWord after all.
+func hear(c *transport.Call) bool {
+	timer := time.NewTimer(lastWord)
+	defer timer.Stop()
+	select {
+	case <-c.Done():
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // fail notes how a try has failed. If its error is only the end of its ctx, it was still waiting for something, for

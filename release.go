@@ -70,7 +70,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 		if c, p, before = l.join(); c == nil {
 			break
 		}
-		if !c.Await(wait) {
+		if !c.Wait(wait) {
 			return failed("release", l.keys, ended(ctx))
 		}
 		if c.Err == nil {

@@ -129,27 +129,22 @@ func (c *Call) MarshalBinary() ([]byte, error) {
 // String returns the token, for hooks that print commands.
 func (c *Call) String() string { return c.Token }
 
-// Await waits until the call has finished, or ctx ends. It reports whether the call has finished. If a hook of the
-// Redis client has panicked, Await panics with the same value, as the call would have done in the caller's own
-// goroutine.
-func (c *Call) Await(ctx context.Context) bool {
+// Wait waits until the call has finished, or ctx ends. It reports whether the call has finished.
+func (c *Call) Wait(ctx context.Context) bool {
 	if c.done == nil {
 		return true
 	}
 	if ctx.Done() == nil {
 		<-c.done
-		c.rethrow()
 		return true
 	}
 	select {
 	case <-c.done:
-		c.rethrow()
 		return true
 	case <-ctx.Done():
 	}
 	select {
 	case <-c.done: // both at once: prefer the answer
-		c.rethrow()
 		return true
 	default:
 		return false

@@ -42,7 +42,7 @@ func guarded(f func(), failed func(panicked error)) (returned bool) {
 	return true
 }
 
-// rethrow panics, or calls runtime.Goexit, if a hook did so while the caller waited for the call.
+// rethrow panics, or calls runtime.Goexit, if a hook did so.
 func (c *Call) rethrow() {
 	var p *hookPanicError
 	switch {

@@ -10,7 +10,8 @@ import (
 )
 
 // Do sends the call, by itself or together with others, and returns when the call has finished or ctx has ended. It
-// reports whether the call has finished. If not, the call goes on; do not touch it before its Done is closed.
+// reports whether the call has finished. If not, the call goes on; do not touch it before its Done is closed. If a hook of
+// the Redis client has panicked, Do panics with the same value.
 func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	l, client := r.lane(c)
 	switch {
@@ -30,11 +31,12 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 		c.done = make(chan struct{})
 		r.senders.send(c)
 	}
-	finished := c.Await(ctx)
-	if !finished {
+	if !c.Wait(ctx) {
 		c.uncount() // it may hang forever
+		return false
 	}
-	return finished
+	c.rethrow()
+	return true
 }
 
 // Go runs f in a goroutine of its own, which is prepared for sending calls.
