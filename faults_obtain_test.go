@@ -135,8 +135,8 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 			on.broken("obtain", 1, action)
 			limited := within(ctx, 50*time.Millisecond)
 			start := time.Now()
-			_, err := on.timingOut(300*time.Millisecond).ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
-			Expect(time.Since(start)).To(BeNumerically("<", 290*time.Millisecond))
+			_, err := on.timingOut(600*time.Millisecond).ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
+			Expect(time.Since(start)).To(BeNumerically("<", 590*time.Millisecond))
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(on.requested("release")).To(BeZero(), "nothing overtakes the obtain")
@@ -146,7 +146,7 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Entry("the reply is swallowed", faultproxy.SwallowReply()),
 		Entry("the reply is delayed", faultproxy.DelayReply(200*time.Millisecond)),
 		Entry("everything is swallowed", faultproxy.BlackHole()),
-		Entry("the request arrives after the connection was given up", faultproxy.DelayRequest(600*time.Millisecond)),
+		Entry("the request arrives after the connection was given up", faultproxy.DelayRequest(900*time.Millisecond)),
 	)
 
 	It("is not sent any more when ctx has ended during a slow dial", func(ctx SpecContext) {

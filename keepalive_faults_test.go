@@ -56,14 +56,14 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 
 	It("is not held up by a renewal in flight, which does no harm", func(ctx SpecContext) {
 		lock := obtain(ctx, proxied, 500*time.Millisecond, nil, "f")
-		late := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayRequest(400 * time.Millisecond)})
+		late := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayRequest(900 * time.Millisecond)})
 		_, stop := lock.KeepAlive(ctx)
 		Eventually(late.Hit()).Should(BeClosed())
 		start := time.Now()
 		stop()
 		Expect(lock.Release(ctx)).To(Succeed())
-		Expect(time.Since(start)).To(BeNumerically("<", 300*time.Millisecond))
-		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(700 * time.Millisecond).
+		Expect(time.Since(start)).To(BeNumerically("<", 800*time.Millisecond))
+		Consistently(func() []string { return on.keys(ctx) }).WithTimeout(1200 * time.Millisecond).
 			ShouldNot(ContainElement("f"))
 	})
 
