@@ -471,4 +471,14 @@ var _ = Describe("A quorum of two servers", Label(inMemory), func() {
 		Expect(err).To(MatchError(ContainSubstring(on.servers[1].name)))
 		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
 	})
+
+	// As when this process stood still: its timer and the answers wait for it together.
+	It("looks at the answers that are there when a server has been silent for too long", func(ctx SpecContext) {
+		on := &quorum{kind: inMemory}
+		on.begin(ctx, 2)
+		Expect(obtain(ctx, on.locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		on.servers[1].hang()
+		time.AfterFunc(101*time.Millisecond, on.servers[1].restore)
+		Expect(obtain(ctx, on.locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+	})
 })

@@ -50,6 +50,7 @@ func (s *spreading) collect(ctx context.Context, look func(now time.Time) (verdi
 		select {
 		case <-s.news:
 		case <-late:
+			time.Sleep(lastWord) // this process may have stood still, and the answers are here
 		case <-ctx.Done():
 			return open, ended(ctx)
 		case <-s.o.client.closed:

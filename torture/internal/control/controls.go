@@ -155,7 +155,7 @@ var All = []Control{
 		Name: "ctx-does-not-end-a-call", Off: "a call waits for its answer although its ctx has ended",
 		Topology: "one", Checks: []string{check.Prompt},
 		Edits: []Edit{{
-			"internal/transport/send.go", "finished := c.Await(ctx)", "finished := c.Await(context.Background())",
+			"internal/transport/send.go", "if !c.Wait(ctx) {", "if !c.Wait(context.Background()) {",
 		}},
 	},
 	{
