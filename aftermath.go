@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// aftermath collects the cleanups of one call at several places. When all of them have ended, it tells the Tracer of the
-// caller's Client of each kind of them once; the Clients of the places have no Tracer.
+// aftermath collects the cleanups of one call at several places. When all of them have ended, it reports each kind once
+// to the Tracer of the caller's Client, because the Clients of the places have none.
 type aftermath struct {
 	client *Client
 	keys   []string
@@ -18,7 +18,7 @@ type aftermath struct {
 	ended []CleanedUp // one for each reason
 }
 
-// expect makes the aftermath wait for so many calls of end. ctx is that of the call.
+// expect makes the aftermath wait for one more call of end from each of these places. ctx is that of the call.
 func (a *aftermath) expect(ctx context.Context, places int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -26,7 +26,7 @@ func (a *aftermath) expect(ctx context.Context, places int) {
 	a.open += places
 }
 
-// begin is expect for a cleanup that one of the expected places begins. It may be called on nil.
+// begin makes the aftermath wait for a cleanup that one of the expected places begins. It may be called on nil.
 func (a *aftermath) begin() {
 	if a == nil {
 		return

@@ -17,9 +17,9 @@ type cleanup struct {
 	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
 	ttl     time.Duration // for how long the release is resent
 	sending bool          // release may be on its way; both fields are protected by cleanups.mu
-	order   int           // of those of a Client, when it began; set once
+	order   int           // its number among those of a Client, in the order in which they began; set once
 	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
-	follows *cleanup      // its job is dropped if that was dropped before it began; nil for none
+	follows *cleanup      // if follows was dropped before this one began, this one is dropped as well; nil for none
 	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
 	done    chan struct{} // closed when nothing more is sent
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
@@ -152,9 +152,9 @@ func (s *cleanups) any() bool {
 	return len(s.byToken) > 0
 }
 
-// underWay makes a call at one of several places known to supersede, which then waits for it. Such a call may outlast the
-// one of the caller, and free the keys, or lead to a cleanup that does. Call ended with the result when the call has ended
-// and its cleanup, if there is one, has begun.
+// underWay makes a call at one of several places known to supersede, which then waits for it. Such a call may go on
+// after its caller has returned, and free the keys, or lead to a cleanup that does. Call ended with the result when the
+// call has ended and its cleanup, if there is one, has begun.
 func (c *Client) underWay(token string, keys []string) *cleanup {
 	x := &cleanup{
 		release: &transport.Call{Token: token}, keys: keys, sending: true, call: true, done: make(chan struct{}),
@@ -165,7 +165,7 @@ func (c *Client) underWay(token string, keys []string) *cleanup {
 	return x
 }
 
-// ended ends what underWay began; nil for nothing.
+// ended ends what underWay began. It does nothing for nil.
 func (c *Client) ended(x *cleanup) {
 	if x == nil {
 		return
@@ -188,9 +188,9 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 	}
 }
 
-// sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and resends
-// it for as long as the keys can last. Unless that deleted something, or if x.again, it sends the release once more a
-// little later. It does all that again when the tries that were abandoned with this token have ended.
+// sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and
+// resends it for as long as the keys can last. If the release deleted nothing, or if x.again is set, sweep sends it
+// once more a little later. It does all that again when the tries that were abandoned with this token have ended.
 func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.Call) {
 	c.inBackground(x, func() error {
 		if delay > 0 {

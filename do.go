@@ -31,12 +31,13 @@ import (
 //
 // Know the limits:
 //   - Goroutines that share the ctx of an outer fn do not exclude each other on the keys of the outer lock.
-//   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires all
-//     of its keys again. If the outer fn is still running, it waits for the outer lock to be released or to expire.
+//   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires
+//     all of its keys again. If the outer fn is still running, the inner Do waits until the outer lock is released or
+//     expires.
 //   - An inner Do of another Client does not know the outer one, and waits for it. The package-level Do makes a Client
 //     for each call.
-//   - Two processes whose outer calls hold the keys that the inner call of the other needs wait for each other, until
-//     ctx or a ttl ends. If you can, name all keys in the outer call.
+//   - If two processes each hold, in an outer call, keys that the inner call of the other needs, they wait for each
+//     other until ctx or a ttl ends. If you can, name all keys in the outer call.
 //
 // The package-level Do makes a Client, and so a scheduler, for each call. To hold many locks at a time, use one Client.
 func (c *Client) Do(
@@ -52,7 +53,7 @@ func (c *Client) Do(
 	return d.run(fn)
 }
 
-// Do is a short-cut for New(client).Do(…).
+// Do is short for New(client).Do(…).
 func Do(
 	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {

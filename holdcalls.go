@@ -43,8 +43,8 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
-	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until all
-	// the same.
+	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until in
+	// any case.
 	valid := max(time.Until(h.until()), 0).Truncate(time.Millisecond)
 	return max(left[h.places.need-1], valid), nil
 }
@@ -159,7 +159,8 @@ func (h *holds) release(ctx context.Context) error {
 			p.note(i, ErrLockNotHeld)
 		}
 	}
-	// Enough places may answer before others, which then release on. A later obtain with the same token waits for them.
+	// Enough places may answer before others, whose releases then go on. A later obtain with the same token waits for
+	// these.
 	numbers := h.numbers()
 	h.after.expect(ctx, len(numbers))
 	calls := make([]*cleanup, len(h.at))

@@ -117,7 +117,7 @@ func (h *holds) put(i int, lock *Lock) {
 func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Somebody else may have held the keys since the lock has lapsed, and a hold more must not make it valid again.
+	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again.
 	if h.over || lease.Passed(h.untilLocked()) {
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
 		h.at[i].mending, h.at[i].missing = false, time.Now()

@@ -42,8 +42,8 @@ type PlaceStatus struct {
 // follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0 shows that the key is not
 // free.
 //
-// Of a quorum, it returns what a majority of the servers hold: a holder is one whose token a majority has, with the ttl
-// that they have at least. Without such a token, Token is "" and TTL is 0, and Places tells what each server holds. It
+// Of a quorum, it returns what a majority of the servers hold: the Token that a majority has, and the TTL that a
+// majority has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server holds. It
 // needs the answers of a majority.
 //
 // Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys or for a key

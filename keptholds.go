@@ -185,8 +185,8 @@ func (h *holds) renewed(r *renewal) {
 	}
 }
 
-// renewalFailed notes that a renewal has failed at one place, and reports whether no majority is left without a failure.
-// That is so once for the failures of one round: a place that fails again begins the next.
+// renewalFailed notes that a renewal has failed at one place, and reports whether no majority is left without a
+// failure. It reports true once per round of failures. A place that fails a second time begins the next round.
 func (h *holds) renewalFailed(i int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,8 +28,8 @@ type Lock struct {
 
 	upkeep upkeep // its place among the renewals
 
-	// holds are what it consists of if it lives on several places, and what it is a part of if it is a hold; otherwise nil.
-	// One field for both and a small number keep the locks of one place in the size class that they have without.
+	// holds are what it consists of if it lives on several places, and what it is a part of if it is a hold; otherwise
+	// nil. One field for both, and a small number, keep a lock on one place in the size class that it has without them.
 	holds *holds
 
 	mu       sync.Mutex // protects the fields below
@@ -121,8 +121,8 @@ func (l *Lock) FenceToken() int64 {
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //
-// It has passed when either the monotonic clock or the wall clock says so, because the monotonic clock stands still
-// while a machine is suspended.
+// That time has passed when either the monotonic clock or the wall clock says so, because the monotonic clock stands
+// still while a machine is suspended.
 //
 // It lies in the past once the lock was released or a Refresh has found it lost. A Refresh to a shorter ttl brings it
 // forward as soon as it is sent. This handle does not see what happens through other handles of the same token. Until

@@ -16,8 +16,8 @@ import (
 // moment.
 //
 // It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped,
-// and when renewals begin to fail. It logs the last once per outage. An outage lasts until Redis has answered, and no
-// lock is left whose last renewal failed. Everything else is at level Debug.
+// and when renewals begin to fail. It logs failing renewals once per outage. An outage lasts until Redis has answered
+// and no lock is left whose last renewal failed. Everything else is at level Debug.
 //
 // It logs at most five keys of a lock, and how many more there are. It logs at most six characters of a token, because
 // anyone who knows a whole token can release the lock.
@@ -50,7 +50,7 @@ func (l *logTracer) log(ctx context.Context, level slog.Level, message string, a
 	logger.LogAttrs(ctx, level, "redislock: "+message, attrs...)
 }
 
-// enabled reports whether the logger wants level Debug. To ask costs less than to make the attributes.
+// enabled reports whether the logger wants level Debug. Asking costs less than making the attributes.
 func (l *logTracer) enabled(ctx context.Context) bool {
 	logger := l.logger
 	if logger == nil {

@@ -12,8 +12,9 @@ import (
 // renewals of one round are sent at nearly the same time.
 const mendNear = 6
 
-// mend obtains missing holds again, each if enough others were confirmed since it was found missing, and lately. So a
-// lock whose keys an operator has deleted at all places does not come back, also not where a repair had to wait.
+// mend obtains missing holds again. It does so for a hold only if enough others were confirmed lately, and since that
+// hold was found missing. So a lock whose keys an operator has deleted at all places does not come back, even if a
+// repair had to wait.
 func (h *holds) mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

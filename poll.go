@@ -65,8 +65,8 @@ func (h *holds) lostAt(i int, err error) []string {
 }
 
 // lossOf returns the error for a lock that has lost these keys at its places: whole, if it has lost all of them. A key
-// is lost if more places miss it than can be missing. If none is, although no majority has all keys, those count that
-// any place misses.
+// is lost if more places miss it than can be missing. If there is no such key, although too few places have all keys,
+// every key counts as lost that any place misses.
 func (h *holds) lossOf(lost [][]string, whole error) error {
 	count := map[string]int{}
 	for _, keys := range lost {

@@ -212,7 +212,7 @@ func (o *obtaining) entry() string {
 	if len(metadata) > entryMetadata {
 		wants, metadata = 0, metadata[:entryMetadata]
 	}
-	if o.custom || o.part { // an earlier hold with this token, or a hold elsewhere, is not for a release to know of
+	if o.custom || o.part { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
 		wants = 0
 	}
 	value := o.token
@@ -225,7 +225,8 @@ func (o *obtaining) entry() string {
 // isNew reports whether the obtain does not have a ticket yet.
 func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
 
-// wasWoken reports whether a message has asked for a try, and by when else one has asked for it; zero for no limit.
+// wasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for one;
+// zero for no limit.
 func (w *waiter) wasWoken() (called bool, sooner time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

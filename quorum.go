@@ -19,7 +19,7 @@ import (
 //   - Obtain asks all servers at once and returns when a majority has granted or refused. A server that does not answer
 //     within 100 ms, or four times its usual time if that is longer, counts as absent for this call.
 //   - If the servers that answered can decide nothing, the error names each server that failed and does not match
-//     [ErrNotObtained]. With [Options.Queue], the call waits on.
+//     [ErrNotObtained]. With [Options.Queue], the call goes on waiting.
 //   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
 //   - A retry without Queue waits up to half longer than the strategy says, at random, because callers that try at the
 //     same times can refuse each other for ever.
@@ -158,8 +158,8 @@ func (p *places) line(ctx context.Context, key string) ([]Waiter, error) {
 }
 
 // askMajority asks all servers and returns their answers, nil for a server that did not answer well. It waits for all
-// of them, but for those that hang only while there is no majority, and a moment longer. It returns an error if there
-// is none.
+// of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
+// if there is no majority.
 func askMajority[T any](
 	ctx context.Context, q *places, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
 ) ([][]T, error) {

@@ -70,8 +70,8 @@ import (
 // A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a
 // call that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was
 // given, and on a Ring all keys of a lock need one hash tag. No calls share before the first one has been answered, so
-// the library always notices in time a hook that changes the first call. Pass [WithSeparateCalls] to [New] for a hook
-// that must see each command, that changes only some of them, or that sends another command instead.
+// the library always notices a hook that changes the first call before any calls share. Pass [WithSeparateCalls] to
+// [New] for a hook that must see each command, that changes only some of them, or that sends another command instead.
 //
 // If a hook panics, the call panics in the goroutine of its caller.
 //
@@ -134,7 +134,7 @@ func newShort(client RedisClient) *Client {
 // metadata. The library only reads Options, so any number of calls and goroutines can share one value.
 type Options struct {
 	// RetryStrategy says how often and how long to try again after a refusal. Each call starts it afresh. The default
-	// nil means one try. With Queue it only sets how often a waiter tries that no message can reach: see Queue.
+	// nil means one try. With Queue, it only sets how often a waiter tries if no message can reach it: see Queue.
 	RetryStrategy RetryStrategy
 
 	// Metadata is stored beside the token in every key of the lock, for anyone who inspects the key. It may hold any
@@ -154,7 +154,8 @@ type Options struct {
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
-	// false does not wait in line. A key with a brace must have a hash tag, which may not repeat the rest, as in a{a}.
+	// false does not wait in line. With Queue, a key that contains a brace must have a hash tag. Keys like a{a}, in
+	// which the hash tag repeats the rest, cannot be used.
 	//
 	// Waiters are served in the order in which they came, wherever their keys overlap, whatever Client, process or
 	// machine they belong to. A key with a waiter is not free: an obtain that comes later is refused, with Queue or
@@ -190,9 +191,9 @@ type Options struct {
 
 	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches
 	// [ErrNotObtained] but is not equal to it. For this, the library asks Redis right after the first refusal. If more
-	// tries follow and the last one is refused as well, it asks once more. Nothing else costs more. It waits up to 250 ms
-	// for each answer, and up to 20 ms if ctx has ended. The holder may change between the try and the question. The
-	// default false asks nothing.
+	// tries follow and the last one is refused as well, it asks once more. Explain has no other cost. The library waits
+	// up to 250 ms for each answer, and up to 20 ms if ctx has ended. The holder may change between the try and the
+	// question. The default false asks nothing.
 	Explain bool
 }
 
@@ -206,7 +207,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // [Options.Token]. For keys with that token, the call replaces the metadata and never shortens the remaining ttl.
 //
 // ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
-// [Lock.Until] can be relied on. If a grant arrives after that, the library gives it back and treats it as a refusal.
+// [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives it back and treats
+// it as a refusal.
 //
 // ObtainMulti blocks until the lock is granted, the strategy stops or ctx ends. With a strategy and no deadline on ctx,
 // it gives up after one ttl. With [Options.Queue], it waits in line until ctx ends. It returns within milliseconds of
@@ -217,10 +219,10 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // It returns:
 //   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try; a
 //     [*RefusedError], which matches it, with [Options.Explain];
-//   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx, or
-//     the ttl in its place, ended first. If the last try was not refused, the error also wraps how that try failed:
-//     with an error of Redis or the network, or without an answer. So an outage does not look like a lock that another
-//     holds;
+//   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
+//     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
+//     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
+//     lock that another holds;
 //   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, except that the library resends
@@ -243,8 +245,9 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. From then on, Obtain,
 // ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
 // their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places, for
-// releases in the background, and for the calls at further servers or slots that outlast an Obtain or a Release. So call
-// it before you close the Redis client, and before the process ends. It always returns nil and may be called again.
+// releases in the background, and for calls at other servers or slots that go on after an Obtain or a Release has
+// returned. So call it before you close the Redis client, and before the process ends. It always returns nil and may be
+// called again.
 func (c *Client) Close() error {
 	if c == nil || c.closed == nil {
 		return nil
@@ -283,8 +286,8 @@ func (c *Client) shut() {
 	c.lines.close()
 }
 
-// busy reports whether anything is still to be given up: by a cleanup, by a waiter in line, which leaves with a cleanup, by
-// an obtain at several places, or by a call at one of these whose caller has returned without its answer.
+// busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a
+// cleanup), by an obtain at several places, or by a call at one of these places whose caller has already returned.
 func (c *Client) busy() bool {
 	if c.obtains.Load() > 0 || c.cleanups.any() {
 		return true

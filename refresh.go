@@ -10,8 +10,8 @@ import (
 )
 
 // Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
-// [Options.Metadata], it also replaces the metadata. Of the other options it uses only RetryStrategy: it retries errors
-// of Redis as that says, while the lock is still valid. A loss is final.
+// [Options.Metadata], it also replaces the metadata. While the lock is still valid, it retries errors of Redis as
+// RetryStrategy says. It ignores the other options. A loss is final.
 //
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
@@ -22,9 +22,9 @@ import (
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
-//     ms after Until, and any other error of Redis, wrapped. After these three it is not known whether the ttl has
-//     changed or still will, and Until assumes the worse: unless the answer arrives after all, this handle promises no
-//     more than that ttl from then on, even after a Refresh with a longer one.
+//     ms after Until, and any other error of Redis, wrapped. After these three, nobody knows whether the ttl has
+//     changed or still will change. So Until assumes the worse: unless the answer arrives after all, this handle
+//     promises no more than that ttl from then on, even after a Refresh with a longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -80,9 +80,9 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // lateAnswer is how long past Until a Refresh waits. An answer that comes so late may still extend the validity.
 const lateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity. Waiting any longer for a
-// server that hangs would leave the holder in the belief that it has a lock. Call the returned function, which also
-// ends the ctx.
+// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity. If Refresh waited any longer
+// for a server that hangs, the holder would go on believing that it has the lock. Call the returned function, which
+// also ends the ctx.
 func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
 	var timer *time.Timer

@@ -12,7 +12,7 @@ import (
 
 const (
 	releaseWait  = time.Second           // how long a Release waits whose ctx had already ended
-	releaseLeast = 20 * time.Millisecond // the least of that if Until has passed too: enough for an answer
+	releaseLeast = 20 * time.Millisecond // the least of that, even after Until: enough for an answer
 )
 
 // Release frees every key that the lock's token still holds, even if others are lost. From the call on, the lock counts
@@ -20,8 +20,8 @@ const (
 //
 // Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
 // It then waits for the answer for at most a second, and no longer than Until. If ctx ends, Release returns and keeps
-// trying in the background until the ttl is over. A further Release meanwhile joins that, and returns when as many
-// requests as a first call would send are answered or have failed. It returns:
+// trying in the background until the ttl is over. A further Release meanwhile joins these tries. It returns when one of
+// them is answered, or when the requests that a first call would send have failed. It returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
 //   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
 //   - a [*LostError] if the lock had lost some keys; the others are free now;
@@ -62,7 +62,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 		defer cancel()
 	}
 	// Join an earlier release that is under way in the background: two at a time could not tell which of them freed the
-	// keys. If its round that was already under way fails, that may be out of date, so wait for the next round.
+	// keys. If the round that is already under way fails, its error may be out of date, so wait for the next round.
 	var c *transport.Call
 	for joined := 0; ; joined++ {
 		var p *pursuit
@@ -115,7 +115,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 		if l.ended == nil {
 			lapsed = l.noteLapse()
 		}
-		l.ended = l.whyEnded() // the contexts of a lock that lapsed before tell so, and not that it was released
+		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say that, and not that it was released
 	}
 	if l.released.IsZero() {
 		l.released = now
@@ -284,8 +284,9 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	return err
 }
 
-// undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release. after is the
-// cleanup that has released the lock, if one has: an obtain that has superseded that may have the keys again.
+// undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release. after is
+// the cleanup that has released the lock, if there is one: if an obtain has superseded that cleanup, it may have
+// acquired the keys again.
 func (l *Lock) undoLate(ctx context.Context, after *cleanup) {
 	l.mu.Lock()
 	u := l.unanswered

@@ -158,7 +158,7 @@ func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
-// whether to look no sooner.
+// whether it must not look sooner.
 func (l *Lock) renewed(r *renewal) (next time.Time, exact bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

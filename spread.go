@@ -85,7 +85,7 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			strategy = spreadOut{strategy}
 		}
 	}
-	o.client.obtains.Add(1) // until s.end has begun what gives it up
+	o.client.obtains.Add(1) // until s.end has begun the cleanups
 	defer o.client.obtains.Add(-1)
 	defer s.end(ctx) // also after a panic
 	var cut bool

@@ -94,8 +94,9 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 
 // topUp asks a place once more for a lock that is made, unless that has ended. The caller holds s.mu.
 //
-// It looks only once the call is known: an obtain with the same token that begins after the end waits for the call then.
-// Otherwise what the call acquires would be given back when it belongs to that obtain.
+// It registers the call before it checks that. So an obtain with the same token that begins after the lock has ended
+// waits for the call. Otherwise the library could give back what the call acquires when that already belongs to the new
+// obtain.
 func (s *spreading) topUp(ctx context.Context, p *part) {
 	now, call := time.Now(), p.o.known()
 	if !s.holds.isOver() && s.admits(p, now) {

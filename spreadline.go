@@ -8,8 +8,8 @@ import (
 )
 
 // A waiter on several places stands in the line of each place, with the same ticket everywhere. So all places agree who
-// is next, and a round that two waiters have shared between them is not repeated. A round that is refused steps back: one
-// script gives up what a place has granted and puts the waiter back into its line there. The common ticket is the
+// is next, and two waiters do not split the places between them again and again. A round that is refused steps back:
+// one script gives up what a place has granted and puts the waiter back into its line there. The common ticket is the
 // largest of those that the places gave in the first round. To make them alike, the waiter proposes one.
 
 // gather is how long a waiter that one server of a quorum has woken waits for others to do so. A release reaches all of

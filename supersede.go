@@ -11,8 +11,8 @@ import (
 // supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
 // be that of an abandoned obtain or lock. Another cleanup takes over the keys that the obtain does not want. supersede
 // waits for cleanups whose release is on its way, but not past the end of ctx. It does not see other processes with the
-// same token. It returns the cleanups that it has ended, also with an error: what they would have released of the keys of
-// the obtain is now up to that, unless it makes a lock.
+// same token. It returns the cleanups that it has ended, even with an error. Unless the obtain makes a lock, it must
+// now release those of its keys that they would have released.
 //
 // own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
 // after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them.

@@ -10,10 +10,10 @@ import (
 // be nil. [LogTracer] returns a Tracer that logs, [Tracers] combines several, and the module redislockotel has one that
 // feeds OpenTelemetry.
 //
-// The Client holds none of its own mutexes while it calls a function. It calls from many goroutines, possibly
-// concurrently. A function may call the library, but it must not block for long: a call of the library, or the renewals
-// of other locks, may be waiting for it. If a function panics in the goroutine of a caller, the caller gets the panic;
-// if it panics in a goroutine of the library, the program ends.
+// The Client holds none of its own mutexes while it calls a function. It calls the functions from many goroutines,
+// possibly concurrently. A function may call the library, but it must not block for long: a call of the library, or the
+// renewals of other locks, may be waiting for it. If a function panics in the goroutine of a caller, the caller gets
+// the panic; if it panics in a goroutine of the library, the program ends.
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
 // lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. Only [Refused] has a whole
@@ -24,8 +24,8 @@ import (
 // Refresh that succeeds after Lost revives the hold; then Lost or Released reports its end once more. A [Client.Do]
 // whose keys an outer Do holds acquires nothing, and has no events.
 //
-// A lock on several places has the same events, one for the lock and none for each place. A failure at so few places
-// that the others suffice has no event.
+// A lock on several places has the same events, one for the lock and none for each place. A failure at some places has
+// no event if the other places suffice.
 type Tracer struct {
 	// ObtainStart is called when an obtain has checked its arguments, before it sends anything, in the goroutine and
 	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client

@@ -11,8 +11,8 @@ import (
 // withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
 // obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. With a custom token it takes over the cleanups that the obtain has superseded, too. If there is no room
-// for another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
+// undo nothing. With a custom token, it also takes over the cleanups that the obtain has superseded. If there is no
+// room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
 func (o *obtaining) withdraw(ctx context.Context) {
 	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
 		o.leave(ctx)
@@ -61,7 +61,7 @@ func (o *obtaining) leaveLines(ctx context.Context) {
 	o.sendLeave(o.leaving(ctx, nil))
 }
 
-// sendLeave sends such a call in the background.
+// sendLeave sends, in the background, a call that leaves the lines.
 func (o *obtaining) sendLeave(c *transport.Call) {
 	x := &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}
 	o.client.inBackground(x, func() error {

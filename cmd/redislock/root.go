@@ -24,7 +24,7 @@ waits for it, and checks whether a Redis is safe for locks.
 
 A lock is a Redis key with a time to live. Several keys are locked all or none.`
 
-const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, on whatever machine
+const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, across all machines
   redislock run -k order:7 -k stock:42 --no-wait -- ./ship
   redislock ls 'order:*'                          # which locks are there?
   redislock inspect order:7                       # who holds it, and who waits?

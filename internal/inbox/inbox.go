@@ -39,7 +39,7 @@ type Inbox struct {
 	closed  bool
 }
 
-// Member is told what the messages that name it say.
+// Member gets the words of the messages that name it.
 type Member struct {
 	id, number string
 	notify     func(words string)

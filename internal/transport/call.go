@@ -73,8 +73,7 @@ func (c *Call) Drop() { c.dropped.Store(true) }
 // IsDropped reports whether Drop was called.
 func (c *Call) IsDropped() bool { return c.dropped.Load() }
 
-// Failure returns how the last sending failed that is not under way any more, or nil if none has failed. It may be called
-// at any time.
+// Failure returns the error of the last sending that has failed, or nil if none has. It may be called at any time.
 func (c *Call) Failure() error {
 	if err := c.failure.Load(); err != nil {
 		return *err

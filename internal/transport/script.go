@@ -31,7 +31,7 @@ func NewScript(source string) *Script {
 // script receives one lock key of each call, then one spare key of each, and then the first args of ARGV of each. It
 // returns one reply per call, in order: -1 if it has done nothing for a call and leaves that call to the script itself.
 //
-// A joint script costs the server and the client about half of what as many single calls cost. Its keys belong to
+// A joint script costs the server and the client about half of what the calls would cost one by one. Its keys belong to
 // several locks, so it is sent only to a server that says that it stands alone. A node of a Cluster would refuse it,
 // and a proxy might send it to the server of its first key, where nobody would look for the others.
 func (s *Script) Join(source string, args int) *Script {

@@ -143,8 +143,8 @@ func (r *Redis) again(c *Call, resends int) bool {
 	}
 }
 
-// ResendWait returns how long to wait before sending once more a call that has failed after all its resends, and so
-// many more times since.
+// ResendWait returns how long to wait before the next sending of a call that has failed after all its resends and,
+// since then, this many times more.
 func (r *Redis) ResendWait(times int) time.Duration { return resendWait(r.resends + times) }
 
 // resendWait returns how long to wait before the resend with this number: 8 ms, doubled each time up to 4 s, and

@@ -3,8 +3,8 @@ package transport
 import "sync"
 
 // senders are the goroutines that send calls for callers who may leave before the answer. A goroutine that has sent its
-// call waits for the next one as long as any other is sending: the stack that it has grown costs as much as a tenth of a
-// call. The last one to end takes the waiting ones with it, so at rest there are none.
+// call waits for the next one as long as any other is sending: the stack that it has grown costs as much as a tenth of
+// a call. The last one to end also ends the waiting ones, so at rest there are none.
 type senders struct {
 	redis *Redis
 

@@ -18,8 +18,8 @@ import (
 )
 
 const acquireHelp = `Acquires the locks on all KEYs or on none, for the time of --ttl, and prints the token
-that holds them. "redislock renew --token T" extends that time, "redislock release
---token T" ends it. It waits in line as run does.
+that holds them. "redislock renew --token T" extends that time, and "redislock
+release --token T" ends it. acquire waits in line as run does.
 
 Prefer "redislock run" wherever the work is one command. It is safer:
   - It renews the locks while the command runs. A lock of acquire expires after its ttl,
@@ -28,7 +28,8 @@ Prefer "redislock run" wherever the work is one command. It is safer:
   - It releases the locks however the command ends. After a script that dies, nobody gets
     the locks until the ttl is over.
 Without run, choose a ttl that the work cannot exceed, renew before it ends and stop if
-renew fails, release in a trap, and let what you write to check a fencing token.
+renew fails, release in a trap, and let the storage that you write to check a fencing
+token.
 
 --json prints one object: keys, token, until (up to when the locks are certainly held, in
 RFC 3339) and fence (with --fence-key).`

@@ -23,7 +23,7 @@ const addressesHelp = `Set the server with --redis, or with the variable REDIS_U
   redis+sentinel://[USER:PASSWORD@]HOST[:26379][,HOST…]/MASTER[/DB]
                                       the master that these Sentinels name
   redis+cluster://[USER:PASSWORD@]HOST[:6379][,HOST…]
-                                      a Cluster; redis:// finds out by itself as well
+                                      a Cluster; redis:// also detects one by itself
   rediss+sentinel://…  rediss+cluster://…
 
 Several --redis, or several URLs in REDIS_URL with spaces or commas between them, name
@@ -33,8 +33,9 @@ rediss:// or unix:// servers that do not replicate each other. They need not all
 USER is optional, as in redis://:PASSWORD@HOST. Percent-encode special characters: %40
 for @, %2F for /, %3A for :, %23 for #.
 
-The password may stand in a file instead: name it with --password-file, or with the
-variable REDISLOCK_PASSWORD_FILE. It is read as it is, without the end of its line.
+The password may stand in a file instead: name the file with --password-file, or with
+the variable REDISLOCK_PASSWORD_FILE. The password is all of its text, without the line
+breaks at the end.
 
 Over TLS, each server's certificate must be for the name or address by which it is
 reached, and signed by an authority in the file of --tls-ca, or else by one that the

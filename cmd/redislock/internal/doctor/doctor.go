@@ -23,11 +23,11 @@ and what was found; if something is wrong, also why it matters, and below that w
 change, with the Redis command that does it. On a Cluster, doctor checks every master.
 
   ok       as it should be
-  warn     locks can be lost, or waiting costs more, under faults that happen
+  warn     locks can be lost, or waiting costs more, under faults that can happen
   bad      locks are lost in normal operation, or cannot be acquired at all
   unknown  this user is not allowed to look, or this Redis does not say
 
-It acquires and releases a lock on keys that begin with --key and end in random
+doctor acquires and releases a lock on keys that begin with --key and end in random
 characters, and leaves none behind. If the ACL of this user allows other keys only, set
 --key.
 

@@ -17,7 +17,7 @@ import (
 )
 
 const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held
-(if the metadata says so), how long it still is if nobody renews it, and who waits in
+(if the metadata says so), how long it will last if nobody renews it, and who waits in
 line, in order, and for how long.
 
 Of a quorum of servers it shows what a majority holds. If the servers disagree, it also

@@ -122,7 +122,8 @@ func New(target *connect.Target) *cobra.Command {
 			"or none; -WHAT reverses it (default: the first that are found, by key)")
 	flags.IntVar(&opt.limit, "limit", defaultLimit, "list at most `N`; 0 for all, whatever memory that takes")
 	flags.StringVarP(&opt.output, "output", "o", "table",
-		"print in FORMAT `F`: table, json, jsonl, name or template=TEXT; the last three at once with --sort none")
+		"print in FORMAT `F`: table, json, jsonl, name or template=TEXT; "+
+			"with --sort none, the last three print each lock at once")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")

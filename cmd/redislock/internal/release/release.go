@@ -23,18 +23,18 @@ import (
 
 const releaseHelp = `Releases the locks on KEYs. The first waiter in line can acquire them then.
 
---token releases them only if that token holds all of them, and nothing otherwise. It ends
-what "redislock acquire" began, or a lock whose holder cannot release it any more: a run
-gives its token to its command as REDISLOCK_TOKEN.
+--token releases them only if that token holds all of them, and nothing otherwise. Use it
+for a lock of "redislock acquire", or for one whose holder cannot release it any more: a
+run gives its token to its command as REDISLOCK_TOKEN.
 
 --force releases them from any holder. At a terminal it shows the holders and asks
-first; elsewhere, or to skip the question, add --yes. It leaves a KEY alone that has a
-new holder by then. The old holder may not notice for up to a third of the ttl: end it
-first if you can.
+first; elsewhere, or to skip the question, add --yes. If a KEY has a new holder by
+then, it leaves that KEY alone. The old holder may not notice for up to a third of the
+ttl: end it first if you can.
 
 --force refuses strings that do not look like a lock: those without expiry, and those that
-do not begin with a random token. --any releases them as well, for locks with a token of
-their own choice: be sure that they are locks, because it deletes the key.
+do not begin with a random token. --any releases them as well, for locks with custom
+tokens: be sure that they are locks, because it deletes the keys.
 
 The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
 token does not hold them, if a KEY is not a lock or has a new holder, or if the answer

@@ -44,11 +44,11 @@ anybody else can acquire the locks.
 
 The processes of COMMAND are its process group and, on Linux, also what has left the
 group, as with setsid or as a daemon. Out of reach are:
-  - processes of another user, as below sudo and su, unless redislock runs as root; it
-    warns when it cannot end them
+  - processes of another user, such as those under sudo and su, unless redislock runs as
+    root; it warns when it cannot end them
   - after a SIGKILL of redislock itself, what has left the group; the group is killed
-  - while redislock or its machine is stopped, all of them; it ends them when it goes on
-  - on other systems than Linux, or without /proc, what has left the group
+  - while redislock or its machine is stopped, all of them; it ends them when it continues
+  - on systems other than Linux, or without /proc, what has left the group
 
 The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
 in the background goes on without the locks: COMMAND should wait for what it starts. But
@@ -59,8 +59,8 @@ Environment of COMMAND:
   REDISLOCK_KEYS   the KEYs, one per line
   REDISLOCK_TOKEN  the token that holds the KEYs
   REDISLOCK_FENCE  the fencing token, with --fence-key
-  REDISLOCK_UNTIL  how long the locks were valid when COMMAND started, in RFC 3339
-  REDISLOCK_OUTER_TOKENS  the tokens of the runs around that, if there are any
+  REDISLOCK_UNTIL  the end of the locks' validity when COMMAND started, in RFC 3339
+  REDISLOCK_OUTER_TOKENS  the tokens of the runs around this run, if there are any
 
 Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
 wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
