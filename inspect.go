@@ -43,8 +43,8 @@ type PlaceStatus struct {
 // free.
 //
 // Of a quorum, it returns what a majority of the servers hold: the Token that a majority has, and the TTL that a
-// majority has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server holds. It
-// needs the answers of a majority.
+// majority has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server holds that has
+// answered; the others may hold the key as well. It needs the answers of a majority.
 //
 // Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys or for a key
 // that cannot be a lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of

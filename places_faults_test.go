@@ -145,6 +145,22 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 		})
 	}
 
+	It("never makes Attach say that a lock is not held that the others may hold", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+		spare := on.spare()
+		Expect(on.servers[spare].own.Del(ctx, "a").Err()).To(Succeed())
+		on.fail(spare, (*oneServer).hang)
+		_, err := on.locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).To(HaveOccurred())
+		Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
+		for _, s := range on.servers[:spare] {
+			Expect(err).To(MatchError(ContainSubstring(s.name + ": no answer from Redis")))
+		}
+		on.fail(spare, (*oneServer).restore)
+		Expect(on.locks.Attach(ctx, []string{"a"}, lock.Token())).NotTo(BeNil())
+	})
+
 	It("of one that hangs for ever holds up no method and no Attach", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
 		Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))

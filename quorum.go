@@ -212,9 +212,13 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
 	p := h.newPoll()
-	answers, err := askMajority(ctx, at, "attach", keys, func(ctx context.Context, i int) ([]answer, error) {
-		lock, err := at.all[i].client.Attach(ctx, at.all[i].keys, token)
+	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
+	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
+		lock, err := at.all[i].client.Attach(ask, at.all[i].keys, token)
 		if err != nil && !errors.Is(err, ErrLockNotHeld) {
+			if absent[i] = err; ended(ask) != nil && ended(ctx) == nil {
+				absent[i] = errUnanswered
+			}
 			return nil, err
 		}
 		return []answer{{lock, err}}, nil
@@ -224,6 +228,7 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	}
 	for i, answer := range answers {
 		if answer == nil {
+			p.note(i, absent[i])
 			h.miss(i, true)
 			continue
 		}

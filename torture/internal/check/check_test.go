@@ -400,6 +400,7 @@ func TestErrors(t *testing.T) {
 func TestLeftover(t *testing.T) {
 	beats := living(30, "w1", "w2")
 	abandoned := done("Obtain", "w1/1", 5, "timeout")
+	custom := done("Obtain", "w1/1", 5, "timeout", func(e *history.Event) { e.Start, e.Options = at(4), []string{"token"} })
 	leave := func(when float64) history.Event {
 		return done("Leave", "w1/1", when, "ok", func(e *history.Event) { e.Start = at(4) })
 	}
@@ -415,12 +416,16 @@ func TestLeftover(t *testing.T) {
 			done("Release", "w1/1", 5, "network"), sample(15, "a w1/1 9"))), 0, 0},
 		{"an obtain with a token of the caller was not answered", all(beats, the(fault("cut-replies", "w1", 4, 5),
 			done("Obtain", "w1/1", 5, "network", func(e *history.Event) { e.Options = []string{"token"} }), sample(15, "a w1/1 9"))), 0, 0},
+		{"a try of such an obtain was not answered", all(beats, the(fault("delay-requests", "w1", 3, 4.5), custom,
+			sample(15, "a w1/1 9"))), 0, 0},
 		{"it left while a fault was at work", all(beats, the(grant("w1/1", 4, 14, "a"), claim("w1/1", 4.5, 0),
 			done("Release", "w1/1", 5, "ok"), fault("delay-replies", "w1", 4.9, 6), leave(5.5), sample(10, "a w1/1 4"))), 0, 0},
 		{"nothing left", the(with(history.Event{Kind: history.Final, At: at(30)}), last("granted")), 0, 0},
 
 		{"an obtain was not answered", all(beats, the(fault("cut-replies", "w1", 4, 5), done("Obtain", "w1/1", 5, "network"),
 			sample(15, "a w1/1 9"))), 1, 0},
+		{"an obtain with a token of the caller was abandoned in peace", all(beats, the(fault("delay-requests", "w2", 3, 4.5),
+			custom, sample(15, "a w1/1 9"))), 1, 0},
 		{"an abandoned obtain holds its key", all(beats, the(abandoned, sample(15, "a w1/1 9"))), 1, 0},
 		{"a released lock holds its key", all(beats, the(grant("w1/1", 4, 5, "a"), claim("w1/1", 4.5, 0),
 			done("Release", "w1/1", 5, "ok"), sample(15, "a w1/1 9"))), 1, 0},

@@ -117,9 +117,6 @@ func newModel(events []history.Event) *model {
 			if e.Name == "Leave" {
 				m.left[e.Op] = span{e.Start, e.At}
 			}
-			if gaveUp(e) {
-				m.ends[e.Op] = max(m.ends[e.Op], e.At)
-			}
 		case history.Beat:
 			m.beats[e.Worker] = append(m.beats[e.Worker], e.At)
 		case history.Fault:
@@ -133,6 +130,11 @@ func newModel(events []history.Event) *model {
 		}
 	}
 	m.faults = append(m.faults, stalls(m.samples)...)
+	for _, e := range m.done {
+		if m.gaveUp(e) {
+			m.ends[e.Op] = max(m.ends[e.Op], e.At)
+		}
+	}
 	return m
 }
 
@@ -157,12 +159,14 @@ const (
 )
 
 // gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. After a release
-// that failed with an error of Redis or the network, it is up to the caller to release once more. After such an obtain with
-// a token of the caller, the library does not know whose the keys are, and they expire with the ttl.
-func gaveUp(e history.Event) bool {
+// that failed with an error of Redis or the network, it is up to the caller to release once more. After an obtain with a
+// token of the caller, of which a try may not have been answered, the library does not know whose the keys are, and they
+// expire with the ttl.
+func (m *model) gaveUp(e history.Event) bool {
 	switch e.Name {
 	case "Obtain", "ObtainMulti":
-		return e.Outcome != granted && !(isFailure(e) && slices.Contains(e.Options, "token"))
+		abandoned := (e.Outcome == "timeout" || e.Outcome == "canceled") && !m.quiet(e.Worker, e.Start, e.At, 0)
+		return e.Outcome != granted && !((isFailure(e) || abandoned) && slices.Contains(e.Options, "token"))
 	case "Release", "Do":
 		return !isFailure(e)
 	}

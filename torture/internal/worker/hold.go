@@ -158,7 +158,7 @@ func (h *held) ask(client *redislock.Client) {
 		e := history.Event{Name: "Inspect", Start: clock.Now()}
 		found, err := client.Inspect(ctx, h.keys...)
 		for _, one := range found {
-			e.Lost = e.Lost || one.Token != h.lock.Token()
+			e.Lost = e.Lost || h.isLost(one)
 		}
 		h.done(e, err)
 	case 3:
@@ -166,4 +166,20 @@ func (h *held) ask(client *redislock.Client) {
 		_, err := client.Line(ctx, h.keys[0])
 		h.done(e, err)
 	}
+}
+
+// isLost reports whether a status shows that a key is not held any more. On a quorum, the servers that did not answer may
+// hold it.
+func (h *held) isLost(s redislock.Status) bool {
+	if len(s.Places) == 0 {
+		return s.Token != h.lock.Token()
+	}
+	servers := len(h.g.Endpoint.Addrs)
+	most := servers - len(s.Places)
+	for _, place := range s.Places {
+		if place.Token == h.lock.Token() {
+			most++
+		}
+	}
+	return most < servers/2+1
 }
