@@ -106,8 +106,8 @@ func (l *Lock) Metadata() string {
 
 // FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
 // higher than that of every earlier hold with the same FenceKey, also when a token acquires its keys again, and also
-// after the counter was lost, unless the server's clock was set back meanwhile. A resource that remembers the highest
-// token it has seen, and refuses lower ones, is safe from a holder that outlived its lock.
+// after the counter was lost, unless the clock of the server, or of the one that takes over, is behind. A resource that
+// remembers the highest token it has seen, and refuses lower ones, is safe from a holder that outlived its lock.
 func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0

@@ -26,7 +26,7 @@ import (
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
 //     that a majority misses.
 //   - Waiters are woken; no server hands keys over directly.
-//   - [Options.AcrossSlots] returns [ErrInvalid].
+//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid].
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
 // lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that
@@ -34,7 +34,7 @@ import (
 // The file docs/guarantees.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
-// returns [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis clients, after the Client.
+// returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis clients, after the Client.
 func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	if len(clients) == 1 {
 		return New(clients[0], opts...)

@@ -16,7 +16,8 @@
 //
 // A server that loses data loses locks: by a restart without persistence, a failover that drops the last writes, or an
 // eviction. Where that matters, set [Options.FenceKey] and let the resource refuse any fencing token that is lower than
-// one it has seen. On a Redis Cluster, all keys of one lock share a hash tag. A [redis.Ring] looks for keys on other
+// one it has seen. On a Redis Cluster, all keys of one lock share a hash
+// tag, unless you set [Options.AcrossSlots]. A [redis.Ring] looks for keys on other
 // shards while one is down. The file docs/guarantees.md says what holds under which fault.
 //
 // # Waiting
@@ -81,7 +82,7 @@ type RedisClient interface {
 	redis.Scripter
 }
 
-// Client obtains locks on one Redis. It is safe for concurrent use. It is cheap: it owns no connection and, at rest, no
+// Client obtains locks on one Redis, or on those of [NewQuorum]. It is safe for concurrent use. It is cheap: it owns no connection and, at rest, no
 // goroutine. The caller closes the Redis client, after the Client.
 type Client struct {
 	redis    *transport.Redis
@@ -101,7 +102,8 @@ type Client struct {
 }
 
 // New returns a Client that keeps its locks on client. It skips nil options and does no I/O. If client is nil, or a
-// [redis.Pipeliner], which would queue scripts instead of running them, every later call returns [ErrInvalid].
+// [redis.Pipeliner], which would queue scripts instead of running them, every later call returns an error that wraps
+// [ErrInvalid].
 func New(client RedisClient, opts ...ClientOption) *Client {
 	return newClient(client, newClientOptions(opts))
 }
