@@ -19,6 +19,7 @@ type holds struct {
 	places   *places
 	whole    *Lock
 	token    string
+	random   bool // the library chose the token, so no other lock has it
 	fence    int64
 	fenceKey string
 
@@ -104,6 +105,12 @@ func (h *holds) put(i int, lock *Lock) {
 	if at.unraised() { // the next repair may raise it
 		at.missing = time.Now()
 	}
+	if counts && lock.fence < h.fence && h.isFenced() { // a majority with this place must mint a larger token next
+		transport.Go(func() { // ends with the call
+			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
+			h.raise(context.Background(), lock)
+		})
+	}
 	if h.kept != nil {
 		h.keepAt(i)
 	}
@@ -179,19 +186,17 @@ func (h *holds) isOver() bool {
 	return h.over
 }
 
-// raiser returns what a new hold must do about the fence counter; nil for nothing.
-func (h *holds) raiser() raiser {
-	if h.fenceKey == "" || !h.places.quorum {
-		return nil
+// isFenced reports whether the counter at the place of a new hold must be as high as the fencing token of the lock.
+func (h *holds) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
+
+// raise raises the counter at the place of a new hold, and returns what it is then; 0 if that failed.
+func (h *holds) raise(ctx context.Context, hold *Lock) int64 {
+	n := len(hold.keys)
+	counter, err := hold.client.fenceTo(ctx, hold.keys, hold.token, hold.boxed[:n:n], h.fenceKey, h.fence)
+	if err != nil {
+		return 0
 	}
-	return func(ctx context.Context, hold *Lock) int64 {
-		n := len(hold.keys)
-		counter, err := hold.client.fenceTo(ctx, hold.keys, hold.token, hold.boxed[:n:n], h.fenceKey, h.fence)
-		if err != nil {
-			return 0
-		}
-		return counter
-	}
+	return counter
 }
 
 // numbers returns the numbers of the places with a hold.

@@ -78,14 +78,14 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	n := len(p.keys)
 	o := &obtaining{
 		client: p.client, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.whole.Metadata(), token: h.token, part: true,
-		raise: h.raiser(),
+		joins: h,
 	}
 	err, began, answered := ErrNotObtained, time.Now(), false
 	defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 	defer func() {
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
-			h.missAgain(i, began, o.doubtful)
+			h.missAgain(i, began, o.doubtful || len(o.taken) > 0)
 			if err == ErrNotObtained {
 				h.mendSoon(i)
 			}

@@ -41,7 +41,7 @@ type obtaining struct {
 	// Of an obtain at one of several places.
 	part     bool
 	proposal int64    // of a fencing token and of a ticket, in µs since 1970
-	raise    raiser   // raises the fence counter after a grant; nil if that is not needed
+	joins    *holds   // of the lock that it obtains a further hold for; nil for none
 	call     *cleanup // of a custom token: its present call, for supersede; nil otherwise
 
 	// Tries that were abandoned without an answer.
@@ -200,11 +200,15 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	o.collect()
 	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
 	defer cancel()
-	if !o.client.redis.Do(c.Ctx, c) && !hear(c) {
-		o.abandoned = append(o.abandoned, c)
-		c = &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), errUnanswered)}
+	if o.client.redis.Do(c.Ctx, c) || hear(c) {
+		return o.conclude(ctx, c)
 	}
-	return o.conclude(ctx, c)
+	o.abandoned = append(o.abandoned, c)
+	again, err = o.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), errUnanswered)})
+	if again {
+		o.waiter.next = time.Now().Add(time.Millisecond) // it has waited long enough
+	}
+	return again, err
 }
 
 // conclude applies the result of a try that has ended.
@@ -318,10 +322,15 @@ func (o *obtaining) note(c *transport.Call) {
 // them.
 //
 // A custom token stays, and so does that of an obtain at one of several places, whose lock may be made without this one.
-// Then the release must be answered before the next try. If it is not, there is no next try.
+// Then the release must be answered before the next try. If it is not, there is no next try. If the lock is made already,
+// the keys are given back with it.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if o.waiter != nil {
 		o.waiter.next = time.Now().Add(time.Millisecond)
+	}
+	if o.joins != nil { // another call may have obtained the hold meanwhile, which a release would take away
+		o.taken = append(o.taken, taken...)
+		return true, ErrNotObtained
 	}
 	if !o.custom && !o.part {
 		back := o.newRelease(ctx)

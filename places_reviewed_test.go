@@ -15,27 +15,7 @@ import (
 
 // Schedules that reviewers have found, on fake time. Before, each of them broke a promise.
 var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
-	// fates sets what becomes of the chunks of server i, apart from a latency.
-	fates := func(i int, change func(f *fate, w *wire, reply bool, data []byte)) {
-		on.servers[i].memory.setFate(func(w *wire, reply bool, data []byte) fate {
-			f := fate{delay: 100 * time.Microsecond}
-			if change != nil {
-				change(&f, w, reply, data)
-			}
-			return f
-		})
-	}
-	connect := func(owner int, change func(*redis.Options)) *redislock.Client {
-		var clients []redislock.RedisClient
-		for _, s := range on.servers {
-			client := s.memory.connect(owner, change)
-			DeferCleanup(client.Close)
-			clients = append(clients, client)
-		}
-		locks := redislock.NewQuorum(clients)
-		DeferCleanup(locks.Close)
-		return locks
-	}
+	fates, connect := on.fates, on.connectAs
 	has := func(ctx context.Context, i int) int64 { return on.servers[i].own.Exists(ctx, "a").Val() }
 
 	It("does not become valid by a repair that arrives when the lock has lapsed", func(ctx SpecContext) {
@@ -324,8 +304,8 @@ var _ = Describe("Across slots, an obtain that tries again", Label(inMemory), fu
 		Eventually(own[0].Exists).WithArguments(ctx, "a").Should(HaveField("Val()", BeZero()))
 	},
 		Entry("that answers with one", func(ctx context.Context, _ *memoryServer, own *redis.Client) {
-			Expect(own.Del(ctx, "b").Err()).To(Succeed())
-			Expect(own.RPush(ctx, "b", "x").Err()).To(Succeed())
+			Expect(own.RPush(ctx, "list", "x").Err()).To(Succeed())
+			Expect(own.Rename(ctx, "list", "b").Err()).To(Succeed())
 		}),
 		Entry("that is dead", func(_ context.Context, s *memoryServer, _ *redis.Client) { s.kill() }),
 	)

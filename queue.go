@@ -279,9 +279,6 @@ func (w *waiter) bear(err error) bool {
 		return false
 	}
 	w.next = time.Now().Add(waiterInterval)
-	if err == errUnanswered {
-		w.next = time.Now().Add(time.Millisecond)
-	}
 	return true
 }
 

@@ -119,12 +119,20 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 // tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
-	if o.custom {
+	joins := o.joins != nil && o.joins.random
+	if o.custom || joins { // the lock that it joins may be giving back what it got here when it had lapsed
+		own := o.call
+		if joins {
+			own = new(cleanup) // it waits for no calls: all of them are for this lock
+		}
 		var err error
-		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call); err != nil {
+		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, own); err != nil {
 			return err
 		}
 		o.inherit()
+	}
+	if joins && o.joins.isOver() {
+		return ErrNotObtained
 	}
 	if o.waiter != nil {
 		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
@@ -145,8 +153,8 @@ func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 		slices.Sort(o.got)
 		o.got, o.taken = slices.Compact(o.got), nil
 	}
-	if o.raise != nil {
-		o.lock.fence = o.raise(ctx, o.lock)
+	if o.joins != nil && o.joins.isFenced() {
+		o.lock.fence = o.joins.raise(ctx, o.lock)
 	}
 	return nil
 }

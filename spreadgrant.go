@@ -27,8 +27,8 @@ func (s *spreading) make(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.won = false
 	h := &holds{
-		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, at: make([]hold, len(s.parts)),
-		after: aftermath{client: o.client, keys: o.keys},
+		places: s.places, token: o.token, random: !o.custom, fence: fence, fenceKey: o.fenceKey,
+		at: make([]hold, len(s.parts)), after: aftermath{client: o.client, keys: o.keys},
 	}
 	lock := &Lock{
 		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
@@ -80,7 +80,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	// Others may have been about to give back what they had there. With three holds, a server that forgets its data
 	// does no harm.
 	p.topped = true
-	p.o.fenceKey, p.o.raise = "", s.holds.raiser()
+	p.o.fenceKey, p.o.joins = "", s.holds
 	if s.queue {
 		s.topUp(ctx, p)
 		return
@@ -180,6 +180,3 @@ func (c *Client) fenceTo(
 	}
 	return readFence(reply)
 }
-
-// raiser raises the fence counter beside a new hold, and returns what the counter is then; 0 if that failed.
-type raiser func(ctx context.Context, hold *Lock) int64

@@ -1,0 +1,136 @@
+package redislock_test
+
+import (
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// fates sets what becomes of the chunks of a server in memory, apart from a latency.
+func (on *quorum) fates(i int, change func(f *fate, w *wire, reply bool, data []byte)) {
+	on.servers[i].memory.setFate(func(w *wire, reply bool, data []byte) fate {
+		f := fate{delay: 100 * time.Microsecond}
+		if change != nil {
+			change(&f, w, reply, data)
+		}
+		return f
+	})
+}
+
+// connectAs returns a Client of its own on the servers in memory. owner tells it apart from others.
+func (on *quorum) connectAs(owner int, change func(*redis.Options)) *redislock.Client {
+	var clients []redislock.RedisClient
+	for _, s := range on.servers {
+		client := s.memory.connect(owner, change)
+		DeferCleanup(client.Close)
+		clients = append(clients, client)
+	}
+	locks := redislock.NewQuorum(clients)
+	DeferCleanup(locks.Close)
+	return locks
+}
+
+// Schedules on fake time that a reviewer has found. Before, the first two led to two valid holders.
+var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
+	BeforeEach(func() {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+	})
+
+	It("takes no hold away that a renewal has obtained since: the answer to the call that asked a server again",
+		func(ctx SpecContext) {
+			locks, others := on.connectAs(1, nil), on.connectAs(2, nil)
+			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+			start := time.Now()
+			Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+			time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+			var obtains atomic.Int32
+			var second atomic.Pointer[wire]
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				switch {
+				case w.owner != 1:
+				case !reply && runs(data, "obtain"):
+					if obtains.Add(1) == 2 {
+						second.Store(w)
+					}
+				case reply && second.CompareAndSwap(w, nil):
+					f.delay = 1500 * time.Millisecond
+				}
+			})
+			lock := obtain(ctx, locks, time.Second, nil, "a")
+			_, stop := lock.KeepAlive(ctx)
+			defer stop()
+			time.Sleep(time.Until(start.Add(400 * time.Millisecond)))
+			Expect(obtains.Load()).To(BeNumerically(">=", 3), "a renewal has obtained it again")
+			on.fates(1, func(f *fate, w *wire, _ bool, _ []byte) { f.lost = w.owner == 1 })
+			_, err := others.Obtain(within(ctx, 1500*time.Millisecond), "a", time.Minute,
+				&redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)})
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		})
+
+	It("takes no hold away that a repair has obtained since: the release of what joined a lapsed lock", func(ctx SpecContext) {
+		start := time.Now()
+		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+		var stalled atomic.Bool
+		on.servers[2].client.AddHook(&around{before: func(cmd redis.Cmder) { // it waits for a connection
+			if time.Since(start) > 150*time.Millisecond && running("obtain")(words(cmd)) && stalled.CompareAndSwap(false, true) {
+				at(20050 * time.Millisecond)
+			}
+		}})
+		lock := obtain(ctx, on.locks, 20*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		Expect(on.servers[2].own.FlushAll(ctx).Err()).To(Succeed())
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 0 && !reply && runs(data, "release") {
+				f.delay = 300 * time.Millisecond
+			}
+		})
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
+		at(20100 * time.Millisecond)
+		Expect(stalled.Load()).To(BeTrue())
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+		at(25 * time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+	})
+})
+
+var _ = describeQuorumOf(inMemory, 3, "a server that has missed a grant", func(on *quorum) {
+	It("has the fence counter of the others after the next one", func(ctx SpecContext) {
+		for i := range on.servers { // the clock of one client is 0.9 s ahead
+			on.fates(i, func(_ *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 1 && !reply {
+					skewProposals(data, 900_000)
+				}
+			})
+		}
+		ahead := on.connectAs(1, func(opt *redis.Options) { opt.MaxRetries, opt.DialerRetries = -1, 1 })
+		right := on.connectAs(2, nil)
+		Expect(obtain(ctx, right, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		opt := &redislock.Options{FenceKey: "fence"}
+		on.servers[2].memory.refuse()
+		Expect(obtain(ctx, ahead, time.Minute, opt, "a").Release(ctx)).To(Succeed())
+		time.Sleep(200 * time.Millisecond)
+		on.servers[2].memory.revive()
+		time.Sleep(20 * time.Millisecond)
+		lock := obtain(ctx, right, time.Minute, opt, "a")
+		time.Sleep(200 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(20 * time.Millisecond)
+		Expect(on.servers[0].own.FlushAll(ctx).Err()).To(Succeed())
+		on.servers[1].memory.refuse()
+		DeferCleanup(on.servers[1].memory.revive)
+		last := obtain(ctx, right, time.Minute, opt, "a")
+		Expect(last.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		Expect(last.Release(ctx)).To(Succeed())
+	})
+})
