@@ -34,7 +34,8 @@ import (
 // The file docs/guarantees.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
-// returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis clients, after the Client.
+// returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis
+// clients, after the Client.
 func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	if len(clients) == 1 {
 		return New(clients[0], opts...)

@@ -181,5 +181,5 @@ func (h *held) isLost(s redislock.Status) bool {
 			most++
 		}
 	}
-	return most < servers/2+1
+	return most <= servers/2
 }
