@@ -555,6 +555,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 	It("does not wait for a lost reply longer than until the next try", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
+		opened(ctx, on.client, "a")
 		lost := broken(running("obtain"), 1, faultproxy.SwallowReply())
 		Expect(held.Release(ctx)).To(Succeed())
 		Eventually(lost.Hit()).Should(BeClosed())
@@ -590,6 +591,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 	It("gives back what a try takes whose ctx ends on the way, and its place", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")
 		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
+		opened(ctx, on.client, "a")
 		second := wait(ctx, healthy, time.Minute, queue, "a")
 		delayed := broken(running("obtain"), 1, faultproxy.DelayReply(300*time.Millisecond))
 		Expect(held.Release(ctx)).To(Succeed())
