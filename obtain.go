@@ -49,7 +49,7 @@ type obtaining struct {
 	late      bool              // one of them was granted after all
 	taken     []string          // keys to be given back: those that such late grants newly acquired, and those of superseded
 
-	superseded []*cleanup // of a custom token; see inherit
+	superseded []*cleanup // with the same token; see inherit
 	follows    *cleanup   // of what is left of an obtain when its lock was released; see Lock.undoLate
 }
 

@@ -16,9 +16,9 @@
 //
 // A server that loses data loses locks: by a restart without persistence, a failover that drops the last writes, or an
 // eviction. Where that matters, set [Options.FenceKey] and let the resource refuse any fencing token that is lower than
-// one it has seen. On a Redis Cluster, all keys of one lock share a hash
-// tag, unless you set [Options.AcrossSlots]. A [redis.Ring] looks for keys on other
-// shards while one is down. The file docs/guarantees.md says what holds under which fault.
+// one it has seen. On a Redis Cluster, all keys of one lock share a hash tag, unless you set [Options.AcrossSlots]. A
+// [redis.Ring] looks for keys on other shards while one is down. The file docs/guarantees.md says what holds under which
+// fault.
 //
 // # Waiting
 //
