@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -315,12 +316,18 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 			wait.Wait()
 		}
 		on.servers[0].hang()
-		for range 200 {
-			lock := obtain(ctx, on.locks, time.Minute, nil, "b")
-			Expect(lock.Release(ctx)).To(Succeed())
+		pairs := func(n int) {
+			for range n {
+				lock := obtain(ctx, on.locks, time.Minute, nil, "b")
+				Expect(lock.Release(ctx)).To(Succeed())
+			}
 		}
-		stats := on.servers[0].client.PoolStats()
-		Expect(stats.TotalConns - stats.IdleConns).To(BeNumerically("<", 10))
+		for found := time.Now().Add(150 * time.Millisecond); time.Now().Before(found); { // then it counts as absent
+			pairs(10)
+		}
+		before := runtime.NumGoroutine() // each call that is under way has one
+		pairs(1000)
+		Expect(runtime.NumGoroutine() - before).To(BeNumerically("<", 100))
 	})
 
 	It("in line try once in a while when some servers hang, however many they are", func(ctx SpecContext) {
