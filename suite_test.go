@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/calm"
 	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/memnet"
 	"github.com/redislock/redislock/internal/redistest"
@@ -113,7 +114,7 @@ func runSuite(t *testing.T, suite string) {
 	}
 	config.LabelFilter += suites[suite]
 	if suite != inMemory {
-		RunSpecs(t, suite, config, reporter)
+		calm.RunSpecs(t, suite, config, reporter)
 		return
 	}
 	now := time.Now().Round(0)

@@ -16,6 +16,8 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+
+	"github.com/redislock/redislock/internal/calm"
 )
 
 // RunSpecs runs the specs of a package.
@@ -25,7 +27,8 @@ func RunSpecs(t *testing.T, name string) {
 	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
 	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
 	t.Cleanup(gexec.CleanupBuildArtifacts)
-	ginkgo.RunSpecs(t, name)
+	config, reporter := ginkgo.GinkgoConfiguration()
+	calm.RunSpecs(t, name, config, reporter)
 }
 
 // Program returns the path of the program, and builds it in the first call. If the specs run under the race detector, so
