@@ -129,7 +129,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	}
 	if err == nil {
 		at.heard, at.lost, at.failing = sent, nil, false
-		if !at.unraised() {
+		if at.lock == nil || h.counts(at.lock) {
 			at.missing = time.Time{}
 		}
 		if h.kept != nil && at.stop == nil && at.lock != nil { // its renewals ended when it lapsed

@@ -19,7 +19,6 @@ type holds struct {
 	places   *places
 	whole    *Lock
 	token    string
-	random   bool // the library chose the token, so no other lock has it
 	fence    int64
 	fenceKey string
 
@@ -42,7 +41,6 @@ type lastRefresh struct {
 // hold is what a lock has at one place.
 type hold struct {
 	lock    *Lock              // nil for none
-	counts  bool               // it counts for the validity
 	stop    context.CancelFunc // stops its renewals; nil if it is not kept
 	heard   time.Time          // when the last request was sent that confirmed it
 	missing time.Time          // when the place was last found without it; zero if it has it
@@ -54,8 +52,8 @@ type hold struct {
 	failing bool               // a renewal has failed; see renewalFailed
 }
 
-// unraised reports whether a hold does not count because the fence counter could not be raised.
-func (at *hold) unraised() bool { return at.lock != nil && !at.counts && at.lock.fence == 0 }
+// counts reports whether the lock of a place counts for the validity: not if the fence counter there could not be raised.
+func (h *holds) counts(lock *Lock) bool { return lock.fence > 0 || !h.isFenced() }
 
 // until returns the end of the validity: the need-th largest of those of the holds.
 func (h *holds) until() time.Time {
@@ -68,7 +66,7 @@ func (h *holds) untilLocked() time.Time {
 	var room [8]time.Time
 	all := room[:0]
 	for i := range h.at {
-		if at := &h.at[i]; at.lock != nil && at.counts {
+		if at := &h.at[i]; at.lock != nil && h.counts(at.lock) {
 			all = append(all, at.lock.leaseUntil())
 		}
 	}
@@ -100,12 +98,11 @@ func (h *holds) put(i int, lock *Lock) {
 		lock.mu.Unlock()
 		old.mu.Unlock()
 	}
-	counts := h.fence == 0 || !h.places.quorum || lock.fence != 0 && lock.fence <= h.fence
-	*at = hold{lock: lock, counts: counts, heard: lock.since, unsure: at.unsure}
-	if at.unraised() { // the next repair may raise it
+	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure}
+	switch {
+	case !h.counts(lock): // the next repair may raise it
 		at.missing = time.Now()
-	}
-	if counts && lock.fence < h.fence && h.isFenced() { // a majority with this place must mint a larger token next
+	case lock.fence < h.fence && h.isFenced(): // a majority with this place must mint a larger token next
 		transport.Go(func() { // ends with the call
 			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
 			h.raise(context.Background(), lock)
@@ -118,9 +115,6 @@ func (h *holds) put(i int, lock *Lock) {
 
 // join adds a hold that was granted after the lock was made, or gives it back if the lock has ended. unsure says that the
 // grant answers a resend, and an earlier request may still be stuck.
-//
-// With a fence key, a hold counts only if its place has seen no larger fencing token: otherwise somebody else may have
-// held the lock in between.
 func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

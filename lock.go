@@ -25,6 +25,7 @@ type Lock struct {
 
 	obtained time.Duration // the ttl of the obtain; 0 if attached
 	number   int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
+	random   bool          // the library chose the token, so no other lock has it
 
 	upkeep upkeep // its place among the renewals
 

@@ -249,6 +249,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
+		random: !o.custom && (o.joins == nil || o.joins.whole.random),
 	}
 	o.lock.upkeep.lock, o.got = o.lock, taken
 	switch {
@@ -264,7 +265,8 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 }
 
 // lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns
-// such a call at once, and a healthy server answers within this time.
+// such a call at once, and a healthy server answers within this time. A round at several places also waits for so long
+// before it counts a place as absent.
 const lastWord = 2 * time.Millisecond
 
 // hear reports whether an abandoned call ends within lastWord after all.

@@ -102,7 +102,59 @@ var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 		at(25 * time.Second)
 		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
 	})
+
+	It("keeps a lock when another server dies: a grant after others have minted larger fencing tokens", func(ctx SpecContext) {
+		locks, others := on.connectAs(1, nil), on.connectAs(2, nil)
+		Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		Expect(obtain(ctx, others, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 1 && !reply && runs(data, "obtain") {
+				f.delay = 50 * time.Millisecond
+			}
+		})
+		opt := &redislock.Options{FenceKey: "fence"} // all locks share it
+		lock := obtain(ctx, locks, time.Second, opt, "a")
+		other := obtain(ctx, others, time.Second, opt, "b")
+		Expect(other.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		Expect(other.Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		on.servers[0].memory.refuse()
+		DeferCleanup(on.servers[0].memory.revive)
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(3 * time.Second)
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(58*time.Second)))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
 })
+
+func init() {
+	for _, n := range []int{1, 3} {
+		describeQuorumOf(inMemory, n, "a Refresh that is executed late", func(on *quorum) {
+			It("does not shorten the ttl of the next lock with the same custom token", func(ctx SpecContext) {
+				opt := &redislock.Options{Token: "mine"}
+				lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+				Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // so that the servers know the script
+				on.fates(n-1, func(f *fate, w *wire, reply bool, data []byte) {
+					if w.owner == 0 && !reply && runs(data, "refresh") {
+						f.delay = 50 * time.Millisecond
+					}
+				})
+				_ = lock.Refresh(within(ctx, 10*time.Millisecond), 10*time.Second, nil)
+				Expect(lock.Release(ctx)).To(Succeed())
+				lock = obtain(ctx, on.locks, time.Minute, opt, "a")
+				time.Sleep(200 * time.Millisecond)
+				for _, s := range on.servers {
+					Expect(s.memory.memory.TTL("a")).To(BeNumerically(">", 59*time.Second))
+				}
+				Expect(lock.Release(ctx)).To(Succeed())
+			})
+		})
+	}
+}
 
 var _ = describeQuorumOf(inMemory, 3, "a server that has missed a grant", func(on *quorum) {
 	It("has the fence counter of the others after the next one", func(ctx SpecContext) {

@@ -52,11 +52,12 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if h := l.parts(); h != nil {
 		return h.refresh(ctx, ttl, opt)
 	}
-	r := &refreshing{lock: l, ttl: ttl}
+	r := &refreshing{lock: l, ttl: ttl, call: l.known()}
 	if opt != nil {
 		r.metadata = opt.Metadata
 	}
 	if err := r.begin(ctx); err != nil {
+		l.client.ended(r.call)
 		return err
 	}
 	l.renewSooner()
@@ -119,11 +120,22 @@ func (l *Lock) renewSooner() {
 	l.client.renewals.lookBy(l, due)
 }
 
+// known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
+// the ttl. No later obtain has a random token, so it returns nil for one. Call it before it is checked whether the lock was
+// released, and Client.ended when the refresh has ended.
+func (l *Lock) known() *cleanup {
+	if l.random {
+		return nil
+	}
+	return l.client.underWay(l.token, l.keys)
+}
+
 // refreshing is one Refresh with all its tries. Lock.mu protects the fields from refresh on.
 type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
+	call     *cleanup // see Lock.known
 
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
@@ -167,11 +179,18 @@ func (r *refreshing) begin(ctx context.Context) error {
 
 // finish ends a refresh, unless its call goes on.
 func (r *refreshing) finish() {
-	r.lock.mu.Lock()
-	defer r.lock.mu.Unlock()
 	if !r.abandoned {
-		r.lock.lease.Finish(r.refresh, r.sent)
+		r.end()
 	}
+}
+
+// end notes that nothing more is sent.
+func (r *refreshing) end() {
+	l := r.lock
+	l.mu.Lock()
+	l.lease.Finish(r.refresh, r.sent)
+	l.mu.Unlock()
+	l.client.ended(r.call)
 }
 
 // try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
@@ -211,9 +230,9 @@ func (r *refreshing) abandon(c *transport.Call) {
 	go func() { // ends with the call
 		<-c.Done()
 		l.mu.Lock()
-		defer l.mu.Unlock()
 		r.note(c)
-		l.lease.Finish(r.refresh, r.sent)
+		l.mu.Unlock()
+		r.end()
 	}()
 }
 

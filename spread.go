@@ -167,7 +167,7 @@ const (
 func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	o := s.o
 	s.begin()
-	answer, err := s.collect(ctx, func(now time.Time) (verdict, time.Time) {
+	answer, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
 		s.launch(ctx, now)
 		return s.judge(now)
 	})

@@ -23,7 +23,7 @@ func (s *spreading) undo(ctx context.Context) {
 // waitForUndo waits until all is given back, or, on a quorum, for as long as the servers usually take. It returns an error
 // if ctx ends or the Client is closed first.
 func (s *spreading) waitForUndo(ctx context.Context) error {
-	_, err := s.collect(ctx, func(now time.Time) (answer verdict, until time.Time) {
+	_, err := s.collect(ctx, lastWord, func(now time.Time) (answer verdict, until time.Time) {
 		for i := range s.parts {
 			p := &s.parts[i]
 			if !p.busy {

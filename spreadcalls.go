@@ -119,7 +119,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 // tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
-	joins := o.joins != nil && o.joins.random
+	joins := o.joins != nil && o.joins.whole.random
 	if o.custom || joins { // the lock that it joins may be giving back what it got here when it had lapsed
 		own := o.call
 		if joins {

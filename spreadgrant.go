@@ -27,11 +27,12 @@ func (s *spreading) make(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.won = false
 	h := &holds{
-		places: s.places, token: o.token, random: !o.custom, fence: fence, fenceKey: o.fenceKey,
+		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		at: make([]hold, len(s.parts)), after: aftermath{client: o.client, keys: o.keys},
 	}
 	lock := &Lock{
-		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
+		client: o.client, keys: o.keys, token: o.token, random: !o.custom, fence: fence, metadata: o.metadata, obtained: o.ttl,
+		holds: h,
 	}
 	h.whole = lock
 	for i := range s.parts {

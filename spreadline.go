@@ -47,7 +47,7 @@ func (s *spreading) agree() {
 // await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
 func (s *spreading) await(ctx context.Context) bool {
 	var woken time.Time // when the first place asked for a try
-	_, err := s.collect(ctx, func(now time.Time) (verdict, time.Time) {
+	_, err := s.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
 		due, called := s.due()
 		if called > 0 && woken.IsZero() {
 			woken = now

@@ -91,7 +91,7 @@ func (c *Client) supersedeOnce(
 		select {
 		case <-done:
 		case <-ctx.Done():
-			err := fmt.Errorf("%w; an earlier release with the same token: %w", ended(ctx), errUnanswered)
+			err := fmt.Errorf("%w; an earlier call with the same token: %w", ended(ctx), errUnanswered)
 			return superseded, false, notObtained(err)
 		}
 	}

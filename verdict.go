@@ -17,9 +17,12 @@ const (
 	undecided
 )
 
-// collect calls look, which may hold s.mu, whenever something has changed, until it returns a verdict. It returns an
-// error if ctx ends or the Client is closed first. If a hook has panicked, it panics.
-func (s *spreading) collect(ctx context.Context, look func(now time.Time) (verdict, time.Time)) (verdict, error) {
+// collect calls look, with s.mu held, whenever something has changed, until it returns a verdict. It also calls look some
+// grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken
+// yet. collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, it panics.
+func (s *spreading) collect(
+	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
+) (verdict, error) {
 	var timer *time.Timer
 	defer func() {
 		if timer != nil {
@@ -50,7 +53,7 @@ func (s *spreading) collect(ctx context.Context, look func(now time.Time) (verdi
 		select {
 		case <-s.news:
 		case <-late:
-			time.Sleep(lastWord) // this process may have stood still, and the answers are here
+			time.Sleep(grace)
 		case <-ctx.Done():
 			return open, ended(ctx)
 		case <-s.o.client.closed:
