@@ -52,11 +52,7 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 			}
 			go func() { // ends when the Redis client has an answer or gives up
 				defer r.endBatch(client, t)
-				through := client
-				if separates, _ := r.Separates(); separates {
-					through = nil
-				}
-				r.sendTogether(through, batch, max(wait, leastConnecting), finished)
+				r.sendTogether(client, batch, max(wait, leastConnecting), finished)
 			}()
 		}
 	}

@@ -162,11 +162,7 @@ func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
 		}
 	}()
 	for batch != nil {
-		through := client
-		if separates, _ := l.redis.Separates(); separates {
-			through = nil // a hook that rewrites keys was noticed after this batch was formed
-		}
-		l.redis.sendTogether(through, batch, connectTimeout, func(c *Call) {
+		l.redis.sendTogether(client, batch, connectTimeout, func(c *Call) {
 			c.uncount()
 			l.redis.finish(c)
 		})

@@ -19,7 +19,7 @@ const strays = 64
 // know its script, if a joint script has left it alone, or if the server redirects it.
 //
 // A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
-// because their server is not known or they must not share.
+// because their server is not known, and if a hook that rewrites keys was noticed after the batch was formed.
 //
 // If a hook panics, that is the error of all calls that have not finished yet.
 func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
@@ -31,7 +31,7 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 			wanted = append(wanted, c)
 		}
 	}
-	if client == nil {
+	if separates, _ := r.Separates(); separates || client == nil {
 		r.sendApart(wanted, patience, finished)
 		return
 	}
