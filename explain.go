@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -28,7 +29,7 @@ func (o *obtaining) ask(ctx context.Context) *RefusedError {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	keys := withLinesFirst(o.keys)
+	keys := slices.SortedStableFunc(slices.Values(o.keys), linesFirst)
 	var ticket int64
 	if o.waiter != nil {
 		ticket = o.waiter.ticket
@@ -67,18 +68,4 @@ func (o *obtaining) explained(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", o.why, o.cut)
 	}
 	return o.why
-}
-
-// withLinesFirst returns the keys that have a line, followed by the others: the order in which scripts expect them.
-func withLinesFirst(keys []string) []string {
-	order := make([]int, len(keys))
-	for i := range order {
-		order[i] = i
-	}
-	sortByLine(keys, order)
-	sorted := make([]string, len(keys))
-	for i, at := range order {
-		sorted[i] = keys[at]
-	}
-	return sorted
 }

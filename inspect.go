@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,7 +144,7 @@ func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]in
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, lookers)
 	for g, group := range groups {
-		sortByLine(keys, group)
+		slices.SortStableFunc(group, func(a, b int) int { return linesFirst(keys[a], keys[b]) })
 		some := make([]string, len(group))
 		for i, at := range group {
 			some[i] = keys[at]

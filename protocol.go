@@ -261,7 +261,7 @@ type held struct {
 }
 
 // newInspect returns an unsent call that asks what keys hold and who waits for them. Keys that have a line must come
-// first: see sortByLine.
+// first: see linesFirst.
 func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call {
 	boxed := box(keys)
 	c := &transport.Call{Script: inspectScript, Keys: boxed[:len(keys)], Args: []any{len(keys)}, Ctx: ctx}
@@ -271,17 +271,15 @@ func newInspect(ctx context.Context, keys []string, lines bool) *transport.Call 
 	return c
 }
 
-// sortByLine puts the indices of keys that have a line before the others, as inspect requires.
-func sortByLine(keys []string, indices []int) {
-	slices.SortStableFunc(indices, func(a, b int) int {
-		switch has := keyname.HasLine(keys[a]); {
-		case has == keyname.HasLine(keys[b]):
-			return 0
-		case has:
-			return -1
-		}
-		return 1
-	})
+// linesFirst compares keys so that those that have a line come first, as inspect and blocker require.
+func linesFirst(a, b string) int {
+	switch has := keyname.HasLine(a); {
+	case has == keyname.HasLine(b):
+		return 0
+	case has:
+		return -1
+	}
+	return 1
 }
 
 func readHeld(keys []string, reply any) ([]held, error) {
