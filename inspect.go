@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -103,11 +104,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return c.attachPlaces(ctx, at, keys, token)
 	}
 	request := newInspect(ctx, keys, false)
-	reply, err := c.ask("attach", keys, request)
-	if err != nil {
-		return nil, err
-	}
-	held, err := readHeld(keys, reply)
+	held, err := c.look("attach", keys, request)
 	if err != nil {
 		return nil, err
 	}
@@ -134,15 +131,15 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	return lock, nil
 }
 
-// lookers bounds how many groups of keys are inspected in parallel.
-const lookers = 16
+// maxLooks bounds how many groups of keys are inspected in parallel.
+const maxLooks = 16
 
 // inspectGroups asks what the keys hold, with one round trip for each group.
 func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
 	all := make([]held, len(keys))
 	errs := make([]error, len(groups))
 	var wait sync.WaitGroup
-	slots := make(chan struct{}, lookers)
+	room := make(chan struct{}, maxLooks)
 	for g, group := range groups {
 		slices.SortStableFunc(group, func(a, b int) int { return linesFirst(keys[a], keys[b]) })
 		some := make([]string, len(group))
@@ -150,35 +147,35 @@ func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]in
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			reply, err := c.ask("inspect", some, newInspect(ctx, some, true))
-			if err != nil {
-				errs[g] = err
-				return
-			}
-			found, err := readHeld(some, reply)
-			if err != nil {
-				errs[g] = err
-				return
-			}
-			for i, at := range group {
-				all[at] = found[i]
+			found, err := c.look("inspect", some, newInspect(ctx, some, true))
+			errs[g] = err
+			for i := range found {
+				all[group[i]] = found[i]
 			}
 		}
 		if len(groups) == 1 {
 			lookAt()
 			break
 		}
-		slots <- struct{}{}
+		room <- struct{}{}
 		wait.Go(func() {
-			defer func() { <-slots }()
+			defer func() { <-room }()
 			lookAt()
 		})
 	}
 	wait.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	return all, cmp.Or(errs...)
+}
+
+// look sends a call of newInspect, and returns what the keys hold.
+func (c *Client) look(operation string, keys []string, request *transport.Call) ([]held, error) {
+	reply, err := c.ask(operation, keys, request)
+	if err != nil {
+		return nil, err
+	}
+	all, err := readHeld(keys, reply)
+	if err != nil {
+		return nil, failed(operation, keys, err)
 	}
 	return all, nil
 }

@@ -285,7 +285,7 @@ func linesFirst(a, b string) int {
 func readHeld(keys []string, reply any) ([]held, error) {
 	values, _ := reply.([]any)
 	if len(values) != 4*len(keys) {
-		return nil, failed("inspect", keys, unexpected(reply))
+		return nil, unexpected(reply)
 	}
 	all := make([]held, len(keys))
 	for i := range all {
