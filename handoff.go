@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -73,27 +72,4 @@ func (w *waiter) since(h *handOff) time.Time {
 	passed -= passed / 100
 	passed = min(passed, h.arrived.Sub(w.sent), h.arrived.Round(0).Sub(w.sent.Round(0)))
 	return w.sent.Add(max(passed, 0))
-}
-
-// inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
-// over, an error ends the wait, ctx ends, or the Client is closed. It returns the error of the last try, and whether
-// ctx ended the wait.
-func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
-	for {
-		again, err := o.attempt(ctx)
-		if !again {
-			return false, err
-		}
-		if !o.waiter.await(ctx, o.client.closed) {
-			if ctx.Err() != nil {
-				return true, err
-			}
-			return false, ErrClosed
-		}
-	}
-}
-
-// accept makes the lock of a hand-off. Like try, it reports whether another try makes sense.
-func (o *obtaining) accept(ctx context.Context, h *handOff) (again bool, err error) {
-	return o.grant(ctx, o.waiter.since(h), h.fence, o.keys)
 }

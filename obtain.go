@@ -180,7 +180,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		done, h := o.waiter.admit(ctx, o.client.closed, len(o.keys))
 		switch {
 		case h != nil:
-			return o.accept(ctx, h)
+			return o.grant(ctx, o.waiter.since(h), h.fence, o.keys)
 		case done != nil:
 			defer done()
 		case ended(ctx) != nil:

@@ -134,6 +134,24 @@ func newWaiter(l *lines) *waiter {
 	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
 }
 
+// inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
+// over, an error ends the wait, ctx ends, or the Client is closed. It returns the error of the last try, and whether
+// ctx ended the wait.
+func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
+	for {
+		again, err := o.attempt(ctx)
+		if !again {
+			return false, err
+		}
+		if !o.waiter.await(ctx, o.client.closed) {
+			if ctx.Err() != nil {
+				return true, err
+			}
+			return false, ErrClosed
+		}
+	}
+}
+
 // admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
 // If the waiter is handed its keys first, it returns that instead. It returns neither if ctx ends or closed is closed
 // first. Only a few large tries go out at a time, because a server that is busy with many would answer none of them in
