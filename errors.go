@@ -86,8 +86,8 @@ func failed(operation string, keys []string, err error) error {
 	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
 }
 
-// explain adds to an error of the server what it means and how to fix it, where the server's text does not say.
-func explain(keys []string, err error) error {
+// withHint adds to an error of the server what it means and how to fix it, where the server's text does not say.
+func withHint(keys []string, err error) error {
 	line := keyname.LineOf(keys[0])
 	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
 		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)

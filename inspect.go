@@ -187,7 +187,7 @@ func (c *Client) ask(operation string, keys []string, request *transport.Call) (
 		if request.Err == nil {
 			return request.Reply, nil
 		}
-		err = explain(keys, request.Err)
+		err = withHint(keys, request.Err)
 	}
 	if over := ended(request.Ctx); over != nil {
 		err = over

@@ -290,7 +290,7 @@ func (o *obtaining) fail(c *transport.Call) {
 			return
 		}
 	}
-	o.failure = failed("obtain", o.keys, explain(o.scripted(), c.Err))
+	o.failure = failed("obtain", o.keys, withHint(o.scripted(), c.Err))
 }
 
 // collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.

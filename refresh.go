@@ -251,7 +251,7 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	defer l.mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
-		return true, failed("refresh", l.keys, explain(l.keys, c.Err))
+		return true, failed("refresh", l.keys, withHint(l.keys, c.Err))
 	}
 	if err := readLoss(l.keys, c.Reply, ErrNotObtained); err != nil {
 		r.loss = l.lose(c.Reply)

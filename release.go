@@ -80,7 +80,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 			break
 		}
 		if joined > 0 || !before {
-			return failed("release", l.keys, explain(l.keys, c.Err))
+			return failed("release", l.keys, withHint(l.keys, c.Err))
 		}
 	}
 	c = l.newRelease(ctx, now, until, c)
@@ -269,7 +269,7 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if c.Err != nil {
 		l.noteRelease(c)
-		return failed("release", l.keys, explain(l.keys, c.Err))
+		return failed("release", l.keys, withHint(l.keys, c.Err))
 	}
 	l.noteRelease(nil)
 	l.undoLate(c.Ctx, nil)
