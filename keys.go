@@ -28,6 +28,14 @@ func unique(keys []string) []string {
 	return distinct
 }
 
+// withFence returns the keys and, if there is one, the fence key: all that a script needs on one server.
+func withFence(keys []string, fenceKey string) []string {
+	if fenceKey == "" {
+		return keys
+	}
+	return append(slices.Clone(keys), fenceKey)
+}
+
 func checkKeys(keys []string) error {
 	if len(keys) == 0 {
 		return invalid("no keys")

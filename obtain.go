@@ -163,14 +163,6 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	return nil
 }
 
-// scripted returns all keys that must be on the same server.
-func (o *obtaining) scripted() []string {
-	if o.fenceKey == "" {
-		return o.keys
-	}
-	return append(slices.Clone(o.keys), o.fenceKey)
-}
-
 // try asks once for all keys. It reports whether another try makes sense, which it does after a refusal.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if ended(ctx) != nil {
@@ -290,7 +282,7 @@ func (o *obtaining) fail(c *transport.Call) {
 			return
 		}
 	}
-	o.failure = failed("obtain", o.keys, withHint(o.scripted(), c.Err))
+	o.failure = failed("obtain", o.keys, withHint(withFence(o.keys, o.fenceKey), c.Err))
 }
 
 // collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.

@@ -58,10 +58,7 @@ func (c *Client) placesFor(
 		}
 		return p, nil
 	}
-	scripted := keys
-	if fenceKey != "" {
-		scripted = append(slices.Clone(keys), fenceKey)
-	}
+	scripted := withFence(keys, fenceKey)
 	if across && !haveOneTag(scripted) && c.redis.HasSlots() {
 		p, err := c.slotsOf(keys, scripted)
 		if err != nil {
