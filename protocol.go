@@ -76,7 +76,7 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 		}
 	}
 	c.SetArgs(o.metadata, o.ttl.Milliseconds(), n, fenced)
-	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && o.waiter.isNew()
+	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && !o.waiter.hasTicket()
 	if o.waiter != nil {
 		c.Args = o.waiter.begin(o, c.Args)
 		c.Accept = isNoRefusal

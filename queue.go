@@ -240,8 +240,8 @@ func (o *obtaining) entry() string {
 	return fmt.Sprintf(" %d %d %d %s%s", wants, o.ttl.Milliseconds(), len(o.fenceKey), o.fenceKey, value)
 }
 
-// isNew reports whether the obtain does not have a ticket yet.
-func (w *waiter) isNew() bool { return w == nil || w.ticket == 0 }
+// hasTicket reports whether the waiter has been refused with a place in line.
+func (w *waiter) hasTicket() bool { return w != nil && w.ticket != 0 }
 
 // wasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for one;
 // zero for no limit.
