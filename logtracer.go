@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,21 +43,16 @@ type logTracer struct {
 	failing map[*string]time.Time // the locks whose last renewal failed, by the first of their keys: until when they are valid
 }
 
+// to returns the logger to write to.
+func (l *logTracer) to() *slog.Logger { return cmp.Or(l.logger, slog.Default()) }
+
 func (l *logTracer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.LogAttrs(ctx, level, "redislock: "+message, attrs...)
+	l.to().LogAttrs(ctx, level, "redislock: "+message, attrs...)
 }
 
 // enabled reports whether the logger wants level Debug. Asking costs less than making the attributes.
 func (l *logTracer) enabled(ctx context.Context) bool {
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	return logger.Enabled(ctx, slog.LevelDebug)
+	return l.to().Enabled(ctx, slog.LevelDebug)
 }
 
 func (l *logTracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
