@@ -53,7 +53,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -322,25 +321,6 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 	default:
 		return nil
 	}
-}
-
-// minTTL is the least ttl of which something remains after the safety margin of validity.
-const minTTL = 2 * time.Millisecond
-
-func checkTTL(ttl time.Duration) error {
-	if ttl < minTTL {
-		return invalid("ttl %v is under %v", ttl, minTTL)
-	}
-	return nil
-}
-
-func checkToken(token string) error {
-	for _, r := range token {
-		if unicode.IsSpace(r) || unicode.IsControl(r) {
-			return invalid("token %q holds white space or a control character", token)
-		}
-	}
-	return nil
 }
 
 // randomToken returns 128 random bits as 22 characters. In practice no two locks ever share one.
