@@ -12,8 +12,9 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// This file is the Go side of the scripts. Each script has a constructor for its calls and a reader for its replies. The
-// headers of the scripts say what the arguments and replies mean.
+// This file is the Go side of the scripts: constructors for their calls, and readers for their replies. Those of pttl and
+// waiters stand where they are used, in Lock.TTL and Client.Line. The headers of the scripts say what the arguments and
+// replies mean.
 
 var (
 	//go:embed obtain.lua
