@@ -15,7 +15,7 @@ import (
 // room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
 func (o *obtaining) withdraw(ctx context.Context) {
 	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
-		o.leave(ctx)
+		o.sendLeave(o.newLeave(ctx))
 	}
 	nothing := len(o.abandoned)+len(o.taken)+len(o.superseded) == 0
 	if nothing && (!o.doubtful && !o.late || o.custom) {
@@ -51,12 +51,7 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	})
 }
 
-// leave gives up the waiter's place in line, and the keys if they were handed over first, in the background.
-func (o *obtaining) leave(ctx context.Context) {
-	o.sendLeave(o.newLeave(ctx))
-}
-
-// leaveLines gives up the waiter's place in line and keeps the keys.
+// leaveLines gives up the waiter's place in line in the background, and keeps the keys.
 func (o *obtaining) leaveLines(ctx context.Context) {
 	o.sendLeave(o.leaving(ctx, nil))
 }
@@ -79,6 +74,7 @@ func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
 	return o.leaving(ctx, o.boxed[:len(o.keys)])
 }
 
+// leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
 func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
 	c := newRelease(ctx, o.token, keys, o.boxed[len(o.keys):])
 	andLeave(c, o.waiter.entry)
