@@ -16,11 +16,11 @@ type cleanup struct {
 	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
 	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
 	ttl     time.Duration // for how long the release is resent
-	sending bool          // release may be on its way; both fields are protected by cleanups.mu
+	sending bool          // release may be on its way; cleanups.mu protects this field and release
 	order   int           // its number among those of a Client, in the order in which they began; set once
 	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
 	follows *cleanup      // if follows was dropped before this one began, this one is dropped as well; nil for none
-	call    bool          // it is no cleanup, but a call at one of several places that may lead to one; see underWay
+	call    bool          // not a cleanup, but a call at one of several places that may lead to one; see underWay
 	done    chan struct{} // closed when nothing more is sent
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
@@ -145,7 +145,7 @@ func (s *cleanups) remove(x *cleanup, token string) {
 	close(x.done)
 }
 
-// any reports whether there are any.
+// any reports whether a cleanup or a call is under way.
 func (s *cleanups) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ type handOff struct {
 
 // The words in the messages of the scripts, as in line.lua, release.lua and obtain.lua. The waiter's number comes first.
 const (
-	wordAfter   = "after"   // with ms: somebody has taken the keys for so long
+	wordAfter   = "after"   // with a ttl in ms: somebody has taken the keys for that long
 	wordGranted = "granted" // with the time and the fencing token: the waiter holds the keys
 )
 

@@ -12,7 +12,7 @@ type clientOptions struct {
 	separate bool
 	tracer   *Tracer
 	linger   time.Duration // how long the subscription stays open after the last waiter
-	inbox    string        // where waiters get their messages
+	inbox    string        // what the names of its inboxes begin with; the servers of a quorum share it
 }
 
 func newClientOptions(opts []ClientOption) clientOptions {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// firstPort is beyond the ports that exist. Who dials an address of this network with sockets gets an error, and
-// nobody's server. The address is an IP's, because go-redis would look a name up.
+// firstPort is above all ports that exist: dialing an address of this network with a socket fails, and reaches no other
+// server. The host is an IP address, because go-redis would look up a name.
 const firstPort = 1 << 16
 
 var (

@@ -104,7 +104,7 @@ func (s *Schedule) put(e *Entry, at time.Time) {
 	s.nudge()
 }
 
-// nudge wakes the goroutine. s.mu is held.
+// nudge wakes the goroutine. The caller holds s.mu.
 func (s *Schedule) nudge() {
 	select {
 	case s.wake <- struct{}{}:

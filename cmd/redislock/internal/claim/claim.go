@@ -43,7 +43,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage strin
 // leastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
 const leastTTL = 100 * time.Millisecond
 
-// longTTL is the longest ttl that nobody takes by mistake: if its holder dies, the lock blocks all others for so long.
+// longTTL is the longest ttl without --long. A longer one may be a mistake: if its holder dies, the lock blocks all others
+// until the ttl ends.
 const longTTL = 24 * time.Hour
 
 // Check returns a usage error if the flags cannot be used.

@@ -92,7 +92,7 @@ func (n *narrator) bar(left, whole time.Duration) string {
 	return n.paint(term.Green, strings.Repeat("█", full)) + n.paint(term.Faint, strings.Repeat("░", barWidth-full))
 }
 
-// Table prints a table below a margin as wide as that of the scenes.
+// table prints a table below a margin as wide as that of the scenes.
 func (n *narrator) table(t *term.Table) {
 	t.Columns = append([]term.Column{{Name: " "}}, t.Columns...)
 	for i, cells := range t.Rows {

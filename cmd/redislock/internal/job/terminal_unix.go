@@ -131,7 +131,7 @@ func AroundStops(before, after func()) (end func()) {
 			before()
 			goesOn := make(chan os.Signal, 1)
 			signal.Notify(goesOn, syscall.SIGCONT)
-			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in suspend
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
 			select {
 			case <-goesOn:
 			case <-time.After(stopLag):
