@@ -50,10 +50,8 @@ const longTTL = 24 * time.Hour
 // Check returns a usage error if the flags cannot be used.
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	f.HasMeta = flags.Changed("meta")
-	for i, key := range f.Keys {
-		if key == "" {
-			return cli.Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(f.Keys))
-		}
+	if err := cli.CheckKeys(f.Keys); err != nil {
+		return err
 	}
 	switch {
 	case f.noWait && flags.Changed("wait") && f.Limit != 0:

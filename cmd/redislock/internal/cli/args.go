@@ -17,9 +17,14 @@ func KeysWanted(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
 	}
-	for i, key := range args {
+	return CheckKeys(args)
+}
+
+// CheckKeys returns a usage error if a key is empty.
+func CheckKeys(keys []string) error {
+	for i, key := range keys {
 		if key == "" {
-			return Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(args))
+			return Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(keys))
 		}
 	}
 	return nil
