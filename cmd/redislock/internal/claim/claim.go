@@ -40,8 +40,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage strin
 	flags.IntVar(&f.UnavailableCode, "unavailable-exit-code", cli.Unavailable, "exit code `N` if Redis could not be used")
 }
 
-// leastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
-const leastTTL = 100 * time.Millisecond
+// LeastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
+const LeastTTL = 100 * time.Millisecond
 
 // longTTL is the longest ttl without --long. A longer one may be a mistake: if its holder dies, the lock blocks all others
 // until the ttl ends.
@@ -75,8 +75,8 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 // CheckTTL returns a usage error if a ttl cannot be used.
 func CheckTTL(ttl time.Duration, long bool) error {
 	switch {
-	case ttl < leastTTL:
-		return cli.Usagef("--ttl %v is under %v", ttl, leastTTL)
+	case ttl < LeastTTL:
+		return cli.Usagef("--ttl %v is under %v", ttl, LeastTTL)
 	case ttl > longTTL && !long:
 		return cli.Usagef("--ttl %s is more than a day: if the holder dies, nobody else gets the lock for so long; "+
 			"add --long if you want that", show.Duration(ttl))

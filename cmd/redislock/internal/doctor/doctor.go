@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
@@ -103,8 +104,8 @@ func New(target *connect.Target) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case opt.ttl < leastTTL:
-				return cli.Usagef("--ttl %v is under %v", opt.ttl, leastTTL)
+			case opt.ttl < claim.LeastTTL:
+				return cli.Usagef("--ttl %v is under %v", opt.ttl, claim.LeastTTL)
 			case strings.ContainsAny(opt.key, "{}"):
 				return cli.Usagef("--key %q contains a brace; choose a prefix without one", opt.key)
 			}
@@ -121,9 +122,6 @@ func New(target *connect.Target) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	return cmd
 }
-
-// leastTTL is that of redislock run.
-const leastTTL = 100 * time.Millisecond
 
 // doctor checks one Redis.
 type doctor struct {

@@ -49,10 +49,7 @@ const oldest = 6
 
 func (f facts) version() finding {
 	c := finding{check: "version"}
-	name, version := "Redis", f.info["redis_version"]
-	if version == "" {
-		version = f.hello["version"]
-	}
+	name, version := "Redis", cmp.Or(f.info["redis_version"], f.hello["version"])
 	if valkey := f.info["valkey_version"]; valkey != "" || f.info["server_name"] == "valkey" || f.hello["server"] == "valkey" {
 		name = "Valkey"
 		if valkey != "" {
@@ -74,11 +71,7 @@ func (f facts) version() finding {
 
 func (f facts) role() finding {
 	c := finding{check: "role"}
-	role := f.info["role"]
-	if role == "" {
-		role = f.hello["role"]
-	}
-	switch role {
+	switch cmp.Or(f.info["role"], f.hello["role"]) {
 	case "master":
 		return c.sayf(isOK, "a master")
 	case "slave", "replica":
@@ -178,14 +171,10 @@ func (f facts) replicas() finding {
 
 func (f facts) cluster() finding {
 	c := finding{check: "cluster"}
-	enabled := f.info["cluster_enabled"]
-	if enabled == "" && f.hello["mode"] != "" {
-		enabled = map[bool]string{true: "1", false: "0"}[f.hello["mode"] == "cluster"]
-	}
-	switch enabled {
-	case "0":
+	switch enabled, mode := f.info["cluster_enabled"], f.hello["mode"]; {
+	case enabled == "0", enabled == "" && mode != "" && mode != "cluster":
 		return c.sayf(isOK, "none, so any keys can be locked together")
-	case "1":
+	case enabled == "1", enabled == "" && mode == "cluster":
 		const tags = "a Cluster: all keys of one lock need one hash tag, as in {order:7}:stock"
 		if f.config["cluster-require-full-coverage"] == "yes" {
 			return c.sayf(isOK, "%s; if no node serves a slot, all slots stop (cluster-require-full-coverage)", tags)
