@@ -43,25 +43,19 @@ func (h *hold) until() time.Time {
 	return until
 }
 
-// left returns how long all of it is certainly held from now on: the lesser of what the monotonic clock says, which stands
-// still while the machine is suspended, and of what the wall clock says, which may be set back.
-func (h *hold) left() time.Duration {
-	until := h.until()
-	return min(time.Until(until), until.Round(0).Sub(time.Now().Round(0)))
-}
+// left returns how long all of it is certainly held from now on.
+func (h *hold) left() time.Duration { return remaining(h.until()) }
 
 // lost returns why it is no longer held, or nil if it is. It looks at the clocks as well.
 func (h *hold) lost() error {
-	if h.kept != nil && h.alive.Err() == nil && h.left() > 0 {
+	left := h.left() // before alive: if it has just run out, alive says more
+	switch {
+	case h.alive.Err() != nil:
+		return context.Cause(h.alive)
+	case left > 0:
 		return nil
 	}
-	if h.alive.Err() == nil {
-		if h.left() > 0 {
-			return nil
-		}
-		return redislock.ErrLapsed
-	}
-	return context.Cause(h.alive)
+	return redislock.ErrLapsed
 }
 
 // releaseTime bounds how long the end of a run waits for Redis: while the locks are held, but for 1 s at least and 3 s at

@@ -87,7 +87,8 @@ func (s *supervisor) next() time.Duration {
 	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
 }
 
-// remaining returns the time until t, by the clock that says less.
+// remaining returns the time until t, by the clock that says less: the monotonic clock stands still while the machine is
+// suspended, and the wall clock may be set back.
 func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
