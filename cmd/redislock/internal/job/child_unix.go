@@ -149,7 +149,7 @@ func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, s
 // until all is gone.
 func (c *Child) Terminate() {
 	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(errors.New("cannot send SIGTERM to the command: " + err.Error()))
+		c.complain(fmt.Errorf("cannot send SIGTERM to the command: %w", err))
 	}
 	_ = c.signal(syscall.SIGCONT)
 	c.Sweep()
@@ -158,13 +158,9 @@ func (c *Child) Terminate() {
 // Kill kills the group, and what has left it. What starts meanwhile is not seen: call it again until all is gone.
 func (c *Child) Kill() {
 	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(errors.New("cannot kill the command: " + err.Error()))
+		c.complain(fmt.Errorf("cannot kill the command: %w", err))
 	}
 	c.killLeft()
-}
-
-func foreignError(pid int, name string) error {
-	return fmt.Errorf("cannot end process %d (%s), which runs as another user; it goes on without the lock", pid, name)
 }
 
 // InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to a script that runs

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -119,7 +120,8 @@ func (c *Child) isForeign(p process) bool {
 	}
 	if !c.asked[p.pid] {
 		c.asked[p.pid] = true
-		c.complain(foreignError(p.pid, p.name))
+		c.complain(fmt.Errorf("cannot end process %d (%s), which runs as another user; it goes on without the lock",
+			p.pid, p.name))
 	}
 	return true
 }
