@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -102,14 +103,10 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (redis.Universa
 	good, bad := 0, error(nil)
 	for i, client := range q.All {
 		t.overTLS = t.overTLS || client != nil && client.Options().TLSConfig != nil
-		switch {
-		case q.Wrong[i] != nil && bad == nil:
-			bad = q.Wrong[i]
-		case q.Wrong[i] == nil && good == 0:
+		if wrong := q.Wrong[i]; wrong != nil {
+			bad = cmp.Or(bad, wrong)
+		} else if good++; good == 1 {
 			q.UniversalClient = client
-			good++
-		case q.Wrong[i] == nil:
-			good++
 		}
 	}
 	err := errors.Join(failed...)
