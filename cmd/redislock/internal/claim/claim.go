@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -62,14 +63,8 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 	if err := CheckTTL(f.TTL, f.long); err != nil {
 		return err
 	}
-	for name, code := range map[string]int{
-		"conflict-exit-code": f.ConflictCode, "unavailable-exit-code": f.UnavailableCode,
-	} {
-		if err := CheckCode(name, code); err != nil {
-			return err
-		}
-	}
-	return f.Patience.Check(flags)
+	return cmp.Or(CheckCode("conflict-exit-code", f.ConflictCode), CheckCode("unavailable-exit-code", f.UnavailableCode),
+		f.Patience.Check(flags))
 }
 
 // CheckTTL returns a usage error if a ttl cannot be used.

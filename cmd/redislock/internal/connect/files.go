@@ -62,9 +62,11 @@ func (f *files) secure(getenv func(string) string, config *tls.Config, serverNam
 	cert := fill(&f.cert, getenv, "--tls-cert", "REDISLOCK_TLS_CERT")
 	key := fill(&f.key, getenv, "--tls-key", "REDISLOCK_TLS_KEY")
 	if config == nil {
-		for name, value := range map[string]string{ca: f.ca, cert: f.cert, key: f.key, "server_name": serverName} {
-			if value != "" {
-				return nil, cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", name)
+		for _, set := range []struct{ name, value string }{
+			{ca, f.ca}, {cert, f.cert}, {key, f.key}, {"server_name", serverName},
+		} {
+			if set.value != "" {
+				return nil, cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", set.name)
 			}
 		}
 		return nil, nil
