@@ -66,10 +66,10 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 	if err != nil { // an ACL may forbid TIME
 		now = time.Now()
 	}
-	code := cli.OK
+	var result error
 	for i, status := range statuses {
 		if status.TTL == 0 {
-			code = cli.No
+			result = cli.Exit(cli.No)
 		}
 		var line []redislock.Waiter
 		if status.Waiters > 0 {
@@ -77,10 +77,9 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 				return err
 			}
 		}
-		switch {
-		case asJSON:
+		if asJSON {
 			err = show.WriteJSON(target.Stdout, inspectedJSON(status, line))
-		default:
+		} else {
 			if i > 0 {
 				fmt.Fprintln(target.Stdout)
 			}
@@ -90,10 +89,7 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 			return err
 		}
 	}
-	if code != cli.OK {
-		return cli.Exit(code)
-	}
-	return nil
+	return result
 }
 
 // inspectedJSON is what inspect --json prints of a key.
@@ -150,7 +146,10 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		say("left", show.TTL(s.TTL))
 	}
 	for i, place := range s.Places {
-		what := map[bool]string{true: "servers"}[i == 0]
+		what := ""
+		if i == 0 {
+			what = "servers"
+		}
 		switch {
 		case place.TTL == 0:
 			say(what, place.Server+": free")
