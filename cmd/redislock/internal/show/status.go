@@ -66,25 +66,21 @@ func (s Status) JSON() StatusJSON {
 		j.Fields = json.RawMessage(s.Metadata)
 	}
 	if s.TTL >= 0 {
-		left := s.TTL.Milliseconds()
-		j.TTL = &left
+		j.TTL = new(s.TTL.Milliseconds())
 	}
 	if !s.Cut {
 		j.Waiters = &s.Waiters
 	}
 	if since := OwnerOf(s.Metadata).Since; !since.IsZero() {
-		since = since.UTC()
-		j.HeldSince = &since
+		j.HeldSince = new(since.UTC())
 	}
 	if !s.WaitingSince.IsZero() {
-		since := s.WaitingSince.UTC()
-		j.WaitingSince = &since
+		j.WaitingSince = new(s.WaitingSince.UTC())
 	}
 	for _, place := range s.Places {
 		p := PlaceJSON{Server: place.Server, Token: place.Token}
 		if place.TTL >= 0 {
-			left := place.TTL.Milliseconds()
-			p.TTL = &left
+			p.TTL = new(place.TTL.Milliseconds())
 		}
 		j.Places = append(j.Places, p)
 	}
