@@ -179,9 +179,9 @@ func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell)
 
 // Add appends a row of plain texts.
 func (t *Table) Add(texts ...string) {
-	row := make([]Cell, 0, len(t.Columns))
-	for _, text := range texts {
-		row = append(row, Cell{Text: text})
+	row := make([]Cell, len(texts))
+	for i, text := range texts {
+		row[i].Text = text
 	}
-	t.Rows = append(t.Rows, slices.Clip(row))
+	t.Rows = append(t.Rows, row)
 }
