@@ -116,8 +116,8 @@ func Shorten(text string, columns int) string {
 	return text
 }
 
-// ShortenMiddle is Shorten for names: the ellipsis replaces what is in the middle.
-func ShortenMiddle(text string, columns int) string {
+// shortenMiddle is Shorten for names: the ellipsis replaces what is in the middle.
+func shortenMiddle(text string, columns int) string {
 	if Width(text) <= columns || columns < 3 {
 		return Shorten(text, columns)
 	}

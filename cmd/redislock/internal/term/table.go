@@ -146,7 +146,7 @@ func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell)
 			case CutEnd:
 				text = Shorten(text, widths[i])
 			case CutMiddle:
-				text = ShortenMiddle(text, widths[i])
+				text = shortenMiddle(text, widths[i])
 			case Wrap:
 				text, below.Text = breakWords(text, widths[i])
 				below.Colour = c.Colour
