@@ -131,6 +131,13 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		defer stop()
 		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
 		Expect(odd.left.Load()).To(BeNumerically("<=", 0))
+		odd.left.Store(2)
+		for range 2 {
+			err := lock.Refresh(ctx, time.Minute, nil)
+			Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
+			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		}
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 	})
 
 	It("does not keep a lock whose Release was refused", func(ctx SpecContext) {
@@ -159,15 +166,20 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 	})
 }, keeping)
 
-// oddly is a client that gives a refresh of three arguments or more a senseless reply, some times.
+// oddly is a client that gives the next refreshes, two at most, replies that make no sense.
 type oddly struct {
 	redis.Scripter
 	left atomic.Int32
 }
 
 func (o *oddly) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	if len(args) == 4 && args[3] == "1" && o.left.Add(-1) >= 0 {
-		return redis.NewCmdResult("QUEUED", nil)
+	if len(args) == 4 {
+		switch o.left.Add(-1) {
+		case 1:
+			return redis.NewCmdResult("QUEUED", nil)
+		case 0:
+			return redis.NewCmdResult([]any{int64(5)}, nil) // there is no fifth key
+		}
 	}
 	return o.Scripter.EvalSha(ctx, sha, keys, args...)
 }

@@ -198,12 +198,6 @@ func readLoss(keys []string, reply any, whole error) error {
 	if !ok {
 		return unexpected(reply)
 	}
-	switch len(lost) {
-	case 0:
-		return nil
-	case len(keys):
-		return whole
-	}
 	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
 	for i, entry := range lost {
 		index, _ := entry.(int64)
@@ -216,6 +210,12 @@ func readLoss(keys []string, reply any, whole error) error {
 			return unexpected(reply)
 		}
 		partial.Keys[i] = keys[index-1]
+	}
+	switch len(lost) {
+	case 0:
+		return nil
+	case len(keys):
+		return whole
 	}
 	return partial
 }

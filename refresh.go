@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -253,9 +254,12 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	if c.Err != nil {
 		return true, failed("refresh", l.keys, withHint(l.keys, c.Err))
 	}
-	if err := readLoss(l.keys, c.Reply, ErrNotObtained); err != nil {
+	switch err := readLoss(l.keys, c.Reply, ErrNotObtained); {
+	case errors.Is(err, ErrNotObtained):
 		r.loss = l.lose(c.Reply)
 		return false, err
+	case err != nil:
+		return false, failed("refresh", l.keys, err)
 	}
 	late := lease.Passed(lease.ValidUntil(c.Sent, r.ttl))
 	if l.released.IsZero() {

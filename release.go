@@ -277,9 +277,12 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
 		return nil // an earlier sending of ours freed them
 	}
-	if errors.Is(err, ErrLockNotHeld) {
+	switch {
+	case errors.Is(err, ErrLockNotHeld):
 		lost, cause := readLostKeys(l.keys, c.Reply)
 		l.tellLost(c.Ctx, lost, cause, err)
+	case err != nil:
+		return failed("release", l.keys, err)
 	}
 	return err
 }

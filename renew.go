@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -168,21 +169,21 @@ func (l *Lock) renewed(r *renewal) (next time.Time, exact bool) {
 	before := l.lease.Until()
 	r.left = max(0, time.Until(before))
 	err := r.call.Err
-	if _, loss := r.call.Reply.([]any); err == nil && !loss && r.call.Reply != int64(0) {
-		err = unexpected(r.call.Reply)
+	if err == nil {
+		err = readLossCause(l.keys, r.call.Reply)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrLockNotHeld):
+		r.matters, r.err = true, err
+		r.loss = l.lose(r.call.Reply)
+		return time.Now(), false // to be ended
+	case err != nil:
 		next, counts := l.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
 			l.renewErr = err
 			r.matters, r.err = true, failed("renew", l.keys, err)
 		}
 		return next, false
-	}
-	if cause := readLossCause(l.keys, r.call.Reply); cause != nil {
-		r.matters, r.err = true, cause
-		r.loss = l.lose(r.call.Reply)
-		return time.Now(), false // to be ended
 	}
 	next = l.lease.Renewed(r.lease, r.call.Sent)
 	if l.lease.Until().After(before) {

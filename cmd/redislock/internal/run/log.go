@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e))
 
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
-	token := e.Token[:min(len(e.Token), 6)]
+	token := strings.ToValidUTF8(e.Token[:min(len(e.Token), 6)], "") // without half a character
 	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)
 }
 
