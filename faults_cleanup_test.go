@@ -36,7 +36,26 @@ var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedi
 		Entry("when its request is cut", faultproxy.CutAfterRequestBytes(20)),
 		Entry("when it meets a black hole", faultproxy.BlackHole()),
 		Entry("when the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
+		Entry("when the server is busy", faultproxy.RefuseReply("BUSY Redis is busy running a script.")),
 	)
+
+	It("hands over no key of another holder, whatever was taken more than once", func(ctx SpecContext) {
+		held := obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		locks, opt := on.timingOut(5*time.Second), &redislock.Options{Token: "mine"}
+		lock := obtain(ctx, locks, time.Minute, opt, "a")
+		executed := on.broken("release", 0, faultproxy.CutAfterReplyBytes(0))
+		Expect(lock.Release(within(ctx, 20*time.Millisecond))).NotTo(Succeed())
+		on.broken("obtain", 1, faultproxy.DelayReply(800*time.Millisecond))
+		_, err := locks.Obtain(within(ctx, 300*time.Millisecond), "a", time.Minute, opt)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		executed.Remove()
+		waiting := redislock.New(on.client)
+		DeferCleanup(waiting.Close)
+		_, err = waiting.ObtainMulti(within(ctx, 2*time.Second), []string{"a", "c"}, time.Minute, &redislock.Options{Queue: true})
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(on.client.Get(ctx, "c").Val()).To(Equal(held.Token()))
+		Expect(held.Release(ctx)).To(Succeed())
+	})
 
 	It("goes through a slow dial", func(ctx SpecContext) {
 		locks := on.timingOut(200 * time.Millisecond)

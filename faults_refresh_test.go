@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"os"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -145,6 +146,51 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 			Expect(lock.Until()).To(BeTemporally("<", sent.Add(3*time.Second)), "the shorter one is on its way")
 			Eventually(func() int { return on.executed("refresh") }).WithTimeout(3 * time.Second).Should(Equal(2))
 			on.truthful(ctx, lock)
+		})
+	})
+
+	It("promises no more than one that was executed after it and answered before it", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.broken("refresh", 1, faultproxy.DelayRequest(1330*time.Millisecond))
+		Expect(lock.Refresh(within(ctx, 100*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+		on.broken("refresh", 1, faultproxy.DelayReply(170*time.Millisecond))
+		Expect(lock.Refresh(ctx, 30*time.Second, nil)).To(Succeed()) // sent at 1.24 s, although its turn had not come
+		Expect(on.executed("refresh")).To(Equal(2))
+		on.truthful(ctx, lock)
+	})
+
+	When("one is held up before it is sent", func() {
+		var hold atomic.Bool
+
+		BeforeEach(func(ctx SpecContext) {
+			client := connect(&redis.Options{Addr: on.proxy.Addr()})
+			client.AddHook(&around{before: func(cmd redis.Cmder) {
+				if running("refresh")(words(cmd)) && hold.Swap(false) {
+					time.Sleep(300 * time.Millisecond)
+				}
+			}})
+			held := redislock.New(client)
+			DeferCleanup(held.Close)
+			with(ctx, held)
+			hold.Store(true)
+		})
+
+		It("does not bring back a validity that the next one may have shortened", func(ctx SpecContext) {
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			on.broken("refresh", 1, faultproxy.SwallowReply())
+			Expect(lock.Refresh(within(ctx, 100*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			time.Sleep(300 * time.Millisecond)
+			on.truthful(ctx, lock)
+			on.proxy.CutAll()
+		})
+
+		It("does not bring back a lock that the next one has found lost", func(ctx SpecContext) {
+			Expect(on.client.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+			Expect(lock.Refresh(within(ctx, 20*time.Millisecond), 50*time.Millisecond, nil)).To(MatchError(context.DeadlineExceeded))
+			time.Sleep(60 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 50*time.Millisecond, nil)).To(MatchError(redislock.ErrNotObtained))
+			time.Sleep(300 * time.Millisecond)
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
 	})
 

@@ -146,8 +146,12 @@ end
 
 local pending, stirred = {}, {} -- places of the lines to be served; by place, whether to serve the first waiter
 local stepper, life = leaver and ticket and string.match(leaver, '^%S*'), tonumber(ARGV[6] or 0)
+local seen = {} -- a line counts once: a waiter wants as many lines as keys
 for i = lines, #KEYS do
-	pending[#pending + 1] = i
+	if not seen[KEYS[i]] then
+		pending[#pending + 1] = i
+		seen[KEYS[i]] = true
+	end
 	stirred[i] = not leaver or deleted[i - lines + 1]
 	if stepper then
 		-- With another ticket it may be first no more, and nobody else would tell the one who is.

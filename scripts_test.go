@@ -231,6 +231,19 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Entry("one whose subscription is not open", "box/7 1 60000 0 t7", full, false),
 		)
 
+		It("counts a line once, however often it is named", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "b", "another")
+			heard := listen(ctx, "box")
+			for _, line := range []string{"la", "lb"} {
+				stand(ctx, line, 1, "box/7 2 60000 0 t7", full, true)
+			}
+			_, err := run(ctx, "release", "a a la la", "t", 2)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(heard()).To(Equal("7"))
+			Expect(on.client.Get(ctx, "b").Val()).To(Equal("another"))
+		})
+
 		It("hands nothing to one whose channel only a pattern covers, and mints nothing", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "fence", "5")

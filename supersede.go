@@ -151,6 +151,7 @@ func setOf(keys []string) map[string]bool {
 
 // limit makes the cleanup release these keys only.
 func (x *cleanup) limit(keys []string) {
+	keys = unique(keys) // several tries may have taken a key, one after the other
 	boxed, n := box(keys), len(keys)
 	x.taken = append([]string{}, keys...)
 	x.release.Keys, x.release.Spare, x.release.Args = boxed[:n:n], boxed[n:], []any{n}

@@ -88,7 +88,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 		end
 	else
 		for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', key, 0, '+inf')) do
-			local inbox, number = string.match(waiter, '^(.*)/(.*)$')
+			local inbox, number = string.match(waiter, '^([^ /]*)/(%d+)')
 			redis.call('PUBLISH', 'redislock:inbox:' .. inbox, number)
 		end
 	end

@@ -59,6 +59,32 @@ func fakeTime(t *testing.T) {
 }
 
 // Those who wait in line are granted in their order when time is moved forward, and at once.
+func TestFastForwardWakesEveryWaiter(t *testing.T) {
+	for _, opt := range []redislock.Options{
+		{Queue: true}, {Queue: true, Metadata: "host/7"}, {Queue: true, FenceKey: "fence/7"}, {Queue: true, Token: "team/7"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			locks := redislocktest.New(t)
+			if _, err := locks.Obtain(t.Context(), "order:7", time.Minute, nil); err != nil {
+				t.Fatal(err)
+			}
+			granted := make(chan time.Time, 1)
+			go func() {
+				if _, err := locks.Obtain(t.Context(), "order:7", time.Minute, &opt); err != nil {
+					t.Error(err)
+				}
+				granted <- time.Now()
+			}()
+			time.Sleep(10 * time.Second)
+			began := time.Now()
+			locks.FastForward(time.Minute)
+			if late := (<-granted).Sub(began); late != 0 {
+				t.Errorf("%+v: granted after %v, want at once", opt, late)
+			}
+		})
+	}
+}
+
 func TestFastForwardKeepsTheLine(t *testing.T) {
 	for range 20 { // without the line, the order is random
 		synctest.Test(t, func(t *testing.T) {

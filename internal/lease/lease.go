@@ -44,6 +44,8 @@ type Refresh struct {
 	ended     chan struct{} // closed when none of its requests is under way any more
 	before    time.Time     // the lease's until before Begin
 	lowered   time.Time     // the lease's until after Begin
+	number    int           // how many refreshes of the lease began up to this one
+	least     time.Duration // the least ttl of those that were under way beside it, and its own
 }
 
 // Ended returns a channel that is closed when no request of the refresh is under way any more.
@@ -87,6 +89,11 @@ func (l *Lease) End(now time.Time) {
 	if now.Before(l.until) {
 		l.until = now
 	}
+	for _, r := range l.refreshes { // one that is not sent must not bring it back
+		if now.Before(r.before) {
+			r.before = now
+		}
+	}
 }
 
 // Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for,
@@ -106,8 +113,13 @@ func (l *Lease) Ahead(ttl time.Duration) *Refresh {
 // that ttl may apply as soon as the request is sent.
 func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	r := &Refresh{ttl: ttl, ended: make(chan struct{}), before: l.until, lowered: l.until}
+	r.least = ttl
+	for _, other := range l.refreshes { // nobody knows which is executed first
+		r.least, other.least = min(r.least, other.ttl), min(other.least, ttl)
+	}
 	l.refreshes = append(l.refreshes, r)
 	l.begun++
+	r.number = l.begun
 	if shorter := ValidUntil(now, ttl); shorter.Before(l.until) {
 		validity := shorter.Sub(now)
 		r.lowered = shorter
@@ -116,9 +128,10 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	return r
 }
 
-// Finish ends a refresh. If no request was sent, it restores the validity.
+// Finish ends a refresh. If no request was sent, it restores the validity, unless another refresh has begun since: that may
+// leave no more, although it did not have to bring the validity forward.
 func (l *Lease) Finish(r *Refresh, sent bool) {
-	if !sent && l.until.Equal(r.lowered) {
+	if !sent && r.number == l.begun && l.until.Equal(r.lowered) {
 		l.until = r.before
 	}
 	l.refreshes = slices.DeleteFunc(l.refreshes, func(other *Refresh) bool { return other == r })
@@ -135,7 +148,7 @@ func (l *Lease) Doubt(r *Refresh) {
 // Confirm notes that a refresh sent at that time has succeeded.
 func (l *Lease) Confirm(r *Refresh, sent time.Time) {
 	l.ttl = r.ttl
-	l.extend(sent, ValidUntil(sent, l.certain(r.ttl)))
+	l.extend(sent, ValidUntil(sent, l.certain(r.least)))
 }
 
 // certain returns for how long a success for ttl is certain to hold: other refreshes may be executed after it.

@@ -204,3 +204,37 @@ func TestAhead(t *testing.T) {
 		}
 	}
 }
+
+func TestAnUnsentRefreshRestoresNothingThatIsNotCertain(t *testing.T) {
+	another := lease.Granted(start, 30*sec)
+	unsent := another.Begin(at(0), 10*sec)
+	unsent.Abandon()
+	shortened := another.Until()
+	sent := another.Begin(at(100*ms), 10*sec)
+	another.Finish(unsent, false)
+	another.Doubt(sent)
+	another.Finish(sent, true)
+	if got := another.Until(); !got.Equal(shortened) {
+		t.Errorf("after another refresh, the end is %v after the start, want %v", got.Sub(start), shortened.Sub(start))
+	}
+
+	lost := lease.Granted(start, 30*sec)
+	unsent = lost.Begin(at(0), 50*ms)
+	lost.End(at(100 * ms))
+	lost.Finish(unsent, false)
+	if lost.Until().After(at(100 * ms)) {
+		t.Errorf("after a loss, the end is %v after the start, want at most 100 ms", lost.Until().Sub(start))
+	}
+}
+
+func TestARefreshPromisesNoMoreThanThoseBesideIt(t *testing.T) {
+	l := lease.Granted(start, 30*sec)
+	short := l.Begin(at(0), sec)
+	short.Abandon()
+	long := l.Begin(at(1200*ms), 30*sec) // its turn did not come
+	l.Confirm(short, at(0))              // executed after the long one, and answered before it
+	l.Finish(short, true)
+	l.Confirm(long, at(1200*ms))
+	l.Finish(long, true)
+	wantTime(t, "the end", l.Until(), 1200*ms+989*ms)
+}

@@ -14,9 +14,9 @@ import (
 // twice, or after their caller has given up, in any order, and answered late or never. The clocks run apart by up to 1 %.
 // Whatever happens, the key is there for as long as the lease says.
 func TestModel(t *testing.T) {
-	runs := 4_000
+	runs := 40_000
 	if testing.Short() {
-		runs = 400
+		runs = 4_000
 	}
 	var total counts
 	for seed := range runs {
@@ -91,7 +91,9 @@ func (m *model) after(d time.Duration, do func()) {
 // run lets the lock live until its key expires, and returns what went wrong.
 func (m *model) run() string {
 	m.after(0, m.refresh)
-	m.after(0, m.renew)
+	if m.random.IntN(2) == 0 { // else it is not kept
+		m.after(0, m.renew)
+	}
 	for {
 		slices.SortStableFunc(m.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 		next := m.events[0]
@@ -136,7 +138,11 @@ func (m *model) request(ttl time.Duration, shortens bool, answered func()) (exec
 
 // refresh begins a refresh, if the lease has room for it, and the next one some time later.
 func (m *model) refresh() {
-	defer m.after(m.upTo(4*sec), m.refresh)
+	pause := m.upTo(4 * sec)
+	if m.random.IntN(3) == 0 {
+		pause = m.upTo(100 * ms) // a retry
+	}
+	defer m.after(pause, m.refresh)
 	ttl := m.ttl()
 	if m.lease.Ahead(ttl) != nil {
 		if m.clock().Before(m.lease.Until()) {
@@ -145,8 +151,13 @@ func (m *model) refresh() {
 		m.abandon() // nobody waits for the others past the validity, nor for a turn
 	}
 	r := m.lease.Begin(m.clock(), ttl)
-	if m.random.IntN(20) == 0 {
-		m.lease.Finish(r, false) // it could not be sent
+	if m.random.IntN(8) == 0 {
+		if m.random.IntN(2) == 0 {
+			m.lease.Finish(r, false) // it could not be sent
+			return
+		}
+		r.Abandon() // its caller left before it turned out that it could not be sent
+		m.after(m.upTo(2*sec), func() { m.lease.Finish(r, false) })
 		return
 	}
 	ended, abandoned := false, false

@@ -47,6 +47,8 @@ type Call struct {
 
 	failure atomic.Pointer[error] // see Failure
 
+	limited context.Context // of the present sending, if it is not Ctx, which others may read; nil otherwise
+
 	counted atomic.Bool // it counts as under way to its server; see server.enter
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
@@ -113,7 +115,15 @@ func (c *Call) unwanted() error {
 	if c.dropped.Load() {
 		return ErrDropped
 	}
-	return c.Ctx.Err()
+	return c.sending().Err()
+}
+
+// sending returns the ctx of the present sending.
+func (c *Call) sending() context.Context {
+	if c.limited != nil {
+		return c.limited
+	}
+	return c.Ctx
 }
 
 // MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
@@ -165,7 +175,7 @@ func newCommand(c *Call, how *[2]any) command {
 	if c.Token != "" {
 		args = append(args, c)
 	}
-	cmd := command{redis.NewCmd(c.Ctx, append(args, c.Args...)...)}
+	cmd := command{redis.NewCmd(c.sending(), append(args, c.Args...)...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }

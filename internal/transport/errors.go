@@ -25,5 +25,5 @@ func HasCode(err error, code string) bool { return redis.HasErrorPrefix(err, cod
 func isPassing(err error) bool {
 	return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
 		redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsNoReplicasError(err) ||
-		redis.IsMaxClientsError(err)
+		redis.IsMaxClientsError(err) || redis.HasErrorPrefix(err, "BUSY")
 }

@@ -84,10 +84,9 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 			defer timer.Stop()
 			defer finished(c)
 			c.guard(func() {
-				wanted := c.Ctx
-				ctx, stop := connectWithin(wanted, patience)
-				defer func() { stop(); c.Ctx = wanted }()
-				c.Ctx = ctx
+				ctx, stop := connectWithin(c.Ctx, patience)
+				defer func() { stop(); c.limited = nil }()
+				c.limited = ctx
 				c.Reply, c.Err = r.once(c)
 			})
 		})

@@ -175,7 +175,7 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	}
 	cmd := newCommand(c, how)
 	c.command, c.how, c.changed = cmd.Cmd, how, false
-	_ = r.process(c.Ctx, cmd) // sets the error of cmd
+	_ = r.process(c.sending(), cmd) // sets the error of cmd
 	c.command = nil
 	reply, err := cmd.Result()
 	if err == nil && !r.reached.Load() {
@@ -200,7 +200,7 @@ func (r *Redis) eval(c *Call, how *[2]any) (any, error) {
 		}
 	}
 	if how[0] == c.Script.eval[0] {
-		return r.scripter.Eval(c.Ctx, how[1].(string), keys, args...).Result()
+		return r.scripter.Eval(c.sending(), how[1].(string), keys, args...).Result()
 	}
-	return r.scripter.EvalSha(c.Ctx, how[1].(string), keys, args...).Result()
+	return r.scripter.EvalSha(c.sending(), how[1].(string), keys, args...).Result()
 }
