@@ -43,10 +43,18 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
-	// The first answers may be those of places that the last refresh has not reached yet. The lock lasts until Until in
-	// any case.
-	valid := max(time.Until(h.until()), 0).Truncate(time.Millisecond)
-	return max(left[h.places.need-1], valid), nil
+	least := left[h.places.need-1]
+	if h.isRefreshing() { // the first answers may be those of places that the last refresh has not reached yet
+		least = max(least, time.Until(h.until()).Truncate(time.Millisecond))
+	}
+	return least, nil
+}
+
+// isRefreshing reports whether some places have not answered a Refresh yet. It may have returned.
+func (h *holds) isRefreshing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.busy > 0
 }
 
 // refresh refreshes all holds, and obtains those again that are missing once enough have been refreshed.
@@ -64,14 +72,21 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	defer stop()
 	p := h.newPoll()
 	now := time.Now()
+	numbers := h.numbers()
 	h.mu.Lock()
+	h.busy += len(numbers)
 	h.last.ttl = ttl
 	if opt != nil && opt.Metadata != "" {
 		h.last.metadata = opt.Metadata
 	}
 	h.mu.Unlock()
 	var confirmed atomic.Bool // by enough places
-	sideBySide(h.numbers(), func(i int) error {
+	sideBySide(numbers, func(i int) error {
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.busy--
+		}()
 		lock := h.lockAt(i)
 		err := lock.refresh(free, ttl, opt)
 		if err == ErrNotObtained && lock.whyLost() == nil {
@@ -129,10 +144,10 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	}
 	if err == nil {
 		at.heard, at.lost, at.failing = sent, nil, false
-		if at.lock == nil || h.counts(at.lock) {
+		if at.lock == nil || h.counts(at.lock) && !at.again {
 			at.missing = time.Time{}
 		}
-		if h.kept != nil && at.stop == nil && at.lock != nil { // its renewals ended when it lapsed
+		if h.kept != nil && at.stop == nil && at.lock != nil && !at.again { // its renewals ended when it lapsed
 			h.keepAt(i)
 		}
 	} else if lost != nil {
@@ -145,7 +160,7 @@ func (h *holds) release(ctx context.Context) error {
 	h.mu.Lock()
 	h.over = true
 	for i := range h.at {
-		if at := &h.at[i]; at.unsure {
+		if at := &h.at[i]; at.unsure && at.lock == nil {
 			at.unsure = false
 			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
 		}
@@ -173,12 +188,19 @@ func (h *holds) release(ctx context.Context) error {
 		err := h.lockAt(i).Release(free)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if at := &h.at[i]; err == nil {
+		at := &h.at[i]
+		if at.unsure { // only now: of two releases at a time, neither could tell which of them has freed the keys
+			at.unsure = false
+			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
+		}
+		switch {
+		case err == nil:
 			at.freed = true
-		} else if err == ErrLockNotHeld && at.freed {
+		case err == ErrLockNotHeld && (at.freed || at.given):
 			err = nil // an earlier Release has freed it, but not enough others
-		} else if !errors.Is(err, ErrLockNotHeld) && ended(free) == nil && !transport.IsFinal(err) {
+		case !errors.Is(err, ErrLockNotHeld) && ended(free) == nil && !transport.IsFinal(err):
 			// Enough others may free it, and then the caller does not ask again.
+			at.given = at.given || !lease.Passed(at.lock.leaseUntil())
 			h.giveBack(ctx, i, WhyRelease, h.whole.obtained, false)
 		}
 		return err

@@ -21,10 +21,12 @@ type holds struct {
 	token    string
 	fence    int64
 	fenceKey string
+	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
 
 	mu    sync.Mutex      // protects the fields below
 	at    []hold          // by place
 	over  bool            // released or lost: nothing is added
+	busy  int             // calls of Refreshs under way
 	shown time.Time       // the end of the validity that a Tracer was last told of
 	kept  context.Context // the values for renewals; nil unless the lock is kept
 	last  lastRefresh
@@ -42,12 +44,15 @@ type lastRefresh struct {
 type hold struct {
 	lock    *Lock              // nil for none
 	stop    context.CancelFunc // stops its renewals; nil if it is not kept
+	renewed context.Context    // of these renewals, or of earlier ones
 	heard   time.Time          // when the last request was sent that confirmed it
 	missing time.Time          // when the place was last found without it; zero if it has it
 	lost    []string           // the keys that another has there, or that are gone; nil for none
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
+	given   bool               // a Release has left it to the background
 	mending bool               // it is being obtained again
+	again   bool               // such a call may have acquired the keys: they do not show that the hold never ended
 	refused int                // how often the place has refused that at once
 	failing bool               // a renewal has failed; see renewalFailed
 }
@@ -66,7 +71,7 @@ func (h *holds) untilLocked() time.Time {
 	var room [8]time.Time
 	all := room[:0]
 	for i := range h.at {
-		if at := &h.at[i]; at.lock != nil && h.counts(at.lock) {
+		if at := &h.at[i]; at.lock != nil && h.counts(at.lock) && !at.again {
 			all = append(all, at.lock.leaseUntil())
 		}
 	}
@@ -105,7 +110,7 @@ func (h *holds) put(i int, lock *Lock) {
 	case lock.fence < h.fence && h.isFenced(): // a majority with this place must mint a larger token next
 		transport.Go(func() { // ends with the call
 			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
-			h.raise(context.Background(), lock)
+			h.raise(h.ctx, lock)
 		})
 	}
 	if h.kept != nil {
@@ -121,7 +126,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again.
 	if h.over || lease.Passed(h.untilLocked()) {
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
-		h.at[i].mending, h.at[i].missing = false, time.Now()
+		h.at[i].mending, h.at[i].missing, h.at[i].again = false, time.Now(), true
 		return
 	}
 	h.put(i, lock)
@@ -135,7 +140,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
 	sent := time.Now()
-	err := lock.refresh(context.Background(), last.ttl, &Options{Metadata: last.metadata})
+	err := lock.refresh(h.ctx, last.ttl, &Options{Metadata: last.metadata})
 	h.confirm(i, sent, err)
 }
 
@@ -170,7 +175,7 @@ func (h *holds) miss(i int, unsure bool) {
 		at.lost = h.places.all[i].keys
 	}
 	if h.over && unsure {
-		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained, true)
+		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
 	}
 }
 

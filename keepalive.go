@@ -254,6 +254,7 @@ func (l *Lock) isKept() bool {
 // l.mu.
 func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
+	l.losses++
 	l.ended = readLossCause(l.keys, reply)
 	lost, cause := readLostKeys(l.keys, reply)
 	l.taken = cause == LossTaken

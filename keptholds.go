@@ -34,7 +34,8 @@ func (h *holds) keepAt(i int) {
 	lock := at.lock
 	var renewed context.Context
 	renewed, at.stop = lock.KeepAlive(h.kept)
-	context.AfterFunc(renewed, func() { h.lapsed(i, lock, context.Cause(renewed)) })
+	at.renewed = renewed
+	context.AfterFunc(renewed, func() { h.lapsed(renewed, i) })
 }
 
 // unkeep stops the renewals, unless the lock is kept again.
@@ -60,11 +61,12 @@ func (h *holds) unkeep() {
 	}
 }
 
-// lapsed notes that the renewals of a hold have ended.
-func (h *holds) lapsed(i int, lock *Lock, cause error) {
+// lapsed notes that the renewals of a hold have ended. It does nothing if others have begun since.
+func (h *holds) lapsed(renewed context.Context, i int) {
+	cause := context.Cause(renewed)
 	h.mu.Lock()
 	at := &h.at[i]
-	if h.kept == nil || at.lock != lock {
+	if h.kept == nil || at.renewed != renewed {
 		h.mu.Unlock()
 		return
 	}

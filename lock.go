@@ -38,6 +38,7 @@ type Lock struct {
 	lease    lease.Lease
 	told     bool            // a Tracer has been told of the end of the present hold
 	taken    bool            // some key was found to be another's
+	losses   int32           // how often it was found lost
 	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
 	released time.Time       // when Release was first called; zero if it was not
 	release  *transport.Call // the last release, if it was not answered

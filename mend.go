@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
@@ -44,7 +43,7 @@ func (h *holds) mend() {
 		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
 			continue
 		}
-		at.mending = true
+		at.mending, at.again = true, true
 		call := p.client.underWay(h.token, p.keys)
 		transport.Go(func() { // ends with the call
 			defer p.client.ended(call)
@@ -91,11 +90,11 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 			}
 		}
 	}()
-	err = o.tryHere(context.Background(), &o.first)
+	err = o.tryHere(h.ctx, &o.first)
 	answered = o.first.Err == nil || transport.IsAnswer(o.first.Err)
 	if err == nil {
 		o.lock.boxed = p.boxed
-		h.join(context.Background(), i, o.lock, o.doubtful)
+		h.join(h.ctx, i, o.lock, o.doubtful)
 	}
 }
 
@@ -119,7 +118,8 @@ func (h *holds) missAgain(i int, at time.Time, unsure bool) {
 	defer h.mu.Unlock()
 	h.at[i].mending, h.at[i].missing = false, at
 	h.at[i].unsure = h.at[i].unsure || unsure
+	h.at[i].again = h.at[i].unsure
 	if h.over && unsure {
-		h.giveBack(context.Background(), i, WhyLate, h.whole.obtained, true)
+		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
 	}
 }

@@ -315,18 +315,20 @@ func (o *obtaining) note(c *transport.Call) {
 // can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
 // them.
 //
-// A custom token stays, and so does that of an obtain at one of several places, whose lock may be made without this one.
-// Then the release must be answered before the next try. If it is not, there is no next try. If the lock is made already,
-// the keys are given back with it.
+// A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
+//
+// An obtain at one of several places with a random token leaves the keys to its round, or to the lock. The token may be
+// used there again, and a release that is sent twice could take away what the next call obtains. It does the same if the
+// lock is made already: a call after this one may have obtained the hold.
 func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
 	if o.waiter != nil {
 		o.waiter.next = time.Now().Add(time.Millisecond)
 	}
-	if o.joins != nil { // another call may have obtained the hold meanwhile, which a release would take away
-		o.taken = append(o.taken, taken...)
+	if o.joins != nil || o.part && !o.custom {
+		o.late, o.taken = o.joins == nil, append(o.taken, taken...)
 		return true, ErrNotObtained
 	}
-	if !o.custom && !o.part {
+	if !o.custom {
 		back := o.newRelease(ctx)
 		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
 			andLeave(back, o.waiter.entry)
@@ -337,16 +339,13 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return true, ErrNotObtained
 	}
-	back, keys := o.newRelease(ctx), o.keys
-	if o.custom { // the others may belong to an earlier hold
-		if len(taken) == 0 {
-			return true, ErrNotObtained
-		}
-		back, keys = releaseOf(ctx, o.token, taken), taken
+	if len(taken) == 0 { // the others may belong to an earlier hold
+		return true, ErrNotObtained
 	}
+	back := releaseOf(ctx, o.token, taken)
 	back.GiveUp = time.Now().Add(o.ttl)
 	if !o.client.redis.Do(ctx, back) {
-		o.client.persist(back, WhyLate, keys)
+		o.client.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {

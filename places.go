@@ -37,6 +37,9 @@ type places struct {
 func (p *places) spare() int { return len(p.all) - p.need }
 
 // numbers returns the numbers of all places.
+// isRing reports whether the place is a Ring: it sends a script to the shard of its first key, wherever the others are.
+func (p *place) isRing() bool { return p.client.redis.IsRing() }
+
 func (p *places) numbers() []int {
 	numbers := make([]int, len(p.all))
 	for i := range numbers {
@@ -50,7 +53,11 @@ func (p *places) numbers() []int {
 func (c *Client) placesFor(
 	ctx context.Context, operation string, keys []string, fenceKey string, across bool,
 ) (*places, error) {
+	scripted := withFence(keys, fenceKey)
 	if c.quorum != nil {
+		if !haveOneTag(scripted) && slices.ContainsFunc(c.quorum.all, (*place).isRing) {
+			return nil, invalid("a quorum of Rings needs one hash tag for all keys of a lock, as in {order:7}:stock")
+		}
 		boxed := box(keys)
 		p := &places{quorum: true, need: c.quorum.need, all: make([]*place, len(c.quorum.all))}
 		for i, server := range c.quorum.all {
@@ -58,7 +65,6 @@ func (c *Client) placesFor(
 		}
 		return p, nil
 	}
-	scripted := withFence(keys, fenceKey)
 	if across && !haveOneTag(scripted) && c.redis.HasSlots() {
 		p, err := c.slotsOf(keys, scripted)
 		if err != nil {
@@ -66,7 +72,7 @@ func (c *Client) placesFor(
 		}
 		if p != nil {
 			if c.redis.IsRing() {
-				return p, c.checkHooks(ctx, operation, keys)
+				return p, c.checkHooks(ctx, operation, scripted)
 			}
 			return p, nil
 		}

@@ -26,7 +26,8 @@ import (
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
 //     that a majority misses.
 //   - Waiters are woken; no server hands keys over directly.
-//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid].
+//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid]. So does one of several keys, or with a
+//     FenceKey, if a client is a Ring and the keys do not have one hash tag.
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
 // lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that
@@ -209,7 +210,8 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 		err  error
 	}
 	h := &holds{
-		places: at, token: token, at: make([]hold, len(at.all)), after: aftermath{client: c, keys: keys},
+		places: at, token: token, ctx: context.WithoutCancel(ctx), at: make([]hold, len(at.all)),
+		after: aftermath{client: c, keys: keys},
 	}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
 	p := h.newPoll()
@@ -230,7 +232,10 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	for i, answer := range answers {
 		if answer == nil {
 			p.note(i, absent[i])
-			h.miss(i, true)
+			here := at.all[i]
+			lock := &Lock{client: here.client, keys: here.keys, boxed: here.boxed, token: token, since: time.Now()}
+			lock.upkeep.lock = lock
+			h.put(i, lock) // with no validity; the next call asks whether it has the keys
 			continue
 		}
 		p.note(i, answer[0].err)

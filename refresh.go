@@ -142,6 +142,7 @@ type refreshing struct {
 	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
 	loss      *Lost          // what to tell a Tracer; nil if nothing was lost
+	losses    int32          // of the lock when the refresh began
 }
 
 // begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
@@ -174,7 +175,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	if !l.released.IsZero() {
 		return ErrNotObtained
 	}
-	r.refresh = l.lease.Begin(time.Now(), r.ttl)
+	r.refresh, r.losses = l.lease.Begin(time.Now(), r.ttl), l.losses
 	return nil
 }
 
@@ -260,6 +261,9 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 		return false, err
 	case err != nil:
 		return false, failed("refresh", l.keys, err)
+	}
+	if l.losses != r.losses { // a later request has found the keys lost
+		return false, ErrNotObtained
 	}
 	late := lease.Passed(lease.ValidUntil(c.Sent, r.ttl))
 	if l.released.IsZero() {

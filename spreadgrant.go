@@ -21,13 +21,16 @@ func (s *spreading) make(ctx context.Context) error {
 			return ErrNotObtained // the next round of a waiter may do better
 		}
 		s.undo(ctx)
+		if ended(ctx) != nil {
+			return o.cutShort(ctx)
+		}
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.won = false
 	h := &holds{
-		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey,
+		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, ctx: context.WithoutCancel(ctx),
 		at: make([]hold, len(s.parts)), after: aftermath{client: o.client, keys: o.keys},
 	}
 	lock := &Lock{

@@ -76,6 +76,9 @@ func (l *Lease) Follow(old *Lease, sent time.Time) {
 	if l.unanswered > 0 && l.unanswered < l.ttl {
 		l.extend(sent, ValidUntil(sent, l.unanswered))
 	}
+	if old.until.After(sent) && old.until.Before(l.until) { // a refresh may have been executed after the grant
+		l.extend(sent, old.until)
+	}
 }
 
 // TTL returns the ttl of the last grant or refresh, or 0 if it is not known.

@@ -1,0 +1,315 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// Schedules on fake time that a review has found. Before, each of them ended with two valid holders, or with a handle that
+// said what was not so.
+var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *quorum) {
+	var start time.Time
+	var other *redislock.Client // of another process
+	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+	cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 0 && !reply }
+
+	// slowly makes the first request of a script that the first client sends to a server be answered late.
+	slowly := func(i int, script string, d time.Duration) {
+		var mu sync.Mutex // protects the fields below
+		var first *wire
+		done := false
+		on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case w.owner != 0 || done:
+			case !reply && first == nil && runs(data, script):
+				first = w
+			case reply && w == first:
+				f.delay, done = d, true
+			}
+		})
+	}
+
+	// exclusive expects that nobody else obtains "a" while the lock is valid.
+	exclusive := func(ctx context.Context, lock *redislock.Lock) {
+		GinkgoHelper()
+		second, err := other.Obtain(within(ctx, time.Second), "a", 5*time.Second, nil)
+		if err == nil && time.Now().Before(second.Until()) {
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		}
+	}
+
+	BeforeEach(func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+		other = on.connectAs(2, nil)
+		Expect(obtain(ctx, on.locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		for i := range on.servers {
+			on.fates(i, nil)
+		}
+		start = time.Now()
+	})
+
+	Describe("a lapsed lock", func() {
+		It("is not revived by keys that it is giving back", func(ctx SpecContext) {
+			var stalled atomic.Bool
+			on.servers[2].client.AddHook(&around{before: func(cmd redis.Cmder) { // a repair waits for a connection
+				if time.Since(start) > 150*time.Millisecond && running("obtain")(words(cmd)) && stalled.CompareAndSwap(false, true) {
+					at(20050 * time.Millisecond)
+				}
+			}})
+			lock := obtain(ctx, on.locks, 20*time.Second, nil, "a")
+			at(100 * time.Millisecond)
+			on.servers[2].memory.memory.FlushAll()
+			at(200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 0 && !reply && runs(data, "release") {
+					f.delay = 300 * time.Millisecond
+				}
+			})
+			at(time.Second)
+			on.fates(1, cutOff)
+			at(20100 * time.Millisecond)
+			Expect(stalled.Load()).To(BeTrue())
+			Expect(lock.Refresh(within(ctx, 5*time.Second), 20*time.Second, nil)).NotTo(Succeed())
+			at(26 * time.Second)
+			exclusive(ctx, lock)
+		})
+
+		It("is not revived by keys that a late repair has taken after another holder", func(ctx SpecContext) {
+			opt := &redislock.Options{FenceKey: "fence"}
+			lock := obtain(ctx, on.locks, 1500*time.Millisecond, opt, "a")
+			at(100 * time.Millisecond)
+			on.servers[2].memory.memory.FlushAll()
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 0 && !reply && runs(data, "obtain") {
+					f.delay = 2900 * time.Millisecond
+				}
+			})
+			at(200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+			at(time.Second)
+			on.fates(1, cutOff)
+			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+			at(1900 * time.Millisecond)
+			Expect(obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
+			on.fates(1, nil)
+			at(3300 * time.Millisecond)
+			Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		})
+	})
+
+	It("the late answer to a repair does not undo a Refresh to a shorter ttl", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		slowly(2, "obtain", 1300*time.Millisecond)
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed()) // begins the repair
+		at(500 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 2*time.Second, nil)).To(Succeed())
+		at(600 * time.Millisecond)
+		on.fates(1, cutOff)
+		on.fates(2, cutOff) // the reply to the repair is on its way
+		at(time.Second)
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+		at(2600 * time.Millisecond)
+		exclusive(ctx, lock)
+	})
+
+	It("a release that is sent twice takes away nothing that was obtained again", func(ctx SpecContext) {
+		var mu sync.Mutex // protects the fields below
+		var first *wire
+		released := 0
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case w.owner != 1:
+			case time.Since(start) > 10*time.Second: // cut off
+				f.lost = !reply
+			case !reply && runs(data, "obtain") && first == nil:
+				first = w
+			case reply && w == first && time.Since(start) < 9*time.Second:
+				f.delay = 9950 * time.Millisecond
+			case !reply && runs(data, "release"):
+				if released++; released == 1 {
+					f.cut, f.delay = true, 3*time.Second
+				}
+			}
+		})
+		lock := obtain(ctx, on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute }), 10*time.Second, nil, "a")
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		at(4 * time.Second)
+		on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+		at(13500 * time.Millisecond)
+		exclusive(ctx, lock)
+	})
+
+	It("a repair has the values of the ctx that the lock was obtained with", func(ctx SpecContext) {
+		tenant := withTenant(ctx, "t1:")
+		for _, s := range on.servers {
+			s.client.AddHook(&prefixing{prefix: byTenant})
+		}
+		lock, err := on.locks.Obtain(tenant, "a", time.Second, nil)
+		Expect(err).NotTo(HaveOccurred())
+		_, stop := lock.KeepAlive(tenant)
+		defer stop()
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		at(5 * time.Second)
+		Expect(on.values(ctx, "t1:a")).To(Equal(same(3, lock.Token())))
+		Expect(on.values(ctx, "a")).To(Equal(same(3, "")))
+		Expect(lock.Release(tenant)).To(Succeed())
+	})
+
+	It("renewals end with the last KeepAlive, even if it began as another one ended", func(ctx SpecContext) {
+		for i := range 30 {
+			lock := obtain(ctx, on.locks, time.Second, nil, fmt.Sprint("key ", i))
+			for range 10 {
+				before, stop := lock.KeepAlive(ctx)
+				go stop()
+				<-before.Done()
+				kept, stop := lock.KeepAlive(ctx)
+				Expect(errors.Is(context.Cause(kept), redislock.ErrInvalid)).To(BeFalse(), "there is still a ttl to renew with")
+				stop()
+			}
+		}
+		time.Sleep(3 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
+	It("a second Release reports no loss of what the first one has freed in the background", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		at(100 * time.Millisecond)
+		for _, s := range on.servers[1:] {
+			s.memory.refuse()
+		}
+		_, _ = lock.TTL(ctx) // notices that the connections are broken
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		for _, s := range on.servers[1:] {
+			s.memory.revive()
+		}
+		time.Sleep(10 * time.Second)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("a Release does not race with the release of what repairs may have left", func(ctx SpecContext) {
+		for range 20 {
+			lock := obtain(ctx, on.locks, 3*time.Second, nil, "a")
+			kept, stop := lock.KeepAlive(ctx)
+			time.Sleep(100 * time.Millisecond)
+			for i := 1; i < 3; i++ { // one server after the other forgets, and cuts connections for a moment
+				on.servers[i].memory.memory.FlushAll()
+				on.fates(i, func(f *fate, _ *wire, reply bool, data []byte) { f.cut = !reply && runs(data, "obtain") })
+				time.Sleep(1500 * time.Millisecond)
+				on.fates(i, nil)
+				time.Sleep(3 * time.Second)
+			}
+			Expect(kept.Err()).NotTo(HaveOccurred())
+			time.Sleep(time.Second)
+			stop()
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(3 * time.Second)
+		}
+	})
+
+	It("an attached lock asks a server that did not answer Attach", func(ctx SpecContext) {
+		lock := obtain(ctx, other, time.Minute, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.hang()
+		attached, err := on.locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		on.servers[2].memory.resume()
+		time.Sleep(time.Second)
+		on.servers[1].memory.memory.FlushAll()
+		Expect(attached.TTL(ctx)).To(BeNumerically("~", time.Minute, 5*time.Second))
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+	})
+
+	It("TTL shows a ttl that another handle has shortened", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		at(100 * time.Millisecond)
+		attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attached.Refresh(ctx, time.Second, nil)).To(Succeed())
+		at(200 * time.Millisecond)
+		Expect(lock.TTL(ctx)).To(BeNumerically("<=", time.Second))
+	})
+})
+
+var _ = describeQuorumOf(inMemory, 1, "of the schedules of a review,", func(on *quorum) {
+	It("a Refresh that is answered late does not revive a lock that was found lost", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 3*time.Second, nil, "a")
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed()) // the server knows the script
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		var first atomic.Pointer[wire]
+		on.fates(0, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner == 0 && !reply && runs(data, "refresh"):
+				first.CompareAndSwap(nil, w)
+			case reply && w == first.Load():
+				f.delay = 1500 * time.Millisecond
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, 3*time.Second, nil) }()
+		time.Sleep(100 * time.Millisecond)
+		on.servers[0].memory.memory.Del("a")
+		<-kept.Done()
+		Eventually(refreshed).WithTimeout(5 * time.Second).Should(Receive(MatchError(redislock.ErrNotObtained)))
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+	})
+})
+
+var _ = Describe("Of Rings on miniredis,", Label(inMemory, quorums), func() {
+	ring := func() *redis.Ring {
+		var servers []*memoryServer
+		for range 3 {
+			server := newMemoryServer()
+			DeferCleanup(server.end)
+			servers = append(servers, server)
+		}
+		ring := newMemoryRing(servers, 0, nil)
+		DeferCleanup(ring.Close)
+		return ring
+	}
+
+	It("a quorum locks several keys only if they have one hash tag", func(ctx SpecContext) {
+		locks := redislock.NewQuorum([]redislock.RedisClient{ring(), ring(), ring()})
+		DeferCleanup(locks.Close)
+		_, err := locks.ObtainMulti(ctx, []string{"a", "b"}, time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{FenceKey: "fence"})
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "{a}:fence"}, "{a}:1", "{a}:2")
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+	})
+
+	It("a Client whose calls are separate refuses a fence key on another shard", func(ctx SpecContext) {
+		locks := redislock.New(ring(), redislock.WithSeparateCalls())
+		DeferCleanup(locks.Close)
+		_, err := locks.Obtain(ctx, "b", time.Minute, &redislock.Options{AcrossSlots: true, FenceKey: "a"})
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+	})
+})
