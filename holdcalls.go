@@ -50,7 +50,7 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 	return least, nil
 }
 
-// isRefreshing reports whether some places have not answered a Refresh yet. It may have returned.
+// isRefreshing reports whether some places have not answered a Refresh yet. The Refresh may have returned.
 func (h *holds) isRefreshing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

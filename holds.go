@@ -26,7 +26,7 @@ type holds struct {
 	mu    sync.Mutex      // protects the fields below
 	at    []hold          // by place
 	over  bool            // released or lost: nothing is added
-	busy  int             // calls of Refreshs under way
+	busy  int             // calls of Refresh under way
 	shown time.Time       // the end of the validity that a Tracer was last told of
 	kept  context.Context // the values for renewals; nil unless the lock is kept
 	last  lastRefresh
@@ -50,9 +50,9 @@ type hold struct {
 	lost    []string           // the keys that another has there, or that are gone; nil for none
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
-	given   bool               // a Release has left it to the background
+	given   bool               // a Release has left the rest to the background
 	mending bool               // it is being obtained again
-	again   bool               // such a call may have acquired the keys: they do not show that the hold never ended
+	again   bool               // a call that did not make this hold may have acquired the keys: they prove nothing
 	refused int                // how often the place has refused that at once
 	failing bool               // a renewal has failed; see renewalFailed
 }
