@@ -50,7 +50,7 @@ func RunSpecs(t *testing.T, name string, config types.SuiteConfig, reporter type
 type watch struct {
 	mu   sync.Mutex    // protects the fields below
 	due  time.Time     // when the next look is due
-	late time.Duration // how late the latest look was since the last reset
+	late time.Duration // by how much the most overdue look was late, since the last reset
 }
 
 // run watches until over is closed.
@@ -76,7 +76,7 @@ func (w *watch) look() {
 	w.due = now.Add(sample)
 }
 
-// reset returns how late the latest look was since the last reset, also one that is still due.
+// reset returns by how much the most overdue look was late since the last reset. It counts one that is still due.
 func (w *watch) reset() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
