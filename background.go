@@ -20,7 +20,7 @@ type cleanup struct {
 	order   int           // its number among those of a Client, in the order in which they began; set once
 	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
 	follows *cleanup      // if follows was dropped before this one began, this one is dropped as well; nil for none
-	call    bool          // not a cleanup, but a call at one of several places that may lead to one; see underWay
+	call    bool          // not a cleanup, but another call that a later obtain waits for; see underWay
 	done    chan struct{} // closed when nothing more is sent
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
@@ -152,9 +152,9 @@ func (s *cleanups) any() bool {
 	return len(s.byToken) > 0
 }
 
-// underWay makes a call at one of several places known to supersede, which then waits for it. Such a call may go on
-// after its caller has returned, and free the keys, or lead to a cleanup that does. Call ended with the result when the
-// call has ended and its cleanup, if there is one, has begun.
+// underWay makes a call at one of several places, or a Refresh, known to supersede, which then waits for it. Such a call
+// may go on after its caller has returned, and free the keys, shorten their ttl, or lead to a cleanup that frees them.
+// Call ended with the result when the call has ended and its cleanup, if there is one, has begun.
 func (c *Client) underWay(token string, keys []string) *cleanup {
 	x := &cleanup{
 		release: &transport.Call{Token: token}, keys: keys, sending: true, call: true, done: make(chan struct{}),
