@@ -70,7 +70,7 @@ var _ = describe("A hand-off that comes too late", func(on *onRedis) {
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(300 * time.Millisecond).WithPolling(10 * time.Millisecond).
 			Should(ConsistOf("fence"))
 	})
-})
+}, queueing)
 
 // The number of large tries that are under way at once is limited.
 var _ = describe("A hand-off of many keys", func(on *onRedis) {
@@ -104,4 +104,4 @@ var _ = describe("A hand-off of many keys", func(on *onRedis) {
 		first.granted()
 		Expect(first.at).To(BeTemporally("<", released.Add(500*time.Millisecond)))
 	})
-})
+}, queueing)

@@ -229,4 +229,4 @@ var _ = describe("A hand-off", func(on *onRedis) {
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
-})
+}, queueing)

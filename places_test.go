@@ -44,7 +44,7 @@ func describeQuorum(what string, specs func(on *quorum)) bool {
 }
 
 func describeQuorumOf(kind string, n int, what string, specs func(on *quorum)) bool {
-	return Describe(fmt.Sprintf("With a quorum of %d on %s, %s", n, kind, what), Label(kind, quorums), func() {
+	return Describe(fmt.Sprintf("With a %s on %s, %s", quorumOf(n), kind, what), Label(kind, quorums, quorumOf(n)), func() {
 		on := &quorum{kind: kind}
 		BeforeEach(func(ctx SpecContext) { on.begin(ctx, n) })
 		specs(on)

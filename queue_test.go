@@ -444,7 +444,7 @@ var _ = describe("Queue", func(on *onRedis) {
 		Expect(lostKeys(held.Release(ctx))).To(Equal([]string{"b"}))
 		Expect(second.granted().Release(ctx)).To(Succeed())
 	})
-})
+}, queueing)
 
 var _ = describeOn(onServer, "Queue under an ACL", func(on *onRedis) {
 	as := func(ctx context.Context, server *redistest.Server, rules ...any) *redislock.Client {
@@ -461,7 +461,7 @@ var _ = describeOn(onServer, "Queue under an ACL", func(on *onRedis) {
 		_, err := as(ctx, server, "resetkeys", "~a").Obtain(ctx, "a", time.Minute, nil)
 		Expect(err).To(MatchError(And(ContainSubstring("NOPERM"), ContainSubstring(`"a{a}:redislock:line"`))))
 	})
-})
+}, queueing)
 
 var _ = describe("Queue through a faulty network", func(on *onRedis) {
 	var proxy *faultproxy.Proxy
@@ -601,7 +601,7 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(second.granted().Release(ctx)).To(Succeed())
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
-})
+}, queueing)
 
 var _ = describe("Many in line", func(on *onRedis) {
 	It("are each granted in turn, whatever keys they want, while others leave", func(ctx SpecContext) {
@@ -670,4 +670,4 @@ var _ = describe("Many in line", func(on *onRedis) {
 		}
 		Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
 	})
-})
+}, queueing)

@@ -34,10 +34,12 @@ import (
 // process, and a server, of their own.
 var suites = map[string]string{
 	"miniredis":    inMemory,
-	"redis-server": sharing + " && !" + keeping + " && !" + faults,
+	"redis-server": sharing + " && !" + queueing + " && !" + keeping + " && !" + faults,
+	"queueing":     sharing + " && " + queueing,
 	"keeping":      sharing + " && " + keeping,
 	"faults":       sharing + " && " + faults,
-	"quorums":      onServer + " && " + quorums,
+	"quorum of 3":  onServer + " && " + quorumOf(3),
+	"quorum of 5":  onServer + " && " + quorumOf(5),
 	"slots":        slots,
 	"others":       "!" + inMemory + " && !" + sharing + " && !" + quorums + " && !" + slots, // with servers of their own, or none
 }
@@ -154,11 +156,14 @@ const (
 	inMemory = "miniredis"
 	onServer = "redis-server"
 	sharing  = "one server" // of a suite, which its specs on a real server share
+	queueing = "queueing"
 	keeping  = "keeping"
 	faults   = "faults"
 	quorums  = "quorums"
 	slots    = "slots"
 )
+
+func quorumOf(n int) string { return fmt.Sprintf("quorum of %d", n) }
 
 // describe runs the same specs on miniredis, always, and on a real redis-server, where there is one.
 func describe(what string, specs func(on *onRedis), labels ...string) bool {
