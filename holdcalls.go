@@ -66,8 +66,28 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	if given {
 		return ErrNotObtained
 	}
-	valid, end := l.whileValid(ctx)
-	defer end()
+	metadata := ""
+	if opt != nil {
+		metadata = opt.Metadata
+	}
+	valid, stop := l.whileValid(ctx)
+	defer stop()
+	cut, err := retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) {
+		return h.tryRefresh(ctx, valid, ttl, metadata)
+	})
+	if cut {
+		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+	}
+	if err != nil {
+		h.check(ctx)
+	}
+	return err
+}
+
+// tryRefresh refreshes all holds once. It reports whether that failed in a way that makes another try worthwhile. valid
+// comes from whileValid.
+func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
+	l := h.whole
 	free, stop := detached(valid)
 	defer stop()
 	p := h.newPoll()
@@ -76,8 +96,8 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	h.mu.Lock()
 	h.busy += len(numbers)
 	h.last.ttl = ttl
-	if opt != nil && opt.Metadata != "" {
-		h.last.metadata = opt.Metadata
+	if metadata != "" {
+		h.last.metadata = metadata
 	}
 	h.mu.Unlock()
 	var confirmed atomic.Bool // by enough places
@@ -88,7 +108,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 			h.busy--
 		}()
 		lock := h.lockAt(i)
-		err := lock.refresh(free, ttl, opt)
+		err := lock.refresh(free, ttl, &Options{Metadata: metadata})
 		if err == ErrNotObtained && lock.whyLost() == nil {
 			err = errLate
 		}
@@ -98,36 +118,41 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 		}
 		return err
 	}, p.note)
-	err := p.err(ctx, "refresh", ErrNotObtained)
+	err = p.err(ctx, "refresh", ErrNotObtained)
 	switch {
-	case err == nil || errors.Is(err, ErrNotObtained):
-	case ended(valid) != nil && ended(ctx) == nil:
-		err = failed("refresh", l.keys, outlived(ctx))
+	case err == nil:
+		return false, h.refreshed(&confirmed, metadata)
+	case errors.Is(err, ErrNotObtained):
+		return false, err
+	case ended(valid) != nil:
+		return false, failed("refresh", l.keys, outlived(ctx))
 	case !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
-		err = fmt.Errorf("%w: %w", ErrNotObtained, err)
+		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	}
-	if err == nil {
-		l.mu.Lock()
-		if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
-			l.ended, l.told = nil, false
-			h.mu.Lock()
-			h.over, h.shown = false, h.untilLocked()
-			h.mu.Unlock()
-		}
-		l.renewErr = nil
-		if opt != nil && opt.Metadata != "" {
-			l.metadata = opt.Metadata
-		}
-		l.mu.Unlock()
-		confirmed.Store(true)
-		h.mend()
-		if lease.Passed(h.until()) {
-			return ErrNotObtained
-		}
-		return nil
+	return true, err
+}
+
+// refreshed notes that enough holds have been refreshed.
+func (h *holds) refreshed(confirmed *atomic.Bool, metadata string) error {
+	l := h.whole
+	l.mu.Lock()
+	if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
+		l.ended, l.told = nil, false
+		h.mu.Lock()
+		h.over, h.shown = false, h.untilLocked()
+		h.mu.Unlock()
 	}
-	h.check(ctx)
-	return err
+	l.renewErr = nil
+	if metadata != "" {
+		l.metadata = metadata
+	}
+	l.mu.Unlock()
+	confirmed.Store(true)
+	h.mend()
+	if lease.Passed(h.until()) {
+		return ErrNotObtained
+	}
+	return nil
 }
 
 // errLate is the error of a refresh at one place.

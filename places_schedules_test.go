@@ -244,6 +244,20 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
 	})
 
+	It("a Refresh tries again as a whole: its strategy is asked once a round", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		on.fail(2, func(s *oneServer) { s.memory.refuse() })
+		strategy := &countdown{left: 3}
+		err := lock.Refresh(ctx, time.Hour, &redislock.Options{RetryStrategy: strategy})
+		Expect(err).To(MatchError(And(ContainSubstring(on.servers[0].name), ContainSubstring(on.servers[1].name))))
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+		Expect(strategy.left).To(Equal(-1))
+		time.AfterFunc(10*time.Second, on.servers[0].memory.revive)
+		Expect(lock.Refresh(ctx, time.Hour, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Second)})).To(Succeed())
+		Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Minute))
+	})
+
 	It("TTL shows a ttl that another handle has shortened", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
 		at(100 * time.Millisecond)
