@@ -12,7 +12,7 @@ import (
 type cleanup struct {
 	release *transport.Call
 	why     string        // what a Tracer is told; one of the Why constants
-	about   []string      // and of which keys
+	about   []string      // the keys that a Tracer is told
 	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
 	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
 	ttl     time.Duration // for how long the release is resent

@@ -50,7 +50,7 @@ type obtaining struct {
 	taken     []string          // keys to be given back: those that such late grants newly acquired, and those of superseded
 
 	superseded []*cleanup // with the same token; see inherit
-	follows    *cleanup   // of what is left of an obtain when its lock was released; see Lock.undoLate
+	follows    *cleanup   // the cleanup that has released the lock, if there is one; see Lock.undoLate
 }
 
 // obtain is ObtainMulti for a slice of keys that belongs to the library.

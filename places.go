@@ -26,6 +26,9 @@ type place struct {
 // named adds the name of the place to an error.
 func (p *place) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
 
+// isRing reports whether the place is a Ring: it sends a script to the shard of its first key, wherever the others are.
+func (p *place) isRing() bool { return p.client.redis.IsRing() }
+
 // places are the places of a lock, and how many of them must agree.
 type places struct {
 	all    []*place
@@ -37,9 +40,6 @@ type places struct {
 func (p *places) spare() int { return len(p.all) - p.need }
 
 // numbers returns the numbers of all places.
-// isRing reports whether the place is a Ring: it sends a script to the shard of its first key, wherever the others are.
-func (p *place) isRing() bool { return p.client.redis.IsRing() }
-
 func (p *places) numbers() []int {
 	numbers := make([]int, len(p.all))
 	for i := range numbers {
