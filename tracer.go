@@ -16,16 +16,17 @@ import (
 // the panic; if it panics in a goroutine of the library, the program ends.
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
-// lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. Only [Refused] has a whole
-// token.
+// lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. With a custom token, a
+// [CleanedUp] may have only some of the keys, in another slice. Whole tokens are only in [Refused] and, with
+// [Options.Explain], in the [*RefusedError] of an [ObtainEnd].
 //
 // A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event reports its
 // end, with Held: Lost or Released. A lock that expires without being kept, refreshed or released has no such event. A
 // Refresh that succeeds after Lost revives the hold; then Lost or Released reports its end once more. A [Client.Do]
 // whose keys an outer Do holds acquires nothing, and has no events.
 //
-// A lock on several places has the same events, one for the lock and none for each place. A failure at some places has
-// no event if the other places suffice.
+// A lock on several places (the servers of a quorum, or the slots of [Options.AcrossSlots]) has the same events, one for
+// the lock and none for each place. A failure at some places has no event if the other places suffice.
 type Tracer struct {
 	// ObtainStart is called when an obtain has checked its arguments, before it sends anything, in the goroutine and
 	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client
@@ -148,10 +149,10 @@ const (
 
 // CleanedUp reports the end of a cleanup.
 type CleanedUp struct {
-	Keys    []string
-	Why     string // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease and WhyLine
-	Err     error  // why it failed; the keys then expire with their ttl
-	Dropped bool   // too many cleanups were running: nothing was sent, and the keys expire with their ttl
+	Keys    []string // of the call or lock; with a custom token, perhaps only some of them
+	Why     string   // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease and WhyLine
+	Err     error    // why it failed; the keys then expire with their ttl
+	Dropped bool     // too many cleanups were running: nothing was sent, and the keys expire with their ttl
 }
 
 // Tracers returns a Tracer that calls each of the tracers in turn. It skips nil ones, and returns nil if there are no
