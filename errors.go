@@ -13,16 +13,16 @@ import (
 )
 
 var (
-	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, and by Refresh if the
-	// whole lock is lost.
+	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, or callers wait in line
+	// for one, and by Refresh if the whole lock is lost.
 	ErrNotObtained = errors.New("redislock: not obtained")
 
 	// ErrLockNotHeld is returned by Release and Attach if the token holds no key of the lock: the lock expired, was
 	// released before, or another holder took its keys.
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
-	// ErrLapsed is what the cause of a kept context matches if the validity of its lock ended without a renewal. It is
-	// not known then whether the keys are still held. Refresh wraps it if the validity ended before Redis answered.
+	// ErrLapsed says that the validity of a lock ended before Redis answered. Nobody knows then whether the keys are still
+	// held. The cause of a context of KeepAlive or Do matches it, and so does the error of a Refresh.
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
 	// ErrInvalid is wrapped by the error of every call whose arguments cannot be used. The text says what to fix. Such
