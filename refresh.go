@@ -12,14 +12,15 @@ import (
 
 // Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
 // [Options.Metadata], it also replaces the metadata. While the lock is still valid, it retries errors of Redis as
-// RetryStrategy says. It ignores the other options. A loss is final.
+// RetryStrategy says. It does not retry after a loss. It ignores the other options.
 //
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
 // shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
 // still exist. It returns:
-//   - [ErrNotObtained] if all keys are lost, if the answer came too late to be relied on, after Release, and for a nil
-//     lock;
+//   - [ErrNotObtained] if all keys are lost, after Release, and for a nil lock;
+//   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
+//     matches it;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
