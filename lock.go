@@ -12,7 +12,7 @@ import (
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
-// behave as for a lock that is not held.
+// behave as for a lock that is not held, except that TTL returns [ErrLockNotHeld].
 type Lock struct {
 	client *Client
 	keys   []string
@@ -126,9 +126,9 @@ func (l *Lock) FenceToken() int64 {
 // That time has passed when either the monotonic clock or the wall clock says so, because the monotonic clock stands
 // still while a machine is suspended.
 //
-// It lies in the past once the lock was released or a Refresh has found it lost. A Refresh to a shorter ttl brings it
-// forward as soon as it is sent. This handle does not see what happens through other handles of the same token. Until
-// never blocks. For a nil lock it returns the zero time.
+// It lies in the past once the lock was released, or a Refresh or a renewal has found it lost. A Refresh to a shorter
+// ttl brings it forward as soon as it is sent. This handle does not see what happens through other handles of the same
+// token. Until never blocks. For a nil lock it returns the zero time.
 func (l *Lock) Until() time.Time {
 	if !l.exists() {
 		return time.Time{}
