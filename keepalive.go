@@ -11,7 +11,8 @@ import (
 
 // KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
 // called, the lock is released or lost, or the Client is closed. Then the returned context ends as well. If the lock is
-// lost, the context ends at [Lock.Until] at the latest. A deadline on ctx limits the whole hold.
+// lost, the context ends at [Lock.Until] at the latest. A deadline on ctx limits for how long the lock is renewed; after
+// that, it is held until its ttl ends or it is released.
 //
 // [context.Cause] of the returned context says why it has ended:
 //   - an error that matches [ErrLockNotHeld] if the keys are gone or another holder has them; a [*LostError] if only
