@@ -69,8 +69,8 @@ type exponentialBackoff struct {
 }
 
 // ExponentialBackoff doubles the wait before each try: 4 ms, 8 ms, 16 ms, … A wait is never shorter than least and,
-// unless most is 0, never longer than most. The number of tries has no limit. ExponentialBackoff(10*time.Millisecond,
-// 100*time.Millisecond) waits 10, 10, 16, 32, 64, 100, 100, … ms.
+// unless most is 0, never longer than most. Do not make most shorter than least. The number of tries has no limit.
+// ExponentialBackoff(10*time.Millisecond, 100*time.Millisecond) waits 10, 10, 16, 32, 64, 100, 100, … ms.
 func ExponentialBackoff(least, most time.Duration) RetryStrategy {
 	return &exponentialBackoff{least: least, most: most}
 }
