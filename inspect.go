@@ -17,13 +17,13 @@ type Status struct {
 	Key      string
 	Token    string        // the holder's; "" if the key is free, or no lock can have written its value
 	Metadata string        // what the holder stored
-	TTL      time.Duration // the remaining ttl; -1 for a key without expiry, 0 only if the key is free
+	TTL      time.Duration // the remaining ttl; -1 for a key without expiry, 0 only if the key is free, or see Places
 
 	Waiters      int       // how many live waiters are in line for the key; see [Options.Queue]
 	WaitingSince time.Time // about when the first of them came, by the server's clock; zero without waiters
 
 	// Places are what the servers of a quorum hold, where they disagree; nil where they agree and for one Redis. Servers
-	// that did not answer are left out.
+	// that did not answer are left out. If no majority agrees, Token is "" and TTL is 0, although some servers hold it.
 	Places []PlaceStatus
 }
 
@@ -35,10 +35,10 @@ type PlaceStatus struct {
 }
 
 // Inspect returns who holds each of keys, in their order. It changes nothing, and its result may be out of date when it
-// returns. It needs one round trip for all keys of a slot, or on a Ring of a shard, and asks several slots in parallel.
+// returns. It needs one round trip; on a Cluster, one for each slot, and on a Ring, one for each shard, in parallel.
 //
-// It counts only live waiters: see [Options.Queue]. A key that can have no line shows none, and so does every key of a
-// Cluster slot that is moving.
+// It counts only live waiters: see [Options.Queue]. It shows no waiters for a key that can have no line, and for the keys
+// of a Cluster slot that is moving.
 //
 // A value that no lock has written is split like any other: the token ends at the first space, and the metadata
 // follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0 shows that the key is not

@@ -14,7 +14,7 @@ import (
 type Waiter struct {
 	Token    string    // of the lock that it waits for
 	Metadata string    // the first 1,024 bytes of that lock's metadata
-	Since    time.Time // about when it came, by the server's clock; different for each waiter of a line
+	Since    time.Time // about when it came, by the server's clock; on one server, different for each waiter of a line
 	Late     bool      // it has missed a sign of life, and may be passed over soon
 }
 
@@ -22,7 +22,8 @@ type Waiter struct {
 // omits waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be
 // out of date when it returns.
 //
-// Of a quorum, it returns the waiters that a majority of the servers have in line.
+// Of a quorum, it returns the waiters that a majority of the servers have in line. For a key that can have no line, it
+// returns none.
 //
 // Line blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] for a key that cannot be a
 // lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
