@@ -12,7 +12,8 @@ import (
 // has ended, so an fn that then runs for longer than the ttl loses the lock.
 //
 // Do blocks until fn has returned and the lock is released. When the ctx of fn ends, Do still waits for fn. It returns:
-//   - the error of ObtainMulti, if the lock could not be acquired; fn was not called then;
+//   - the error of ObtainMulti, if the lock could not be acquired, and an error that wraps [ErrInvalid] if fn is nil; fn
+//     was not called then;
 //   - the error of fn, unchanged;
 //   - if the lock was lost while fn ran, whatever fn returned: the cause of the loss, as KeepAlive reports it, joined
 //     with the error of fn if there was one, so that [errors.Is] finds both;
@@ -34,12 +35,10 @@ import (
 //   - Once the ctx of the outer fn has ended, an inner Do with a ctx that goes on ([context.WithoutCancel]) acquires
 //     all of its keys again. If the outer fn is still running, the inner Do waits until the outer lock is released or
 //     expires.
-//   - An inner Do of another Client does not know the outer one, and waits for it. The package-level Do makes a Client
-//     for each call.
+//   - An inner Do of another Client does not know the outer one, and waits for it. So does the package-level Do, which
+//     makes a Client for each call.
 //   - If two processes each hold, in an outer call, keys that the inner call of the other needs, they wait for each
 //     other until ctx or a ttl ends. If you can, name all keys in the outer call.
-//
-// The package-level Do makes a Client, and so a scheduler, for each call. To hold many locks at a time, use one Client.
 func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {
@@ -53,7 +52,8 @@ func (c *Client) Do(
 	return d.run(fn)
 }
 
-// Do is short for New(client).Do(…).
+// Do is short for New(client).Do(…). It makes a Client, and so a scheduler for renewals, for each call. To hold many locks
+// at a time, use one Client.
 func Do(
 	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {
