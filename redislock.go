@@ -9,8 +9,9 @@
 // Before its [Lock.Until], a lock shares none of its keys with a valid lock of another token, as long as Redis keeps
 // what it acknowledged and the clocks of the machines run at speeds that differ by less than 1 %. Validity counts from
 // before the request was sent. One Lua script acquires, refreshes or checks all keys of a lock as a whole. A call
-// returns when its ctx ends, whatever the network does. The library releases in the background what an abandoned obtain
-// may have acquired; at the latest, those keys expire with their ttl.
+// returns when its ctx ends, whatever the network does; a Release that begins after that takes up to a second. The
+// library releases in the background what an abandoned obtain may have acquired; at the latest, those keys expire with
+// their ttl.
 //
 // # Limits
 //
@@ -65,7 +66,8 @@ import (
 //
 // Calls that are made at the same time share pipelines. The hooks of a go-redis client see a call that goes by itself
 // with the values of the caller's ctx. They see shared calls as pipelines, without the values of any ctx; on a Cluster
-// and a Ring, only the hooks of the nodes' clients see them. Renewals of KeepAlive and Do always share.
+// and a Ring, only the hooks of the nodes' clients see them. A renewal of KeepAlive or Do goes in a pipeline even if it
+// is alone, except where no calls share.
 //
 // A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a
 // call that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was
@@ -151,7 +153,8 @@ type Options struct {
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
 	// than every one before: see [Lock.FenceToken]. The counter has no expiry; it belongs to the resource, not to the
-	// lock. The default "" mints none. On a Cluster, the counter needs the hash tag of the keys.
+	// lock, and cannot be one of its keys. The default "" mints none. On a Cluster, the counter needs the hash tag of the
+	// keys.
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
@@ -168,9 +171,10 @@ type Options struct {
 	//
 	// Every waiter also tries at least once a second, as a sign of life. Where many wait for many keys, it tries less
 	// often, so that all of these tries take at most a tenth of the server's time. After three such intervals without a
-	// sign of life, a waiter is passed over. If it comes back, it still has its place in the order. On a server that
-	// stands alone, a release passes over a waiter whose process was killed. A waiter that was stopped just before its
-	// turn may be handed the lock, which then lasts for its ttl. A lost message costs at most one interval.
+	// sign of life, a waiter is passed over. If it comes back, it still has its place in the order. With a
+	// *redis.Client, a release passes over a waiter whose process was killed, if it can serve another one. A waiter
+	// that was stopped just before its turn may be handed the lock, which then lasts for its ttl. A lost message costs
+	// at most one interval.
 	//
 	// After the first refusal, errors of Redis or the network that may pass do not end the wait. Other errors do, and
 	// so does any error at the first try.
@@ -204,8 +208,9 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 }
 
 // ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once.
-// There is no limit to the number of keys. A key can be acquired if it is free or already holds the same
-// [Options.Token]. For keys with that token, the call replaces the metadata and never shortens the remaining ttl.
+// There is no limit to the number of keys. A key must not be empty, and must not end in ":redislock:line". A key can be
+// acquired if it is free or already holds the same [Options.Token]. For keys with that token, the call replaces the
+// metadata and never shortens the remaining ttl.
 //
 // ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
 // [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives it back and treats
@@ -218,8 +223,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // as newly acquired.
 //
 // It returns:
-//   - [ErrNotObtained] if another holder has one of the keys and the strategy allows no further try; a
-//     [*RefusedError], which matches it, with [Options.Explain];
+//   - [ErrNotObtained] if another holder has one of the keys, or callers wait in line for one, and the strategy allows
+//     no further try; a [*RefusedError], which matches it, with [Options.Explain];
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
 //     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
 //     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
