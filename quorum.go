@@ -16,8 +16,10 @@ import (
 // must be a different server: one server under two addresses would count twice.
 //
 // All methods work as for one server, with these differences:
-//   - Obtain asks all servers at once and returns when a majority has granted or refused. A server that does not answer
-//     within 100 ms, or four times its usual time if that is longer, counts as absent for this call.
+//   - Obtain asks all servers at once and returns when a majority has granted. A refusal also waits for the servers that
+//     have not answered yet. A server that does not answer within 100 ms, or four times its usual time if that is longer,
+//     counts as absent for this call. A server that has never answered has 250 ms, or 2 s if no other has answered either.
+//     Each key adds 20 µs.
 //   - If the servers that answered can decide nothing, the error names each server that failed and does not match
 //     [ErrNotObtained]. With [Options.Queue], the call goes on waiting.
 //   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
@@ -26,8 +28,8 @@ import (
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
 //     that a majority misses.
 //   - Waiters are woken; no server hands keys over directly.
-//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid]. So does one of several keys, or with a
-//     FenceKey, if a client is a Ring and the keys do not have one hash tag.
+//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid]. If a client is a Ring, so does an
+//     Obtain of several keys, or with a FenceKey, without a common hash tag.
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
 // lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that
