@@ -23,10 +23,10 @@ line, in order, and for how long.
 Of a quorum of servers it shows what a majority holds. If the servers disagree, it also
 shows what each of them holds; a key that no majority holds is split, and nobody has it.
 
---json prints one object a line: the members that ls prints, held_since, and line: an
-array with the token, metadata, since and late of each waiter. late is true for a waiter
-that has missed a sign of life and may be passed over soon. places is an array with the
-server, token and ttl_ms of each server of a quorum, if they disagree.
+--json prints one object a line: the members that ls prints and, if anybody waits, line:
+an array with the token, metadata, since and late of each waiter. late is true for a
+waiter that has missed a sign of life and may be passed over soon. places is an array with
+the server, token and ttl_ms of each server of a quorum, if they disagree.
 
 The exit code is 0 if every KEY is held, and 1 otherwise.`
 

@@ -34,8 +34,8 @@ not say. On a terminal, columns get narrower until the table fits. In a very nar
 PID, COMMAND and AGE are left out. --wide adds TOKEN and METADATA, and cuts nothing.
 
 ls looks through all keys with SCAN, 500 at a time, so that even a server with millions
-of keys keeps serving others. It looks up a PATTERN without *, ? and [ directly. On a
-Cluster it asks all masters. It stops when it has found as many locks as --limit says.
+of keys keeps serving others. It looks up a PATTERN without *, ?, [ and \ directly. On
+a Cluster it asks all masters. It stops when it has found as many locks as --limit says.
 With --sort it looks through all keys, and shows the first of them.
 
 A lock is a string with a time to live that begins like a token of this library: with
