@@ -23,11 +23,11 @@
 //
 // # Spans
 //
-// redislock.obtain is a call of Obtain. Spans that hooks of the Redis client make for commands sent by themselves are its
-// children. redislock.release is a call of Release. The attributes say how many keys the lock has, how the call ended,
-// and how many tries and resends it took. With [redislock.Options.Explain], the span of a refused call also has the
-// metadata of the holder that blocked it, and at most six characters of its token. Spans name keys only with
-// [WithKeysOnSpans].
+// redislock.obtain is a call of Obtain. Its attributes say how many keys the lock has, how the call ended, and how many
+// tries and resends it took. Spans that hooks of the Redis client make for commands sent by themselves are its children.
+// With [redislock.Options.Explain], the span of a refused call also has the metadata of the holder that blocked it, and
+// at most six characters of its token. redislock.release is a call of Release. Its attributes say how many keys the lock
+// has, and how long it was held. Spans name keys only with [WithKeysOnSpans].
 package redislockotel
 
 import (
