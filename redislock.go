@@ -191,7 +191,8 @@ type Options struct {
 	// none in the outcome. It costs a request for each slot, and a try that is refused may hold some keys for a moment.
 	// FenceKey then may be in any slot. Without Queue, a retry asks one slot after the other, always in the same order, so
 	// that callers cannot refuse each other for ever. Waiters are woken, and no release hands keys over to them. The
-	// default false returns an error for such keys. It makes no difference to keys of one slot, or to one server.
+	// default false returns an error for such keys. It makes no difference to keys of one slot, to one server, and with a
+	// custom client type.
 	AcrossSlots bool
 
 	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches
