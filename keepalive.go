@@ -36,7 +36,7 @@ import (
 // itself. Always call the returned function; it may be called several times and concurrently. It does not release the
 // lock.
 //
-// The returned context has already ended, with the cause:
+// The returned context has already ended, with a cause that matches:
 //   - ErrLockNotHeld, for a nil lock or one that was released or lost;
 //   - ErrLapsed, if Until has passed;
 //   - [ErrInvalid], if ctx is nil, or if the lock comes from Attach and was never refreshed, because its ttl is then
