@@ -83,8 +83,8 @@ type RedisClient interface {
 	redis.Scripter
 }
 
-// Client obtains locks on one Redis, or on those of [NewQuorum]. It is safe for concurrent use. It is cheap: it owns no
-// connection and, at rest, no goroutine. The caller closes the Redis client, after the Client.
+// Client obtains locks on one Redis, or on those of [NewQuorum]. It is safe for concurrent use. It is cheap: at rest, it
+// has no connection of its own and no goroutine. The caller closes the Redis client, after the Client.
 type Client struct {
 	redis    *transport.Redis
 	unusable error // why nothing can be sent; nil if something can
