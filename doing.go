@@ -11,7 +11,7 @@ type doing struct {
 	context.Context // kept; contexts derived from it need no goroutine
 
 	client *Client
-	around context.Context         // that Do was called with
+	around context.Context         // the ctx that Do was called with
 	parent context.Context         // ends with around, and with outer
 	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
 	kept   context.Context         // of lock; parent without one

@@ -19,8 +19,8 @@ func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }
 
-// CheckNesting returns an error if a run around this program holds one of the keys: it waits for this program, and so this
-// program would wait for itself. Keys that shared holds are left out; it may be "".
+// CheckNesting returns an error if a run around this program holds one of the keys: that run waits for this program, so
+// this program would wait for itself. It ignores the keys that the token shared holds; "" stands for no such token.
 func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared string) error {
 	outer := OuterTokens(env)
 	for _, s := range statuses {

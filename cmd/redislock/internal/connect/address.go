@@ -155,7 +155,7 @@ func (e *partError) Error() string { return e.what + "; write it like " + e.exam
 var optionOf = regexp.MustCompile(`^redis: (?:invalid ([a-z_]+) (number|duration|boolean)|unexpected option: ([a-z_]+))`)
 
 // wrongOption returns the error for an option that go-redis has refused. The name of an unknown option may be part of a
-// password with a question mark; that such a URL goes on with an @ gives it away.
+// password with a question mark. An @ further on shows that it is.
 func wrongOption(err error, query string) error {
 	parts := optionOf.FindStringSubmatch(err.Error())
 	switch {

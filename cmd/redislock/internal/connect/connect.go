@@ -1,4 +1,4 @@
-// Package connect gets from a URL and flags to the Redis that they name, and explains in plain words why it cannot be
+// Package connect connects to the Redis that a URL and flags name, and explains in plain words why that Redis cannot be
 // used. It knows nothing of what a command does there.
 package connect
 

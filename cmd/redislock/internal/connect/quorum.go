@@ -48,8 +48,8 @@ func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *red
 // nextURL is where another URL begins in REDIS_URL.
 var nextURL = regexp.MustCompile(`[\s,]+(?:rediss?|unix)(?:\+[a-z]+)?://`)
 
-// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another one begins: hosts
-// have commas between them as well, and of a wrong URL the error is to say what is wrong.
+// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another URL begins: commas
+// also separate the hosts of one URL, and the error for a wrong URL must be about all of it.
 func splitURLs(text string) []string {
 	text = strings.TrimSpace(text)
 	if text == "" {
