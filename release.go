@@ -21,7 +21,7 @@ const (
 // Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
 // It then waits for the answer for at most a second, and no longer than Until, but at least 20 ms. If ctx ends, Release
 // returns and keeps trying in the background until the ttl is over. A further Release meanwhile joins these tries. It
-// returns when one of them is answered, or when the requests that a first call would send have failed. It returns:
+// returns when one of them is answered, or when as many of them have failed as a first call would send. It returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
 //   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
 //   - a [*LostError] if the lock had lost some keys; the others are free now;

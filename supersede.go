@@ -14,9 +14,9 @@ import (
 // same token. It returns the cleanups that it has ended, even with an error. Unless the obtain makes a lock, it must
 // now release those of its keys that they would have released.
 //
-// own is the call of the obtain itself, if that is at one of several places; nil otherwise. Calls at the place that began
-// after it will wait for it. Those that began before it may lead to cleanups, so it looks again after them. An own that is
-// not under way waits for cleanups only.
+// own is the call of the obtain itself, if that is at one of several places; nil otherwise. A call at the place that began
+// after own waits for own. A call that began before own may lead to a cleanup, so supersede waits for that call, and looks
+// again. If own is not under way, supersede waits for cleanups only.
 //
 // It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
 // that begins to send meanwhile is found sending afterwards.
