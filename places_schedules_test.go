@@ -258,6 +258,19 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Minute))
 	})
 
+	It("a panic in ObtainEnd frees no keys of an earlier hold with the same token", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{Token: "mine"}, "a")
+		broken := on.connect(redislock.WithTracer(&redislock.Tracer{
+			ObtainEnd: func(context.Context, redislock.ObtainEnd) { panic("no idea") },
+		}))
+		Expect(func() {
+			_, _ = broken.Obtain(ctx, "a", time.Minute, &redislock.Options{Token: "mine"})
+		}).To(PanicWith("no idea"))
+		time.Sleep(time.Second)
+		exclusive(ctx, lock)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("TTL shows a ttl that another handle has shortened", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
 		at(100 * time.Millisecond)

@@ -46,14 +46,16 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 	return lock, err
 }
 
-// abandon gives back, in the background, a lock that its caller never gets.
+// abandon gives back, in the background, a lock that its caller never gets. Keys with a custom token may belong to an
+// earlier hold, so they expire with their ttl instead.
 func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
-	if o.spread != nil {
+	switch {
+	case o.spread == nil:
+		o.doubtful = true
+		o.withdraw(ctx)
+	case !o.custom:
 		go func() { _ = lock.holds.release(context.WithoutCancel(ctx)) }() // ends with the calls
-		return
 	}
-	o.doubtful = true
-	o.withdraw(ctx)
 }
 
 // attempt calls try, and reports a refusal to the Tracer.
