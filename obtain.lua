@@ -2,13 +2,13 @@
 obtain: takes every key of one lock, or none. A refused caller may take a place in line.
 
 KEYS[1..n]  lock keys, each once
-KEYS[n+1]   the fence key, unless ARGV[5] is "0"
+KEYS[n+1]   the fence key, if a fencing token is wanted
 KEYS[…]     the lines of the lock keys; without any, waiters are ignored
 ARGV[1]     token
 ARGV[2]     metadata; "" for none
 ARGV[3]     ttl in whole milliseconds
-ARGV[4]     n
-ARGV[5]     "0" for no fencing token; "1" to mint one by the server's clock; any other
+ARGV[4]     n; 1 if missing
+ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server's clock; any other
             number proposes one, in µs since 1970
 ARGV[6]     entry of a waiter, as line.lua describes it; without it, the caller takes
             no place. With it, either every lock key has a line or none has
@@ -28,7 +28,7 @@ live waiters do. If one of the keys is mine, none does: the caller skips the lin
 
 Returns     1                 granted, all newly taken, no fencing token
             {fence, i, …}     granted; KEYS[i] … were mine before, all others are
-                              newly taken; fence is 0 if ARGV[5] is "0"
+                              newly taken; fence is 0 if none is wanted
             0                 refused; nothing was written, except that dead waiters were removed
             {-1, ms, ticket, time, life, missing}
                               refused at that time in µs; the waiter has this ticket in every
@@ -53,14 +53,14 @@ local value = metadata == '' and token or token .. ' ' .. metadata
 
 -- Most locks are one free key that nobody waits for. The rest of the script would do the same for them with more commands.
 -- It also says what is wrong with a bad ttl.
-if #KEYS == 2 and ARGV[4] == '1' and ARGV[5] == '0' and call('EXISTS', KEYS[2]) == 0 then
+if #KEYS == 2 and not ARGV[4] and call('EXISTS', KEYS[2]) == 0 then
 	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
 	if done and done.ok then
 		return 1
 	end
 end
 
-local n, fenced = tonumber(ARGV[4]), ARGV[5] ~= '0'
+local n, fenced = tonumber(ARGV[4] or 1), (ARGV[5] or '0') ~= '0'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 -- PEXPIRE deletes a key at 0 and fails on a fraction, but only when the keys are already set.

@@ -7,7 +7,7 @@ KEYS[n+1]   the fence key of the lock, if ARGV[4] is "1"
 KEYS[…]     lines, as line.lua describes them; without any, nobody is woken. Keys are handed
             over only if each lock key has one
 ARGV[1]     token
-ARGV[2]     n
+ARGV[2]     n; 1 if missing
 ARGV[3]     entry of the waiter that leaves the lines; "" or missing if none does
 ARGV[4]     "1" for a fence key; else "0" or missing
 ARGV[5]     a ticket, if that waiter steps back: it gives the keys up, but stands in all lines with
@@ -38,7 +38,7 @@ Errors      none of its own; what Redis refuses to do about the lines is left un
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2]), ARGV[3] ~= '' and ARGV[3], ARGV[4] == '1'
+local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2] or 1), ARGV[3] ~= '' and ARGV[3], ARGV[4] == '1'
 local ticket = ARGV[5] ~= '' and ARGV[5] -- of a waiter that steps back
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 

@@ -98,6 +98,21 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t m d 1m", "b": "t m d 1m"}))
 		})
 
+		It("1: granted, by a call that leaves out what one key without a fencing token needs not say", func(ctx SpecContext) {
+			Expect(run(ctx, "obtain", "a la", "t", "m", minute)).To(Equal(int64(1)))
+			Expect(run(ctx, "obtain", "a la", "t", "m", minute)).To(Equal(list{int64(0), int64(1)}))
+			Expect(run(ctx, "obtain", "a la", "other", "", minute)).To(Equal(none))
+			Expect(run(ctx, "obtain", "b", "t", "m", minute)).To(Equal(int64(1)), "its line is left out while the slot is moving")
+			stand(ctx, "lc", 17, "box/7 1 60000 0 t7", time.Minute, true)
+			Expect(run(ctx, "obtain", "c lc", "t", "", minute)).To(Equal(none))
+			_, err := run(ctx, "obtain", "d ld", "t", "", "0")
+			Expect(err).To(MatchError(ContainSubstring("not a whole number")))
+			Expect(run(ctx, "release", "a la", "t")).To(Equal(none))
+			Expect(run(ctx, "release", "b", "other")).To(Equal(list{int64(1)}))
+			Expect(everything(ctx)).To(HaveKeyWithValue("b", "t m 1m"))
+			Expect(everything(ctx)).NotTo(HaveKey("a"))
+		})
+
 		It("{0, i, …}: granted, some mine before", func(ctx SpecContext) {
 			set(ctx, "b", "t old")
 			set(ctx, "d", "t")

@@ -20,7 +20,8 @@ type Call struct {
 
 	// Simple says that the joint script may run the call: it has one key and one spare key.
 	Simple bool
-	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply.
+	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply. Then the arguments
+	// that the joint script takes say all, and the script itself gets no others.
 	Accept func(reply any) bool
 
 	// Ctx is done when nobody wants the call any more. From then on, the call is not sent or resent.
@@ -65,6 +66,14 @@ type Call struct {
 
 // SetArgs sets Args.
 func (c *Call) SetArgs(args ...any) { c.Args = append(c.room[:0], args...) }
+
+// args returns those of Args that the script gets.
+func (c *Call) args() []any {
+	if c.Simple && c.Accept == nil && c.Script.joint != nil {
+		return c.Args[:c.Script.jointArgs-1] // each further one would cost 0.3 µs
+	}
+	return c.Args
+}
 
 // Persist lets resending go on until GiveUp, past the Redis client's MaxRetries. It may be called at any time.
 func (c *Call) Persist() { c.persistent.Store(true) }
@@ -168,14 +177,14 @@ func (command) NoRetry() bool { return true }
 
 func newCommand(c *Call, how *[2]any) command {
 	const others = 4 // the two values of how, the number of keys, and the token
-	keys := len(c.Keys) + len(c.Spare)
-	args := make([]any, 3, others+keys+len(c.Args))
+	keys, rest := len(c.Keys)+len(c.Spare), c.args()
+	args := make([]any, 3, others+keys+len(rest))
 	args[0], args[1], args[2] = how[0], how[1], keys
 	args = append(append(args, c.Keys...), c.Spare...)
 	if c.Token != "" {
 		args = append(args, c)
 	}
-	cmd := command{redis.NewCmd(c.sending(), append(args, c.Args...)...)}
+	cmd := command{redis.NewCmd(c.sending(), append(args, rest...)...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }
@@ -197,7 +206,8 @@ func (c *Call) isUnchanged(args []any, how *[2]any) bool {
 		}
 		args = args[1:]
 	}
-	return len(args) == len(c.Args) && startsWith(args, c.Args)
+	rest := c.args()
+	return len(args) == len(rest) && startsWith(args, rest)
 }
 
 func startsWith(args, wanted []any) bool {

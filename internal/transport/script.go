@@ -30,6 +30,7 @@ func NewScript(source string) *Script {
 // Join sets the script's joint script, which does several of its calls at once, and returns the script. The joint
 // script receives one lock key of each call, then one spare key of each, and then the first args of ARGV of each. It
 // returns one reply per call, in order: -1 if it has done nothing for a call and leaves that call to the script itself.
+// The script has defaults for the rest of ARGV, which are those of a simple call.
 //
 // A joint script costs the server and the client about half of what the calls would cost one by one. Its keys belong to
 // several locks, so it is sent only to a server that says that it stands alone. A node of a Cluster would refuse it,

@@ -189,7 +189,7 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 
 // eval does the work of command for a custom client type.
 func (r *Redis) eval(c *Call, how *[2]any) (any, error) {
-	args := c.Args
+	args := c.args()
 	if c.Token != "" {
 		args = append([]any{c.Token}, args...)
 	}
