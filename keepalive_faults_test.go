@@ -67,6 +67,17 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 			ShouldNot(ContainElement("f"))
 	})
 
+	It("keeps a lock whose shorter Refresh has failed while a renewal was not answered", func(ctx SpecContext) {
+		lock := obtain(ctx, proxied, 3*time.Second, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		lost := proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.SwallowReply()})
+		Eventually(lost.Hit()).WithTimeout(2 * time.Second).Should(BeClosed())
+		proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.RefuseReply("OOM command not allowed")})
+		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(MatchError(ContainSubstring("OOM")))
+		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
+	})
+
 	It("keeps a lock whose shorter Refresh was never answered", func(ctx SpecContext) {
 		lock := obtain(ctx, proxied, time.Hour, nil, "f")
 		kept, stop := lock.KeepAlive(ctx)

@@ -127,6 +127,7 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 		validity := shorter.Sub(now)
 		r.lowered = shorter
 		l.until, l.renewAt, l.early = shorter, earlier(l.renewAt, now.Add(validity/3)), validity/20
+		l.retryAt = time.Time{} // the renewal before this had the patience of a longer validity
 	}
 	return r
 }
