@@ -194,6 +194,18 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		})
 	})
 
+	DescribeTable("does not shorten the ttl of the next lock with its token when it is executed late", func(ctx SpecContext, token string) {
+		lock := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: token}, "a")
+		on.broken("refresh", 1, faultproxy.DelayRequest(300*time.Millisecond))
+		Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+		next := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: lock.Token()}, "a")
+		Eventually(func() int { return on.executed("refresh") }).Should(Equal(1))
+		on.truthful(ctx, next)
+	},
+		Entry("a custom one", "mine"),
+		Entry("a random one, which the caller passes on", ""),
+	)
+
 	It("is not held back by one that is lost on the wire", func(ctx SpecContext) {
 		with(ctx, on.timingOut(2*soon))
 		on.broken("refresh", 1, faultproxy.SwallowReply())

@@ -123,8 +123,9 @@ func (l *Lock) renewSooner() {
 }
 
 // known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
-// the ttl. No later obtain has a random token, so it returns nil for one. Call it before it is checked whether the lock was
-// released, and Client.ended when the refresh has ended.
+// the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
+// nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
+// Client.ended when the refresh has ended.
 func (l *Lock) known() *cleanup {
 	if l.random {
 		return nil
@@ -230,6 +231,9 @@ func (r *refreshing) abandon(c *transport.Call) {
 	defer l.mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
+	if r.call == nil {
+		r.call = l.client.underWay(l.token, l.keys)
+	}
 	go func() { // ends with the call
 		<-c.Done()
 		l.mu.Lock()
