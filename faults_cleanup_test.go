@@ -57,6 +57,29 @@ var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedi
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
+	DescribeTable("leaves no place in line to a try that arrives after the lock was released", func(ctx SpecContext, token string) {
+		locks, direct := on.connectBy(nil), redislock.New(on.client)
+		held := obtain(ctx, direct, time.Minute, nil, "a")
+		granted := make(chan *redislock.Lock, 1)
+		go func() {
+			defer GinkgoRecover()
+			granted <- obtain(ctx, locks, time.Minute, &redislock.Options{Queue: true, Token: token}, "a")
+		}()
+		Eventually(func() int { return on.executed("obtain") }).WithTimeout(soon).Should(Equal(2)) // the second has subscribed
+		stuck := on.broken("obtain", 1, faultproxy.DelayRequest(1800*time.Millisecond))
+		Eventually(stuck.Hit()).WithTimeout(2 * soon).Should(BeClosed())
+		Eventually(func() int { return on.executed("obtain") }).WithTimeout(2 * soon).Should(Equal(3)) // in place of that one
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect((<-granted).Release(ctx)).To(Succeed())
+		before := on.executed("obtain")
+		obtain(ctx, direct, time.Minute, nil, "a")
+		Eventually(func() int { return on.executed("obtain") }).WithTimeout(2 * soon).Should(Equal(before + 1))
+		Eventually(direct.Line).WithArguments(ctx, "a").WithTimeout(soon).Should(BeEmpty())
+	},
+		Entry("with a random token", ""),
+		Entry("with a custom one", "mine"),
+	)
+
 	It("goes through a slow dial", func(ctx SpecContext) {
 		locks := on.timingOut(200 * time.Millisecond)
 		abandonedFor := 150 * time.Millisecond

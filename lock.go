@@ -53,8 +53,8 @@ type Lock struct {
 // unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
 // arrives after a Release acquires the keys again, or takes a place in line again.
 type unanswered struct {
-	entry string            // of the obtain's waiter; "" if there was none
-	tries []*transport.Call // that the waiter has abandoned; they may still be under way for long
+	waiter *waiter           // of the obtain; nil if there was none
+	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
 
 	// Of a custom token, which may have acquired the keys again by then: so only what was newly taken is released.
 	custom     bool

@@ -246,12 +246,9 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock.upkeep.lock, o.got = o.lock, taken
 	switch {
 	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
-		o.lock.unanswered = &unanswered{tries: o.abandoned, custom: true, superseded: o.superseded}
+		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned, custom: true, superseded: o.superseded}
 	case !o.custom && (o.doubtful || len(o.abandoned) > 0):
-		o.lock.unanswered = &unanswered{tries: o.abandoned}
-		if o.waiter.hasPlace() {
-			o.lock.unanswered.entry = o.waiter.entry
-		}
+		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned}
 	}
 	return false, nil
 }

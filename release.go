@@ -301,14 +301,14 @@ func (l *Lock) undoLate(ctx context.Context, after *cleanup) {
 	if u.custom {
 		o := &obtaining{
 			client: l.client, keys: l.keys, boxed: l.boxed, ttl: l.obtained, custom: true, token: l.token,
-			abandoned: u.tries, superseded: u.superseded, after: l.aftermath(), follows: after,
+			waiter: u.waiter, abandoned: u.tries, superseded: u.superseded, after: l.aftermath(), follows: after,
 		}
 		o.withdraw(ctx)
 		return
 	}
 	again := newRelease(ctx, l.token, l.boxed[:len(l.keys)], l.boxed[len(l.keys):])
-	if u.entry != "" {
-		andLeave(again, u.entry)
+	if u.waiter.hasPlace() {
+		andLeave(again, u.waiter.entry)
 	}
 	x := newCleanup(again, WhyResent, l.keys, l.obtained)
 	x.after, x.follows = l.aftermath(), after
