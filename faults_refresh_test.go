@@ -51,6 +51,15 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 	})
 
+	It("does not count one that came after the ttl of another, which may be executed later", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.broken("refresh", 1, faultproxy.DelayRequest(time.Second))
+		Expect(lock.Refresh(within(ctx, 20*time.Millisecond), 100*time.Millisecond, nil)).To(MatchError(context.DeadlineExceeded))
+		on.broken("refresh", 1, faultproxy.DelayReply(150*time.Millisecond))
+		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Equal(redislock.ErrNotObtained))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+	})
+
 	DescribeTable("returns at once when ctx ends", func(ctx SpecContext, action faultproxy.Action) {
 		with(ctx, on.timingOut(2*soon))
 		on.broken("refresh", 1, action)

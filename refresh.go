@@ -270,11 +270,11 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	if l.losses != r.losses { // a later request has found the keys lost
 		return false, ErrNotObtained
 	}
-	late := lease.Passed(lease.ValidUntil(c.Sent, r.ttl))
+	l.lease.Confirm(r.refresh, c.Sent)
+	late := lease.Passed(l.lease.Until())
 	if l.released.IsZero() {
 		l.ended, l.told = nil, l.told && late // a late one revives no hold
 	}
-	l.lease.Confirm(r.refresh, c.Sent)
 	l.renewErr = nil
 	if r.metadata != "" {
 		l.metadata = r.metadata
