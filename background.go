@@ -145,6 +145,13 @@ func (s *cleanups) remove(x *cleanup, token string) {
 	close(x.done)
 }
 
+// next returns the order of the next cleanup or call.
+func (s *cleanups) next() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun + 1
+}
+
 // any reports whether a cleanup or a call is under way.
 func (s *cleanups) any() bool {
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -214,6 +215,27 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		Entry("a custom one", "mine"),
 		Entry("a random one, which the caller passes on", ""),
 	)
+
+	It("does not hold up an obtain with its token that began before it", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "mine"}
+		obtain(ctx, locks, time.Minute, opt, "a")
+		on.broken("refresh", 0, faultproxy.DelayReply(10*time.Millisecond))
+		end := within(ctx, soon)
+		var wait sync.WaitGroup
+		for range 2 { // at any time, one of them is under way
+			handle, err := locks.Attach(ctx, []string{"a"}, "mine")
+			Expect(err).NotTo(HaveOccurred())
+			wait.Go(func() {
+				for end.Err() == nil {
+					_ = handle.Refresh(end, time.Minute, nil)
+				}
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		_, err := locks.Obtain(end, "a", time.Minute, opt)
+		Expect(err).NotTo(HaveOccurred())
+		wait.Wait()
+	})
 
 	It("is not held back by one that is lost on the wire", func(ctx SpecContext) {
 		with(ctx, on.timingOut(2*soon))

@@ -87,7 +87,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	}
 	if o.custom {
 		var err error
-		if o.superseded, err = c.supersede(ctx, o.token, o.keys, nil); err != nil {
+		if o.superseded, err = c.supersede(ctx, o.token, o.keys, c.cleanups.next()); err != nil {
 			o.withdraw(ctx)
 			return nil, err
 		}

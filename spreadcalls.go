@@ -121,12 +121,12 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 	joins := o.joins != nil && o.joins.whole.random
 	if o.custom || joins { // the lock that it joins may be giving back what it got here when it had lapsed
-		own := o.call
-		if joins {
-			own = new(cleanup) // it waits for no calls: all of them are for this lock
+		before := 0 // it waits for no calls: all of them are for this lock
+		if !joins {
+			before = o.call.order
 		}
 		var err error
-		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, own); err != nil {
+		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, before); err != nil {
 			return err
 		}
 		o.inherit()

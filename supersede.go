@@ -14,18 +14,18 @@ import (
 // same token. It returns the cleanups that it has ended, even with an error. Unless the obtain makes a lock, it must
 // now release those of its keys that they would have released.
 //
-// own is the call of the obtain itself, if that is at one of several places; nil otherwise. A call at the place that began
-// after own waits for own. A call that began before own may lead to a cleanup, so supersede waits for that call, and looks
-// again. If own is not under way, supersede waits for cleanups only.
+// Of the calls under way, it waits for those that began before the obtain: their order is less than before. Such a call may
+// lead to a cleanup, so supersede looks again afterwards. It does not wait for later calls: an obtain among them waits for
+// this one, and an endless series of refreshes would keep it waiting. With 0 it waits for cleanups only.
 //
 // It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
 // that begins to send meanwhile is found sending afterwards.
 func (c *Client) supersede(
-	ctx context.Context, token string, keys []string, own *cleanup,
+	ctx context.Context, token string, keys []string, before int,
 ) (superseded []*cleanup, err error) {
 	for again := true; again && err == nil; {
 		var some []*cleanup
-		some, again, err = c.supersedeOnce(ctx, token, keys, own)
+		some, again, err = c.supersedeOnce(ctx, token, keys, before)
 		superseded = append(superseded, some...)
 	}
 	return superseded, err
@@ -33,12 +33,12 @@ func (c *Client) supersede(
 
 // supersedeOnce does the work of supersede. It reports whether further cleanups may have begun meanwhile.
 func (c *Client) supersedeOnce(
-	ctx context.Context, token string, keys []string, own *cleanup,
+	ctx context.Context, token string, keys []string, before int,
 ) (superseded []*cleanup, again bool, err error) {
-	found := map[*cleanup]bool{} // whether it was superseded before
+	found := map[*cleanup]bool{} // whether it was superseded earlier
 	c.cleanups.mu.Lock()
 	for x := range c.cleanups.byToken[token] {
-		if x != own && (own == nil || !x.call || x.order < own.order) {
+		if !x.call || x.order < before {
 			found[x] = x.release.IsDropped()
 		}
 	}
@@ -48,7 +48,7 @@ func (c *Client) supersedeOnce(
 	}
 	wanted := setOf(keys)
 	remainders := map[*cleanup]*cleanup{}
-	for x, before := range found {
+	for x, earlier := range found {
 		if err := ended(ctx); err != nil {
 			return nil, false, notObtained(err)
 		}
@@ -56,21 +56,21 @@ func (c *Client) supersedeOnce(
 		switch {
 		case len(rest) == len(x.keys):
 			delete(found, x)
-		case len(rest) > 0 && !before && !x.call:
+		case len(rest) > 0 && !earlier && !x.call:
 			remainders[x] = newRemainder(x, token, rest)
 		}
 	}
 	var onTheWire []chan struct{}
 	var dropped []*cleanup
 	c.cleanups.mu.Lock()
-	for x, before := range found {
+	for x, earlier := range found {
 		if _, running := c.cleanups.byToken[token][x]; !running {
 			continue
 		}
 		if !x.call && !x.release.IsDropped() {
 			superseded, again = append(superseded, x), true // what begins before the drop was not found above
 		}
-		if x.call || !before && x.release.IsDropped() { // what follows it was not found above
+		if x.call || !earlier && x.release.IsDropped() { // what follows it was not found above
 			again = true
 		} else if y := remainders[x]; y != nil {
 			y.release.Ctx = x.release.Ctx

@@ -32,10 +32,10 @@ func TestSupersedeManyKeys(t *testing.T) {
 	}()
 
 	began := time.Now()
-	if _, err := locks.supersede(background, "me", names("b"), nil); err != nil || release.IsDropped() {
+	if _, err := locks.supersede(background, "me", names("b"), 0); err != nil || release.IsDropped() {
 		t.Errorf("other keys: %v, dropped: %v", err, release.IsDropped())
 	}
-	if _, err := locks.supersede(background, "you", theirs, nil); err != nil || release.IsDropped() {
+	if _, err := locks.supersede(background, "you", theirs, 0); err != nil || release.IsDropped() {
 		t.Errorf("another token: %v, dropped: %v", err, release.IsDropped())
 	}
 	if took := time.Since(began); took > 2*time.Second {
@@ -44,10 +44,10 @@ func TestSupersedeManyKeys(t *testing.T) {
 
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	if _, err := locks.supersede(ended, "me", theirs[:1], nil); !errors.Is(err, context.Canceled) || release.IsDropped() {
+	if _, err := locks.supersede(ended, "me", theirs[:1], 0); !errors.Is(err, context.Canceled) || release.IsDropped() {
 		t.Errorf("ctx has ended: %v, dropped: %v", err, release.IsDropped())
 	}
-	if _, err := locks.supersede(background, "me", append(names("b"), theirs[49_999]), nil); err != nil || !release.IsDropped() {
+	if _, err := locks.supersede(background, "me", append(names("b"), theirs[49_999]), 0); err != nil || !release.IsDropped() {
 		t.Errorf("a key in common: %v, dropped: %v", err, release.IsDropped())
 	}
 }
