@@ -82,7 +82,9 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 		x.release.Drop()
 	}
 	c.cleanups.add(x)
-	c.cleanups.running++
+	if len(x.keys) > 0 {
+		c.cleanups.running++
+	}
 	x.done = make(chan struct{})
 	ctx := x.release.Ctx
 	x.after.begin()
@@ -108,7 +110,9 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 		c.cleanups.mu.Lock()
 		defer c.cleanups.mu.Unlock()
 		c.cleanups.remove(x, token)
-		c.cleanups.running--
+		if len(x.keys) > 0 {
+			c.cleanups.running--
+		}
 	}()
 	return job()
 }
@@ -117,7 +121,7 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 // obtain there and one here may use the same custom token and the same keys.
 type cleanups struct {
 	mu      sync.Mutex                       // protects the fields below
-	running int                              // cleanups under way, without the calls at places
+	running int                              // cleanups under way that release keys; see maxCleanups
 	begun   int                              // cleanups and calls so far
 	byToken map[string]map[*cleanup]struct{} // cleanups and calls under way
 }

@@ -81,4 +81,26 @@ var _ = describe("A Tracer of a Client that has no room for another cleanup", fu
 		}
 		Expect(on.keys(ctx)).To(BeEmpty())
 	})
+
+	It("has room, however many waiters are leaving", func(ctx SpecContext) {
+		seen := &recorder{}
+		client := &slowReleases{Scripter: on.client, pass: make(chan struct{})}
+		letGo := sync.OnceFunc(func() { close(client.pass) })
+		DeferCleanup(letGo)
+		locks := redislock.New(client, redislock.WithTracer(&redislock.Tracer{CleanedUp: seen.tracer().CleanedUp}))
+		DeferCleanup(locks.Close)
+		held, lock := obtain(ctx, locks, time.Minute, nil, "a"), obtain(ctx, locks, time.Minute, nil, "b")
+		limited, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
+		var wait sync.WaitGroup
+		for range 1000 {
+			wait.Go(func() { _, _ = locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true}) })
+		}
+		wait.Wait()
+		Expect(lock.Release(within(ctx, 5*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		Expect(seen.count()).To(BeZero())
+		letGo()
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(10 * time.Second).Should(Equal([]string{"a"}))
+		Expect(held.Release(ctx)).To(Succeed())
+	})
 })
