@@ -94,6 +94,32 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(lock.Release(ctx)).To(Succeed(), "the one in the background did it")
 	})
 
+	DescribeTable("goes on in the background for as long as the keys may exist, although Until has passed", func(ctx SpecContext, end func(context.Context)) {
+		lock = obtain(ctx, locks, time.Minute, nil, "a", "b")
+		end(ctx)
+		on.disconnect(ctx)
+		Eventually(func() bool { return time.Now().After(lock.Until()) }).Should(BeTrue())
+		Expect(lock.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		time.Sleep(1500 * time.Millisecond)
+		on.proxy.RefuseConnections(false)
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+	},
+		Entry("because one of them is lost", func(ctx context.Context) {
+			on.client.Del(ctx, "a")
+			var lost *redislock.LostError
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(BeAssignableToTypeOf(lost))
+		}),
+		Entry("because a shorter Refresh has failed", func(ctx context.Context) {
+			on.broken("refresh", 0, faultproxy.RefuseReply("OOM command not allowed"))
+			Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).To(MatchError(ContainSubstring("OOM")))
+		}),
+		Entry("because the answer to a longer Refresh was lost", func(ctx context.Context) {
+			Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed())
+			on.broken("refresh", 1, faultproxy.SwallowReply())
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+		}),
+	)
+
 	It("that joins one in the background returns as a first one would, and leaves that going on", func(ctx SpecContext) {
 		with(ctx, locks)
 		on.proxy.CutAll()

@@ -147,10 +147,11 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *tr
 	return c
 }
 
-// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or its GiveUp
-// has passed. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
+// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer
+// exist. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
 // with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
 type pursuit struct {
+	end     time.Time     // by then, the keys have expired
 	sooner  chan struct{} // has room for one; begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
 	sent    bool          // Lock.release was sent, and is not only planned; protected by Lock.mu
@@ -173,11 +174,15 @@ func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 
 // pursue begins a pursuit whose first round is under way.
 func (l *Lock) pursue(c *transport.Call) {
-	p := &pursuit{sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
+	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	l.mu.Lock()
+	// The keys may outlast the validity: after a loss of others, or after a refresh that has failed.
+	if end := time.Now().Add(l.lease.Longest()); end.After(p.end) {
+		p.end = end
+	}
 	l.release, l.pursuit = c, p
 	l.mu.Unlock()
-	x := newCleanup(c, WhyRelease, l.keys, time.Until(c.GiveUp))
+	x := newCleanup(c, WhyRelease, l.keys, time.Until(p.end))
 	x.sending, x.after = true, l.aftermath()
 	if !l.client.startCleanup(x, func() error { return l.sendRounds(x, c, p) }) {
 		l.endPursuit(p)
@@ -235,12 +240,12 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 func (l *Lock) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
 	wait = l.client.redis.ResendWait(round)
-	if c.Err == nil || c.IsDropped() || transport.IsFinal(c.Err) || now.Add(wait).After(c.GiveUp) {
+	if c.Err == nil || c.IsDropped() || transport.IsFinal(c.Err) || now.Add(wait).After(p.end) {
 		l.endPursuit(p)
 		return nil, 0
 	}
-	next = l.newRelease(c.Ctx, now, c.GiveUp, c)
-	next.GiveUp = c.GiveUp
+	next = l.newRelease(c.Ctx, now, p.end, c)
+	next.GiveUp = p.end
 	next.Plan()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,6 +31,7 @@ type Lease struct {
 	refreshes  []*Refresh    // those under way
 	begun      int           // number of refreshes so far
 	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may still be executed; 0 for none
+	longest    time.Duration // the largest of these
 
 	renewAt time.Time     // when it is to be renewed
 	early   time.Duration // by how much earlier it may be renewed, to share a round trip
@@ -83,6 +84,15 @@ func (l *Lease) Follow(old *Lease, sent time.Time) {
 
 // TTL returns the ttl of the last grant or refresh, or 0 if it is not known.
 func (l *Lease) TTL() time.Duration { return l.ttl }
+
+// Longest returns for how long the keys may last from now on, whatever the holder can rely on; 0 if it is not known.
+func (l *Lease) Longest() time.Duration {
+	longest := max(l.ttl, l.longest)
+	for _, r := range l.refreshes {
+		longest = max(longest, r.ttl)
+	}
+	return longest
+}
 
 // Until returns the end of validity.
 func (l *Lease) Until() time.Time { return l.until }
@@ -147,6 +157,7 @@ func (l *Lease) Doubt(r *Refresh) {
 	if l.unanswered == 0 || r.ttl < l.unanswered {
 		l.unanswered = r.ttl
 	}
+	l.longest = max(l.longest, r.ttl)
 }
 
 // Confirm notes that a refresh sent at that time has succeeded.
