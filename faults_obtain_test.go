@@ -122,6 +122,18 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Expect(on.requested("release")).To(BeNumerically(">", 4))
 	})
 
+	It("gives back in the background what a custom token was granted too late and could not be given back at once", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "me"}
+		held := obtain(ctx, locks, time.Minute, opt, "held")
+		on.broken("obtain", 1, faultproxy.DelayRequest(1100*time.Millisecond))
+		on.broken("release", 4, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		_, err := locks.ObtainMulti(ctx, []string{"held", "new"}, time.Second, opt)
+		Expect(err).To(MatchError(ContainSubstring("MASTERDOWN")))
+		on.client.Persist(ctx, "new")
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(soon).Should(ConsistOf("held"))
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
 	It("whose first sending comes in after the Release leaves nothing behind", func(ctx SpecContext) {
 		on.broken("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond))
 		lock := obtain(ctx, on.timingOut(100*time.Millisecond), time.Minute, nil, "a")

@@ -344,6 +344,8 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	if !o.client.redis.Do(ctx, back) {
 		o.client.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
+	} else if back.Err != nil {
+		o.taken = append(o.taken, taken...) // for withdraw
 	}
 	if back.Err != nil {
 		o.doubtful = true
