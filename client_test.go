@@ -74,4 +74,23 @@ var _ = describe("A client of the caller's own", func(on *onRedis) {
 		}))
 		Expect(sent.count()).To(Equal(5))
 	})
+
+	DescribeTable("obtains nothing with a reply that makes no sense", func(ctx SpecContext, reply any) {
+		_, err := redislock.New(&replying{Scripter: on.client, reply: reply}).Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
+	},
+		Entry("a text", "QUEUED"),
+		Entry("a text in a list", []any{"QUEUED"}),
+		Entry("a refusal with a part missing", []any{int64(-1), int64(5)}),
+	)
 })
+
+// replying is a client that gives every script the same reply.
+type replying struct {
+	redis.Scripter
+	reply any
+}
+
+func (r *replying) EvalSha(context.Context, string, []string, ...any) *redis.Cmd {
+	return redis.NewCmdResult(r.reply, nil)
+}

@@ -112,7 +112,7 @@ func readGrant(keys []string, reply any) (grant, error) {
 	if len(parts) == 0 {
 		return grant{}, unexpected(reply)
 	}
-	first, _ := parts[0].(int64)
+	first, ok := parts[0].(int64)
 	switch {
 	case first == -1 && len(parts) == 6: // refused, with a place in line
 		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
@@ -120,6 +120,8 @@ func readGrant(keys []string, reply any) (grant, error) {
 			wait: time.Duration(number(1)) * time.Millisecond, ticket: number(2), served: number(3),
 			life: time.Duration(number(4)) * time.Millisecond, missing: number(5) == 1,
 		}, nil
+	case !ok || first < 0:
+		return grant{}, unexpected(reply)
 	case len(parts) == 1:
 		return grant{granted: true, fence: first, taken: keys}, nil
 	}
