@@ -237,6 +237,20 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		wait.Wait()
 	})
 
+	It("does not hold up an obtain with its token past Close", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "mine"}
+		lock := obtain(ctx, locks, time.Minute, opt, "a")
+		on.broken("refresh", 1, faultproxy.BlackHole())
+		Expect(lock.Refresh(within(ctx, 20*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+		closed := time.AfterFunc(50*time.Millisecond, func() { _ = locks.Close() })
+		DeferCleanup(closed.Stop)
+		start := time.Now()
+		_, err := locks.Obtain(ctx, "a", time.Minute, opt)
+		Expect(err).To(Equal(redislock.ErrClosed))
+		Expect(time.Since(start)).To(BeNumerically("<", soon))
+		on.proxy.CutAll()
+	})
+
 	It("is not held back by one that is lost on the wire", func(ctx SpecContext) {
 		with(ctx, on.timingOut(2*soon))
 		on.broken("refresh", 1, faultproxy.SwallowReply())

@@ -10,9 +10,9 @@ import (
 
 // supersede ends the cleanups that could delete what an obtain with a custom token is about to acquire: the token may
 // be that of an abandoned obtain or lock. Another cleanup takes over the keys that the obtain does not want. supersede
-// waits for cleanups whose release is on its way, but not past the end of ctx. It does not see other processes with the
-// same token. It returns the cleanups that it has ended, even with an error. Unless the obtain makes a lock, it must
-// now release those of its keys that they would have released.
+// waits for cleanups whose release is on its way, but not past the end of ctx or Close. It does not see other processes
+// with the same token. It returns the cleanups that it has ended, even with an error. Unless the obtain makes a lock, it
+// must now release those of its keys that they would have released.
 //
 // Of the calls under way, it waits for those that began before the obtain: their order is less than before. Such a call may
 // lead to a cleanup, so supersede looks again afterwards. It does not wait for later calls: an obtain among them waits for
@@ -90,6 +90,8 @@ func (c *Client) supersedeOnce(
 	for _, done := range onTheWire {
 		select {
 		case <-done:
+		case <-c.closed:
+			return superseded, false, ErrClosed
 		case <-ctx.Done():
 			err := fmt.Errorf("%w; an earlier call with the same token: %w", ended(ctx), errUnanswered)
 			return superseded, false, notObtained(err)
