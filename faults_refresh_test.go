@@ -115,6 +115,16 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 			on.proxy.CutAll()
 		})
 
+		It("returns no later if it had to wait for its turn", func(ctx SpecContext) {
+			with(ctx, locks)
+			on.broken("refresh", 0, faultproxy.BlackHole())
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), 300*time.Millisecond, nil)).To(MatchError(context.DeadlineExceeded))
+			until := lock.Until()
+			Expect(lock.Refresh(context.Background(), time.Minute, nil)).To(MatchError(redislock.ErrLapsed))
+			Expect(time.Now()).To(BeTemporally("<", until.Add(bound(on.kind, 251*time.Millisecond, 400*time.Millisecond))))
+			on.proxy.CutAll()
+		})
+
 		It("is sent once even past Until, and waits a moment", func(ctx SpecContext) {
 			short := obtain(ctx, locks, 50*time.Millisecond, nil, "short")
 			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
@@ -161,10 +171,10 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 
 	It("promises no more than one that was executed after it and answered before it", func(ctx SpecContext) {
 		with(ctx, locks)
-		on.broken("refresh", 1, faultproxy.DelayRequest(1330*time.Millisecond))
+		on.broken("refresh", 1, faultproxy.DelayRequest(1080*time.Millisecond))
 		Expect(lock.Refresh(within(ctx, 100*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
 		on.broken("refresh", 1, faultproxy.DelayReply(170*time.Millisecond))
-		Expect(lock.Refresh(ctx, 30*time.Second, nil)).To(Succeed()) // sent at 1.24 s, although its turn had not come
+		Expect(lock.Refresh(ctx, 30*time.Second, nil)).To(Succeed()) // sent at 0.99 s, although its turn had not come
 		Expect(on.executed("refresh")).To(Equal(2))
 		on.truthful(ctx, lock)
 	})

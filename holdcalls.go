@@ -70,7 +70,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 	if opt != nil {
 		metadata = opt.Metadata
 	}
-	valid, stop := l.whileValid(ctx)
+	valid, stop := l.whileValid(ctx, lateAnswer)
 	defer stop()
 	cut, err := retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) {
 		return h.tryRefresh(ctx, valid, ttl, metadata)

@@ -63,7 +63,7 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return err
 	}
 	l.renewSooner()
-	valid, stop := l.whileValid(ctx)
+	valid, stop := l.whileValid(ctx, lateAnswer)
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
@@ -83,18 +83,18 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // lateAnswer is how long past Until a Refresh waits. An answer that comes so late may still extend the validity.
 const lateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and lateAnswer after the lock's validity. If Refresh waited any longer
-// for a server that hangs, the holder would go on believing that it has the lock. Call the returned function, which
-// also ends the ctx.
-func (l *Lock) whileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+// whileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
+// server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
+// the ctx.
+func (l *Lock) whileValid(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	limited, cancel := context.WithCancel(ctx)
 	var timer *time.Timer
 	ready := make(chan struct{}) // closed when timer is set
-	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+lateAnswer, func() {
+	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+after, func() {
 		<-ready
 		// A renewal may have prolonged the validity meanwhile.
 		if left := time.Until(l.Until()); left > 0 && limited.Err() == nil {
-			timer.Reset(left + lateAnswer)
+			timer.Reset(left + after)
 			return
 		}
 		cancel()
@@ -166,7 +166,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 		}
 		l.mu.Unlock()
 		if turn == nil {
-			turn, stop = l.whileValid(ctx)
+			turn, stop = l.whileValid(ctx, 0)
 		}
 		select {
 		case <-ahead.Ended():
