@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"encoding"
 	"syscall"
 	"time"
 
@@ -40,6 +41,19 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		on.broken("obtain", 1, faultproxy.CutAfterRequestBytes(40))
 		obtain(ctx, locks, time.Minute, nil, "a", "b")
 		Expect(on.executed("obtain")).To(Equal(1))
+	})
+
+	It("counts the validity from when it was sent, although a hook copies the command after the reply", func(ctx SpecContext) {
+		client := connect(&redis.Options{Addr: on.proxy.Addr()})
+		client.AddHook(&around{after: func(cmd redis.Cmder) {
+			for _, arg := range cmd.Args() {
+				if m, is := arg.(encoding.BinaryMarshaler); is { // as go-redis does to write it
+					_, _ = m.MarshalBinary()
+				}
+			}
+		}})
+		on.broken("obtain", 1, faultproxy.DelayReply(200*time.Millisecond))
+		on.truthful(ctx, obtain(ctx, redislock.New(client), 5*time.Second, nil, "a"))
 	})
 
 	It("waits while the server is not ready for a moment", func(ctx SpecContext) {

@@ -112,7 +112,9 @@ func (c *Call) depart() error {
 	if err := c.unwanted(); err != nil && !c.bulk {
 		return err
 	}
-	c.departed, c.Sent = true, time.Now()
+	if !c.departed { // else a hook writes the command elsewhere as well, perhaps after the reply
+		c.departed, c.Sent = true, time.Now()
+	}
 	if c.First.IsZero() {
 		c.First = c.Sent
 	}
