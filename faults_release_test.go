@@ -55,6 +55,26 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})
 
+	It("reports no loss of what a concurrent call frees", func(ctx SpecContext) {
+		seen := &recorder{}
+		locks := redislock.New(connect(&redis.Options{Addr: on.proxy.Addr()}), redislock.WithTracer(seen.tracer()))
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		late := on.broken("release", 1, faultproxy.DelayReply(200*time.Millisecond))
+		first := make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		<-late.Hit()
+		time.Sleep(20 * time.Millisecond)
+		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(<-first).To(Succeed())
+		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+		var held []bool
+		for _, e := range told[redislock.Released](seen) {
+			held = append(held, e.Held > 0)
+		}
+		Expect(held).To(ConsistOf(true, false))
+	})
+
 	It("returns nil if an earlier call freed the keys without an answer", func(ctx SpecContext) {
 		with(ctx, on.connectBy(func(opt *redis.Options) { opt.MaxRetries = -1 }))
 		on.broken("release", 1, faultproxy.CutAfterReplyBytes(0))

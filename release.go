@@ -74,7 +74,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 			return failed("release", l.keys, ended(ctx))
 		}
 		if c.Err == nil {
-			return l.endRelease(c, until)
+			return l.endRelease(c, now, until)
 		}
 		if !l.isPursued(p) {
 			break
@@ -102,7 +102,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
-	return l.endRelease(c, until)
+	return l.endRelease(c, now, until)
 }
 
 // beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, and what to
@@ -270,8 +270,8 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.release = unanswered
 }
 
-// endRelease applies the result of a release that has ended.
-func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
+// endRelease applies the result of a release that has ended, to a Release that was called at that time.
+func (l *Lock) endRelease(c *transport.Call, called, until time.Time) error {
 	if c.Err != nil {
 		l.noteRelease(c)
 		return failed("release", l.keys, withHint(l.keys, c.Err))
@@ -284,8 +284,13 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	}
 	switch {
 	case errors.Is(err, ErrLockNotHeld):
-		lost, cause := readLostKeys(l.keys, c.Reply)
-		l.tellLost(c.Ctx, lost, cause, err)
+		l.mu.Lock()
+		again := l.released.Before(called)
+		l.mu.Unlock()
+		if !again { // else an earlier Release, which may still wait for its answer, has freed them or reports the loss
+			lost, cause := readLostKeys(l.keys, c.Reply)
+			l.tellLost(c.Ctx, lost, cause, err)
+		}
 	case err != nil:
 		return failed("release", l.keys, err)
 	}
