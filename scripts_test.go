@@ -103,7 +103,7 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(run(ctx, "obtain", "a la", "t", "m", minute)).To(Equal(list{int64(0), int64(1)}))
 			Expect(run(ctx, "obtain", "a la", "other", "", minute)).To(Equal(none))
 			Expect(run(ctx, "obtain", "b", "t", "m", minute)).To(Equal(int64(1)), "its line is left out while the slot is moving")
-			stand(ctx, "lc", 17, "box/7 1 60000 0 t7", time.Minute, true)
+			stand(ctx, "lc", 17, "box/7 1 60000 0 t7", 2*time.Second, true)
 			Expect(run(ctx, "obtain", "c lc", "t", "", minute)).To(Equal(none))
 			_, err := run(ctx, "obtain", "d ld", "t", "", "0")
 			Expect(err).To(MatchError(ContainSubstring("not a whole number")))
