@@ -108,6 +108,7 @@ type faultKind struct {
 	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
 	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
 	forgets bool // one client keeps its locks while one server after another forgets them
+	fidgets bool // one client uses its locks in random ways, while single servers have troubles with it
 }
 
 var faultKinds = []faultKind{
@@ -121,6 +122,9 @@ var faultKinds = []faultKind{
 	{name: "servers that forget", forgets: true},
 	{name: "callers' tokens and late answers", late: true, custom: true},
 	{name: "callers' tokens, slots and late answers", late: true, custom: true, slots: true},
+	{name: "a fidget", fidgets: true},
+	{name: "a fidget on servers that forget", fidgets: true, forgets: true},
+	{name: "a fidget with its own token", fidgets: true, custom: true},
 }
 
 // placesHistory is one schedule.
@@ -131,22 +135,23 @@ type placesHistory struct {
 	clients []*redislock.Client
 	ttl     time.Duration
 
-	fates   sync.Mutex // protects the fields below
-	random  *rand.Rand
-	calm    bool
-	skew    []int64                     // of the clients' clocks, in µs
-	stopped map[int]time.Time           // by client: it stands still until then
-	dead    map[*memoryServer]time.Time // refreshes of the first client are lost until then
-	slow    *memoryServer               // obtains of the first client are late there
-	second  int64                       // the present one
-	chunks  int                         // in it
-	busiest int
+	fates    sync.Mutex // protects the fields below
+	random   *rand.Rand
+	calm     bool
+	skew     []int64                     // of the clients' clocks, in µs
+	stopped  map[int]time.Time           // by client: it stands still until then
+	dead     map[*memoryServer]time.Time // refreshes of the first client are lost until then
+	slow     *memoryServer               // obtains of the first client are late there
+	troubles map[*memoryServer]trouble   // with the first client
+	second   int64                       // the present one
+	chunks   int                         // in it
+	busiest  int
 }
 
 func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 	h := &placesHistory{
 		kind: faultKinds[seed%uint64(len(faultKinds))], random: rand.New(rand.NewPCG(seed, 14)), ttl: 1500 * time.Millisecond,
-		stopped: map[int]time.Time{}, dead: map[*memoryServer]time.Time{},
+		stopped: map[int]time.Time{}, dead: map[*memoryServer]time.Time{}, troubles: map[*memoryServer]trouble{},
 	}
 	n := 3 + 2*h.random.IntN(2)
 	if h.kind.slots || h.kind.revives {
@@ -161,9 +166,10 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		t.Cleanup(server.end)
 		h.servers = append(h.servers, server)
 	}
+	patient := h.kind.late || h.kind.revives || h.kind.fidgets && (h.kind.custom || h.random.IntN(2) == 0)
 	change := func(opt *redis.Options) {
 		opt.ReadTimeout, opt.DialerRetries = 300*time.Millisecond, 1
-		if h.kind.late || h.kind.revives {
+		if patient {
 			opt.ReadTimeout = 3 * time.Second
 		}
 	}
@@ -237,6 +243,8 @@ func (h *placesHistory) fate(w *wire, reply bool, data []byte) fate {
 		case runs(data, "obtain") && w.server == h.slow:
 			f.delay = h.ttl/4 + h.anyOf(h.ttl/2)
 		}
+	case h.kind.fidgets && w.owner == 0:
+		h.bother(&f, h.troubles[w.server], reply, data)
 	}
 	f.delay = max(f.delay, h.stopped[w.owner].Sub(now))
 	return f
@@ -295,6 +303,8 @@ func (h *placesHistory) run() {
 			switch {
 			case h.kind.revives && i == 0:
 				h.revive()
+			case h.kind.fidgets && i == 0:
+				h.fidget()
 			case h.kind.forgets && i == 0:
 				h.outlive()
 			default:
@@ -337,7 +347,7 @@ func (h *placesHistory) within(limit time.Duration, problem string, do func(i in
 func (h *placesHistory) call(caller int, final bool) {
 	keys := []string{"a", "b", "c"}
 	first, client := h.intN(3), caller%3
-	if h.kind.revives && !final {
+	if (h.kind.revives || h.kind.fidgets) && !final {
 		first, client = 0, 1+caller%2
 	}
 	keys = slices.Concat(keys[first:], keys[:first])[:1+h.intN(2)]
@@ -372,7 +382,7 @@ func (h *placesHistory) call(caller int, final bool) {
 		_, stop = lock.KeepAlive(background)
 	}
 	hold := []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[h.intN(3)]
-	if h.kind.late || h.kind.revives || h.kind.forgets {
+	if h.kind.late || h.kind.revives || h.kind.forgets || h.kind.fidgets {
 		hold = 50 * time.Millisecond
 	}
 	time.Sleep(h.upTo(hold))
@@ -384,19 +394,21 @@ func (h *placesHistory) call(caller int, final bool) {
 	}
 	h.keep(c, false)
 	stop()
-	if final || h.kind.custom || h.kind.late || h.kind.forgets || h.intN(8) > 0 {
+	if final || h.kind.custom || h.kind.late || h.kind.forgets || h.kind.fidgets || h.intN(8) > 0 {
 		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
 		_ = lock.Release(limited)
 		cancel()
 	}
 }
 
-// claim obtains "a" in line, with a fencing token. It returns nil if that takes too long.
-func (h *placesHistory) claim(client *redislock.Client) *claim {
+// claim obtains "a", with a fencing token. It returns nil if that takes too long.
+func (h *placesHistory) claim(client *redislock.Client, opt *redislock.Options) *claim {
 	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	lock, err := client.Obtain(limited, "a", h.ttl, &redislock.Options{FenceKey: "fence", Queue: true})
+	opt.FenceKey = "fence"
+	lock, err := client.Obtain(limited, "a", h.ttl, opt)
 	if err != nil {
+		time.Sleep(h.upTo(50 * time.Millisecond)) // servers that hang are not asked, and then no time passes
 		return nil
 	}
 	return h.granted(lock)
@@ -411,7 +423,7 @@ func (h *placesHistory) revive() {
 	h.fates.Lock()
 	h.slow = late
 	h.fates.Unlock()
-	c := h.claim(h.clients[0])
+	c := h.claim(h.clients[0], &redislock.Options{Queue: true})
 	if c == nil {
 		return
 	}
@@ -438,7 +450,7 @@ func (h *placesHistory) revive() {
 // have, one after another, each when the lock has its keys there again. So the next fencing token rests on the counters that
 // came back with them.
 func (h *placesHistory) outlive() {
-	c := h.claim(h.clients[2])
+	c := h.claim(h.clients[2], &redislock.Options{Queue: true})
 	if c == nil {
 		return
 	}

@@ -1,0 +1,149 @@
+package redislock_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redislock/redislock"
+)
+
+// trouble is what happens to the messages between one client and one server; nothing for the zero value.
+type trouble struct {
+	requests, replies bool
+	script            string        // only to requests that run it; "" for all
+	often             int           // to one in so many
+	late              time.Duration // they are late by up to so much; 0: they are lost
+}
+
+var troubles = []trouble{
+	{requests: true, often: 1}, // the client is cut off
+	{replies: true, often: 1},  // it hears nothing
+	{requests: true, replies: true, often: 2, late: 750 * time.Millisecond},
+	{requests: true, often: 2, late: 1500 * time.Millisecond},
+	{replies: true, often: 2, late: 1500 * time.Millisecond},
+	{requests: true, often: 1, late: 3 * time.Second, script: "obtain"},
+	{requests: true, often: 1, late: 750 * time.Millisecond, script: "release"},
+	{requests: true, often: 1, script: "refresh"},
+}
+
+// bother is the fate of a chunk between a client and a server that have a trouble.
+func (h *placesHistory) bother(f *fate, t trouble, reply bool, data []byte) {
+	happens := t.requests && !reply && (t.script == "" || runs(data, t.script)) || t.replies && reply
+	switch {
+	case !happens || h.random.IntN(t.often) > 0:
+	case t.late == 0:
+		f.lost = true
+	default:
+		f.delay = h.anyOf(t.late)
+	}
+}
+
+// trouble sets what happens between the first client and a server from now on.
+func (h *placesHistory) trouble(server *memoryServer, t trouble) {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	h.troubles[server] = t
+}
+
+// settle ends all troubles.
+func (h *placesHistory) settle() {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	clear(h.troubles)
+}
+
+// fidget obtains a lock. It refreshes it to random ttls, keeps it for a while, lets it lapse and refreshes it again, while
+// troubles come and go.
+func (h *placesHistory) fidget() {
+	opt := &redislock.Options{Queue: h.intN(2) == 0, RetryStrategy: redislock.LinearBackoff(3 * time.Millisecond)}
+	if h.kind.custom {
+		opt.Token = "fidget"
+	}
+	if h.intN(2) == 0 {
+		h.settle()
+	}
+	c := h.claim(h.clients[0], opt)
+	if c == nil {
+		return
+	}
+	lock, background := c.lock, context.Background()
+	stop := context.CancelFunc(func() {})
+	defer func() { stop() }()
+	for steps, lost := 3+h.intN(15), false; steps > 0 && !lost; steps-- {
+		switch h.intN(8) {
+		case 0, 1:
+			lost = h.refresh(lock)
+		case 2, 3:
+			h.trouble(h.fromAny()[0], troubles[h.intN(len(troubles))])
+		case 4:
+			h.settle()
+		case 5:
+			stop()
+			if h.intN(2) == 0 {
+				_, stop = lock.KeepAlive(background)
+			}
+		case 6:
+			if h.intN(2) == 0 {
+				time.Sleep(time.Until(lock.Until()))
+			}
+			time.Sleep(h.upTo(h.ttl / 5))
+		case 7:
+			if !h.kind.custom {
+				lost = h.strand(lock)
+			}
+		}
+		time.Sleep(h.upTo(20 * time.Millisecond))
+	}
+	stop()
+	limited, cancel := context.WithTimeout(background, 10*time.Millisecond+h.upTo(300*time.Millisecond))
+	defer cancel()
+	_ = lock.Release(limited)
+}
+
+// refresh refreshes a lock to a random ttl, or to the same one if its token is used again: a Refresh that is executed late
+// may shorten the next lock. It reports whether the lock is lost.
+func (h *placesHistory) refresh(lock *redislock.Lock) (lost bool) {
+	ttl := h.ttl
+	if !h.kind.custom {
+		ttl = h.ttl / 8 << h.intN(5)
+	}
+	limited, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond+h.upTo(300*time.Millisecond))
+	defer cancel()
+	return errors.Is(lock.Refresh(limited, ttl, nil), redislock.ErrNotObtained)
+}
+
+// strand makes one server miss a lock, so that it is to be obtained there again. Meanwhile the client hears nothing of
+// others, and the lock lapses. Then it may come back. It reports whether the lock is lost.
+func (h *placesHistory) strand(lock *redislock.Lock) (lost bool) {
+	servers := h.fromAny()
+	first := servers[0]
+	h.settle()
+	if h.kind.forgets && h.holders(lock, first.memory.TTL("a"), servers[:1]) == len(servers)-1 {
+		first.memory.Del("a") // the others hold it for as long
+	}
+	h.trouble(first, troubles[2+h.intN(5)])
+	h.refresh(lock)
+	if h.intN(2) == 0 {
+		h.refresh(lock)
+	}
+	time.Sleep(h.upTo(100 * time.Millisecond))
+	for _, server := range servers[1:h.need] {
+		h.trouble(server, troubles[h.intN(2)])
+	}
+	if h.intN(2) == 0 {
+		h.refresh(lock)
+	}
+	if h.intN(3) == 0 {
+		h.trouble(first, troubles[h.intN(len(troubles))])
+	}
+	time.Sleep(time.Until(lock.Until()) + h.upTo(h.ttl/4))
+	if h.intN(2) == 0 {
+		h.settle()
+	}
+	for tries := h.intN(6); tries > 0 && !lost; tries-- {
+		lost = h.refresh(lock)
+		time.Sleep(h.upTo(h.ttl / 8))
+	}
+	return lost
+}
