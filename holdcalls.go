@@ -91,7 +91,6 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	free, stop := detached(valid)
 	defer stop()
 	p := h.newPoll()
-	now := time.Now()
 	numbers := h.numbers()
 	h.mu.Lock()
 	h.busy += len(numbers)
@@ -107,12 +106,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 			defer h.mu.Unlock()
 			h.busy--
 		}()
-		lock := h.lockAt(i)
-		err := lock.refresh(free, ttl, &Options{Metadata: metadata})
-		if err == ErrNotObtained && lock.whyLost() == nil {
-			err = errLate
-		}
-		h.confirm(i, now, err)
+		err := h.refreshAt(free, i, ttl, &Options{Metadata: metadata})
 		if err != nil && confirmed.Load() { // too late to be mended below
 			h.mend()
 		}
@@ -153,6 +147,21 @@ func (h *holds) refreshed(confirmed *atomic.Bool, metadata string) error {
 		return ErrNotObtained
 	}
 	return nil
+}
+
+// refreshAt refreshes the hold at one place. If the place is obtained again meanwhile, it refreshes the new hold as well:
+// what it has learned about the old one says nothing about that.
+func (h *holds) refreshAt(ctx context.Context, i int, ttl time.Duration, opt *Options) (err error) {
+	sent := time.Now()
+	var lock *Lock
+	for now := h.lockAt(i); now != lock; now = h.lockAt(i) {
+		lock = now
+		if err = lock.refresh(ctx, ttl, opt); err == ErrNotObtained && lock.whyLost() == nil {
+			err = errLate
+		}
+	}
+	h.confirm(i, sent, err)
+	return err
 }
 
 // errLate is the error of a refresh at one place.

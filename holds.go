@@ -101,6 +101,7 @@ func (h *holds) put(i int, lock *Lock) {
 		lock.mu.Lock()
 		lock.lease.Follow(&old.lease, lock.since)
 		lock.mu.Unlock()
+		old.released = time.Now() // the refreshes that still wait for their turn are for the new hold
 		old.mu.Unlock()
 	}
 	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure}
@@ -131,17 +132,15 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	}
 	h.put(i, lock)
 	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
-		transport.Go(func() { h.catchUp(i, lock, last) }) // ends with the call
+		transport.Go(func() { h.catchUp(i, last) }) // ends with the call
 	}
 }
 
 // catchUp refreshes a hold that has joined the lock too late for the last Refresh. Otherwise the place would drop the lock
 // when the ttl of the Obtain is over, and no renewal would bring it back.
-func (h *holds) catchUp(i int, lock *Lock, last lastRefresh) {
+func (h *holds) catchUp(i int, last lastRefresh) {
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
-	sent := time.Now()
-	err := lock.refresh(h.ctx, last.ttl, &Options{Metadata: last.metadata})
-	h.confirm(i, sent, err)
+	_ = h.refreshAt(h.ctx, i, last.ttl, &Options{Metadata: last.metadata})
 }
 
 // attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.

@@ -44,12 +44,22 @@ func (h *holds) mend() {
 			continue
 		}
 		at.mending, at.again = true, true
+		if at.lock != nil {
+			at.lock.replace()
+		}
 		call := p.client.underWay(h.token, p.keys)
 		transport.Go(func() { // ends with the call
 			defer p.client.ended(call)
 			h.mendAt(i, ttl)
 		})
 	}
+}
+
+// replace says that a hold is about to be obtained again.
+func (l *Lock) replace() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lease.Replace()
 }
 
 // knowTTL reports whether there is a ttl to renew the holds with.

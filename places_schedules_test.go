@@ -133,6 +133,67 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		exclusive(ctx, lock)
 	})
 
+	Describe("a Refresh to a shorter ttl, beside a repair", func() {
+		// repaired returns a lock for 10 s that one server misses until then.
+		repaired := func(ctx SpecContext, then time.Duration) *redislock.Lock {
+			var stalled atomic.Bool
+			on.servers[2].client.AddHook(&around{before: func(cmd redis.Cmder) { // the repair waits for a connection
+				if time.Since(start) > time.Second && running("obtain")(words(cmd)) && stalled.CompareAndSwap(false, true) {
+					at(then)
+				}
+			}})
+			lock := obtain(ctx, on.locks, time.Second, nil, "a")
+			at(100 * time.Millisecond)
+			on.fates(2, cutOff)
+			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
+			at(1200 * time.Millisecond)
+			on.fates(2, nil)
+			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
+			Eventually(stalled.Load).Should(BeTrue())
+			return lock
+		}
+		// late makes the refreshes that the server gets from now on arrive then.
+		late := func(then time.Duration) {
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 0 && !reply && runs(data, "refresh") {
+					f.delay = time.Until(start.Add(then))
+				}
+			})
+		}
+
+		It("may be executed after the grant, and answered before it", func(ctx SpecContext) {
+			lock := repaired(ctx, 2*time.Second)
+			at(1300 * time.Millisecond)
+			late(2200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 500*time.Millisecond, nil)).To(Succeed())
+			slowly(2, "obtain", 500*time.Millisecond)
+			at(1400 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+			at(1500 * time.Millisecond)
+			on.fates(1, cutOff)
+			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+			at(3 * time.Second)
+			exclusive(ctx, lock)
+		})
+
+		It("may be sent after the grant, because it had to wait for its turn", func(ctx SpecContext) {
+			lock := repaired(ctx, 1700*time.Millisecond)
+			at(1500 * time.Millisecond)
+			late(2200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 8*time.Second, nil)).To(Succeed())
+			at(1550 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+			at(1750 * time.Millisecond)
+			late(2600 * time.Millisecond)
+			at(2 * time.Second)
+			on.fates(0, cutOff)
+			on.fates(2, nil)
+			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
+			at(6 * time.Second)
+			exclusive(ctx, lock)
+		})
+	})
+
 	It("a release that is sent twice takes away nothing that was obtained again", func(ctx SpecContext) {
 		var mu sync.Mutex // protects the fields below
 		var first *wire

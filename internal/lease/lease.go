@@ -32,6 +32,7 @@ type Lease struct {
 	begun      int           // number of refreshes so far
 	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may still be executed; 0 for none
 	longest    time.Duration // the largest of these
+	least      time.Duration // the least ttl of refreshes that were under way since Replace, or at all; 0 for none
 
 	renewAt time.Time     // when it is to be renewed
 	early   time.Duration // by how much earlier it may be renewed, to share a round trip
@@ -67,19 +68,32 @@ func Found(sent time.Time, left time.Duration) Lease {
 	return Lease{until: ValidUntil(sent, left)}
 }
 
-// Follow makes the Lease of a grant sent at that time allow for the refreshes of the one that it replaces: those without an
-// answer may still be executed.
+// Replace says that the keys are about to be acquired again, and that the Lease of that grant will Follow this one.
+func (l *Lease) Replace() {
+	l.least = 0
+	for _, r := range l.refreshes {
+		l.least = lesser(l.least, r.ttl)
+	}
+}
+
+// Follow makes the Lease of a grant sent at that time allow for the refreshes of the one that it replaces: those since
+// Replace may have been executed after the grant, and those without an answer may still be executed.
 func (l *Lease) Follow(old *Lease, sent time.Time) {
 	l.unanswered = old.unanswered
 	for _, r := range old.refreshes {
 		l.Doubt(r)
 	}
-	if l.unanswered > 0 && l.unanswered < l.ttl {
-		l.extend(sent, ValidUntil(sent, l.unanswered))
+	if certain := lesser(old.least, l.unanswered); certain > 0 && certain < l.ttl {
+		l.extend(sent, ValidUntil(sent, certain))
 	}
-	if old.until.After(sent) && old.until.Before(l.until) { // a refresh may have been executed after the grant
-		l.extend(sent, old.until)
+}
+
+// lesser returns the lesser of two ttls, of which 0 is none.
+func lesser(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
+	return min(a, b)
 }
 
 // TTL returns the ttl of the last grant or refresh, or 0 if it is not known.
@@ -131,6 +145,7 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 		r.least, other.least = min(r.least, other.ttl), min(other.least, ttl)
 	}
 	l.refreshes = append(l.refreshes, r)
+	l.least = lesser(l.least, ttl)
 	l.begun++
 	r.number = l.begun
 	if shorter := ValidUntil(now, ttl); shorter.Before(l.until) {
@@ -154,10 +169,7 @@ func (l *Lease) Finish(r *Refresh, sent bool) {
 
 // Doubt notes that a refresh has ended without an answer and may still be executed.
 func (l *Lease) Doubt(r *Refresh) {
-	if l.unanswered == 0 || r.ttl < l.unanswered {
-		l.unanswered = r.ttl
-	}
-	l.longest = max(l.longest, r.ttl)
+	l.unanswered = lesser(l.unanswered, r.ttl)
 }
 
 // Confirm notes that a refresh sent at that time has succeeded.

@@ -172,6 +172,15 @@ func TestFollow(t *testing.T) {
 	old.Begin(at(sec), 2*sec) // under way
 	l.Follow(&old, at(5*sec))
 	wantTime(t, "the end beside one under way", l.Until(), 6979*ms)
+	old = lease.Granted(start, 10*sec)
+	old.Finish(old.Begin(at(sec), sec), true)
+	old.Replace()
+	l = lease.Granted(at(5*sec), 60*sec)
+	l.Follow(&old, at(5*sec))
+	wantTime(t, "the end after one before Replace", l.Until(), 5*sec+59399*ms)
+	old.Finish(old.Begin(at(2*sec), 2*sec), true)
+	l.Follow(&old, at(5*sec))
+	wantTime(t, "the end after one since Replace", l.Until(), 6979*ms)
 }
 
 func TestAhead(t *testing.T) {
