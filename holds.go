@@ -52,6 +52,7 @@ type hold struct {
 	freed   bool               // a Release has freed it
 	given   bool               // a Release has left the rest to the background
 	mending bool               // it is being obtained again
+	giving  int                // how often the keys are being given back
 	again   bool               // a call that did not make this hold may have acquired the keys: they prove nothing
 	refused int                // how often the place has refused that at once
 	failing bool               // a renewal has failed; see renewalFailed
@@ -104,7 +105,7 @@ func (h *holds) put(i int, lock *Lock) {
 		old.released = time.Now() // the refreshes that still wait for their turn are for the new hold
 		old.mu.Unlock()
 	}
-	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure}
+	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure, giving: at.giving}
 	switch {
 	case !h.counts(lock): // the next repair may raise it
 		at.missing = time.Now()
@@ -124,8 +125,9 @@ func (h *holds) put(i int, lock *Lock) {
 func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again.
-	if h.over || lease.Passed(h.untilLocked()) {
+	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again. Nor
+	// does it last while the keys are being given back.
+	if h.over || lease.Passed(h.untilLocked()) || h.at[i].giving > 0 {
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
 		h.at[i].mending, h.at[i].missing, h.at[i].again = false, time.Now(), true
 		return
@@ -146,8 +148,8 @@ func (h *holds) catchUp(i int, last lastRefresh) {
 // attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
 const attachedTTL = time.Minute
 
-// giveBack releases, in the background, what the token may have at a place. unsure says that a request which acquires may
-// still be stuck. The caller holds h.mu.
+// giveBack releases, in the background, what the token may have at a place. Until that has ended, the place is not obtained
+// again. unsure says that a request which acquires may still be stuck. The caller holds h.mu.
 func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Duration, unsure bool) {
 	p := h.places.all[i]
 	n := len(p.keys)
@@ -157,7 +159,17 @@ func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Durati
 	}
 	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), why, p.keys, ttl)
 	x.again = unsure
-	p.client.sweep(x, 0)
+	if p.client.inBackground(x, func() error { defer h.givenBack(i); return p.client.sweepNow(x) }) {
+		h.at[i].giving++
+	}
+}
+
+// givenBack notes that what giveBack began at a place has ended.
+func (h *holds) givenBack(i int) {
+	h.mu.Lock()
+	h.at[i].giving--
+	h.mu.Unlock()
+	h.mend()
 }
 
 // miss notes that a place has no hold. unsure says that it may have acquired keys unnoticed.

@@ -24,7 +24,7 @@ func (h *holds) mend() {
 	now := time.Now()
 	for i := range h.at {
 		at := &h.at[i]
-		if at.missing.IsZero() || at.mending {
+		if at.missing.IsZero() || at.mending || at.giving > 0 {
 			continue
 		}
 		since, confirmed := at.missing.Add(-ttl/mendNear), 0

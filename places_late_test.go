@@ -76,7 +76,9 @@ var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
 		})
 
-	It("takes no hold away that a repair has obtained since: the release of what joined a lapsed lock", func(ctx SpecContext) {
+	DescribeTable("takes no hold away that a repair obtains: the release of what joined a lapsed lock", func(
+		ctx SpecContext, opt *redislock.Options,
+	) {
 		start := time.Now()
 		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
 		var stalled atomic.Bool
@@ -85,7 +87,7 @@ var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 				at(20050 * time.Millisecond)
 			}
 		}})
-		lock := obtain(ctx, on.locks, 20*time.Second, nil, "a")
+		lock := obtain(ctx, on.locks, 20*time.Second, opt, "a")
 		at(100 * time.Millisecond)
 		Expect(on.servers[2].own.FlushAll(ctx).Err()).To(Succeed())
 		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
@@ -101,7 +103,10 @@ var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
 		at(25 * time.Second)
 		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
-	})
+	},
+		Entry("with a random token", nil),
+		Entry("with a custom one", &redislock.Options{Token: "mine"}),
+	)
 
 	It("keeps a lock when another server dies: a grant after others have minted larger fencing tokens", func(ctx SpecContext) {
 		locks, others := on.connectAs(1, nil), on.connectAs(2, nil)

@@ -119,20 +119,12 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 // tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
-	joins := o.joins != nil && o.joins.whole.random
-	if o.custom || joins { // the lock that it joins may be giving back what it got here when it had lapsed
-		before := 0 // it waits for no calls: all of them are for this lock
-		if !joins {
-			before = o.call.order
-		}
+	if o.custom {
 		var err error
-		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, before); err != nil {
+		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call.order); err != nil {
 			return err
 		}
 		o.inherit()
-	}
-	if joins && o.joins.isOver() {
-		return ErrNotObtained
 	}
 	if o.waiter != nil {
 		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places

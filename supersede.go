@@ -16,7 +16,7 @@ import (
 //
 // Of the calls under way, it waits for those that began before the obtain: their order is less than before. Such a call may
 // lead to a cleanup, so supersede looks again afterwards. It does not wait for later calls: an obtain among them waits for
-// this one, and an endless series of refreshes would keep it waiting. With 0 it waits for cleanups only.
+// this one, and an endless series of refreshes would keep it waiting.
 //
 // It compares the keys without holding the mutex, because there may be many. A cleanup never changes its keys, and one
 // that begins to send meanwhile is found sending afterwards.
