@@ -98,6 +98,11 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	if metadata != "" {
 		h.last.metadata = metadata
 	}
+	if lease.Passed(h.untilLocked()) { // an earlier repair that is stuck may arrive after another holder
+		for i := range h.at {
+			h.at[i].again = h.at[i].again || h.at[i].unsure
+		}
+	}
 	h.mu.Unlock()
 	var confirmed atomic.Bool // by enough places
 	sideBySide(numbers, func(i int) error {

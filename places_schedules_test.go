@@ -113,6 +113,39 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
+
+		It("is not revived by keys that a late repair has taken, although another repair was granted", func(ctx SpecContext) {
+			locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+			start = time.Now()
+			cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+			opt := &redislock.Options{FenceKey: "fence"}
+			lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+			at(100 * time.Millisecond)
+			on.servers[2].memory.memory.FlushAll()
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 1 && !reply && runs(data, "obtain") {
+					f.delay = 2900 * time.Millisecond
+				}
+			})
+			at(200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed()) // begins the first repair
+			at(600 * time.Millisecond)
+			on.fates(2, nil)
+			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+			at(time.Second)
+			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+			on.fates(1, cutOff)
+			on.fates(2, cutOff)
+			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+			at(2300 * time.Millisecond)
+			Expect(obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
+			on.fates(1, nil)
+			on.fates(2, nil)
+			at(3300 * time.Millisecond)
+			Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		})
 	})
 
 	It("the late answer to a repair does not undo a Refresh to a shorter ttl", func(ctx SpecContext) {
