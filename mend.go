@@ -89,12 +89,13 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 		client: p.client, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.whole.Metadata(), token: h.token, part: true,
 		joins: h,
 	}
-	err, began, answered := ErrNotObtained, time.Now(), false
+	err := errPanicked // unless tryHere returns
+	began, answered := time.Now(), false
 	defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 	defer func() {
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
-			h.missAgain(i, began, o.doubtful || len(o.taken) > 0)
+			h.missAgain(i, began, err == errPanicked || o.doubtful || len(o.taken) > 0)
 			if err == ErrNotObtained {
 				h.mendSoon(i)
 			}

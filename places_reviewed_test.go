@@ -163,6 +163,23 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(on.left(ctx)).To(BeEmpty())
 	})
 
+	It("leaves nothing of a repair in which a hook has panicked", func(ctx SpecContext) {
+		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		time.Sleep(2 * time.Second)
+		on.servers[2].client.AddHook(&around{after: func(cmd redis.Cmder) {
+			if running("obtain")(words(cmd)) {
+				panic("a hook")
+			}
+		}})
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(10 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
 	It("leaves nothing of an obtain that was sent twice at a server, and was granted there when the lock had ended", func(ctx SpecContext) {
 		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
 		Expect(obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
