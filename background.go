@@ -21,6 +21,7 @@ type cleanup struct {
 	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
 	follows *cleanup      // if follows was dropped before this one began, this one is dropped as well; nil for none
 	call    bool          // not a cleanup, but another call that a later obtain waits for; see underWay
+	stop    chan struct{} // closed when it is superseded; nil for a call
 	done    chan struct{} // closed when nothing more is sent
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
@@ -85,7 +86,7 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	if len(x.keys) > 0 {
 		c.cleanups.running++
 	}
-	x.done = make(chan struct{})
+	x.stop, x.done = make(chan struct{}), make(chan struct{})
 	ctx := x.release.Ctx
 	x.after.begin()
 	go func() {
@@ -205,7 +206,7 @@ func (c *Client) persist(release *transport.Call, why string, keys []string) {
 func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.Call) {
 	c.inBackground(x, func() error {
 		if delay > 0 {
-			c.pause(delay)
+			c.pause(x, delay)
 		}
 		err := c.sweepNow(x)
 		if len(abandoned) > 0 {
@@ -222,18 +223,19 @@ func (c *Client) sweep(x *cleanup, delay time.Duration, abandoned ...*transport.
 func (c *Client) sweepNow(x *cleanup) error {
 	deleted, err := c.sendCleanup(x)
 	if (deleted == 0 || x.again) && !x.release.IsDropped() {
-		c.pause(sweepAgain)
+		c.pause(x, sweepAgain)
 		_, err = c.sendCleanup(x)
 	}
 	return err
 }
 
-// pause waits for d. On a closed Client it does not wait.
-func (c *Client) pause(d time.Duration) {
+// pause waits for d, or until the cleanup is superseded. On a closed Client it does not wait.
+func (c *Client) pause(x *cleanup, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-x.stop:
 	case <-c.closed:
 	}
 }

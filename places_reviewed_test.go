@@ -116,6 +116,24 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})
 
+	It("is obtained at once where the library waits before it releases the same token once more", func(ctx SpecContext) {
+		on.warm(ctx)
+		opt := &redislock.Options{Token: "me"}
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(100 * time.Millisecond)
+		fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			f.cut = w.owner == 0 && !reply && runs(data, "release")
+		})
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(150 * time.Millisecond)
+		fates(2, nil)
+		time.Sleep(200 * time.Millisecond)
+		lock = obtain(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(50 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, "me")))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("is released at a server that was away for some seconds", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Hour, nil, "a")
 		time.Sleep(time.Second)

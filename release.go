@@ -221,6 +221,8 @@ func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 		case <-timer.C:
 		case <-p.sooner:
 			timer.Stop()
+		case <-x.stop:
+			timer.Stop()
 		}
 		l.mu.Lock()
 		p.sent = true

@@ -69,6 +69,7 @@ func (c *Client) supersedeOnce(
 		}
 		if !x.call && !x.release.IsDropped() {
 			superseded, again = append(superseded, x), true // what begins before the drop was not found above
+			close(x.stop)
 		}
 		if x.call || !earlier && x.release.IsDropped() { // what follows it was not found above
 			again = true

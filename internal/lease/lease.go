@@ -169,7 +169,7 @@ func (l *Lease) Finish(r *Refresh, sent bool) {
 
 // Doubt notes that a refresh has ended without an answer and may still be executed.
 func (l *Lease) Doubt(r *Refresh) {
-	l.unanswered = lesser(l.unanswered, r.ttl)
+	l.unanswered, l.longest = lesser(l.unanswered, r.ttl), max(l.longest, r.ttl)
 }
 
 // Confirm notes that a refresh sent at that time has succeeded.
