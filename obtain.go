@@ -43,6 +43,7 @@ type obtaining struct {
 	proposal int64    // of a fencing token and of a ticket, in µs since 1970
 	joins    *holds   // of the lock that it obtains a further hold for; nil for none
 	call     *cleanup // of a custom token: its present call, for supersede; nil otherwise
+	health   *health  // of its server, which counts the call as under way; nil across slots
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run

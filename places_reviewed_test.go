@@ -134,6 +134,31 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
+	It("leaves no server out because a custom token waits there for its own earlier call", func(ctx SpecContext) {
+		on.warm(ctx)
+		opt := &redislock.Options{Token: "me"}
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(100 * time.Millisecond)
+		fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 0 && !reply && runs(data, "release") {
+				f.delay = time.Second
+			}
+		})
+		Expect(lock.Release(ctx)).To(Succeed())
+		fates(2, nil)
+		lock = obtain(ctx, on.locks, time.Minute, opt, "a")
+		for range 4 {
+			time.Sleep(150 * time.Millisecond)
+			another := obtain(ctx, on.locks, time.Minute, nil, "b")
+			time.Sleep(20 * time.Millisecond)
+			Expect(on.values(ctx, "b")).To(Equal(same(3, another.Token())))
+			Expect(another.Release(ctx)).To(Succeed())
+		}
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, "me")))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("is released at a server that was away for some seconds", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Hour, nil, "a")
 		time.Sleep(time.Second)

@@ -59,7 +59,7 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 			part: true,
 		}
 		if at.quorum {
-			part.o.fenceKey = o.fenceKey
+			part.o.fenceKey, part.o.health = o.fenceKey, p.health
 		}
 		if queue {
 			part.o.waiter = newWaiter(p.client.lines)

@@ -120,11 +120,9 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 	if o.custom {
-		var err error
-		if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call.order); err != nil {
+		if err := o.waitForOwn(ctx); err != nil {
 			return err
 		}
-		o.inherit()
 	}
 	if o.waiter != nil {
 		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
@@ -149,6 +147,18 @@ func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 		o.lock.fence = o.joins.raise(ctx, o.lock)
 	}
 	return nil
+}
+
+// waitForOwn waits for earlier calls with the same token. That says nothing about the server.
+func (o *obtaining) waitForOwn(ctx context.Context) (err error) {
+	if o.health != nil {
+		o.health.leave()
+		defer func() { o.health.enter(time.Now()) }()
+	}
+	if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call.order); err == nil {
+		o.inherit()
+	}
+	return err
 }
 
 // land takes the answer of a call that has ended.
