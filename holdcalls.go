@@ -100,7 +100,9 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	}
 	if lease.Passed(h.untilLocked()) { // an earlier repair that is stuck may arrive after another holder
 		for i := range h.at {
-			h.at[i].again = h.at[i].again || h.at[i].unsure
+			if at := &h.at[i]; at.unsure {
+				at.again, at.missing = true, time.Now()
+			}
 		}
 	}
 	h.mu.Unlock()
@@ -165,15 +167,18 @@ func (h *holds) refreshAt(ctx context.Context, i int, ttl time.Duration, opt *Op
 			err = errLate
 		}
 	}
-	h.confirm(i, sent, err)
-	return err
+	return h.confirm(i, sent, err)
 }
 
-// errLate is the error of a refresh at one place.
-var errLate = errors.New("the answer came too late to be relied on")
+// The errors of a refresh at one place.
+var (
+	errLate     = errors.New("the answer came too late to be relied on")
+	errUnproven = errors.New("the keys may have been acquired anew")
+)
 
-// confirm notes what a place has answered to a request that was sent at that time.
-func (h *holds) confirm(i int, sent time.Time, err error) {
+// confirm notes what a place has answered to a request that was sent at that time. It returns err, or errUnproven if the
+// place has the keys and they do not count.
+func (h *holds) confirm(i int, sent time.Time, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
@@ -183,8 +188,10 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	}
 	if err == nil {
 		at.heard, at.lost, at.failing = sent, nil, false
-		if at.lock == nil || h.counts(at.lock) && !at.again {
+		if h.proves(i) {
 			at.missing = time.Time{}
+		} else {
+			err = errUnproven
 		}
 		if h.kept != nil && at.stop == nil && at.lock != nil && !at.again { // its renewals ended when it lapsed
 			h.keepAt(i)
@@ -192,6 +199,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) {
 	} else if lost != nil {
 		at.missing, at.lost = sent, lost
 	}
+	return err
 }
 
 // release releases all holds.

@@ -61,6 +61,12 @@ type hold struct {
 // counts reports whether the lock of a place counts for the validity: not if the fence counter there could not be raised.
 func (h *holds) counts(lock *Lock) bool { return lock.fence > 0 || !h.isFenced() }
 
+// proves reports whether the hold at a place counts for the validity. The caller holds h.mu.
+func (h *holds) proves(i int) bool {
+	at := &h.at[i]
+	return at.lock != nil && h.counts(at.lock) && !at.again
+}
+
 // until returns the end of the validity: the need-th largest of those of the holds.
 func (h *holds) until() time.Time {
 	h.mu.Lock()
@@ -72,8 +78,8 @@ func (h *holds) untilLocked() time.Time {
 	var room [8]time.Time
 	all := room[:0]
 	for i := range h.at {
-		if at := &h.at[i]; at.lock != nil && h.counts(at.lock) && !at.again {
-			all = append(all, at.lock.leaseUntil())
+		if h.proves(i) {
+			all = append(all, h.at[i].lock.leaseUntil())
 		}
 	}
 	if len(all) < h.places.need {

@@ -163,7 +163,7 @@ func (h *holds) renewed(r *renewal) {
 		return
 	}
 	if r.call.Err == nil {
-		h.confirm(i, r.call.Sent, r.err)
+		_ = h.confirm(i, r.call.Sent, r.err)
 	}
 	before, gained := h.gain(r.lease.TTL)
 	event := Refreshed{Keys: l.keys, Renewal: true, TTL: r.lease.TTL, Left: max(0, time.Until(before)), Err: r.err}

@@ -114,37 +114,61 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
 
-		It("is not revived by keys that a late repair has taken, although another repair was granted", func(ctx SpecContext) {
-			locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
-			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-			start = time.Now()
-			cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+		Describe("with a repair that is stuck, and another one that was granted,", func() {
 			opt := &redislock.Options{FenceKey: "fence"}
-			lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
-			at(100 * time.Millisecond)
-			on.servers[2].memory.memory.FlushAll()
-			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
-				if w.owner == 1 && !reply && runs(data, "obtain") {
-					f.delay = 2900 * time.Millisecond
-				}
+			var lock *redislock.Lock
+			cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+
+			BeforeEach(func(ctx SpecContext) {
+				locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+				Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+				start = time.Now()
+				lock = obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+				at(100 * time.Millisecond)
+				on.servers[2].memory.memory.FlushAll()
+				on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+					if w.owner == 1 && !reply && runs(data, "obtain") {
+						f.delay = 2900 * time.Millisecond
+					}
+				})
+				at(200 * time.Millisecond)
+				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+				at(600 * time.Millisecond)
+				on.fates(2, nil)
+				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+				at(time.Second)
+				Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
 			})
-			at(200 * time.Millisecond)
-			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed()) // begins the first repair
-			at(600 * time.Millisecond)
-			on.fates(2, nil)
-			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
-			at(time.Second)
-			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
-			on.fates(1, cutOff)
-			on.fates(2, cutOff)
-			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-			at(2300 * time.Millisecond)
-			Expect(obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
-			on.fates(1, nil)
-			on.fates(2, nil)
-			at(3300 * time.Millisecond)
-			Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
-			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+
+			It("is not revived by keys that the first one has taken after another holder", func(ctx SpecContext) {
+				on.fates(1, cutOff)
+				on.fates(2, cutOff)
+				Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+				at(2300 * time.Millisecond)
+				Expect(obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
+				on.fates(1, nil)
+				on.fates(2, nil)
+				at(3300 * time.Millisecond)
+				Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
+				Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+			})
+
+			It("counts that server again once the others have revived it", func(ctx SpecContext) {
+				for i := range on.servers {
+					on.fates(i, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && reply })
+				}
+				Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
+				at(2300 * time.Millisecond)
+				Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+				for i := range on.servers {
+					on.fates(i, nil)
+				}
+				Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
+				at(3300 * time.Millisecond)
+				on.fates(1, cutOff)
+				Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+				Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(18*time.Second)))
+			})
 		})
 	})
 
@@ -225,6 +249,20 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			at(6 * time.Second)
 			exclusive(ctx, lock)
 		})
+	})
+
+	It("a Refresh does not succeed by keys that prove nothing", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		slowly(2, "obtain", time.Second)
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed()) // begins the repair
+		at(400 * time.Millisecond)
+		on.fates(1, cutOff)
+		if lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil) == nil {
+			Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(18*time.Second)))
+		}
 	})
 
 	It("a release that is sent twice takes away nothing that was obtained again", func(ctx SpecContext) {
