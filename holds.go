@@ -109,6 +109,7 @@ func (h *holds) put(i int, lock *Lock) {
 		lock.lease.Follow(&old.lease, lock.since)
 		lock.mu.Unlock()
 		old.released = time.Now() // the refreshes that still wait for their turn are for the new hold
+		at.unsure = at.unsure || old.unanswered != nil && !old.unanswered.custom
 		old.mu.Unlock()
 	}
 	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure, giving: at.giving}
@@ -183,11 +184,11 @@ func (h *holds) miss(i int, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	at.unsure = at.unsure || unsure
 	if at.lock != nil { // it was obtained again meanwhile
 		return
 	}
 	at.missing = time.Now()
-	at.unsure = at.unsure || unsure
 	if at.lost == nil {
 		at.lost = h.places.all[i].keys
 	}

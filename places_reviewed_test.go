@@ -206,6 +206,52 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(on.left(ctx)).To(BeEmpty())
 	})
 
+	It("leaves nothing of a call that asked again, and was stuck when a repair was answered", func(ctx SpecContext) {
+		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+		Expect(obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+		var obtains atomic.Int64
+		fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "obtain") && obtains.Add(1) == 2 {
+				f.delay = 1200 * time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		time.Sleep(500 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(10 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
+	It("leaves nothing of an obtain that was sent twice, and was stuck when a repair was answered", func(ctx SpecContext) {
+		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
+		Expect(obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		var obtains atomic.Int64
+		fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "obtain") && obtains.Add(1) == 1 {
+				f.delay = 2 * time.Second
+			}
+		})
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		time.Sleep(500 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		on.servers[2].memory.memory.FlushAll()
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		time.Sleep(time.Second)
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(10 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
 	It("leaves nothing of a repair in which a hook has panicked", func(ctx SpecContext) {
 		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
 		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
