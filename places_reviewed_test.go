@@ -252,6 +252,17 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(on.left(ctx)).To(BeEmpty())
 	})
 
+	It("refuses with the holder that a majority has, and not with what one server has left of another", func(ctx SpecContext) {
+		for i, s := range on.servers {
+			Expect(s.own.Set(ctx, "a", "stale", time.Hour).Err()).To(Succeed())
+			lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+			_, err := connect(2, nil).Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+			Expect(err).To(HaveField("Token", lock.Token()), "with something left at server %d", i+1)
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(s.own.Del(ctx, "a").Err()).To(Succeed())
+		}
+	})
+
 	It("leaves nothing of a repair in which a hook has panicked", func(ctx SpecContext) {
 		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
 		lock := obtain(ctx, on.locks, time.Minute, nil, "a")

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -103,24 +104,32 @@ func (s *spreading) due() (due time.Time, called int) {
 	return due, called
 }
 
-// whoBlocks asks a place that has refused what is in the way; see obtaining.ask.
+// whoBlocks asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
+// have keys of somebody who has too few places. Across slots, it asks the first place. See obtaining.ask.
 func (s *spreading) whoBlocks(ctx context.Context) *RefusedError {
 	s.mu.Lock()
-	var asked *obtaining
+	asked := map[int]*obtaining{}
 	for i := range s.parts {
-		if p := &s.parts[i]; p.refused && !p.busy {
-			asked = &obtaining{client: p.o.client, keys: p.o.keys, token: p.o.token}
+		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(asked) == 0) {
+			asked[i] = &obtaining{client: p.o.client, keys: p.o.keys, token: p.o.token}
 			if p.o.waiter != nil {
-				asked.waiter = &waiter{ticket: p.o.waiter.ticket}
+				asked[i].waiter = &waiter{ticket: p.o.waiter.ticket}
 			}
-			break
 		}
 	}
 	s.mu.Unlock()
-	if asked == nil {
-		return &RefusedError{}
-	}
-	return asked.ask(ctx)
+	type blocker struct{ key, token string }
+	count := map[blocker]int{}
+	most, why := 0, &RefusedError{}
+	sideBySide(slices.Collect(maps.Keys(asked)), func(i int) *RefusedError { return asked[i].ask(ctx) },
+		func(_ int, e *RefusedError) bool {
+			is := blocker{e.Key, e.Token}
+			if count[is]++; e.Key != "" && count[is] > most {
+				most, why = count[is], e
+			}
+			return false
+		})
+	return why
 }
 
 // errGone is the error of a place that has lost the keys before its fence counter was raised.
