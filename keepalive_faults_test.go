@@ -73,7 +73,9 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		defer stop()
 		lost := proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.SwallowReply()})
 		Eventually(lost.Hit()).WithTimeout(2 * time.Second).Should(BeClosed())
-		proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.RefuseReply("OOM command not allowed")})
+		refresh := running("refresh")
+		called := func(args []string) bool { return refresh(args) && args[len(args)-1] == "0" } // and no renewal
+		proxy.Add(faultproxy.Rule{Match: called, Times: 1, Action: faultproxy.RefuseReply("OOM command not allowed")})
 		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(MatchError(ContainSubstring("OOM")))
 		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
 	})
