@@ -127,7 +127,6 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		client: c, keys: keys, boxed: box(keys), token: token, metadata: held[0].metadata,
 		lease: lease.Found(request.Sent, ttl), since: request.Sent,
 	}
-	lock.upkeep.lock = lock
 	return lock, nil
 }
 

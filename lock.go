@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -27,7 +28,7 @@ type Lock struct {
 	number   int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
 	random   bool          // the library chose the token, so no other lock has it
 
-	upkeep upkeep // its place among the renewals
+	entry schedule.Entry // its place among the renewals
 
 	// holds are what it consists of if it lives on several places, and what it is a part of if it is a hold; otherwise
 	// nil. One field for both, and a small number, keep a lock on one place in the size class that it has without them.

@@ -244,7 +244,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
 		random: !o.custom && (o.joins == nil || o.joins.whole.random),
 	}
-	o.lock.upkeep.lock, o.got = o.lock, taken
+	o.got = taken
 	switch {
 	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
 		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned, custom: true, superseded: o.superseded}

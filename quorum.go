@@ -236,7 +236,6 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 			p.note(i, absent[i])
 			here := at.all[i]
 			lock := &Lock{client: here.client, keys: here.keys, boxed: here.boxed, token: token, since: time.Now()}
-			lock.upkeep.lock = lock
 			h.put(i, lock) // with no validity; the next call asks whether it has the keys
 			continue
 		}

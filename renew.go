@@ -24,41 +24,39 @@ func newRenewals(redis *transport.Redis) *renewals {
 	return r
 }
 
-// upkeep is a lock's place among the renewals.
-type upkeep struct {
-	lock  *Lock // nil until it is first kept
-	entry schedule.Entry
-}
+// upkeep is a lock as an item of the schedule of renewals.
+type upkeep Lock
 
 // Look makes the renewal of a lock that is due.
 func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	r, next := u.lock.renew(now)
+	l := (*Lock)(u)
+	r, next := l.renew(now)
 	if r == nil {
 		return next, 0
 	}
-	u.lock.client.renewals.due = append(u.lock.client.renewals.due, r)
+	l.client.renewals.due = append(l.client.renewals.due, r)
 	return next, r.lease.Early
 }
 
 // Wanted reports whether the lock is kept.
-func (u *upkeep) Wanted() bool { return u.lock.isKept() }
+func (u *upkeep) Wanted() bool { return (*Lock)(u).isKept() }
 
 // Entry is the lock's place in the schedule.
 func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 
 // add starts the renewals of a lock. It reports false after close.
-func (r *renewals) add(l *Lock) bool { return r.schedule.Add(&l.upkeep) }
+func (r *renewals) add(l *Lock) bool { return r.schedule.Add((*upkeep)(l)) }
 
 // remove stops the renewals of a lock, unless it is kept again.
-func (r *renewals) remove(l *Lock) { r.schedule.Remove(&l.upkeep) }
+func (r *renewals) remove(l *Lock) { r.schedule.Remove((*upkeep)(l)) }
 
 // lookBy makes the scheduler look at a lock no later than at that time.
-func (r *renewals) lookBy(l *Lock, at time.Time) { r.schedule.LookBy(&l.upkeep, at) }
+func (r *renewals) lookBy(l *Lock, at time.Time) { r.schedule.LookBy((*upkeep)(l), at) }
 
 // close ends every kept context.
 func (r *renewals) close() {
 	for _, item := range r.schedule.Close() {
-		if l := item.(*upkeep).lock; !l.lapse() {
+		if l := (*Lock)(item.(*upkeep)); !l.lapse() {
 			l.endKept(ErrClosed)
 			if l.number > 0 { // the contexts must have ended when Close returns
 				l.holds.whole.endKept(ErrClosed)
@@ -71,7 +69,7 @@ func (r *renewals) close() {
 // that were found to be no longer kept or no longer valid.
 func (r *renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
-		l := item.(*upkeep).lock
+		l := (*Lock)(item.(*upkeep))
 		over, report := l.endLapsed()
 		if !over && !r.add(l) { // a Refresh has extended it since
 			l.endKept(ErrClosed)
@@ -100,9 +98,9 @@ func (r *renewals) finish(done *renewal) {
 	switch next, exact := done.lock.renewed(done); {
 	case next.IsZero():
 	case exact:
-		r.schedule.LookAt(&done.lock.upkeep, next)
+		r.schedule.LookAt((*upkeep)(done.lock), next)
 	default:
-		r.schedule.LookBy(&done.lock.upkeep, next)
+		r.schedule.LookBy((*upkeep)(done.lock), next)
 	}
 	done.tell()
 }

@@ -54,11 +54,11 @@ type Call struct {
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
 	how     *[2]any    // how command runs the script
-	changed bool       // a hook has rewritten the arguments of command
 
 	lane     *lane         // the lane it goes in; nil for none
 	client   *redis.Client // of the lane's server
 	trip     trip          // used if it goes by itself in a lane
+	changed  bool          // a hook has rewritten the arguments of command
 	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
 	departed bool          // the present sending has reached a connection
 	done     chan struct{} // closed when it has finished; nil if Do returns only then
