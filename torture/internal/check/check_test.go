@@ -451,6 +451,8 @@ func TestRepair(t *testing.T) {
 		{"all servers have it", all(beats, kept, the(on(5))), 0, 0},
 		{"four have it, and a server has just forgotten", all(beats, kept, the(fault("forget-server", "", 8, 9), on(4))), 0, 0},
 		{"four have it, and a fault has just hit its worker", all(beats, kept, the(fault("cut-replies", "w1", 8, 9), on(4))), 0, 0},
+		{"four have it, and another has a key at the fifth", all(beats, kept, the(quorum(sample(10.05,
+			"a w1/1 1", "a w1/1 1", "a w1/1 1", "a w1/1 1", "a w2/1 1")))), 0, 0},
 		{"four have it, and it is not kept", all(beats, the(grant("w1/1", 1, 11, "a"), on(4))), 0, 0},
 
 		{"four have it", all(beats, kept, the(on(4))), 1, 0},

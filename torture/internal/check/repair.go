@@ -2,11 +2,12 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
 // repairs: a lock that was kept for two of its ttls, without any fault except a server that forgot before, is on all servers
-// of a quorum.
+// of a quorum, unless another token has one of its keys at one of them.
 func repairs(m *model, r *Result) {
 	const moment = int64(1300 * time.Millisecond) // a server that did not answer is asked once a second
 	seen := map[string]bool{}
@@ -23,9 +24,14 @@ func repairs(m *model, r *Result) {
 		for _, h := range s.Held {
 			count[[2]string{h.Key, h.Owner}]++
 		}
+		owners := map[string]int{}
+		for name := range count {
+			owners[name[0]]++
+		}
 		for name, n := range count {
 			h := m.holds[name[1]]
-			if h == nil || seen[h.Op] || h.Custom || h.Name != "Do" && lastAlive[h.Op] == 0 {
+			taken := func(key string) bool { return owners[key] > 1 } // until it expires, if a process has left it behind
+			if h == nil || seen[h.Op] || slices.ContainsFunc(h.Keys, taken) || h.Custom || h.Name != "Do" && lastAlive[h.Op] == 0 {
 				continue
 			}
 			steady := s.Start - 2*int64(h.TTL) - moment
