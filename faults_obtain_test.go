@@ -175,6 +175,17 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Entry("the request arrives after the connection was given up", faultproxy.DelayRequest(900*time.Millisecond)),
 	)
 
+	It("leaves nothing behind if a hook returns the end of ctx in place of the reply", func(ctx SpecContext) {
+		limited, end := context.WithCancel(ctx)
+		client := connect(&redis.Options{Addr: on.proxy.Addr()})
+		client.AddHook(&late{end: end})
+		on.broken("obtain", 1, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+		_, err := redislock.New(client).Obtain(limited, "a", time.Minute, nil)
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(on.executed("obtain")).To(Equal(1))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
 	It("is not sent any more when ctx has ended during a slow dial", func(ctx SpecContext) {
 		on.proxy.DelayDial(200 * time.Millisecond)
 		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "a", time.Minute, nil)
@@ -267,3 +278,20 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		Consistently(func() int { return on.requested("release") }).Should(BeZero())
 	})
 })
+
+// late is a hook that ends a ctx when the first obtain has succeeded, and returns the error of that ctx.
+type late struct {
+	around
+	end context.CancelFunc
+}
+
+func (l *late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && running("obtain")(words(cmd)) {
+			l.end()
+			return ctx.Err()
+		}
+		return err
+	}
+}

@@ -91,7 +91,8 @@ func (r *Redis) resend(c *Call) {
 		c.Resends++
 		c.Reply, c.Err = r.once(c)
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
-			c.Err = before // this says more than the end of Ctx
+			c.Doubtful = c.Doubtful || c.departed // again looks only at the error below
+			c.Err = before                        // this says more than the end of Ctx
 		}
 	}
 }
