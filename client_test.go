@@ -83,7 +83,34 @@ var _ = describe("A client of the caller's own", func(on *onRedis) {
 		Entry("a text in a list", []any{"QUEUED"}),
 		Entry("a refusal with a part missing", []any{int64(-1), int64(5)}),
 	)
+
+	It("leaves nothing behind after a reply that makes no sense", func(ctx SpecContext) {
+		_, err := redislock.New(&garbling{Scripter: on.client}).Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
 })
+
+// garbling is a client that garbles the first reply.
+type garbling struct {
+	redis.Scripter
+	once sync.Once
+}
+
+func (g *garbling) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return g.garbled(g.Scripter.EvalSha(ctx, sha, keys, args...))
+}
+
+func (g *garbling) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return g.garbled(g.Scripter.Eval(ctx, script, keys, args...))
+}
+
+func (g *garbling) garbled(cmd *redis.Cmd) *redis.Cmd {
+	if cmd.Err() == nil {
+		g.once.Do(func() { cmd.SetVal("QUEUED") })
+	}
+	return cmd
+}
 
 // replying is a client that gives every script the same reply.
 type replying struct {

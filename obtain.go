@@ -219,6 +219,7 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 	g, err := readGrant(o.keys, c.Reply)
 	switch {
 	case err != nil:
+		o.doubtful = true
 		return false, failed("obtain", o.keys, err)
 	case !g.granted:
 		if o.waiter != nil {
@@ -302,7 +303,9 @@ func (o *obtaining) note(c *transport.Call) {
 	if c.Err != nil {
 		return
 	}
-	if g, err := readGrant(o.keys, c.Reply); err == nil && g.granted {
+	g, err := readGrant(o.keys, c.Reply)
+	o.doubtful = o.doubtful || err != nil
+	if g.granted {
 		o.late, o.taken = true, append(o.taken, g.taken...)
 	}
 }
