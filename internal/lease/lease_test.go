@@ -167,6 +167,11 @@ func TestFollow(t *testing.T) {
 		l.Finish(r, true)
 		wantTime(t, "the end after a refresh", l.Until(), 7979*ms)
 	}
+	short := lease.Granted(at(5*sec), sec)
+	short.Follow(&old, at(5*sec))
+	if got := short.Longest(); got != 2*sec {
+		t.Errorf("the keys may last for %v, although the refresh may still be executed", got)
+	}
 	l := lease.Granted(at(5*sec), 60*sec)
 	old = lease.Granted(start, 10*sec)
 	old.Begin(at(sec), 2*sec) // under way
