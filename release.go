@@ -36,7 +36,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until, lapsed := l.beginRelease(now)
+	until, again, lapsed := l.beginRelease(now)
 	err := errPanicked // unless sendRelease returns
 	defer func() {
 		if lapsed != nil {
@@ -47,13 +47,13 @@ func (l *Lock) Release(ctx context.Context) error {
 	if h := l.parts(); h != nil {
 		err = h.release(ctx)
 	} else {
-		err = l.sendRelease(ctx, now, until)
+		err = l.sendRelease(ctx, now, until, again)
 	}
 	return err
 }
 
 // sendRelease sends the release, or joins one that is under way.
-func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
+func (l *Lock) sendRelease(ctx context.Context, now, until time.Time, again bool) error {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -74,7 +74,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 			return failed("release", l.keys, ended(ctx))
 		}
 		if c.Err == nil {
-			return l.endRelease(c, now, until)
+			return l.endRelease(c, until, again)
 		}
 		if !l.isPursued(p) {
 			break
@@ -102,12 +102,12 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
-	return l.endRelease(c, now, until)
+	return l.endRelease(c, until, again)
 }
 
-// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, and what to
-// tell a Tracer if the lock had lapsed.
-func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
+// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, whether
+// Release was called before, and what to tell a Tracer if the lock had lapsed.
+func (l *Lock) beginRelease(now time.Time) (until time.Time, again bool, lapsed *Lost) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
@@ -117,7 +117,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 		}
 		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say that, and not that it was released
 	}
-	if l.released.IsZero() {
+	if again = !l.released.IsZero(); !again {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
@@ -125,7 +125,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	return until, lapsed
+	return until, again, lapsed
 }
 
 // newRelease returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
@@ -272,8 +272,8 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.release = unanswered
 }
 
-// endRelease applies the result of a release that has ended, to a Release that was called at that time.
-func (l *Lock) endRelease(c *transport.Call, called, until time.Time) error {
+// endRelease applies the result of a release that has ended. again says that Release was called before.
+func (l *Lock) endRelease(c *transport.Call, until time.Time, again bool) error {
 	if c.Err != nil {
 		l.noteRelease(c)
 		return failed("release", l.keys, withHint(l.keys, c.Err))
@@ -286,9 +286,6 @@ func (l *Lock) endRelease(c *transport.Call, called, until time.Time) error {
 	}
 	switch {
 	case errors.Is(err, ErrLockNotHeld):
-		l.mu.Lock()
-		again := l.released.Before(called)
-		l.mu.Unlock()
 		if !again { // else an earlier Release, which may still wait for its answer, has freed them or reports the loss
 			lost, cause := readLostKeys(l.keys, c.Reply)
 			l.tellLost(c.Ctx, lost, cause, err)

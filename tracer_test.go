@@ -667,3 +667,27 @@ var _ = Describe("Tracers", func() {
 		Expect(redislock.Tracers(nil, one)).To(BeIdenticalTo(one))
 	})
 })
+
+var _ = describe("Of two releases that begin at the same moment,", func(on *onRedis) {
+	It("the second one reports no loss of what the first one frees", func(ctx SpecContext) {
+		seen := &recorder{}
+		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		freed, over := make(chan struct{}), make(chan struct{})
+		var answers atomic.Int32
+		on.client.AddHook(&around{after: func(cmd redis.Cmder) {
+			if isRelease(cmd) && answers.Add(1) == 1 {
+				close(freed)
+				<-over
+			}
+		}})
+		first := make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		<-freed
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld)) // on fake time, no time has passed
+		close(over)
+		Expect(<-first).To(Succeed())
+		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+	})
+})
