@@ -249,7 +249,7 @@ func (c *Client) sendCleanup(x *cleanup) (deleted int, err error) {
 	if !x.sending {
 		return 0, transport.ErrDropped
 	}
-	x.release.GiveUp = time.Now().Add(x.ttl)
+	x.release.GiveUp, x.release.Stop = time.Now().Add(x.ttl), x.stop
 	x.release.Persist()
 	c.redis.Send(x.release)
 	c.cleanups.mu.Lock()
@@ -278,6 +278,7 @@ func (c *Client) sendRound(x *cleanup, round *transport.Call) {
 		round.Err = transport.ErrDropped
 		return
 	}
+	round.Stop = x.stop
 	x.release, x.sending = round, true
 	c.cleanups.mu.Unlock()
 	c.redis.Send(round)

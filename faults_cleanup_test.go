@@ -247,6 +247,16 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(ConsistOf("held"))
 	})
 
+	It("does not wait for a cleanup that is about to be sent again", func(ctx SpecContext) {
+		on.broken("obtain", 1, faultproxy.DelayReply(100*time.Millisecond))
+		down := on.broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		_, err := locks.Obtain(within(ctx, 50*time.Millisecond), "new", time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Eventually(func() int { return on.requested("release") }).WithTimeout(3 * time.Second).Should(Equal(9))
+		down.Remove()
+		on.truthful(ctx, obtain(within(ctx, soon), locks, time.Minute, me, "new"))
+	})
+
 	It("waits for a cleanup that is on the wire, but not past its ctx", func(ctx SpecContext) {
 		on.broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
 		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))

@@ -28,6 +28,8 @@ type Call struct {
 	Ctx context.Context
 	// GiveUp ends the resending; the zero time leaves the end to the Redis client's MaxRetries.
 	GiveUp time.Time
+	// Stop ends the resending when it is closed, even a wait before the next sending; nil never does.
+	Stop <-chan struct{}
 	// Tag is for the caller's own use.
 	Tag any
 

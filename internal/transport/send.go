@@ -141,6 +141,8 @@ func (r *Redis) again(c *Call, resends int) bool {
 		return true
 	case <-c.Ctx.Done():
 		return false
+	case <-c.Stop:
+		return false
 	}
 }
 
