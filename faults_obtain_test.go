@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"encoding"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -146,6 +147,22 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 		on.client.Persist(ctx, "new")
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(soon).Should(ConsistOf("held"))
 		Expect(held.Release(ctx)).To(Succeed())
+	})
+
+	It("gives back what a custom token was granted too late even if a hook panics meanwhile", func(ctx SpecContext) {
+		client := connect(&redis.Options{Addr: on.proxy.Addr(), ReadTimeout: 5 * time.Second})
+		var releases atomic.Int32
+		client.AddHook(&around{before: func(cmd redis.Cmder) {
+			if isRelease(cmd) && releases.Add(1) == 1 {
+				panic("a hook")
+			}
+		}})
+		on.broken("obtain", 1, faultproxy.DelayRequest(1100*time.Millisecond))
+		Expect(func() {
+			_, _ = redislock.New(client).Obtain(ctx, "a", time.Second, &redislock.Options{Token: "me"})
+		}).To(PanicWith("a hook"))
+		on.client.Persist(ctx, "a")
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(soon).Should(BeEmpty())
 	})
 
 	It("whose first sending comes in after the Release leaves nothing behind", func(ctx SpecContext) {

@@ -345,11 +345,15 @@ func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, er
 	}
 	back := releaseOf(ctx, o.token, taken)
 	back.GiveUp = time.Now().Add(o.ttl)
-	if !o.client.redis.Do(ctx, back) {
+	before := o.taken
+	o.taken = append(o.taken, taken...) // for withdraw, if this fails or a hook panics
+	answered := o.client.redis.Do(ctx, back)
+	if !answered || back.Err == nil {
+		o.taken = before
+	}
+	if !answered {
 		o.client.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
-	} else if back.Err != nil {
-		o.taken = append(o.taken, taken...) // for withdraw
 	}
 	if back.Err != nil {
 		o.doubtful = true
