@@ -136,7 +136,8 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 	// does it last while the keys are being given back.
 	if h.over || lease.Passed(h.untilLocked()) || h.at[i].giving > 0 {
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
-		h.at[i].mending, h.at[i].missing, h.at[i].again = false, time.Now(), true
+		at := &h.at[i]
+		at.mending, at.missing, at.again, at.unsure = false, time.Now(), true, true
 		return
 	}
 	h.put(i, lock)

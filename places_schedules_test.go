@@ -251,6 +251,52 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		})
 	})
 
+	It("a hold that was given back does not count when a repair is refused", func(ctx SpecContext) {
+		locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+		Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		start = time.Now()
+		lock := obtain(ctx, locks, 20*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		var repair *wire
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1:
+			case !reply && repair == nil && runs(data, "obtain"):
+				repair = w
+			case reply && w == repair && time.Since(start) < time.Second:
+				f.delay = 2700 * time.Millisecond
+			case !reply && runs(data, "refresh") && time.Since(start) > 2920*time.Millisecond:
+				f.delay = 10 * time.Second
+			}
+		})
+		lostAnswers := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && reply }
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
+		at(300 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		on.fates(0, lostAnswers)
+		on.fates(1, lostAnswers)
+		at(400 * time.Millisecond)
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
+		on.fates(0, nil)
+		on.fates(1, nil)
+		at(2910 * time.Millisecond) // the repair was granted to a lapsed lock
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		Expect(on.values(ctx, "a")).To(Equal([]string{lock.Token(), lock.Token(), ""}))
+		Expect(on.servers[2].own.Set(ctx, "a", "another", 100*time.Second).Err()).To(Succeed())
+		at(2950 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+		at(3300 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		at(3600 * time.Millisecond)
+		on.servers[2].memory.memory.Del("a")
+		on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
+		at(6500 * time.Millisecond)
+		exclusive(ctx, lock)
+	})
+
 	It("a Refresh does not succeed by keys that prove nothing", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
 		at(100 * time.Millisecond)
