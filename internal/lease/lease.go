@@ -79,7 +79,7 @@ func (l *Lease) Replace() {
 // Follow makes the Lease of a grant sent at that time allow for the refreshes of the one that it replaces: those since
 // Replace may have been executed after the grant, and those without an answer may still be executed.
 func (l *Lease) Follow(old *Lease, sent time.Time) {
-	l.unanswered, l.longest = old.unanswered, old.longest
+	l.unanswered, l.longest, l.least = old.unanswered, old.longest, old.least
 	for _, r := range old.refreshes {
 		l.Doubt(r)
 	}

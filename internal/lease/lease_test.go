@@ -186,6 +186,9 @@ func TestFollow(t *testing.T) {
 	old.Finish(old.Begin(at(2*sec), 2*sec), true)
 	l.Follow(&old, at(5*sec))
 	wantTime(t, "the end after one since Replace", l.Until(), 6979*ms)
+	next := lease.Granted(at(5*sec), 60*sec)
+	next.Follow(&l, at(5*sec))
+	wantTime(t, "the end of a second hold since Replace", next.Until(), 6979*ms)
 }
 
 func TestAhead(t *testing.T) {
