@@ -113,7 +113,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 			defer h.mu.Unlock()
 			h.busy--
 		}()
-		err := h.refreshAt(free, i, ttl, &Options{Metadata: metadata})
+		err := h.refreshAt(free, i, lastRefresh{ttl, metadata})
 		if err != nil && confirmed.Load() { // too late to be mended below
 			h.mend()
 		}
@@ -157,13 +157,14 @@ func (h *holds) refreshed(confirmed *atomic.Bool, metadata string) error {
 }
 
 // refreshAt refreshes the hold at one place. If the place is obtained again meanwhile, it refreshes the new hold as well:
-// what it has learned about the old one says nothing about that.
-func (h *holds) refreshAt(ctx context.Context, i int, ttl time.Duration, opt *Options) (err error) {
+// what it has learned about the old one says nothing about that. The new hold gets what the last Refresh has asked for.
+func (h *holds) refreshAt(ctx context.Context, i int, want lastRefresh) (err error) {
 	sent := time.Now()
 	var lock *Lock
-	for now := h.lockAt(i); now != lock; now = h.lockAt(i) {
+	for now := h.lockAt(i); now != lock; now, want = h.replaced(i) {
 		lock = now
-		if err = lock.refresh(ctx, ttl, opt); err == ErrNotObtained && lock.whyLost() == nil {
+		err = lock.refresh(ctx, want.ttl, &Options{Metadata: want.metadata})
+		if err == ErrNotObtained && lock.whyLost() == nil {
 			err = errLate
 		}
 	}

@@ -150,7 +150,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
 // when the ttl of the Obtain is over, and no renewal would bring it back.
 func (h *holds) catchUp(i int, last lastRefresh) {
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
-	_ = h.refreshAt(h.ctx, i, last.ttl, &Options{Metadata: last.metadata})
+	_ = h.refreshAt(h.ctx, i, last)
 }
 
 // attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
@@ -234,4 +234,11 @@ func (h *holds) lockAt(i int) *Lock {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.at[i].lock
+}
+
+// replaced returns the lock of a place, and what a hold that has replaced another is to be refreshed to.
+func (h *holds) replaced(i int) (*Lock, lastRefresh) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at[i].lock, h.last
 }

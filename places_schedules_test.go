@@ -251,6 +251,24 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		})
 	})
 
+	It("a Refresh that is answered late does not undo a newer one, of a new hold", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, 10*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll()
+		slowly(2, "obtain", 400*time.Millisecond)
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed()) // begins the repair
+		at(250 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed()) // finds the keys that the repair has acquired
+		at(300 * time.Millisecond)
+		slowly(2, "refresh", 1200*time.Millisecond)
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		at(time.Second)
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+		at(2 * time.Second)
+		Expect(on.servers[2].memory.memory.TTL("a")).To(BeNumerically(">", 18*time.Second))
+	})
+
 	It("a hold that was given back does not count when a repair is refused", func(ctx SpecContext) {
 		locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
 		Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
