@@ -100,7 +100,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	}
 	if lease.Passed(h.untilLocked()) { // an earlier repair that is stuck may arrive after another holder
 		for i := range h.at {
-			if at := &h.at[i]; at.unsure {
+			if at := &h.at[i]; at.unsure || at.mending {
 				at.again, at.missing = true, time.Now()
 			}
 		}

@@ -112,7 +112,7 @@ func (h *holds) put(i int, lock *Lock) {
 		at.unsure = at.unsure || old.unanswered != nil && !old.unanswered.custom
 		old.mu.Unlock()
 	}
-	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure, giving: at.giving}
+	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure, giving: at.giving, mending: at.mending}
 	switch {
 	case !h.counts(lock): // the next repair may raise it
 		at.missing = time.Now()
@@ -128,16 +128,17 @@ func (h *holds) put(i int, lock *Lock) {
 }
 
 // join adds a hold that was granted after the lock was made, or gives it back if the lock has ended. unsure says that the
-// grant answers a resend, and an earlier request may still be stuck.
-func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure bool) {
+// grant answers a resend, and an earlier request may still be stuck. repair says that a repair was granted, and has ended.
+func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	at := &h.at[i]
+	at.mending = at.mending && !repair
 	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again. Nor
 	// does it last while the keys are being given back.
-	if h.over || lease.Passed(h.untilLocked()) || h.at[i].giving > 0 {
+	if h.over || lease.Passed(h.untilLocked()) || at.giving > 0 {
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
-		at := &h.at[i]
-		at.mending, at.missing, at.again, at.unsure = false, time.Now(), true, true
+		at.missing, at.again, at.unsure = time.Now(), true, true
 		return
 	}
 	h.put(i, lock)

@@ -105,7 +105,7 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	answered = o.first.Err == nil || transport.IsAnswer(o.first.Err)
 	if err == nil {
 		o.lock.boxed = p.boxed
-		h.join(h.ctx, i, o.lock, o.doubtful)
+		h.join(h.ctx, i, o.lock, o.doubtful, true)
 	}
 }
 

@@ -114,6 +114,50 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
 
+		It("is not revived by keys that a repair has taken after another holder: one that the obtain's late answer overtook",
+			func(ctx SpecContext) {
+				opt := &redislock.Options{FenceKey: "fence"}
+				locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+				Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+				start = time.Now()
+				Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+				time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+				var obtains atomic.Int32
+				var second, third atomic.Pointer[wire]
+				on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+					switch {
+					case w.owner != 1:
+					case !reply && runs(data, "obtain"):
+						switch obtains.Add(1) {
+						case 2:
+							second.Store(w)
+						case 3: // the repair
+							third.Store(w)
+							f.delay = 2700 * time.Millisecond
+						}
+					case reply && second.CompareAndSwap(w, nil):
+						f.delay = 600 * time.Millisecond
+					case reply && w == third.Load():
+						f.delay = 3 * time.Second
+					case runs(data, "refresh"):
+						f.lost = time.Since(start) > 700*time.Millisecond && time.Since(start) < 2900*time.Millisecond
+					}
+				})
+				lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+				at(200 * time.Millisecond)
+				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
+				at(800 * time.Millisecond)
+				Expect(obtains.Load()).To(BeEquivalentTo(3))
+				on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+				Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+				at(2350 * time.Millisecond)
+				Expect(obtain(ctx, other, 300*time.Millisecond, opt, "a").Release(ctx)).To(Succeed())
+				at(2950 * time.Millisecond)
+				Expect(on.values(ctx, "a")).To(Equal([]string{lock.Token(), "", lock.Token()}))
+				Expect(lock.Refresh(within(ctx, 100*time.Millisecond), 5*time.Second, nil)).NotTo(Succeed())
+				Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+			})
+
 		Describe("with a repair that is stuck, and another one that was granted,", func() {
 			opt := &redislock.Options{FenceKey: "fence"}
 			var lock *redislock.Lock

@@ -65,7 +65,7 @@ func (s *spreading) make(ctx context.Context) error {
 func (s *spreading) joinLate(ctx context.Context, p *part) {
 	i := s.number(p)
 	if p.state == partGranted {
-		s.holds.join(ctx, i, p.o.lock, p.o.doubtful)
+		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
 		p.o.lock = nil
 		p.o.waiter.quitInbox()
 		return
