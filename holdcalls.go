@@ -98,10 +98,10 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	if metadata != "" {
 		h.last.metadata = metadata
 	}
-	if lease.Passed(h.untilLocked()) { // an earlier repair that is stuck may arrive after another holder
+	if h.places.quorum && lease.Passed(h.untilLocked()) { // across slots, nothing would make a place count again
 		for i := range h.at {
-			if at := &h.at[i]; at.unsure || at.mending {
-				at.again, at.missing = true, time.Now()
+			if h.isStuck(i) {
+				h.at[i].again, h.at[i].missing = true, time.Now()
 			}
 		}
 	}
@@ -131,6 +131,18 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	}
 	return true, err
+}
+
+// isStuck reports whether a request that acquires the keys of a place may be stuck, and arrive after another holder. The
+// caller holds h.mu.
+func (h *holds) isStuck(i int) bool {
+	at := &h.at[i]
+	if at.unsure || at.mending || at.lock == nil {
+		return at.unsure || at.mending
+	}
+	at.lock.mu.Lock()
+	defer at.lock.mu.Unlock()
+	return at.lock.unanswered != nil
 }
 
 // refreshed notes that enough holds have been refreshed.

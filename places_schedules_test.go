@@ -114,6 +114,33 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
 
+		It("is not revived by keys that its own obtain has taken after another holder", func(ctx SpecContext) {
+			opt := &redislock.Options{FenceKey: "fence"}
+			cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+			locks := on.connectAs(1, nil)
+			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+			start = time.Now()
+			var sent atomic.Bool
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 1 && !reply && runs(data, "obtain") && sent.CompareAndSwap(false, true) {
+					f.cut, f.delay = true, 3*time.Second
+				}
+			})
+			lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+			at(time.Second)
+			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+			on.fates(1, cutOff)
+			on.fates(2, cutOff)
+			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+			at(2300 * time.Millisecond)
+			Expect(obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
+			on.fates(1, nil)
+			on.fates(2, nil)
+			at(3300 * time.Millisecond)
+			Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		})
+
 		It("is not revived by keys that a repair has taken after another holder: one that the obtain's late answer overtook",
 			func(ctx SpecContext) {
 				opt := &redislock.Options{FenceKey: "fence"}
