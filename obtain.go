@@ -23,6 +23,7 @@ type obtaining struct {
 	metadata string
 	custom   bool // the caller chose the token
 	explain  bool // a refusal is to say what is in the way
+	part     bool // it is at one of several places
 
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
@@ -39,11 +40,11 @@ type obtaining struct {
 	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
-	part     bool
-	proposal int64    // of a fencing token and of a ticket, in µs since 1970
-	joins    *holds   // of the lock that it obtains a further hold for; nil for none
-	call     *cleanup // of a custom token: its present call, for supersede; nil otherwise
-	health   *health  // of its server, which counts the call as under way; nil across slots
+	proposal int64         // of a fencing token and of a ticket, in µs since 1970
+	joins    *holds        // of the lock that it obtains a further hold for; nil for none
+	call     *cleanup      // of a custom token: its present call, for supersede; nil otherwise
+	health   *health       // of its server, which counts the call as under way; nil across slots
+	waited   time.Duration // of a custom token: how long its present call has waited for earlier ones
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run

@@ -159,6 +159,35 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
+	It("has no more patience with a server because a custom token has waited for itself there", func(ctx SpecContext) {
+		on.warm(ctx)
+		opt := &redislock.Options{Token: "me"}
+		for range 12 {
+			lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+			time.Sleep(100 * time.Millisecond)
+			fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 0 && !reply && runs(data, "release") {
+					f.delay = time.Second
+				}
+			})
+			Expect(lock.Release(ctx)).To(Succeed())
+			fates(2, nil)
+			lock = obtain(ctx, on.locks, time.Minute, opt, "a")
+			time.Sleep(2 * time.Second)
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+		}
+		obtain(ctx, on.locks, time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		on.servers[2].memory.hang()
+		DeferCleanup(on.servers[2].memory.resume)
+		Expect(on.servers[1].own.Del(ctx, "a").Err()).To(Succeed()) // so that server 2 decides
+		began := time.Now()
+		_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(HaveOccurred())
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+	})
+
 	It("is released at a server that was away for some seconds", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Hour, nil, "a")
 		time.Sleep(time.Second)

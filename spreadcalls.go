@@ -152,8 +152,12 @@ func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 // waitForOwn waits for earlier calls with the same token. That says nothing about the server.
 func (o *obtaining) waitForOwn(ctx context.Context) (err error) {
 	if o.health != nil {
+		began := time.Now()
 		o.health.leave()
-		defer func() { o.health.enter(time.Now()) }()
+		defer func() {
+			o.waited = time.Since(began)
+			o.health.enter(time.Now())
+		}()
 	}
 	if o.superseded, err = o.client.supersede(ctx, o.token, o.keys, o.call.order); err == nil {
 		o.inherit()
@@ -169,7 +173,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	p.busy = false
 	s.panicked = cmp.Or(s.panicked, failed)
 	now := time.Now()
-	took := now.Sub(p.began)
+	took := now.Sub(p.began) - p.o.waited
 	answered := c.Err == nil || transport.IsAnswer(c.Err)
 	if s.places.quorum {
 		p.place.health.ended(now, took, answered)
