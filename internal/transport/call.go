@@ -52,14 +52,13 @@ type Call struct {
 
 	limited context.Context // of the present sending, if it is not Ctx, which others may read; nil otherwise
 
-	counted atomic.Bool // it counts as under way to its server; see server.enter
-
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
 	how     *[2]any    // how command runs the script
 
 	lane     *lane         // the lane it goes in; nil for none
 	client   *redis.Client // of the lane's server
 	trip     trip          // used if it goes by itself in a lane
+	counted  atomic.Bool   // it counts as under way to its server; see server.enter
 	changed  bool          // a hook has rewritten the arguments of command
 	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
 	departed bool          // the present sending has reached a connection
