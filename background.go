@@ -28,8 +28,8 @@ type cleanup struct {
 
 const (
 	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two. If there is no room
-	// for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed a goroutine,
-	// and is done within 3 s.
+	// for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the
+	// goroutine that waited.
 	maxCleanups = 1000
 
 	// sweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on
