@@ -14,7 +14,7 @@ import (
 type instant struct{ redis.Scripter }
 
 func (instant) EvalSha(_ context.Context, _ string, _ []string, args ...any) *redis.Cmd {
-	if len(args) == 2 { // a release: token and n
+	if len(args) == 1 { // a release: the token
 		return redis.NewCmdResult(int64(0), nil)
 	}
 	return redis.NewCmdResult(int64(1), nil)
