@@ -322,7 +322,7 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 				Expect(lock.Release(ctx)).To(Succeed())
 			}
 		}
-		for found := time.Now().Add(150 * time.Millisecond); time.Now().Before(found); { // then it counts as absent
+		for found := time.Now().Add(500 * time.Millisecond); time.Now().Before(found); { // then it counts as absent
 			pairs(10)
 		}
 		before := runtime.NumGoroutine() // each call that is under way has one
