@@ -122,7 +122,8 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	err = p.err(ctx, "refresh", ErrNotObtained)
 	switch {
 	case err == nil:
-		return false, h.refreshed(&confirmed, metadata)
+		confirmed.Store(true)
+		return false, h.refreshed(metadata)
 	case errors.Is(err, ErrNotObtained):
 		return false, err
 	case ended(valid) != nil:
@@ -137,8 +138,11 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 // caller holds h.mu.
 func (h *holds) isStuck(i int) bool {
 	at := &h.at[i]
-	if at.unsure || at.mending || at.lock == nil {
-		return at.unsure || at.mending
+	if at.unsure || at.mending {
+		return true
+	}
+	if at.lock == nil {
+		return false
 	}
 	at.lock.mu.Lock()
 	defer at.lock.mu.Unlock()
@@ -146,7 +150,7 @@ func (h *holds) isStuck(i int) bool {
 }
 
 // refreshed notes that enough holds have been refreshed.
-func (h *holds) refreshed(confirmed *atomic.Bool, metadata string) error {
+func (h *holds) refreshed(metadata string) error {
 	l := h.whole
 	l.mu.Lock()
 	if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
@@ -160,7 +164,6 @@ func (h *holds) refreshed(confirmed *atomic.Bool, metadata string) error {
 		l.metadata = metadata
 	}
 	l.mu.Unlock()
-	confirmed.Store(true)
 	h.mend()
 	if lease.Passed(h.until()) {
 		return ErrNotObtained
