@@ -86,7 +86,10 @@ func waitTogether(ctx context.Context, locks *redislock.Client, client redis.Cmd
 			go func() { // ends when granted
 				lock, err := locks.ObtainMulti(ctx, keys, 10*time.Second, &redislock.Options{Queue: true})
 				now := time.Now()
-				_ = lock.Release(ctx)
+				for failed := lock.Release(ctx); failed != nil && failed != redislock.ErrLockNotHeld && ctx.Err() == nil; {
+					time.Sleep(time.Millisecond) // for a second, go-redis may answer with the error of its last dial
+					failed = lock.Release(ctx)
+				}
 				turns <- turn{place: place, at: now, left: time.Now(), err: err}
 			}()
 		})
@@ -127,7 +130,7 @@ var _ = Describe("Waiting in line goes on when", Label(onServer), func() {
 		turns := waitTogether(ctx, locks, client, overlapping(10))
 
 		trouble(ctx, server, client)
-		forgotten := client.Exists(ctx, "{q}:a").Val() == 0
+		forgotten := client.Get(ctx, "{q}:a").Val() != held.Token() // a waiter may already have the keys
 		free := time.Now()
 		if err := held.Release(ctx); forgotten {
 			Expect(err).To(Equal(redislock.ErrLockNotHeld))
