@@ -178,9 +178,11 @@ var _ = describeFaulty("Obtain", func(on *faultyRedis) {
 	DescribeTable("returns at once when ctx ends, and leaves nothing behind",
 		func(ctx SpecContext, action faultproxy.Action) {
 			on.broken("obtain", 1, action)
+			locks := on.timingOut(600 * time.Millisecond)
+			Expect(on.last.Ping(ctx).Err()).To(Succeed()) // opens a connection: the obtain must be sent before ctx ends
 			limited := within(ctx, 50*time.Millisecond)
 			start := time.Now()
-			_, err := on.timingOut(600*time.Millisecond).ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
+			_, err := locks.ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)
 			Expect(time.Since(start)).To(BeNumerically("<", 590*time.Millisecond))
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(context.DeadlineExceeded))

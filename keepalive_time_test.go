@@ -65,7 +65,7 @@ func onFakeTime(t *testing.T, test func(t *testing.T, locks *redislock.Client, c
 // over, the lock must be kept, and if they do not, its context must end before its key does.
 func TestKeepAliveThroughSilence(t *testing.T) {
 	t.Parallel()
-	runs := 1000
+	runs := 400
 	if testing.Short() {
 		runs = 50
 	}
@@ -144,7 +144,7 @@ func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 // When no reply comes any more, the context ends exactly at Until, and before the key does.
 func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 	t.Parallel()
-	runs := 1000
+	runs := 400
 	if testing.Short() {
 		runs = 50
 	}

@@ -326,7 +326,7 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 			pairs(10)
 		}
 		before := runtime.NumGoroutine() // each call that is under way has one
-		pairs(1000)
+		pairs(300)
 		Expect(runtime.NumGoroutine() - before).To(BeNumerically("<", 100))
 	})
 

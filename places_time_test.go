@@ -38,13 +38,14 @@ func memoryQuorum(t *testing.T, n int) (servers []*memoryServer, connect func() 
 // Callers that come at the same time, by the same Client or another, are served in turn, and at no time does
 // everybody wait for a sign that nobody gives.
 func TestQuorumLineNeverStalls(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int{3, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, connect := memoryQuorum(t, size)
 				clients := []*redislock.Client{connect(), connect(), connect()}
 				var slowest time.Duration
-				for range 100 {
+				for range 40 {
 					start := time.Now()
 					var wait sync.WaitGroup
 					for i := range 4 {

@@ -3,11 +3,18 @@
 package clitest
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -26,7 +33,7 @@ func RunSpecs(t *testing.T, name string) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
 	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
-	t.Cleanup(gexec.CleanupBuildArtifacts)
+	directory = t.TempDir()
 	config, reporter := ginkgo.GinkgoConfiguration()
 	calm.RunSpecs(t, name, config, reporter)
 }
@@ -40,14 +47,54 @@ func Program() string {
 	return path
 }
 
+// directory is where the program is built, set by RunSpecs.
+var directory string
+
+// build builds the program. It begins with what another package's specs have built: go build leaves that as it is if
+// it is up to date, and otherwise takes two seconds of CPU time to link the program.
 var build = sync.OnceValues(func() (string, error) {
-	flags := []string{"-buildvcs=false"}
+	name, flags := "redislock", []string{"build", "-buildvcs=false"}
 	race := debug.BuildSetting{Key: "-race", Value: "true"}
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, race) {
-		flags = append(flags, "-race")
+		name, flags = name+"-race", append(flags, "-race")
 	}
-	return gexec.Build("github.com/redislock/redislock/cmd/redislock", flags...)
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	path := filepath.Join(directory, name)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = directory
+	}
+	cache = filepath.Join(cache, "redislock-specs")
+	earlier, err := os.ReadFile(filepath.Join(cache, name))
+	if err == nil {
+		err = os.WriteFile(path, earlier, 0o700) //nolint:gosec // it is to be executed
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	flags = append(flags, "-o", path, "github.com/redislock/redislock/cmd/redislock")
+	if printed, err := exec.Command("go", flags...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(flags, " "), err, printed)
+	}
+	if built, err := os.ReadFile(path); err == nil && !bytes.Equal(built, earlier) {
+		keep(cache, name, built)
+	}
+	return path, nil
 })
+
+// keep keeps the program for the specs of other packages, which may do the same at this moment. If it cannot, they build
+// their own.
+func keep(cache, name string, program []byte) {
+	if os.MkdirAll(cache, 0o700) != nil {
+		return
+	}
+	part := filepath.Join(cache, fmt.Sprint(name, ".", os.Getpid()))
+	if os.WriteFile(part, program, 0o600) != nil || os.Rename(part, filepath.Join(cache, name)) != nil {
+		_ = os.Remove(part)
+	}
+}
 
 // Environ returns the environment of the tests, without what would change the output of the program, and with the
 // variables given.
