@@ -69,7 +69,7 @@ var build = sync.OnceValues(func() (string, error) {
 	cache = filepath.Join(cache, "redislock-specs")
 	earlier, err := os.ReadFile(filepath.Join(cache, name))
 	if err == nil {
-		err = os.WriteFile(path, earlier, 0o700) //nolint:gosec // it is to be executed
+		err = os.WriteFile(path, earlier, 0o755) //nolint:gosec // other users may execute it
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
