@@ -195,10 +195,10 @@ var _ = describe("WithSeparateCalls", func(on *onRedis) {
 		for i := range 100 {
 			wait.Go(func() {
 				defer GinkgoRecover()
-				lock := obtain(ctx, locks, 300*time.Millisecond, nil, fmt.Sprint("key-", i))
+				lock := obtain(ctx, locks, time.Second, nil, fmt.Sprint("key-", i))
 				kept, stop := lock.KeepAlive(ctx)
 				defer stop()
-				time.Sleep(450 * time.Millisecond)
+				time.Sleep(1200 * time.Millisecond)
 				Expect(context.Cause(kept)).NotTo(HaveOccurred())
 				Expect(lock.Release(ctx)).To(Succeed())
 			})
