@@ -86,9 +86,9 @@ func waitTogether(ctx context.Context, locks *redislock.Client, client redis.Cmd
 			go func() { // ends when granted
 				lock, err := locks.ObtainMulti(ctx, keys, 10*time.Second, &redislock.Options{Queue: true})
 				now := time.Now()
-				for failed := lock.Release(ctx); failed != nil && failed != redislock.ErrLockNotHeld && ctx.Err() == nil; {
+				failed := lock.Release(ctx)
+				for ; failed != nil && failed != redislock.ErrLockNotHeld && ctx.Err() == nil; failed = lock.Release(ctx) {
 					time.Sleep(time.Millisecond) // for a second, go-redis may answer with the error of its last dial
-					failed = lock.Release(ctx)
 				}
 				turns <- turn{place: place, at: now, left: time.Now(), err: err}
 			}()
