@@ -167,19 +167,10 @@ var _ = describeQuorum("a Tracer", func(on *quorum) {
 	Describe("of a Client that a majority does not answer", func() {
 		var seen *recorder
 		var locks *redislock.Client
-		var mu sync.Mutex  // protects at
-		var at []time.Time // when it got each Refreshed
 		BeforeEach(func(ctx SpecContext) {
 			on.warm(ctx)
 			seen = &recorder{}
-			at = nil
-			locks = on.connect(redislock.WithTracer(seen.tracer()), redislock.WithTracer(&redislock.Tracer{
-				Refreshed: func(context.Context, redislock.Refreshed) {
-					mu.Lock()
-					defer mu.Unlock()
-					at = append(at, time.Now())
-				},
-			}))
+			locks = on.connect(redislock.WithTracer(seen.tracer()))
 		})
 		cleanups := func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }
 
@@ -213,7 +204,6 @@ var _ = describeQuorum("a Tracer", func(on *quorum) {
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
 			on.fail(on.spare()+1, (*oneServer).kill)
-			until := lock.Until()
 			<-kept.Done()
 			Expect(context.Cause(kept)).To(MatchError(redislock.ErrLapsed))
 			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
@@ -223,20 +213,44 @@ var _ = describeQuorum("a Tracer", func(on *quorum) {
 				Expect(e.Keys).To(Equal(keys))
 				Expect(e.Err).To(HaveOccurred())
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range at[1:] {
-				if on.kind != inMemory { // a busy machine delays them
-					break
-				}
-				if at[i+1].After(until.Add(-5 * time.Millisecond)) { // one place has lapsed, and the other fails alone
-					break
-				}
-				// A server is asked again after some 25 ms.
-				Expect(at[i+1].Sub(at[i])).To(BeNumerically(">", 2*time.Millisecond))
-			}
 			Expect(told[redislock.Lost](seen)[0].Cause).To(Equal(redislock.LossLapsed))
 			on.fail(on.spare()+1, (*oneServer).restore)
 		})
 	})
 })
+
+var _ = func() bool {
+	for _, n := range []int{3, 5} {
+		describeQuorumOf(inMemory, n, "a Tracer", func(on *quorum) {
+			It("gets Refreshed once for each round of renewals that a majority refuses", func(ctx SpecContext) {
+				var mu sync.Mutex  // protects at
+				var at []time.Time // when it got each of them
+				locks := on.connect(redislock.WithTracer(&redislock.Tracer{Refreshed: func(_ context.Context, e redislock.Refreshed) {
+					mu.Lock()
+					defer mu.Unlock()
+					at = append(at, time.Now())
+				}}))
+				lock := obtain(ctx, locks, time.Second, nil, "a")
+				Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(n, lock.Token())))
+				// They answer at once, so that no server has two renewals under way, which could fail together.
+				on.fail(on.spare()+1, func(s *oneServer) { s.memory.memory.SetError("ERR broken") })
+				until := lock.Until()
+				kept, stop := lock.KeepAlive(ctx)
+				defer stop()
+				<-kept.Done()
+				mu.Lock()
+				defer mu.Unlock()
+				rounds := 0
+				for rounds < len(at) && at[rounds].Before(until.Add(-5*time.Millisecond)) { // later, one may lapse before the others
+					rounds++
+				}
+				Expect(rounds).To(BeNumerically(">=", 10))
+				for i := range rounds - 1 { // the shortest pause before a server is asked again is 3 ms
+					Expect(at[i+1].Sub(at[i])).To(BeNumerically(">", 2*time.Millisecond))
+				}
+				on.fail(on.spare()+1, func(s *oneServer) { s.memory.memory.SetError("") })
+			})
+		})
+	}
+	return true
+}()
