@@ -1,17 +1,14 @@
 package redislock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,10 +28,9 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
-// suites are the processes that the specs run in, side by side: ginkgo runs one suite in a process, and its specs one
-// after the other. Each has the specs whose labels its filter selects. On a real server, those that wait the most have a
-// process, and a server, of their own.
-var suites = map[string]string{
+// suites are the processes that the specs run in. On a real server, those that wait the most have a process, and a server,
+// of their own.
+var suites = calm.Suites{
 	"miniredis":            inMemory + " && !" + quorums,
 	"quorums on miniredis": inMemory + " && " + quorums,
 	"redis-server":         sharing + " && !" + queueing + " && !" + keeping + " && !" + faults,
@@ -46,9 +42,6 @@ var suites = map[string]string{
 	"slots":                slots,
 	"others":               "!" + inMemory + " && !" + sharing + " && !" + quorums + " && !" + slots, // with servers of their own, or none
 }
-
-// suiteVariable names, in the environment of such a process, the suite that it runs.
-const suiteVariable = "REDISLOCK_TEST_SUITE"
 
 // namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
 const namedServer = "REDISLOCK_TEST_REDIS"
@@ -65,71 +58,16 @@ func TestMain(m *testing.M) {
 }
 
 func TestRedislock(t *testing.T) {
-	if suite := os.Getenv(suiteVariable); suite != "" {
-		runSuite(t, suite)
-		return
-	}
-	t.Parallel()
-	var wait sync.WaitGroup
-	for suite := range suites {
-		wait.Go(func() { // and not t.Parallel: they wait more than they work, so all of them run at once on any machine
-			t.Run(suite, func(t *testing.T) { startSuite(t, suite) })
-		})
-		if os.Getenv(namedServer) != "" {
-			wait.Wait() // they empty the one server that they all use
-		}
-	}
-	wait.Wait()
+	RegisterFailHandler(Fail)
+	together := os.Getenv(namedServer) == "" // otherwise they empty the one server that they all use
+	suites.Run(t, together, runSuite)
 }
-
-// startSuite runs a suite in a process of its own, and shows what that has printed.
-func startSuite(t *testing.T, suite string) {
-	args := []string{"-test.run=^TestRedislock$"}
-	for _, arg := range os.Args[1:] {
-		switch {
-		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="):
-		case strings.HasPrefix(arg, "-test."):
-			continue
-		case strings.Contains(arg, "-report="):
-			arg += "." + suite // a file for each
-		}
-		args = append(args, arg)
-	}
-	run := func() error {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-		cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
-		output, err := cmd.CombinedOutput()
-		t.Logf("\n%s", output)
-		if err != nil && bytes.Contains(output, []byte("ThreadSanitizer: CHECK failed")) {
-			return errDetector
-		}
-		return err
-	}
-	err := run()
-	if err == errDetector {
-		t.Log(err)
-		err = run()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// errDetector says that the race detector has failed, and found no race: in a bubble of synctest it does so now and then.
-var errDetector = errors.New("the race detector itself has failed: https://go.dev/issue/78156")
 
 // runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
-func runSuite(t *testing.T, suite string) {
-	RegisterFailHandler(Fail)
-	config, reporter := GinkgoConfiguration()
-	if config.LabelFilter != "" {
-		config.LabelFilter = "(" + config.LabelFilter + ") && "
-	}
-	config.LabelFilter += suites[suite]
+func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) bool {
 	if !strings.HasPrefix(suites[suite], inMemory) {
-		calm.RunSpecs(t, suite, config, reporter)
-		return
+		return calm.RunSpecs(t, suite, config, reporter)
 	}
 	now := time.Now().Round(0)
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // so that os/signal's own goroutine is not in the bubble
@@ -140,6 +78,7 @@ func runSuite(t *testing.T, suite string) {
 		}
 		os.Exit(0) // ginkgo leaves a goroutine behind, and synctest would complain
 	})
+	return false // not reached
 }
 
 // What could not run is said once, at the end, with the reason.

@@ -71,8 +71,8 @@ func TestARunEndsWithAReport(t *testing.T) {
 func TestAViolationEndsWithOneAndEvidence(t *testing.T) {
 	needRedis(t)
 	out := t.TempDir()
-	cmd := exec.Command(build(t, "release-any-token"), "--topology", "one", "--minutes", "0.05", "--round", "8s", "--seed", "3",
-		"--out", out)
+	cmd := exec.Command(build(t, "release-any-token"), "--topology", "one", "--minutes", "0.05", "--round", "4s", "--workers", "3",
+		"--seed", "3", "--out", out)
 	printed, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("%v\n%s", err, printed)

@@ -21,6 +21,7 @@ func newCluster(t *testing.T, masters, replicasPerMaster int) *Cluster {
 }
 
 func TestClusterServesAllSlots(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 0)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), MaxRedirects: -1})
 	defer client.Close()
@@ -40,6 +41,7 @@ func TestClusterServesAllSlots(t *testing.T) {
 }
 
 func TestClusterOfOneMaster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, 0)
 	if _, err := c.MasterOf("key"); err != nil {
 		t.Error(err)
@@ -50,6 +52,7 @@ func TestClusterOfOneMaster(t *testing.T) {
 }
 
 func TestMigrationInSteps(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 0)
 	ctx, slot := t.Context(), SlotOf("{tag}")
 	owner, err := c.MasterOf("{tag}")
@@ -94,6 +97,7 @@ func TestMigrationInSteps(t *testing.T) {
 }
 
 func TestClusterReplacesAMaster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, 1)
 	old, err := c.MasterOf("key")
 	must(t, err)

@@ -8,6 +8,7 @@ import (
 )
 
 func TestSentinelReplacesAMaster(t *testing.T) {
+	t.Parallel()
 	needRedis(t)
 	began := time.Now()
 	s, err := StartSentinel()

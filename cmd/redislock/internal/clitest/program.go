@@ -30,12 +30,23 @@ import (
 // RunSpecs runs the specs of a package.
 func RunSpecs(t *testing.T, name string) {
 	t.Helper()
+	prepare(t)
+	config, reporter := ginkgo.GinkgoConfiguration()
+	calm.RunSpecs(t, name, config, reporter)
+}
+
+// RunSuites runs the specs of a package in several processes.
+func RunSuites(t *testing.T, suites calm.Suites) {
+	t.Helper()
+	prepare(t)
+	suites.Run(t, true, calm.RunSpecs)
+}
+
+func prepare(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
 	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
 	directory = t.TempDir()
-	config, reporter := ginkgo.GinkgoConfiguration()
-	calm.RunSpecs(t, name, config, reporter)
 }
 
 // Program returns the path of the program, and builds it in the first call. If the specs run under the race detector, so
@@ -47,7 +58,7 @@ func Program() string {
 	return path
 }
 
-// directory is where the program is built, set by RunSpecs.
+// directory is where the program is built, set by prepare.
 var directory string
 
 // build builds the program. It begins with what another package's specs have built: go build leaves that as it is if

@@ -19,7 +19,7 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
-var _ = Describe("redislock run inside redislock run", func() {
+var _ = Describe("redislock run inside redislock run", Label(shares), func() {
 	var (
 		ctx    context.Context
 		server *redistest.Server

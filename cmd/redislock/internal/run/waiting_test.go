@@ -19,7 +19,7 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
-var _ = Describe("redislock run that waits", func() {
+var _ = Describe("redislock run that waits", Label(waits), func() {
 	var (
 		ctx    context.Context
 		server *redistest.Server

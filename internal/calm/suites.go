@@ -1,0 +1,87 @@
+package calm
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+// Suites are processes that run the specs of a package side by side: ginkgo runs one suite in a process, and its specs one
+// after the other. Each has the specs whose labels the filter under its name selects.
+type Suites map[string]string
+
+// RunSuite runs the specs of a suite in this process. [RunSpecs] is one.
+type RunSuite func(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) bool
+
+// suiteVariable names, in the environment of such a process, the suite that it runs.
+const suiteVariable = "REDISLOCK_TEST_SUITE"
+
+// Run starts this test once more for each suite, in a process of its own, and shows what it has printed: all of them at
+// once if together is true, since they wait more than they work. In such a process, it calls run instead.
+func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
+	t.Helper()
+	if suite := os.Getenv(suiteVariable); suite != "" {
+		config, reporter := ginkgo.GinkgoConfiguration()
+		if config.LabelFilter != "" {
+			config.LabelFilter = "(" + config.LabelFilter + ") && "
+		}
+		config.LabelFilter += s[suite]
+		run(t, suite, config, reporter)
+		return
+	}
+	t.Parallel()
+	var wait sync.WaitGroup
+	for suite := range s {
+		wait.Go(func() { // and not t.Parallel, which would start no more than there are processors
+			t.Run(suite, func(t *testing.T) { start(t, suite) })
+		})
+		if !together {
+			wait.Wait()
+		}
+	}
+	wait.Wait()
+}
+
+// start runs a suite in a process of its own.
+func start(t *testing.T, suite string) {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	args := []string{"-test.run=^" + test + "$"}
+	for _, arg := range os.Args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="):
+		case strings.HasPrefix(arg, "-test."):
+			continue
+		case strings.Contains(arg, "-report="):
+			arg += "." + suite // a file for each
+		}
+		args = append(args, arg)
+	}
+	run := func() error {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
+		output, err := cmd.CombinedOutput()
+		t.Logf("\n%s", output)
+		if err != nil && bytes.Contains(output, []byte("ThreadSanitizer: CHECK failed")) {
+			return errDetector
+		}
+		return err
+	}
+	err := run()
+	if err == errDetector {
+		t.Log(err)
+		err = run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errDetector says that the race detector has failed, and found no race: in a bubble of synctest it does so now and then.
+var errDetector = errors.New("the race detector itself has failed: https://go.dev/issue/78156")
