@@ -2,6 +2,8 @@ package redislock_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -152,6 +154,65 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		}
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 	})
+
+	When("a Refresh is answered late", func() {
+		var late *faultproxy.Fault
+		var lock *redislock.Lock
+		BeforeEach(func(ctx SpecContext) {
+			lock = obtain(ctx, proxied, time.Second, nil, "f")
+			called := func(args []string) bool { return running("refresh")(args) && args[len(args)-1] == "0" } // no renewal
+			late = proxy.Add(faultproxy.Rule{Match: called, Times: 1, Action: faultproxy.DelayReply(1200 * time.Millisecond)})
+		})
+
+		It("keeps what renewals have gained meanwhile", func(ctx SpecContext) {
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+			Expect(kept.Err()).NotTo(HaveOccurred())
+			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		})
+
+		It("keeps what another Refresh has gained meanwhile", func(ctx SpecContext) {
+			first := make(chan error, 1)
+			go func() { first <- lock.Refresh(ctx, time.Second, nil) }()
+			<-late.Hit()
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // sent at Until, because its turn has not come
+			until := lock.Until()
+			Expect(until).To(BeTemporally(">", time.Now()))
+			<-first
+			Expect(lock.Until()).To(BeTemporally(">=", until))
+		})
+	})
+
+	DescribeTable("does not look cancelled if it ends because no connection can be made", func(ctx SpecContext, opts ...redislock.ClientOption) {
+		var unreachable atomic.Bool
+		over := make(chan struct{})
+		opt := &redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, MaxRetries: -1}
+		dial := on.client.Options().Dialer
+		opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if unreachable.Load() {
+				<-over
+				return nil, errors.New("unreachable")
+			}
+			return dial(ctx, network, addr)
+		}
+		client := redis.NewClient(opt)
+		DeferCleanup(client.Close)
+		locks := redislock.New(client, opts...)
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, 2*time.Second, nil, "f")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		defer close(over)
+		unreachable.Store(true)
+		proxy.CutAll()
+		cause := ends(kept)
+		Expect(cause).To(MatchError(redislock.ErrLapsed))
+		Expect(cause).NotTo(MatchError(context.Canceled))
+	},
+		Entry("in a pipeline"),
+		Entry("with separate calls", redislock.WithSeparateCalls()),
+	)
 
 	It("does not keep a lock whose Release was refused", func(ctx SpecContext) {
 		lock := obtain(ctx, proxied, time.Second, nil, "f")

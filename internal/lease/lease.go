@@ -175,7 +175,10 @@ func (l *Lease) Doubt(r *Refresh) {
 // Confirm notes that a refresh sent at that time has succeeded.
 func (l *Lease) Confirm(r *Refresh, sent time.Time) {
 	l.ttl = r.ttl
-	l.extend(sent, ValidUntil(sent, l.certain(r.least)))
+	// Renewals and other refreshes may have gained more meanwhile. They allowed for this one.
+	if until := ValidUntil(sent, l.certain(r.least)); until.After(l.until) {
+		l.extend(sent, until)
+	}
 }
 
 // certain returns for how long a success for ttl is certain to hold: other refreshes may be executed after it.

@@ -88,6 +88,9 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 				defer func() { stop(); c.limited = nil }()
 				c.limited = ctx
 				c.Reply, c.Err = r.once(c)
+				if over := ctx.Err(); over != nil && c.Ctx.Err() == nil && errors.Is(c.Err, over) {
+					c.Err = context.Cause(ctx) // nobody has cancelled the call
+				}
 			})
 		})
 	}
