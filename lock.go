@@ -34,16 +34,17 @@ type Lock struct {
 	// nil. One field for both, and a small number, keep a lock on one place in the size class that it has without them.
 	holds *holds
 
-	mu       sync.Mutex // protects the fields below
-	metadata string
-	lease    lease.Lease
-	told     bool            // a Tracer has been told of the end of the present hold
-	taken    bool            // some key was found to be another's
-	losses   int32           // how often it was found lost
-	ended    error           // why the lock is no longer held; nil while it is held, as far as is known
-	released time.Time       // when Release was first called; zero if it was not
-	release  *transport.Call // the last release, if it was not answered
-	pursuit  *pursuit        // goes on with release; nil if nothing does
+	mu            sync.Mutex // protects the fields below
+	metadata      string
+	lease         lease.Lease
+	told          bool            // a Tracer has been told of the end of the present hold
+	taken         bool            // some key was found to be another's
+	releasedAgain bool            // Release was called more than once
+	losses        int32           // how often it was found lost
+	ended         error           // why the lock is no longer held; nil while it is held, as far as is known
+	released      time.Time       // when Release was first called; zero if it was not
+	release       *transport.Call // the last release, if it was not answered
+	pursuit       *pursuit        // goes on with release; nil if nothing does
 
 	unanswered *unanswered // nil if each sending of the obtain was answered, and once that no longer matters
 

@@ -36,7 +36,7 @@ func (l *Lock) Release(ctx context.Context) error {
 		return errNilContext
 	}
 	now := time.Now()
-	until, again, lapsed := l.beginRelease(now)
+	until, lapsed := l.beginRelease(now)
 	err := errPanicked // unless sendRelease returns
 	defer func() {
 		if lapsed != nil {
@@ -47,13 +47,13 @@ func (l *Lock) Release(ctx context.Context) error {
 	if h := l.parts(); h != nil {
 		err = h.release(ctx)
 	} else {
-		err = l.sendRelease(ctx, now, until, again)
+		err = l.sendRelease(ctx, now, until)
 	}
 	return err
 }
 
 // sendRelease sends the release, or joins one that is under way.
-func (l *Lock) sendRelease(ctx context.Context, now, until time.Time, again bool) error {
+func (l *Lock) sendRelease(ctx context.Context, now, until time.Time) error {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -74,7 +74,7 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time, again bool
 			return failed("release", l.keys, ended(ctx))
 		}
 		if c.Err == nil {
-			return l.endRelease(c, until, again)
+			return l.endRelease(c, until)
 		}
 		if !l.isPursued(p) {
 			break
@@ -102,12 +102,12 @@ func (l *Lock) sendRelease(ctx context.Context, now, until time.Time, again bool
 		l.pursue(c)
 		return failed("release", l.keys, ended(ctx))
 	}
-	return l.endRelease(c, until, again)
+	return l.endRelease(c, until)
 }
 
-// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, whether
-// Release was called before, and what to tell a Tracer if the lock had lapsed.
-func (l *Lock) beginRelease(now time.Time) (until time.Time, again bool, lapsed *Lost) {
+// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, and what to
+// tell a Tracer if the lock had lapsed.
+func (l *Lock) beginRelease(now time.Time) (until time.Time, lapsed *Lost) {
 	l.mu.Lock()
 	ending := l.kept
 	l.kept = nil
@@ -117,7 +117,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, again bool, lapsed 
 		}
 		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say that, and not that it was released
 	}
-	if again = !l.released.IsZero(); !again {
+	if l.releasedAgain = !l.released.IsZero(); !l.releasedAgain {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
@@ -125,7 +125,7 @@ func (l *Lock) beginRelease(now time.Time) (until time.Time, again bool, lapsed 
 	cause := l.ended
 	l.mu.Unlock()
 	l.endAll(ending, cause)
-	return until, again, lapsed
+	return until, lapsed
 }
 
 // newRelease returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
@@ -272,8 +272,8 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 	l.release = unanswered
 }
 
-// endRelease applies the result of a release that has ended. again says that Release was called before.
-func (l *Lock) endRelease(c *transport.Call, until time.Time, again bool) error {
+// endRelease applies the result of a release that has ended.
+func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if c.Err != nil {
 		l.noteRelease(c)
 		return failed("release", l.keys, withHint(l.keys, c.Err))
@@ -286,7 +286,7 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time, again bool) error 
 	}
 	switch {
 	case errors.Is(err, ErrLockNotHeld):
-		if !again { // else an earlier Release, which may still wait for its answer, has freed them or reports the loss
+		if !l.wasReleasedAgain() { // else the other Release may have freed them, or reports the loss
 			lost, cause := readLostKeys(l.keys, c.Reply)
 			l.tellLost(c.Ctx, lost, cause, err)
 		}
@@ -294,6 +294,13 @@ func (l *Lock) endRelease(c *transport.Call, until time.Time, again bool) error 
 		return failed("release", l.keys, err)
 	}
 	return err
+}
+
+// wasReleasedAgain reports whether Release was called more than once.
+func (l *Lock) wasReleasedAgain() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.releasedAgain
 }
 
 // undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release. after is

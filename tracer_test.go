@@ -690,4 +690,35 @@ var _ = describe("Of two releases that begin at the same moment,", func(on *onRe
 		Expect(<-first).To(Succeed())
 		Expect(told[redislock.Lost](seen)).To(BeEmpty())
 	})
+
+	It("the first one reports no loss of what the second one frees", func(ctx SpecContext) {
+		seen := &recorder{}
+		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		begun, freed, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		var requests, answers atomic.Int32
+		on.client.AddHook(&around{
+			before: func(cmd redis.Cmder) {
+				if isRelease(cmd) && requests.Add(1) == 1 { // it waits for a connection
+					close(begun)
+					<-freed
+				}
+			},
+			after: func(cmd redis.Cmder) {
+				if isRelease(cmd) && answers.Add(1) == 1 {
+					close(freed)
+					<-over
+				}
+			},
+		})
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		<-begun
+		go func() { second <- lock.Release(ctx) }()
+		Expect(<-first).To(Equal(redislock.ErrLockNotHeld))
+		close(over)
+		Expect(<-second).To(Succeed())
+		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+	})
 })
