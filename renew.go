@@ -99,6 +99,7 @@ func (r *renewals) finish(done *renewal) {
 	case next.IsZero():
 	case exact:
 		r.schedule.LookAt((*upkeep)(done.lock), next)
+		done.lock.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
 	default:
 		r.schedule.LookBy((*upkeep)(done.lock), next)
 	}
