@@ -95,14 +95,30 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		Expect(on.client.PTTL(ctx, "f").Val()).To(BeNumerically(">", time.Minute))
 	})
 
-	It("sends a script that is not known, however slow the answers are", func(ctx SpecContext) {
-		lock := obtain(ctx, proxied, 2*time.Second, nil, "f")
-		kept, stop := lock.KeepAlive(ctx)
-		defer stop()
-		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayReply(350 * time.Millisecond)})
-		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
-		Consistently(kept.Err).WithTimeout(3 * time.Second).Should(Succeed())
-	})
+	DescribeTable("sends a script that is not known, however slow the answers are",
+		func(ctx SpecContext, connected func(client *redis.Client) *redislock.Client) {
+			opt := &redis.Options{Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 2 * time.Second}
+			locks := connected(connect(opt))
+			DeferCleanup(locks.Close)
+			lock := obtain(ctx, locks, 2*time.Second, nil, "f")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayReply(350 * time.Millisecond)})
+			Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+			Consistently(kept.Err).WithTimeout(3 * time.Second).Should(Succeed())
+		},
+		Entry("in pipelines", func(client *redis.Client) *redislock.Client { return redislock.New(client) }),
+		Entry("with separate calls", func(client *redis.Client) *redislock.Client {
+			return redislock.New(client, redislock.WithSeparateCalls())
+		}),
+		Entry("with a hook that rewrites keys", func(client *redis.Client) *redislock.Client {
+			client.AddHook(&prefixing{prefix: always})
+			return redislock.New(client)
+		}),
+		Entry("with a custom client type", func(client *redis.Client) *redislock.Client {
+			return redislock.New(&struct{ redis.Scripter }{client})
+		}),
+	)
 
 	It("survives one silence after the other with a client that never times out", func(ctx SpecContext) {
 		patient := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1}))

@@ -84,13 +84,16 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 			defer timer.Stop()
 			defer finished(c)
 			c.guard(func() {
-				ctx, stop := connectWithin(c.Ctx, patience)
-				defer func() { stop(); c.limited = nil }()
-				c.limited = ctx
-				c.Reply, c.Err = r.once(c)
-				if over := ctx.Err(); over != nil && c.Ctx.Err() == nil && errors.Is(c.Err, over) {
-					c.Err = context.Cause(ctx) // nobody has cancelled the call
-				}
+				c.Reply, c.Err = c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
+					ctx, stop := connectWithin(c.Ctx, patience)
+					defer func() { stop(); c.limited = nil }()
+					c.limited = ctx
+					reply, err = r.command(c, how)
+					if over := ctx.Err(); over != nil && c.Ctx.Err() == nil && errors.Is(err, over) {
+						err = context.Cause(ctx) // nobody has cancelled the call
+					}
+					return reply, err
+				})
 			})
 		})
 	}

@@ -157,11 +157,16 @@ func resendWait(resends int) time.Duration {
 	return most - rand.N(most/2)
 }
 
-// once sends the call one time: by the script's hash and, if the server does not know that, with the whole script.
+// once sends the call one time.
 func (r *Redis) once(c *Call) (any, error) {
-	reply, err := r.command(c, &c.Script.evalsha)
+	return c.Script.try(func(how *[2]any) (any, error) { return r.command(c, how) })
+}
+
+// try sends a script by its hash and, if the server does not know that, as a whole.
+func (s *Script) try(send func(how *[2]any) (any, error)) (any, error) {
+	reply, err := send(&s.evalsha)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = r.command(c, &c.Script.eval)
+		reply, err = send(&s.eval)
 	}
 	return reply, err
 }
