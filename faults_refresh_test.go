@@ -221,16 +221,19 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		})
 	})
 
-	DescribeTable("does not shorten the ttl of the next lock with its token when it is executed late", func(ctx SpecContext, token string) {
-		lock := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: token}, "a")
-		on.broken("refresh", 1, faultproxy.DelayRequest(300*time.Millisecond))
-		Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
-		next := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: lock.Token()}, "a")
-		Eventually(func() int { return on.executed("refresh") }).Should(Equal(1))
-		on.truthful(ctx, next)
-	},
-		Entry("a custom one", "mine"),
-		Entry("a random one, which the caller passes on", ""),
+	DescribeTable("does not shorten the ttl of the next lock with its token when it is executed late",
+		func(ctx SpecContext, token string, givesUp bool) {
+			locks = on.connectBy(func(opt *redis.Options) { opt.ContextTimeoutEnabled = givesUp })
+			lock := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: token}, "a")
+			on.broken("refresh", 1, faultproxy.DelayRequest(300*time.Millisecond))
+			Expect(lock.Refresh(within(ctx, 50*time.Millisecond), time.Second, nil)).To(MatchError(context.DeadlineExceeded))
+			next := obtain(ctx, locks, 10*time.Second, &redislock.Options{Token: lock.Token()}, "a")
+			Eventually(func() int { return on.executed("refresh") }).Should(Equal(1))
+			on.truthful(ctx, next)
+		},
+		Entry("a custom one", "mine", false),
+		Entry("a custom one, with ContextTimeoutEnabled", "mine", true),
+		Entry("a random one, which the caller passes on", "", false),
 	)
 
 	It("does not hold up an obtain with its token that began before it", func(ctx SpecContext) {
