@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type cleanup struct {
 	call    bool          // not a cleanup, but another call that a later obtain waits for; see underWay
 	stop    chan struct{} // closed when it is superseded; nil for a call
 	done    chan struct{} // closed when nothing more is sent
+	of      *holds        // it gives keys back for this lock, which is not released; nil for any other
 	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
 
@@ -162,6 +164,24 @@ func (s *cleanups) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.byToken) > 0
+}
+
+// concerns reports whether a cleanup with the token is under way for one of the keys, or a call that began before. It
+// leaves out what the lock itself gives back.
+func (s *cleanups) concerns(lock *holds, keys []string, before int) bool {
+	token := lock.token
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byToken[token]) == 0 {
+		return false
+	}
+	wanted := setOf(keys)
+	for x := range s.byToken[token] {
+		if x.of != lock && (!x.call || x.order < before) && slices.ContainsFunc(x.keys, func(key string) bool { return wanted[key] }) {
+			return true
+		}
+	}
+	return false
 }
 
 // underWay makes a call at one of several places, or a Refresh, known to supersede, which then waits for it. Such a call

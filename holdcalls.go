@@ -93,17 +93,21 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	p := h.newPoll()
 	numbers := h.numbers()
 	h.mu.Lock()
+	lapsed := lease.Passed(h.untilLocked())
+	for i := range h.at {
+		switch {
+		case !lapsed || !h.isStuck(i):
+		case h.places.quorum:
+			h.at[i].again, h.at[i].missing = true, time.Now()
+		default: // nothing would make the place count again
+			h.mu.Unlock()
+			return false, ErrNotObtained
+		}
+	}
 	h.busy += len(numbers)
 	h.last.ttl = ttl
 	if metadata != "" {
 		h.last.metadata = metadata
-	}
-	if h.places.quorum && lease.Passed(h.untilLocked()) { // across slots, nothing would make a place count again
-		for i := range h.at {
-			if h.isStuck(i) {
-				h.at[i].again, h.at[i].missing = true, time.Now()
-			}
-		}
 	}
 	h.mu.Unlock()
 	var confirmed atomic.Bool // by enough places
@@ -128,7 +132,9 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 		return false, err
 	case ended(valid) != nil:
 		return false, failed("refresh", l.keys, outlived(ctx))
-	case !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
+	case !slices.ContainsFunc(p.errs, func(err error) bool {
+		return !errors.Is(err, errLate) && (!lapsed || !errors.Is(err, errUnproven))
+	}):
 		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	}
 	return true, err
@@ -138,15 +144,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 // caller holds h.mu.
 func (h *holds) isStuck(i int) bool {
 	at := &h.at[i]
-	if at.unsure || at.mending {
-		return true
-	}
-	if at.lock == nil {
-		return false
-	}
-	at.lock.mu.Lock()
-	defer at.lock.mu.Unlock()
-	return at.lock.unanswered != nil
+	return at.unsure || at.mending || at.asked || at.lock != nil && at.lock.doubtful
 }
 
 // refreshed notes that enough holds have been refreshed.
@@ -213,7 +211,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) error {
 			h.keepAt(i)
 		}
 	} else if lost != nil {
-		at.missing, at.lost = sent, lost
+		at.missing, at.without, at.lost = sent, time.Now(), lost
 	}
 	return err
 }

@@ -47,11 +47,13 @@ type hold struct {
 	renewed context.Context    // of these renewals, or of earlier ones
 	heard   time.Time          // when the last request was sent that confirmed it
 	missing time.Time          // when the place was last found without it; zero if it has it
+	without time.Time          // when it became known last that the place was without it; zero if it never was
 	lost    []string           // the keys that another has there, or that are gone; nil for none
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
 	given   bool               // a Release has left the rest to the background
 	mending bool               // it is being obtained again
+	asked   bool               // the obtain asks it once more, since the lock was made
 	giving  int                // how often the keys are being given back
 	again   bool               // a call that did not make this hold may have acquired the keys: they prove nothing
 	refused int                // how often the place has refused that at once
@@ -112,7 +114,10 @@ func (h *holds) put(i int, lock *Lock) {
 		at.unsure = at.unsure || old.unanswered != nil && !old.unanswered.custom
 		old.mu.Unlock()
 	}
-	*at = hold{lock: lock, heard: lock.since, unsure: at.unsure, giving: at.giving, mending: at.mending}
+	*at = hold{
+		lock: lock, heard: lock.since, without: at.without, unsure: at.unsure, giving: at.giving, mending: at.mending,
+		asked: at.asked,
+	}
 	switch {
 	case !h.counts(lock): // the next repair may raise it
 		at.missing = time.Now()
@@ -141,6 +146,15 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool
 		at.missing, at.again, at.unsure = time.Now(), true, true
 		return
 	}
+	switch old := at.lock; {
+	case old != nil && lock.since.Before(old.since): // the hold that is there knows more
+		at.unsure = at.unsure || unsure
+		return
+	case lock.since.Before(at.without): // nobody knows which came first, the grant or the loss
+		at.missing, at.again, at.unsure = time.Now(), true, true
+		go h.mend()
+		return
+	}
 	h.put(i, lock)
 	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
 		transport.Go(func() { h.catchUp(i, last) }) // ends with the call
@@ -167,7 +181,7 @@ func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Durati
 		ttl = attachedTTL
 	}
 	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), why, p.keys, ttl)
-	x.again = unsure
+	x.again, x.of = unsure, h
 	if p.client.inBackground(x, func() error { defer h.givenBack(i); return p.client.sweepNow(x) }) {
 		h.at[i].giving++
 	}
@@ -177,16 +191,24 @@ func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Durati
 func (h *holds) givenBack(i int) {
 	h.mu.Lock()
 	h.at[i].giving--
+	h.at[i].without = time.Now()
 	h.mu.Unlock()
 	h.mend()
 }
 
-// miss notes that a place has no hold. unsure says that it may have acquired keys unnoticed.
-func (h *holds) miss(i int, unsure bool) {
+// miss notes that a place has no hold, because it has refused it, or otherwise. unsure says that it may have acquired
+// keys unnoticed.
+func (h *holds) miss(i int, refused, unsure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
+	if refused {
+		at.without = time.Now()
+	}
 	at.unsure = at.unsure || unsure
+	if h.over && unsure {
+		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
+	}
 	if at.lock != nil { // it was obtained again meanwhile
 		return
 	}
@@ -194,9 +216,13 @@ func (h *holds) miss(i int, unsure bool) {
 	if at.lost == nil {
 		at.lost = h.places.all[i].keys
 	}
-	if h.over && unsure {
-		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
-	}
+}
+
+// ask notes that the obtain asks a place once more, or that this has ended.
+func (h *holds) ask(i int, asks bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[i].asked = asks
 }
 
 func (h *holds) isOver() bool {

@@ -180,11 +180,10 @@ func (h *holds) renewed(r *renewal) {
 	if told := l.client.tracer.Refreshed; told != nil && tells {
 		told(r.call.Ctx, event)
 	}
-	if r.err == nil {
-		h.mend()
-	} else {
+	if r.err != nil {
 		h.check(r.call.Ctx)
 	}
+	h.mend() // also after a loss: the others may have been renewed just before
 }
 
 // renewalFailed notes that a renewal has failed at one place, and reports whether no majority is left without a

@@ -27,6 +27,7 @@ type Lock struct {
 	obtained time.Duration // the ttl of the obtain; 0 if attached
 	number   int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
 	random   bool          // the library chose the token, so no other lock has it
+	doubtful bool          // a sending of its obtain was not answered: it may acquire the keys again later
 
 	entry schedule.Entry // its place among the renewals
 

@@ -40,6 +40,9 @@ func (h *holds) mend() {
 			continue
 		}
 		p := h.places.all[i]
+		if !h.whole.random && p.client.cleanups.concerns(h, p.keys, p.begun) {
+			continue // a release of an earlier lock with this token would free what the repair acquires
+		}
 		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
 			continue
 		}
@@ -95,7 +98,7 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	defer func() {
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
-			h.missAgain(i, began, err == errPanicked || o.doubtful || len(o.taken) > 0)
+			h.missAgain(i, began, o, err)
 			if err == ErrNotObtained {
 				h.mendSoon(i)
 			}
@@ -123,13 +126,23 @@ func (h *holds) mendSoon(i int) {
 	}
 }
 
-// missAgain notes that a hold could not be obtained again.
-func (h *holds) missAgain(i int, at time.Time, unsure bool) {
+// missAgain notes that a hold could not be obtained again, by a try that began at that time.
+func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.at[i].mending, h.at[i].missing = false, at
-	h.at[i].unsure = h.at[i].unsure || unsure
-	h.at[i].again = h.at[i].unsure
+	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
+	unsure := panicked || o.doubtful || len(o.taken) > 0
+	at.mending, at.unsure = false, at.unsure || unsure
+	at.again = at.unsure || refused // then another has keys there, and what a Refresh has found before proves nothing
+	switch answered := o.first.Err == nil || transport.IsAnswer(o.first.Err); {
+	case panicked || answered:
+		at.missing = began
+	case h.kept != nil && !h.over: // it is tried again once the server answers
+		h.places.all[i].health.await(h)
+	}
+	if refused {
+		at.without = time.Now()
+	}
 	if h.over && unsure {
 		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
 	}

@@ -244,7 +244,8 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
-		random: !o.custom && (o.joins == nil || o.joins.whole.random),
+		random:   !o.custom && (o.joins == nil || o.joins.whole.random),
+		doubtful: o.doubtful || len(o.abandoned) > 0,
 	}
 	o.got = taken
 	switch {

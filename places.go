@@ -21,6 +21,7 @@ type place struct {
 	// The keys that live here, nil until a lock sets them.
 	keys  []string
 	boxed []any
+	begun int // of a lock with a custom token: the calls here that began before it have a smaller order
 }
 
 // named adds the name of the place to an error.

@@ -216,6 +216,9 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 		after: aftermath{client: c, keys: keys},
 	}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
+	for _, here := range at.all {
+		here.begun = here.client.cleanups.next()
+	}
 	p := h.newPoll()
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
@@ -244,7 +247,7 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 			h.put(i, lock)
 			h.whole.metadata, h.whole.since = lock.metadata, lock.since
 		} else {
-			h.miss(i, false)
+			h.miss(i, true, false)
 		}
 	}
 	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {

@@ -17,8 +17,9 @@ import (
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
 // shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
-// still exist. It returns:
-//   - [ErrNotObtained] if all keys are lost, after Release, and for a nil lock;
+// still exist; but not if some request of the Obtain was never answered, because that may have acquired the keys again,
+// after another holder. It returns:
+//   - [ErrNotObtained] if all keys are lost or it must not rely on them, after Release, and for a nil lock;
 //   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
 //     matches it;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
@@ -87,7 +88,8 @@ const lateAnswer = 250 * time.Millisecond
 // server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
 // the ctx.
 func (l *Lock) whileValid(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
-	limited, cancel := context.WithCancel(ctx)
+	free, leave := detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
+	limited, cancel := context.WithCancel(free)
 	var timer *time.Timer
 	ready := make(chan struct{}) // closed when timer is set
 	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+after, func() {
@@ -102,6 +104,7 @@ func (l *Lock) whileValid(ctx context.Context, after time.Duration) (context.Con
 	close(ready)
 	return limited, func() {
 		timer.Stop()
+		leave()
 		cancel()
 	}
 }
@@ -175,6 +178,9 @@ func (r *refreshing) begin(ctx context.Context) error {
 	}
 	defer l.mu.Unlock()
 	if !l.released.IsZero() {
+		return ErrNotObtained
+	}
+	if l.doubtful && l.number == 0 && lease.Passed(l.lease.Until()) { // the keys may be there again, after another holder
 		return ErrNotObtained
 	}
 	r.refresh, r.losses = l.lease.Begin(time.Now(), r.ttl), l.losses

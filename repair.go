@@ -16,13 +16,24 @@ func (h *health) admitRepair(now time.Time, keys int, lock *holds, kept bool) bo
 		return true
 	}
 	if kept {
-		if h.waiting == nil {
-			h.waiting = map[*holds]struct{}{}
-		}
-		h.waiting[lock] = struct{}{}
-		h.planRepairs()
+		h.awaitLocked(lock)
 	}
 	return false
+}
+
+// await makes a kept lock wait for a repair.
+func (h *health) await(lock *holds) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.awaitLocked(lock)
+}
+
+func (h *health) awaitLocked(lock *holds) {
+	if h.waiting == nil {
+		h.waiting = map[*holds]struct{}{}
+	}
+	h.waiting[lock] = struct{}{}
+	h.planRepairs()
 }
 
 // repairEnded is ended for a repair.

@@ -54,6 +54,9 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
+		if o.custom {
+			p.begun = p.client.cleanups.next()
+		}
 		part.o = obtaining{
 			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, custom: o.custom, token: o.token,
 			part: true,

@@ -210,7 +210,7 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 	case s.over || s.holds != nil:
 		s.leave(ctx, p)
 		if s.holds != nil {
-			s.holds.miss(s.number(p), false)
+			s.holds.miss(s.number(p), false, false)
 			s.holds.mendSoon(s.number(p))
 		}
 	case p.state != partIdle:

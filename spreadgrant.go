@@ -64,13 +64,16 @@ func (s *spreading) make(ctx context.Context) error {
 // joinLate deals with a place that has answered when the lock was already made. The caller holds s.mu.
 func (s *spreading) joinLate(ctx context.Context, p *part) {
 	i := s.number(p)
+	if p.topped {
+		defer s.holds.ask(i, false)
+	}
 	if p.state == partGranted {
 		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
 		p.o.lock = nil
 		p.o.waiter.quitInbox()
 		return
 	}
-	s.holds.miss(i, p.o.doubtful || len(p.o.taken) > 0)
+	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
@@ -104,6 +107,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 func (s *spreading) topUp(ctx context.Context, p *part) {
 	now, call := time.Now(), p.o.known()
 	if !s.holds.isOver() && s.admits(p, now) {
+		s.holds.ask(s.number(p), true)
 		s.start(ctx, p, now, call)
 		return
 	}

@@ -1,0 +1,332 @@
+package redislock_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// Schedules on fake time in which the library learns something that is out of date. Reviewers have found them. Before, each
+// of them broke a promise.
+var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
+	patient := func(opt *redis.Options) { opt.ReadTimeout = time.Minute }
+	cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+	var start time.Time
+	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+	var locks, other *redislock.Client
+
+	BeforeEach(func() {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) })
+	})
+
+	// connect connects two Clients, the first of which may change the options.
+	connect := func(ctx SpecContext, change func(*redis.Options)) {
+		GinkgoHelper()
+		locks, other = on.connectAs(1, change), on.connectAs(2, nil)
+		Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		for i := range on.servers {
+			on.fates(i, nil)
+		}
+		start = time.Now()
+	}
+
+	// refuseOnce makes server 2 refuse the obtain, which then asks it once more.
+	refuseOnce := func(ctx SpecContext) {
+		GinkgoHelper()
+		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+	}
+
+	// expectExclusive fails if another caller gets the lock while it is valid.
+	expectExclusive := func(ctx SpecContext, lock *redislock.Lock) {
+		GinkgoHelper()
+		second, err := other.Obtain(within(ctx, time.Second), "a", 5*time.Second, nil)
+		if err == nil && time.Now().Before(second.Until()) {
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		}
+	}
+
+	It("by a call that asked again does not replace a hold that was obtained since", func(ctx SpecContext) {
+		connect(ctx, patient)
+		refuseOnce(ctx)
+		var mu sync.Mutex // protects what follows
+		var second *wire
+		obtains := 0
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case w.owner != 1:
+			case !reply && runs(data, "obtain"):
+				if obtains++; obtains == 2 {
+					second = w
+				}
+			case reply && w == second:
+				f.delay, second = time.Until(start.Add(700*time.Millisecond)), nil
+			}
+		})
+		lock := obtain(ctx, locks, 20*time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll() // it forgets
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // and is repaired, for a second
+		at(300 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		on.fates(1, cutOff)
+		on.fates(2, cutOff)
+		at(400 * time.Millisecond)
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
+		at(1600 * time.Millisecond)
+		expectExclusive(ctx, lock)
+	})
+
+	It("does not count while an earlier lock with the same token is still being released there", func(ctx SpecContext) {
+		connect(ctx, patient)
+		opt := &redislock.Options{Token: "me"}
+		first := obtain(ctx, locks, time.Minute, opt, "a")
+		at(100 * time.Millisecond)
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1 || reply:
+			case runs(data, "obtain") && time.Since(start) < 1250*time.Millisecond:
+				f.delay = 10 * time.Second
+			case runs(data, "release"):
+				f.delay = time.Until(start.Add(3 * time.Second))
+			}
+		})
+		obtain(ctx, locks, time.Minute, nil, "x") // hangs at server 2
+		at(250 * time.Millisecond)
+		obtain(ctx, locks, time.Minute, nil, "y") // now the server counts as one that hangs
+		at(300 * time.Millisecond)
+		Expect(first.Release(ctx)).To(Succeed()) // goes on at server 2
+		at(400 * time.Millisecond)
+		lock := obtain(ctx, locks, time.Minute, opt, "a") // does not ask server 2
+		at(1400 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 2*time.Second, nil)).To(Succeed()) // asks it
+		at(2 * time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, "me")))
+		on.fates(1, cutOff)
+		_ = lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)
+		at(5 * time.Second)
+		expectExclusive(ctx, lock)
+	})
+
+	It("of a server that has forgotten the keys, and answers a renewal last, is repaired at once", func(ctx SpecContext) {
+		connect(ctx, nil)
+		on.fates(2, func(f *fate, _ *wire, reply bool, _ []byte) {
+			if reply { // it is farther away
+				f.delay = 5 * time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, 30*time.Second, nil, "a")
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		at(11 * time.Second) // the first renewal was after 9.9 s
+		on.servers[2].memory.memory.FlushAll()
+		at(22 * time.Second) // the next one was after 19.8 s
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+	})
+
+	It("of a server does not count any more once that has refused a repair", func(ctx SpecContext) {
+		connect(ctx, patient)
+		lock := obtain(ctx, locks, 3*time.Second, nil, "a")
+		at(50 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed()) // the servers know the script
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		at(100 * time.Millisecond)
+		var mu sync.Mutex // protects refreshes
+		refreshes := map[*wire]bool{}
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) { // no renewal is answered until the hold has lapsed
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case w.owner != 1:
+			case reply:
+				f.lost = refreshes[w]
+			case runs(data, "refresh"):
+				refreshes[w] = true
+			case runs(data, "obtain"): // the repair
+				f.delay = 2 * time.Second
+			}
+		})
+		at(4200 * time.Millisecond)
+		on.fates(2, nil)
+		on.fates(1, cutOff)
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed()) // server 2 is not proven
+		on.fates(1, nil)
+		at(4500 * time.Millisecond)
+		on.servers[2].memory.memory.FlushAll() // it forgets, and another caller gets only this server
+		Expect(on.servers[2].own.Set(ctx, "a", "another", 4*time.Second).Err()).To(Succeed())
+		at(6500 * time.Millisecond) // the repair was refused
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		on.fates(1, cutOff)
+		at(11 * time.Second)
+		expectExclusive(ctx, lock)
+	})
+
+	It("by a repair does not hide that a call which asked again is stuck while the lock is released", func(ctx SpecContext) {
+		connect(ctx, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+		refuseOnce(ctx)
+		var obtains atomic.Int64
+		on.fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
+			if !reply && runs(data, "obtain") && obtains.Add(1) == 2 {
+				f.delay = 600 * time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		at(100 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a repair
+		at(200 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		Expect(obtains.Load()).To(BeEquivalentTo(3))
+		at(250 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+		at(10 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+	})
+
+	It("does not revive a lapsed lock: by a call that asked again, and that a repair overtook", func(ctx SpecContext) {
+		opt := &redislock.Options{FenceKey: "fence"}
+		connect(ctx, patient)
+		refuseOnce(ctx)
+		var obtains atomic.Int32
+		var second atomic.Pointer[wire]
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1:
+			case !reply && runs(data, "obtain"):
+				if obtains.Add(1) == 2 { // asks again
+					second.Store(w)
+					f.delay = 2700 * time.Millisecond
+				}
+			case reply && w == second.Load():
+				f.delay = 3 * time.Second
+			case runs(data, "refresh"):
+				f.lost = time.Since(start) > 700*time.Millisecond && time.Since(start) < 2900*time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+		at(200 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed()) // begins a repair, which is granted
+		at(300 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		at(800 * time.Millisecond)
+		Expect(obtains.Load()).To(BeEquivalentTo(3))
+		on.fates(1, cutOff)
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+		at(2350 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		later := obtain(ctx, other, 300*time.Millisecond, opt, "a")
+		Expect(later.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		Expect(later.Release(ctx)).To(Succeed())
+		at(2950 * time.Millisecond)
+		Expect(on.values(ctx, "a")).To(Equal([]string{lock.Token(), "", lock.Token()}))
+		Expect(lock.Refresh(within(ctx, 100*time.Millisecond), 5*time.Second, nil)).NotTo(Succeed())
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+	})
+
+	It("does not revive a lapsed lock whose obtain was sent twice at each server, and is refused as documented",
+		func(ctx SpecContext) {
+			connect(ctx, nil)
+			for i := range on.servers {
+				var once sync.Once
+				on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+					if w.owner == 1 && !reply && runs(data, "obtain") {
+						once.Do(func() { f.cut = true }) // it is executed, and sent again
+					}
+				})
+			}
+			lock := obtain(ctx, locks, time.Second, nil, "a")
+			time.Sleep(100 * time.Millisecond)                        // until it is everywhere
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // the servers know the script
+			time.Sleep(100 * time.Millisecond)
+			for i := range on.servers {
+				on.fates(i, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && reply })
+			}
+			_ = lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)
+			for i := range on.servers {
+				on.fates(i, nil)
+			}
+			time.Sleep(2 * time.Second)
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token()))) // nobody else ever had it
+			Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(MatchError(redislock.ErrNotObtained))
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
+
+	It("of a server that did not answer a repair is found out again soon after it answers", func(ctx SpecContext) {
+		connect(ctx, nil)
+		lock := obtain(ctx, locks, 30*time.Second, nil, "a")
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		at(time.Second)
+		on.servers[2].kill()
+		at(42 * time.Second) // a renewal of the others, after 39.6 s, has tried to repair it
+		on.servers[2].restore()
+		at(46 * time.Second) // before the next one, after 49.5 s
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+	})
+})
+
+func init() {
+	for _, n := range []int{1, 3} {
+		describeQuorumOf(inMemory, n, "a lapsed lock", func(on *quorum) {
+			DescribeTable("is not revived by keys that its own obtain has taken after another holder",
+				func(ctx SpecContext, token string) {
+					if redislock.AlwaysTogether {
+						Skip("this is a schedule of calls that go by themselves")
+					}
+					DeferCleanup(func() { time.Sleep(20 * time.Second) })
+					locks, other := on.connectAs(1, nil), on.connectAs(2, nil)
+					Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+					time.Sleep(100 * time.Millisecond)
+					for i := range on.servers {
+						on.fates(i, nil)
+					}
+					start := time.Now()
+					at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+					var sent atomic.Bool
+					on.fates(n-1, func(f *fate, w *wire, reply bool, data []byte) {
+						if w.owner == 1 && !reply && runs(data, "obtain") && sent.CompareAndSwap(false, true) {
+							f.cut, f.delay = true, 3*time.Second
+						}
+					})
+					opt := &redislock.Options{FenceKey: "fence", Token: token}
+					lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
+					at(time.Second)
+					Expect(on.values(ctx, "a")).To(Equal(same(n, lock.Token())))
+					if n > 1 {
+						for _, i := range []int{1, 2} {
+							on.fates(i, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+						}
+						Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+					}
+					at(2300 * time.Millisecond)
+					Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+					later := obtain(ctx, other, time.Second, &redislock.Options{FenceKey: "fence"}, "a")
+					Expect(later.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+					Expect(later.Release(ctx)).To(Succeed())
+					for i := range on.servers {
+						on.fates(i, nil)
+					}
+					at(3300 * time.Millisecond)
+					Expect(lock.Refresh(within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
+					Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+				},
+				Entry("with a random token", ""),
+				Entry("with a custom one", "mine"),
+			)
+		})
+	}
+}
