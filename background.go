@@ -166,22 +166,22 @@ func (s *cleanups) any() bool {
 	return len(s.byToken) > 0
 }
 
-// concerns reports whether a cleanup with the token is under way for one of the keys, or a call that began before. It
-// leaves out what the lock itself gives back.
-func (s *cleanups) concerns(lock *holds, keys []string, before int) bool {
-	token := lock.token
+// concerning returns a channel that is closed when a cleanup ends that may free some of these keys of the lock; nil if there
+// is none. Such a cleanup has the lock's token, but is not what the lock itself gives back. before tells the calls that may
+// lead to one: those with a smaller order.
+func (s *cleanups) concerning(lock *holds, keys []string, before int) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.byToken[token]) == 0 {
-		return false
+	if len(s.byToken[lock.token]) == 0 {
+		return nil
 	}
 	wanted := setOf(keys)
-	for x := range s.byToken[token] {
+	for x := range s.byToken[lock.token] {
 		if x.of != lock && (!x.call || x.order < before) && slices.ContainsFunc(x.keys, func(key string) bool { return wanted[key] }) {
-			return true
+			return x.done
 		}
 	}
-	return false
+	return nil
 }
 
 // underWay makes a call at one of several places, or a Refresh, known to supersede, which then waits for it. Such a call

@@ -52,7 +52,7 @@ type hold struct {
 	unsure  bool               // a request may have acquired keys unnoticed
 	freed   bool               // a Release has freed it
 	given   bool               // a Release has left the rest to the background
-	mending bool               // it is being obtained again
+	mending bool               // it is being obtained again, or about to be
 	asked   bool               // the obtain asks it once more, since the lock was made
 	giving  int                // how often the keys are being given back
 	again   bool               // a call that did not make this hold may have acquired the keys: they prove nothing

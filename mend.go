@@ -40,8 +40,12 @@ func (h *holds) mend() {
 			continue
 		}
 		p := h.places.all[i]
-		if !h.whole.random && p.client.cleanups.concerns(h, p.keys, p.begun) {
-			continue // a release of an earlier lock with this token would free what the repair acquires
+		if !h.whole.random {
+			if freed := p.client.cleanups.concerning(h, p.keys, p.begun); freed != nil {
+				at.mending = true
+				go h.mendAfter(i, freed) // ends with the cleanup
+				continue
+			}
 		}
 		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
 			continue
@@ -56,6 +60,16 @@ func (h *holds) mend() {
 			h.mendAt(i, ttl)
 		})
 	}
+}
+
+// mendAfter mends when a cleanup has ended which would free what the repair acquires, because it is that of an earlier lock
+// with the same token.
+func (h *holds) mendAfter(i int, freed <-chan struct{}) {
+	<-freed
+	h.mu.Lock()
+	h.at[i].mending = false
+	h.mu.Unlock()
+	h.mend()
 }
 
 // replace says that a hold is about to be obtained again.
