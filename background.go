@@ -176,8 +176,9 @@ func (s *cleanups) concerning(lock *holds, keys []string, before int) <-chan str
 		return nil
 	}
 	wanted := setOf(keys)
+	isWanted := func(key string) bool { return wanted[key] }
 	for x := range s.byToken[lock.token] {
-		if x.of != lock && (!x.call || x.order < before) && slices.ContainsFunc(x.keys, func(key string) bool { return wanted[key] }) {
+		if x.of != lock && (!x.call || x.order < before) && slices.ContainsFunc(x.keys, isWanted) {
 			return x.done
 		}
 	}

@@ -195,7 +195,7 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // sent at Until, because its turn has not come
 			until := lock.Until()
 			Expect(until).To(BeTemporally(">", time.Now()))
-			<-first
+			Expect(<-first).To(Succeed())
 			Expect(lock.Until()).To(BeTemporally(">=", until))
 		})
 	})
