@@ -157,8 +157,16 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool
 	}
 	h.put(i, lock)
 	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
+		lock.limit(last.ttl)                        // before anybody can read Until, which must not fall when the refresh begins
 		transport.Go(func() { h.catchUp(i, last) }) // ends with the call
 	}
+}
+
+// limit makes the validity of a hold that is about to be refreshed no longer than that ttl leaves.
+func (l *Lock) limit(ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lease.Limit(time.Now(), ttl)
 }
 
 // catchUp refreshes a hold that has joined the lock too late for the last Refresh. Otherwise the place would drop the lock

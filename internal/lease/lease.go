@@ -139,7 +139,7 @@ func (l *Lease) Ahead(ttl time.Duration) *Refresh {
 // Begin begins a refresh. If the new ttl is shorter, it brings the validity forward to what the new ttl leaves, because
 // that ttl may apply as soon as the request is sent.
 func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
-	r := &Refresh{ttl: ttl, ended: make(chan struct{}), before: l.until, lowered: l.until}
+	r := &Refresh{ttl: ttl, ended: make(chan struct{}), before: l.until}
 	r.least = ttl
 	for _, other := range l.refreshes { // nobody knows which is executed first
 		r.least, other.least = min(r.least, other.ttl), min(other.least, ttl)
@@ -148,13 +148,20 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	l.least = lesser(l.least, ttl)
 	l.begun++
 	r.number = l.begun
-	if shorter := ValidUntil(now, ttl); shorter.Before(l.until) {
-		validity := shorter.Sub(now)
-		r.lowered = shorter
-		l.until, l.renewAt, l.early = shorter, earlier(l.renewAt, now.Add(validity/3)), validity/20
-		l.retryAt = time.Time{} // the renewal before this had the patience of a longer validity
-	}
+	l.Limit(now, ttl)
+	r.lowered = l.until
 	return r
+}
+
+// Limit says that a refresh for ttl begins now or is about to. If that ttl is shorter, it brings the validity forward.
+func (l *Lease) Limit(now time.Time, ttl time.Duration) {
+	shorter := ValidUntil(now, ttl)
+	if !shorter.Before(l.until) {
+		return
+	}
+	validity := shorter.Sub(now)
+	l.until, l.renewAt, l.early = shorter, earlier(l.renewAt, now.Add(validity/3)), validity/20
+	l.retryAt = time.Time{} // the renewal before this had the patience of a longer validity
 }
 
 // Finish ends a refresh. If no request was sent, it restores the validity, unless another refresh has begun since: that may
