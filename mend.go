@@ -119,7 +119,7 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 		}
 	}()
 	err = o.tryHere(h.ctx, &o.first)
-	answered = o.first.Err == nil || transport.IsAnswer(o.first.Err)
+	answered = o.first.IsAnswered()
 	if err == nil {
 		o.lock.boxed = p.boxed
 		h.join(h.ctx, i, o.lock, o.doubtful, true)
@@ -148,8 +148,8 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error) {
 	unsure := panicked || o.doubtful || len(o.taken) > 0
 	at.mending, at.unsure = false, at.unsure || unsure
 	at.again = at.unsure || refused // then another has keys there, and what a Refresh has found before proves nothing
-	switch answered := o.first.Err == nil || transport.IsAnswer(o.first.Err); {
-	case panicked || answered:
+	switch {
+	case panicked || o.first.IsAnswered():
 		at.missing = began
 	case h.kept != nil && !h.over: // it is tried again once the server answers
 		h.places.all[i].health.await(h)

@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,40 @@ func (on *quorum) connectAs(owner int, change func(*redis.Options)) *redislock.C
 	return locks
 }
 
+// twoClients returns Clients of owners 1 and 2, the first of which may change the options, and has sent its scripts. From
+// then on, every chunk takes a moment.
+func (on *quorum) twoClients(ctx context.Context, change func(*redis.Options)) (locks, other *redislock.Client) {
+	GinkgoHelper()
+	locks, other = on.connectAs(1, change), on.connectAs(2, nil)
+	Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
+	time.Sleep(100 * time.Millisecond)
+	for i := range on.servers {
+		on.fates(i, nil)
+	}
+	return locks, other
+}
+
+// cutsOff is a change of fates that loses all requests of an owner.
+func cutsOff(owner int) func(f *fate, w *wire, reply bool, _ []byte) {
+	return func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == owner && !reply }
+}
+
+// refuseOnce makes server 2 refuse an obtain of "a" that comes now, which then asks it once more.
+func (on *quorum) refuseOnce(ctx context.Context) {
+	GinkgoHelper()
+	Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+	time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+}
+
+// expectExclusive expects that another Client does not obtain "a" while the lock is valid.
+func expectExclusive(ctx context.Context, other *redislock.Client, lock *redislock.Lock) {
+	GinkgoHelper()
+	second, err := other.Obtain(within(ctx, time.Second), "a", 5*time.Second, nil)
+	if err == nil && time.Now().Before(second.Until()) {
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+	}
+}
+
 // Schedules on fake time that a reviewer has found. Before, the first two led to two valid holders.
 var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 	BeforeEach(func() {
@@ -49,8 +84,7 @@ var _ = describeQuorumOf(inMemory, 3, "what comes late", func(on *quorum) {
 			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 			time.Sleep(100 * time.Millisecond)
 			start := time.Now()
-			Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-			time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+			on.refuseOnce(ctx)
 			var obtains atomic.Int32
 			var second atomic.Pointer[wire]
 			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {

@@ -47,7 +47,7 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		at(6 * time.Second)
 		Expect(lock.Refresh(ctx, 9*time.Second, nil)).To(Succeed())
 		at(6100 * time.Millisecond)
-		fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 0 && !reply })
+		fates(1, cutsOff(0))
 		at(10 * time.Second)
 		Expect(lock.Refresh(ctx, 9*time.Second, nil)).NotTo(Succeed())
 		at(15200 * time.Millisecond)
@@ -241,8 +241,7 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
 		Expect(obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
-		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-		time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+		on.refuseOnce(ctx)
 		var obtains atomic.Int64
 		fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
 			if !reply && runs(data, "obtain") && obtains.Add(1) == 2 {

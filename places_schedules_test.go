@@ -21,7 +21,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 	var start time.Time
 	var other *redislock.Client // of another process
 	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
-	cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 0 && !reply }
+	cutOff := cutsOff(0)
 
 	// slowly makes the first request of a script that the first client sends to a server be answered late.
 	slowly := func(i int, script string, d time.Duration) {
@@ -41,20 +41,11 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		})
 	}
 
-	// exclusive expects that nobody else obtains "a" while the lock is valid.
-	exclusive := func(ctx context.Context, lock *redislock.Lock) {
-		GinkgoHelper()
-		second, err := other.Obtain(within(ctx, time.Second), "a", 5*time.Second, nil)
-		if err == nil && time.Now().Before(second.Until()) {
-			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
-		}
-	}
-
 	// staysLapsed lets a lock of client 1 lapse, and another holder come and go after 2.3 s. It expects that a Refresh after
 	// 3.3 s, when what was stuck has arrived, does not revive the lock.
 	staysLapsed := func(ctx context.Context, lock *redislock.Lock, opt *redislock.Options) {
 		GinkgoHelper()
-		cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+		cutOff := cutsOff(1)
 		on.fates(1, cutOff)
 		on.fates(2, cutOff)
 		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
@@ -105,7 +96,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(stalled.Load()).To(BeTrue())
 			Expect(lock.Refresh(within(ctx, 5*time.Second), 20*time.Second, nil)).NotTo(Succeed())
 			at(26 * time.Second)
-			exclusive(ctx, lock)
+			expectExclusive(ctx, other, lock)
 		})
 
 		It("is not revived by keys that a late repair has taken after another holder", func(ctx SpecContext) {
@@ -131,31 +122,13 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		})
 
-		It("is not revived by keys that its own obtain has taken after another holder", func(ctx SpecContext) {
-			opt := &redislock.Options{FenceKey: "fence"}
-			locks := on.connectAs(1, nil)
-			Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-			start = time.Now()
-			var sent atomic.Bool
-			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
-				if w.owner == 1 && !reply && runs(data, "obtain") && sent.CompareAndSwap(false, true) {
-					f.cut, f.delay = true, 3*time.Second
-				}
-			})
-			lock := obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
-			at(time.Second)
-			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
-			staysLapsed(ctx, lock, opt)
-		})
-
 		It("is not revived by keys that a repair has taken after another holder: one that the obtain's late answer overtook",
 			func(ctx SpecContext) {
 				opt := &redislock.Options{FenceKey: "fence"}
 				locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
 				Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 				start = time.Now()
-				Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-				time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
+				on.refuseOnce(ctx)
 				var obtains atomic.Int32
 				var second, third atomic.Pointer[wire]
 				on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
@@ -182,7 +155,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 				at(800 * time.Millisecond)
 				Expect(obtains.Load()).To(BeEquivalentTo(3))
-				on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+				on.fates(1, cutsOff(1))
 				Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 				at(2350 * time.Millisecond)
 				Expect(obtain(ctx, other, 300*time.Millisecond, opt, "a").Release(ctx)).To(Succeed())
@@ -195,7 +168,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		Describe("with a repair that is stuck, and another one that was granted,", func() {
 			opt := &redislock.Options{FenceKey: "fence"}
 			var lock *redislock.Lock
-			cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+			cutOff := cutsOff(1)
 
 			BeforeEach(func(ctx SpecContext) {
 				locks := on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
@@ -256,7 +229,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		at(time.Second)
 		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		at(2600 * time.Millisecond)
-		exclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	Describe("a Refresh to a shorter ttl, beside a repair", func() {
@@ -299,7 +272,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			on.fates(1, cutOff)
 			Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 			at(3 * time.Second)
-			exclusive(ctx, lock)
+			expectExclusive(ctx, other, lock)
 		})
 
 		It("may be sent after the grant, because it had to wait for its turn", func(ctx SpecContext) {
@@ -316,7 +289,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			on.fates(2, nil)
 			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
 			at(6 * time.Second)
-			exclusive(ctx, lock)
+			expectExclusive(ctx, other, lock)
 		})
 	})
 
@@ -378,10 +351,10 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
 		at(3600 * time.Millisecond)
 		on.servers[2].memory.memory.Del("a")
-		on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+		on.fates(1, cutsOff(1))
 		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
 		at(6500 * time.Millisecond)
-		exclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	It("a Refresh does not succeed by keys that prove nothing", func(ctx SpecContext) {
@@ -423,9 +396,9 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 		_, stop := lock.KeepAlive(ctx)
 		defer stop()
 		at(4 * time.Second)
-		on.fates(1, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+		on.fates(1, cutsOff(1))
 		at(13500 * time.Millisecond)
-		exclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	It("a repair has the values of the ctx that the lock was obtained with", func(ctx SpecContext) {
@@ -532,7 +505,7 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of a review,", func(on *
 			_, _ = broken.Obtain(ctx, "a", time.Minute, &redislock.Options{Token: "mine"})
 		}).To(PanicWith("no idea"))
 		time.Sleep(time.Second)
-		exclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 

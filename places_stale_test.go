@@ -16,7 +16,7 @@ import (
 // of them broke a promise.
 var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 	patient := func(opt *redis.Options) { opt.ReadTimeout = time.Minute }
-	cutOff := func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply }
+	cutOff := cutsOff(1)
 	var start time.Time
 	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
 	var locks, other *redislock.Client
@@ -28,37 +28,15 @@ var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 		DeferCleanup(func() { time.Sleep(20 * time.Second) })
 	})
 
-	// connect connects two Clients, the first of which may change the options.
 	connect := func(ctx SpecContext, change func(*redis.Options)) {
 		GinkgoHelper()
-		locks, other = on.connectAs(1, change), on.connectAs(2, nil)
-		Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-		time.Sleep(100 * time.Millisecond)
-		for i := range on.servers {
-			on.fates(i, nil)
-		}
+		locks, other = on.twoClients(ctx, change)
 		start = time.Now()
-	}
-
-	// refuseOnce makes server 2 refuse the obtain, which then asks it once more.
-	refuseOnce := func(ctx SpecContext) {
-		GinkgoHelper()
-		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-		time.AfterFunc(3*time.Millisecond, func() { on.servers[2].memory.memory.Del("a") })
-	}
-
-	// expectExclusive fails if another caller gets the lock while it is valid.
-	expectExclusive := func(ctx SpecContext, lock *redislock.Lock) {
-		GinkgoHelper()
-		second, err := other.Obtain(within(ctx, time.Second), "a", 5*time.Second, nil)
-		if err == nil && time.Now().Before(second.Until()) {
-			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
-		}
 	}
 
 	It("by a call that asked again does not replace a hold that was obtained since", func(ctx SpecContext) {
 		connect(ctx, patient)
-		refuseOnce(ctx)
+		on.refuseOnce(ctx)
 		var mu sync.Mutex // protects what follows
 		var second *wire
 		obtains := 0
@@ -87,7 +65,7 @@ var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 		at(400 * time.Millisecond)
 		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
 		at(1600 * time.Millisecond)
-		expectExclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	It("does not count while an earlier lock with the same token is still being released there", func(ctx SpecContext) {
@@ -118,7 +96,7 @@ var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 		on.fates(1, cutOff)
 		_ = lock.Refresh(within(ctx, 200*time.Millisecond), 20*time.Second, nil)
 		at(5 * time.Second)
-		expectExclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	It("of a server that has forgotten the keys, and answers a renewal last, is repaired at once", func(ctx SpecContext) {
@@ -172,12 +150,12 @@ var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 		Expect(kept.Err()).NotTo(HaveOccurred())
 		on.fates(1, cutOff)
 		at(11 * time.Second)
-		expectExclusive(ctx, lock)
+		expectExclusive(ctx, other, lock)
 	})
 
 	It("by a repair does not hide that a call which asked again is stuck while the lock is released", func(ctx SpecContext) {
 		connect(ctx, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
-		refuseOnce(ctx)
+		on.refuseOnce(ctx)
 		var obtains atomic.Int64
 		on.fates(2, func(f *fate, _ *wire, reply bool, data []byte) {
 			if !reply && runs(data, "obtain") && obtains.Add(1) == 2 {
@@ -199,7 +177,7 @@ var _ = describeQuorumOf(inMemory, 3, "what was found out", func(on *quorum) {
 	It("does not revive a lapsed lock: by a call that asked again, and that a repair overtook", func(ctx SpecContext) {
 		opt := &redislock.Options{FenceKey: "fence"}
 		connect(ctx, patient)
-		refuseOnce(ctx)
+		on.refuseOnce(ctx)
 		var obtains atomic.Int32
 		var second atomic.Pointer[wire]
 		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
@@ -288,12 +266,7 @@ func init() {
 						Skip("this is a schedule of calls that go by themselves")
 					}
 					DeferCleanup(func() { time.Sleep(20 * time.Second) })
-					locks, other := on.connectAs(1, nil), on.connectAs(2, nil)
-					Expect(obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-					time.Sleep(100 * time.Millisecond)
-					for i := range on.servers {
-						on.fates(i, nil)
-					}
+					locks, other := on.twoClients(ctx, nil)
 					start := time.Now()
 					at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
 					var sent atomic.Bool
@@ -308,7 +281,7 @@ func init() {
 					Expect(on.values(ctx, "a")).To(Equal(same(n, lock.Token())))
 					if n > 1 {
 						for _, i := range []int{1, 2} {
-							on.fates(i, func(f *fate, w *wire, reply bool, _ []byte) { f.lost = w.owner == 1 && !reply })
+							on.fates(i, cutsOff(1))
 						}
 						Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 					}

@@ -174,7 +174,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	s.panicked = cmp.Or(s.panicked, failed)
 	now := time.Now()
 	took := now.Sub(p.began) - p.o.waited
-	answered := c.Err == nil || transport.IsAnswer(c.Err)
+	answered := c.IsAnswered()
 	if s.places.quorum {
 		p.place.health.ended(now, took, answered)
 	}

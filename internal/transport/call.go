@@ -85,6 +85,9 @@ func (c *Call) Drop() { c.dropped.Store(true) }
 // IsDropped reports whether Drop was called.
 func (c *Call) IsDropped() bool { return c.dropped.Load() }
 
+// IsAnswered reports whether the server has answered a call that has finished, with a reply or an error.
+func (c *Call) IsAnswered() bool { return c.Err == nil || IsAnswer(c.Err) }
+
 // Failure returns the error of the last sending that has failed, or nil if none has. It may be called at any time.
 func (c *Call) Failure() error {
 	if err := c.failure.Load(); err != nil {
