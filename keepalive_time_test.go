@@ -8,13 +8,13 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
 )
 
 // silence is a network on which replies are lost while it is on.
@@ -47,7 +47,7 @@ func (c *silentConn) Read(p []byte) (int, error) {
 // onFakeTime runs test in a bubble of its own, on an in-memory Redis behind a network that can fall silent.
 func onFakeTime(t *testing.T, test func(t *testing.T, locks *redislock.Client, client *redis.Client, network *silence)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		network := &silence{server: miniredis.NewMiniRedis()}
 		network.server.ClockTTL(true)
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0", Dialer: network.dial, PoolSize: 100})

@@ -11,12 +11,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
 )
 
 // Random callers of locks on several places, through a network and on servers that fail at random, hold what the
@@ -48,7 +48,7 @@ func TestQuorumModel(t *testing.T) {
 		}
 		passed := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			defer close(watchProgress())
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				h := newPlacesHistory(t, seed)
 				h.run()
 				grants += h.grants

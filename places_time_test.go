@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
 )
 
 // memoryQuorum returns in-memory servers, and a function that makes Clients on them. They end with the test, which runs
@@ -41,7 +41,7 @@ func TestQuorumLineNeverStalls(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{3, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				_, connect := memoryQuorum(t, size)
 				clients := []*redislock.Client{connect(), connect(), connect()}
 				var slowest time.Duration
@@ -72,7 +72,7 @@ func TestQuorumLineNeverStalls(t *testing.T) {
 
 // Two waiters with the same ticket have one order at all servers.
 func TestQuorumWaitersHaveOneName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
 		locks := connect()
 		if _, err := locks.Obtain(t.Context(), "a", time.Hour, nil); err != nil {
@@ -103,7 +103,7 @@ func TestQuorumWaitersHaveOneName(t *testing.T) {
 
 // A place that is obtained twice, by a top-up and by a repair, is renewed no longer than the lock is kept.
 func TestQuorumRenewsOnlyWhatIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
 		locks := connect()
 		servers[2].fate = func(*wire, bool, []byte) fate { return fate{delay: 100 * time.Millisecond} }

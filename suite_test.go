@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -22,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/calm"
 	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/memnet"
@@ -71,7 +71,7 @@ func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter typ
 	}
 	now := time.Now().Round(0)
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // so that os/signal's own goroutine is not in the bubble
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(now)) // a bubble begins in the year 2000
 		if !RunSpecs(t, suite, config, reporter) {
 			os.Exit(1)

@@ -9,7 +9,8 @@
 //
 // The Redis behind it is miniredis, which keeps its data in memory and runs the library's own scripts. Its keys expire
 // as time passes. Inside a bubble of [testing/synctest], locks, expiry and waiting all run on the bubble's clock: start
-// the bubble first and call New inside it.
+// the bubble first and call New inside it. With the race detector, run such tests with GOMAXPROCS=1: on several
+// processors, a bubble may end the process, whatever it tests (https://go.dev/issue/78156).
 package redislocktest
 
 import (

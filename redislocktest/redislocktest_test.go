@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/redislocktest"
 )
 
@@ -33,7 +34,7 @@ func TestFakeTime(t *testing.T) {
 
 func fakeTime(t *testing.T) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		locks := redislocktest.New(t)
 		lock, err := locks.Obtain(t.Context(), "order:7", time.Hour, nil)
 		if err != nil {
@@ -63,7 +64,7 @@ func TestFastForwardWakesEveryWaiter(t *testing.T) {
 	for _, opt := range []redislock.Options{
 		{Queue: true}, {Queue: true, Metadata: "host/7"}, {Queue: true, FenceKey: "fence/7"}, {Queue: true, Token: "team/7"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			locks := redislocktest.New(t)
 			if _, err := locks.Obtain(t.Context(), "order:7", time.Minute, nil); err != nil {
 				t.Fatal(err)
@@ -87,7 +88,7 @@ func TestFastForwardWakesEveryWaiter(t *testing.T) {
 
 func TestFastForwardKeepsTheLine(t *testing.T) {
 	for range 20 { // without the line, the order is random
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			locks := redislocktest.New(t)
 			if _, err := locks.Obtain(t.Context(), "order:7", time.Minute, nil); err != nil {
 				t.Fatal(err)

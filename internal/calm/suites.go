@@ -1,8 +1,6 @@
 package calm
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -63,25 +61,11 @@ func start(t *testing.T, suite string) {
 		}
 		args = append(args, arg)
 	}
-	run := func() error {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-		cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
-		output, err := cmd.CombinedOutput()
-		t.Logf("\n%s", output)
-		if err != nil && bytes.Contains(output, []byte("ThreadSanitizer: CHECK failed")) {
-			return errDetector
-		}
-		return err
-	}
-	err := run()
-	if err == errDetector {
-		t.Log(err)
-		err = run()
-	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), suiteVariable+"="+suite)
+	output, err := cmd.CombinedOutput()
+	t.Logf("\n%s", output)
 	if err != nil {
 		t.Fatal(err)
 	}
 }
-
-// errDetector says that the race detector has failed, and found no race: in a bubble of synctest it does so now and then.
-var errDetector = errors.New("the race detector itself has failed: https://go.dev/issue/78156")

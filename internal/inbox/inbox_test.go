@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/inbox"
 )
 
@@ -46,7 +47,7 @@ func (s *source) listening() (ctx context.Context, begun int) {
 // inBubble runs test on fake time. The bubble fails if a goroutine outlives the inbox.
 func inBubble(t *testing.T, test func(t *testing.T, s *source, b *inbox.Inbox)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &source{}
 		b := inbox.New(s, "name", linger)
 		defer b.Close()

@@ -12,13 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/memnet"
 )
 
 // inBubble runs test on fake time, with both ends of a connection that was dialled.
 func inBubble(t *testing.T, test func(t *testing.T, near, far net.Conn)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		listener := memnet.Listen()
 		defer listener.Close()
 		accepted := make(chan net.Conn, 1)
@@ -119,7 +120,7 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestDial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		listener := memnet.Listen()
 		addr := listener.Addr()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

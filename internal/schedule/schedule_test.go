@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/schedule"
 )
 
@@ -97,7 +98,7 @@ func (l *log) take() string {
 // inBubble runs test on fake time. Its schedule logs the items of which it says that they are over.
 func inBubble(t *testing.T, test func(t *testing.T, s *schedule.Schedule, l *log)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := &log{start: time.Now()}
 		s := schedule.New(func(over []schedule.Item) {
 			for _, i := range over {
@@ -173,7 +174,7 @@ func TestGoroutine(t *testing.T) {
 
 // An item that is over may be added again at once, by the one who is told.
 func TestAddedAgainWhenOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := &log{start: time.Now()}
 		again := 3
 		var s *schedule.Schedule

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/internal/bubble"
 )
 
 func TestDemo(t *testing.T) { clitest.RunSpecs(t, "demo") }
@@ -70,7 +70,7 @@ func told(g Gomega, story string) {
 
 // On fake time, the story in memory takes no time.
 func TestStoryInMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := NewWithT(t)
 		var out, errs strings.Builder
 		env := &cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
