@@ -65,10 +65,7 @@ func onFakeTime(t *testing.T, test func(t *testing.T, locks *redislock.Client, c
 // over, the lock must be kept, and if they do not, its context must end before its key does.
 func TestKeepAliveThroughSilence(t *testing.T) {
 	t.Parallel()
-	runs := 400
-	if testing.Short() {
-		runs = 50
-	}
+	runs := schedules(200)
 	kept, lost := 0, 0
 	for run := range runs {
 		random := rand.New(rand.NewPCG(uint64(run), 42))
@@ -113,7 +110,7 @@ func TestKeepAliveThroughSilence(t *testing.T) {
 // The same for locks so short that little time is left for another try: one lost reply must not lose them.
 func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 	t.Parallel()
-	for run := range 200 {
+	for run := range schedules(200) {
 		random := rand.New(rand.NewPCG(uint64(run), 44))
 		ttl := 20*time.Millisecond + time.Duration(random.Int64N(int64(400*time.Millisecond)))
 		if run < 10 {
@@ -144,10 +141,7 @@ func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 // When no reply comes any more, the context ends exactly at Until, and before the key does.
 func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 	t.Parallel()
-	runs := 400
-	if testing.Short() {
-		runs = 50
-	}
+	runs := schedules(200)
 	for run := range runs {
 		random := rand.New(rand.NewPCG(uint64(run), 43))
 		ttl := 10*time.Millisecond + time.Duration(random.Int64N(int64(30*time.Second)))

@@ -45,7 +45,7 @@ func TestQuorumLineNeverStalls(t *testing.T) {
 				_, connect := memoryQuorum(t, size)
 				clients := []*redislock.Client{connect(), connect(), connect()}
 				var slowest time.Duration
-				for range 40 {
+				for range schedules(40) {
 					start := time.Now()
 					var wait sync.WaitGroup
 					for i := range 4 {

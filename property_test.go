@@ -85,7 +85,7 @@ func matches(err error, keys, lost []string, whole error) string {
 
 var _ = describe("Random histories", func(on *onRedis) {
 	It("end as a simple model predicts, step by step", func(ctx SpecContext) {
-		for range map[string]int{inMemory: 40, onServer: 200}[on.kind] {
+		for range schedules(map[string]int{inMemory: 40, onServer: 200}[on.kind]) {
 			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()
 			if problem := runHistory(ctx, on, rand.New(rand.NewPCG(seed, 1)), 60); problem != "" {

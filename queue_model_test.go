@@ -21,7 +21,7 @@ import (
 var _ = describe("Random lines", func(on *onRedis) {
 	It("match a simple model, and lose no waiter", func(ctx SpecContext) {
 		judged := 0
-		for range map[string]int{inMemory: 100, onServer: 250}[on.kind] {
+		for range schedules(map[string]int{inMemory: 50, onServer: 250}[on.kind]) {
 			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()
 			if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {

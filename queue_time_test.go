@@ -62,7 +62,7 @@ func TestQueueLosesRepliesNowAndThen(t *testing.T) {
 			_, err := locks.Obtain(ctx, "a", time.Hour, &redislock.Options{Queue: true})
 			over <- err
 		}()
-		for lost := range 10 {
+		for lost := range 6 {
 			time.Sleep(3 * time.Minute)
 			network.on.Store(true)
 			time.Sleep(time.Second)

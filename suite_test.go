@@ -25,6 +25,7 @@ import (
 	"github.com/redislock/redislock/internal/calm"
 	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/memnet"
+	"github.com/redislock/redislock/internal/race"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -200,6 +201,15 @@ func bound(kind string, fake, onServer time.Duration) time.Duration {
 		return fake
 	}
 	return onServer
+}
+
+// schedules returns how many random schedules a test tries: n, or a quarter of them with -short or the race detector. With
+// that, they take ten times as long, and each shows the same code to it.
+func schedules(n int) int {
+	if testing.Short() || race.Enabled {
+		return n / 4
+	}
+	return n
 }
 
 // age lets d pass for every key at once, without waiting for it.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/redislock/redislock/internal/race"
 )
 
 // Test is [synctest.Test]. With the race detector, the process has one processor from then on: two goroutines of a bubble
@@ -13,7 +15,7 @@ import (
 // (https://go.dev/issue/78156). It finds the same races on one processor, since it does not wait for them to happen.
 func Test(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
-	if raceDetector {
+	if race.Enabled {
 		oneProcessor()
 	}
 	synctest.Test(t, run)

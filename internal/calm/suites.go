@@ -47,13 +47,24 @@ func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
 	wait.Wait()
 }
 
+// Apart runs a test in a process of its own, so that it does not wait for the others, and returns true. In that process it
+// returns false, and the test goes on.
+func Apart(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(suiteVariable) != "" {
+		return false
+	}
+	start(t, t.Name())
+	return true
+}
+
 // start runs a suite in a process of its own.
 func start(t *testing.T, suite string) {
 	test, _, _ := strings.Cut(t.Name(), "/")
 	args := []string{"-test.run=^" + test + "$"}
 	for _, arg := range os.Args[1:] {
 		switch {
-		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="):
+		case strings.HasPrefix(arg, "-test.timeout="), strings.HasPrefix(arg, "-test.v="), strings.HasPrefix(arg, "-test.short="):
 		case strings.HasPrefix(arg, "-test."):
 			continue
 		case strings.Contains(arg, "-report="):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/race"
 )
 
 // A network and a server are simulated, on which a lock is refreshed and renewed at random: requests are executed late, or
@@ -15,7 +16,7 @@ import (
 // Whatever happens, the key is there for as long as the lease says.
 func TestModel(t *testing.T) {
 	runs := 40_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled {
 		runs = 4_000
 	}
 	var total counts
