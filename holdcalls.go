@@ -96,9 +96,9 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	lapsed := lease.Passed(h.untilLocked())
 	for i := range h.at {
 		switch {
-		case !lapsed || !h.isStuck(i):
+		case !lapsed || !h.at[i].isStuck():
 		case h.places.quorum:
-			h.at[i].again, h.at[i].missing = true, time.Now()
+			h.at[i].distrust()
 		default: // nothing would make the place count again
 			h.mu.Unlock()
 			return false, ErrNotObtained
@@ -138,13 +138,6 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	}
 	return true, err
-}
-
-// isStuck reports whether a request that acquires the keys of a place may be stuck, and arrive after another holder. The
-// caller holds h.mu.
-func (h *holds) isStuck(i int) bool {
-	at := &h.at[i]
-	return at.unsure || at.mending || at.asked || at.lock != nil && at.lock.doubtful
 }
 
 // refreshed notes that enough holds have been refreshed.
@@ -207,7 +200,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) error {
 		} else {
 			err = errUnproven
 		}
-		if h.kept != nil && at.stop == nil && at.lock != nil && !at.again { // its renewals ended when it lapsed
+		if h.kept != nil && at.stop == nil && at.lock != nil && !at.unproven { // its renewals ended when it lapsed
 			h.keepAt(i)
 		}
 	} else if lost != nil {
@@ -221,8 +214,8 @@ func (h *holds) release(ctx context.Context) error {
 	h.mu.Lock()
 	h.over = true
 	for i := range h.at {
-		if at := &h.at[i]; at.unsure && at.lock == nil {
-			at.unsure = false
+		if at := &h.at[i]; at.stray && at.lock == nil {
+			at.stray = false
 			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
 		}
 	}
@@ -250,8 +243,8 @@ func (h *holds) release(ctx context.Context) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		at := &h.at[i]
-		if at.unsure { // only now: of two releases at a time, neither could tell which of them has freed the keys
-			at.unsure = false
+		if at.stray { // only now: of two releases at a time, neither could tell which of them has freed the keys
+			at.stray = false
 			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
 		}
 		switch {

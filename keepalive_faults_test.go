@@ -136,7 +136,9 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 	})
 
 	It("behind a custom client type lets no hanging call delay others", func(ctx SpecContext) {
-		own := redislock.New(&struct{ redis.Scripter }{connect(&redis.Options{Addr: proxy.Addr(), MaxRetries: -1})})
+		// Eleven renewals hang, each with a connection of its own.
+		opt := &redis.Options{Addr: proxy.Addr(), MaxRetries: -1, PoolSize: 20}
+		own := redislock.New(&struct{ redis.Scripter }{connect(opt)})
 		DeferCleanup(own.Close)
 		DeferCleanup(proxy.CutAll)
 		proxy.Add(faultproxy.Rule{

@@ -50,7 +50,7 @@ func (h *holds) mend() {
 		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
 			continue
 		}
-		at.mending, at.again = true, true
+		at.mending, at.unproven = true, true
 		if at.lock != nil {
 			at.lock.replace()
 		}
@@ -146,8 +146,8 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error) {
 	defer h.mu.Unlock()
 	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
 	unsure := panicked || o.doubtful || len(o.taken) > 0
-	at.mending, at.unsure = false, at.unsure || unsure
-	at.again = at.unsure || refused // then another has keys there, and what a Refresh has found before proves nothing
+	at.mending, at.stray = false, at.stray || unsure
+	at.unproven = at.stray || refused // then another has keys there, and what a Refresh has found before proves nothing
 	switch {
 	case panicked || o.first.IsAnswered():
 		at.missing = began

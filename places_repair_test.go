@@ -18,10 +18,7 @@ var _ = func() bool {
 }()
 
 func keepMany(on *quorum) {
-	many := 400
-	if on.kind == inMemory {
-		many = 200 // each costs more there
-	}
+	const many = 400
 	var keys []string
 
 	// there returns how many of the keys a server has.
