@@ -51,12 +51,15 @@ func TestQuorumModelOnServers(t *testing.T) {
 				}
 			}
 			t.Logf("%d locks; faults: %v", h.grants, h.faults)
-			if h.grants < 10*runs {
+			if h.grants < fewest*runs {
 				t.Error("too few for a test")
 			}
 		})
 	}
 }
+
+// fewest is how many locks make a schedule a test.
+const fewest = 10
 
 // serversHistory is a schedule on real servers.
 type serversHistory struct {
@@ -109,12 +112,17 @@ func (h *serversHistory) run() {
 	watched := make(chan struct{})
 	go func() { h.watch(over, 3*time.Millisecond); close(watched) }()
 	const callers = 6
+	before := h.countGrants()
 	began := time.Now()
+	goesOn := func() bool { // on a busy machine, few locks may be obtained while things go wrong
+		lasted := time.Since(began)
+		return lasted < 9*time.Second || h.countGrants() < before+fewest && lasted < 40*time.Second
+	}
 	calls := make(chan struct{})
 	go func() {
 		defer close(calls)
 		h.within(time.Minute, "a call does not return", func(i int) {
-			for time.Since(began) < 9*time.Second {
+			for goesOn() {
 				h.call(i, false)
 			}
 		}, callers)

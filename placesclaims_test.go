@@ -50,6 +50,13 @@ func (p *placesClaims) problem(format string, args ...any) {
 	}
 }
 
+// countGrants returns how many locks were granted.
+func (p *placesClaims) countGrants() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.grants
+}
+
 // granted notes a lock, and checks all.
 func (p *placesClaims) granted(lock *redislock.Lock) *claim {
 	c := &claim{lock: lock, granted: time.Now()}
