@@ -18,9 +18,10 @@ var ErrUnsupported error
 
 // How long to wait for a process to end.
 const (
-	KillLimit = 5 * time.Second
+	// A machine with a busy disk has taken 15 s to end a process that was killed.
+	KillLimit = 30 * time.Second
 	// A Redis 7 that shuts down gives its replicas up to 10 s to catch up.
-	stopLimit = 15 * time.Second
+	stopLimit = 30 * time.Second
 )
 
 // leashed runs its arguments as a command that dies with us.

@@ -12,7 +12,7 @@ import (
 var ErrUnsupported = errors.New("processes can be stopped and continued on Unix systems only")
 
 // KillLimit is how long to wait for a process to end.
-const KillLimit = 5 * time.Second
+const KillLimit = 30 * time.Second
 
 // ErrNotRunning is returned by Pause and Resume if the process has ended.
 var ErrNotRunning = errors.New("the process is not running")

@@ -165,7 +165,7 @@ func (s *Server) Kill() error {
 
 // Stop asks the process to shut down, with SIGTERM, and waits until it is gone;
 // a paused one goes on to do so. It returns an error if the process is still
-// there after 15 seconds, and nil if the server is not running.
+// there after 30 seconds, and nil if the server is not running.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
