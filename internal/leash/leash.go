@@ -16,13 +16,9 @@ import (
 // ErrUnsupported is the reason why this platform has no leashes, or nil.
 var ErrUnsupported error
 
-// How long to wait for a process to end.
-const (
-	// A machine with a busy disk has taken 15 s to end a process that was killed.
-	KillLimit = 30 * time.Second
-	// A Redis 7 that shuts down gives its replicas up to 10 s to catch up.
-	stopLimit = 30 * time.Second
-)
+// EndLimit is how long to wait for a process to end. A machine with a busy disk has taken 15 s to end one that was killed,
+// and a Redis 7 that shuts down gives its replicas up to 10 s to catch up.
+const EndLimit = 30 * time.Second
 
 // leashed runs its arguments as a command that dies with us.
 //
@@ -128,7 +124,7 @@ func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
 // Kill ends the process at once, paused or not, and waits until it is gone. It
 // returns nil if it is gone already.
-func (p *Process) Kill() error { return p.end(KillLimit, syscall.SIGKILL) }
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
 
 // Quit sends SIGQUIT, on which a Go program prints its goroutines and exits. It returns ErrNotRunning if the process has
 // ended.
@@ -138,13 +134,13 @@ func (p *Process) Quit() error { return p.signal(syscall.SIGQUIT) }
 // if it is gone already.
 func (p *Process) Terminate() error {
 	// A paused process keeps the SIGTERM for later; SIGCONT lets it act.
-	return p.end(stopLimit, syscall.SIGTERM, syscall.SIGCONT)
+	return p.end(syscall.SIGTERM, syscall.SIGCONT)
 }
 
 // Exited returns a channel that is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-func (p *Process) end(limit time.Duration, signals ...os.Signal) error {
+func (p *Process) end(signals ...os.Signal) error {
 	if p == nil {
 		return nil
 	}
@@ -156,8 +152,8 @@ func (p *Process) end(limit time.Duration, signals ...os.Signal) error {
 	select {
 	case <-p.exited:
 		return nil
-	case <-time.After(limit):
+	case <-time.After(EndLimit):
 		return fmt.Errorf("process %d is still there %v after the signal %q",
-			p.Pid(), limit, signals[0])
+			p.Pid(), EndLimit, signals[0])
 	}
 }

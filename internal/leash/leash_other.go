@@ -11,8 +11,8 @@ import (
 // ErrUnsupported is the reason why this platform has no leashes.
 var ErrUnsupported = errors.New("processes can be stopped and continued on Unix systems only")
 
-// KillLimit is how long to wait for a process to end.
-const KillLimit = 30 * time.Second
+// EndLimit is how long to wait for a process to end.
+const EndLimit = 30 * time.Second
 
 // ErrNotRunning is returned by Pause and Resume if the process has ended.
 var ErrNotRunning = errors.New("the process is not running")

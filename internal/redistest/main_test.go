@@ -77,7 +77,7 @@ func TestServerDiesWithTheProcessThatStartedIt(t *testing.T) {
 			_ = cmd.Wait()
 
 			// The kernel answers for a paused server, but not for a dead one.
-			if err := poll(nil, leash.KillLimit, func() error {
+			if err := poll(nil, leash.EndLimit, func() error {
 				if listens(addr) {
 					return fmt.Errorf("%s still listens", addr)
 				}
