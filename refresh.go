@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
@@ -91,9 +92,7 @@ func (l *Lock) whileValid(ctx context.Context, after time.Duration) (context.Con
 	free, leave := detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
 	limited, cancel := context.WithCancel(free)
 	var timer *time.Timer
-	ready := make(chan struct{}) // closed when timer is set
-	timer = time.AfterFunc(max(time.Until(l.Until()), 0)+after, func() {
-		<-ready
+	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
 		// A renewal may have prolonged the validity meanwhile.
 		if left := time.Until(l.Until()); left > 0 && limited.Err() == nil {
 			timer.Reset(left + after)
@@ -101,7 +100,7 @@ func (l *Lock) whileValid(ctx context.Context, after time.Duration) (context.Con
 		}
 		cancel()
 	})
-	close(ready)
+	timer.Reset(max(time.Until(l.Until()), 0) + after)
 	return limited, func() {
 		timer.Stop()
 		leave()

@@ -44,6 +44,9 @@ func guarded(f func(), failed func(panicked error)) (returned bool) {
 
 // rethrow panics, or calls runtime.Goexit, if a hook did so.
 func (c *Call) rethrow() {
+	if c.Err == nil {
+		return // without an allocation for p
+	}
 	var p *hookPanicError
 	switch {
 	case !errors.As(c.Err, &p):
