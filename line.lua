@@ -100,9 +100,12 @@ local function tell(waiter, message)
 	return not (waiter.open and told[waiter.id] == 0)
 end
 
--- warn tells the first waiter of a line that its key is taken for so many ms, if its next try could come too late.
+-- warn tells the first waiter of a line that its key is taken for so many ms, if its next try could come too late. The
+-- line expires after the deadlines of all its waiters. So if the key is taken for longer than that, the next tries come
+-- soon enough, and warn need not look who is first.
 local function warn(line, ttl)
-	local waiter = first(line, 0)
+	local left = tonumber(pcall('PTTL', line)) or -1 -- a user who may not ask is told nothing, and looks
+	local waiter = (left == -1 or ttl < left) and first(line, 0)
 	if waiter and ttl < waiter.life / 3 then
 		tell(waiter, ' after ' .. ttl)
 	end

@@ -38,7 +38,8 @@ Returns     1                 granted, all newly taken, no fencing token
                               After a grant the waiter is in no line any more.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
-            if it is the first one and the keys are taken for less than its interval
+            if it is the first one and the keys are taken for less than its interval and than
+            the line lasts
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence

@@ -32,7 +32,7 @@ Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " 
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
             that was not, and if that is late, also to the first one behind it that receives it;
             its number, " after " and ttl, to the next one if keys were handed over for less than
-            its interval
+            its interval and than the line lasts
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis

@@ -341,6 +341,18 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(heard()).To(Equal("2 after 900"))
 		})
 
+		It("does not tell the next what it will not live to see", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 1, "box/1 1 900 0 t1", full, true)
+			stand(ctx, "la", 2, "box/2 1 900 0 t2", full, true)
+			on.client.PExpire(ctx, "la", 800*time.Millisecond) // as if its deadline were as near
+			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
+			on.client.Publish(ctx, "redislock:inbox:box", "last")
+			Expect(heard()).To(HavePrefix("1 granted "))
+			Expect(heard()).To(Equal("last"))
+		})
+
 		It("a waiter that leaves gives back what it was handed, and nothing else", func(ctx SpecContext) {
 			set(ctx, "a", "t7")
 			set(ctx, "b", "other")
