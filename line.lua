@@ -104,7 +104,7 @@ end
 -- line expires after the deadlines of all its waiters. So if the key is taken for longer than that, the next tries come
 -- soon enough, and warn need not look who is first.
 local function warn(line, ttl)
-	local left = tonumber(pcall('PTTL', line)) or -1 -- a user who may not ask is told nothing, and looks
+	local left = tonumber(pcall('PTTL', line)) or -1 -- -1: it never expires, or an ACL forbids PTTL
 	local waiter = (left == -1 or ttl < left) and first(line, 0)
 	if waiter and ttl < waiter.life / 3 then
 		tell(waiter, ' after ' .. ttl)
