@@ -303,7 +303,7 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 	})
 
 	It("ask a hung server once in a while, however many they are", func(ctx SpecContext) {
-		for range schedules(50) { // some of them find the key held, and ask those servers once more
+		for range 50 { // some of them find the key held, and ask those servers once more
 			var wait sync.WaitGroup
 			for range 4 {
 				wait.Go(func() {
