@@ -59,7 +59,7 @@ func (s *servers) of(r *Redis, client *redis.Client) *server {
 const (
 	// fewCalls may be under way to a server before calls share. The server handles so many connections in one turn of its
 	// event loop anyway, and no call waits for another.
-	fewCalls = 5
+	fewCalls = 8
 
 	// crowdLasts is how many further calls share after many were under way at once.
 	crowdLasts = 256
