@@ -33,11 +33,11 @@ end
 
 -- read returns the waiter of an entry. Its mark is the same in all of its lines, so one of them is enough.
 local known = {} -- by entry
-local function read(line, entry, ticket)
+local function read(line, entry)
 	local waiter = known[entry]
 	if not waiter then
 		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
-		waiter = { entry = entry, id = id or '', inbox = inbox, ticket = tonumber(ticket) }
+		waiter = { entry = entry, id = id or '', inbox = inbox }
 		waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)
 		known[entry] = waiter
 	end
@@ -52,10 +52,10 @@ local spares = false
 local function first(line, position)
 	local removed, size, passed = false, 1, {}
 	repeat
-		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', position, size)
+		local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, size)
 		local out, before, waiter = {}, #passed, nil
-		for i = 1, #found, 2 do
-			local next = read(line, found[i], found[i + 1])
+		for i = 1, #found do
+			local next = read(line, found[i])
 			local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]
 			if live and not unheard then
 				waiter = next

@@ -181,7 +181,10 @@ if not free then
 		local placed = ticket > 0 -- it had a place by its last answered try
 		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
 		if id and count > 0 then
-			local waiting = math.max(call('ZCARD', KEYS[lines]), call('ZCARD', KEYS[lines + now % count])) / 2
+			local waiting = call('ZCARD', KEYS[lines]) / 2
+			if count > 1 then
+				waiting = math.max(waiting, call('ZCARD', KEYS[lines + now % count]) / 2)
+			end
 			interval = math.max(1000, math.ceil((placed and waiting or waiting + 1) * (32 + 8 * n) / 100))
 			interval = math.min(interval, 680000)
 			if queued and not placed then -- the reply to an earlier try may have been lost
@@ -194,9 +197,11 @@ if not free then
 			repeat
 				waiter, removed = first(line, 0)
 			until not waiter or waiter.entry == entry or not removed or tell(waiter, '')
-			if waiter and waiter.entry ~= entry and (ticket == 0 or waiter.ticket < ticket
-				or waiter.ticket == ticket and waiter.entry < entry) then
-				return waiter
+			if waiter and waiter.entry ~= entry then
+				local other = ticket > 0 and tonumber(call('ZSCORE', line, waiter.entry)) or 0
+				if ticket == 0 or other < ticket or other == ticket and waiter.entry < entry then
+					return waiter
+				end
 			end
 		end
 		-- behind makes the caller wait until the first waiter would be dead, and longer if another is right before the caller.
@@ -239,7 +244,7 @@ if not free then
 			if ticket == 0 then
 				ticket = proposed(now, ARGV[9])
 				for i = lines, #KEYS do
-					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0) + 1)
+					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], '0', '0', 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
 			local life = math.ceil(3 * interval / 1000)

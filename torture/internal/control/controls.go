@@ -108,7 +108,7 @@ var All = []Control{
 	{
 		Name: "no-order", Off: "a caller goes before those who wait in line",
 		Topology: "one", Checks: []string{check.Line},
-		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry and (ticket == 0", "if false and (ticket == 0"}},
+		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry then", "if false then"}},
 	},
 	{
 		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
