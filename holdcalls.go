@@ -21,6 +21,7 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 	free, stop := detached(ctx)
 	defer stop()
 	p := h.newPoll()
+	refreshing := h.isRefreshing()
 	var left []time.Duration
 	sideBySide(h.numbers(), func(i int) answer {
 		left, err := h.lockAt(i).TTL(free)
@@ -44,7 +45,7 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 	}
 	slices.SortFunc(left, func(a, b time.Duration) int { return int(min(max(b-a, -1), 1)) })
 	least := left[h.places.need-1]
-	if h.isRefreshing() { // the first answers may be those of places that the last refresh has not reached yet
+	if refreshing || h.isRefreshing() { // the first answers may be those of places that the last refresh had not reached yet
 		least = max(least, time.Until(h.until()).Truncate(time.Millisecond))
 	}
 	return least, nil
