@@ -40,11 +40,13 @@ type obtaining struct {
 	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
-	proposal int64         // of a fencing token and of a ticket, in µs since 1970
-	joins    *holds        // of the lock that it obtains a further hold for; nil for none
-	call     *cleanup      // of a custom token: its present call, for supersede; nil otherwise
-	health   *health       // of its server, which counts the call as under way; nil across slots
-	waited   time.Duration // of a custom token: how long its present call has waited for earlier ones
+	proposal  int64         // of a fencing token and of a ticket, in µs since 1970
+	joins     *holds        // of the lock that it obtains a further hold for; nil for none
+	health    *health       // of its server, which counts the call as under way; nil across slots
+	call      *cleanup      // of a custom token: its present call, for supersede; nil otherwise
+	waited    time.Duration // of a custom token: how long its present call has waited for earlier ones
+	tentative bool          // of a custom token: keys that it had before are left as they are
+	stale     bool          // such keys are part of the grant, and may expire at any time
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -247,7 +249,7 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		random:   !o.custom && (o.joins == nil || o.joins.whole.random),
 		doubtful: o.doubtful || len(o.abandoned) > 0,
 	}
-	o.got = taken
+	o.got, o.stale = taken, o.tentative && len(taken) < len(o.keys)
 	switch {
 	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
 		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned, custom: true, superseded: o.superseded}

@@ -94,6 +94,26 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 		}
 	})
 
+	It("of a custom token last as its next obtain says, and no longer if that is refused", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "job", AcrossSlots: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}
+		obtain(ctx, locks, 300*time.Millisecond, opt, "a", "b")
+		other := obtain(ctx, locks, time.Minute, nil, "c")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := locks.ObtainMulti(short, keys, time.Minute, opt)
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		Eventually(left).WithArguments(ctx).WithTimeout(250 * time.Millisecond).Should(ConsistOf("c"))
+		Expect(other.Release(ctx)).To(Succeed())
+
+		lock := obtain(ctx, locks, 300*time.Millisecond, opt, "a", "b")
+		again := obtain(ctx, locks, time.Minute, opt, keys...)
+		Expect(again.TTL(ctx)).To(BeNumerically(">", 59*time.Second))
+		Expect(again.Until()).To(BeTemporally(">", time.Now().Add(59*time.Second)))
+		Expect(again.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(left(ctx)).To(BeEmpty())
+	})
+
 	It("are lost as a whole when one part is, and say so to who keeps them", func(ctx SpecContext) {
 		lock := obtain(ctx, locks, 300*time.Millisecond, across, keys...)
 		kept, stop := lock.KeepAlive(ctx)

@@ -380,6 +380,59 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
 	})
 
+	It("of a custom token lasts as its next obtain says, and keeps what a refused one asks for", func(ctx SpecContext) {
+		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{Token: "job", Metadata: "one"}, "a", "b")
+		Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), "job one")))
+		other := obtain(ctx, on.locks, time.Minute, nil, "c")
+		opt := &redislock.Options{Token: "job", Metadata: "two"}
+		lasts := func(key string) (shortest, longest time.Duration) {
+			shortest = time.Hour
+			for _, s := range on.servers {
+				left := s.own.PTTL(ctx, key).Val()
+				shortest, longest = min(shortest, left), max(longest, left)
+			}
+			return shortest, longest
+		}
+		for range 3 {
+			_, err := on.locks.ObtainMulti(ctx, []string{"b", "c"}, time.Hour, opt)
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+		}
+		_, longest := lasts("b")
+		Expect(longest).To(BeNumerically("<=", time.Minute))
+		Expect(on.values(ctx, "b")).To(Equal(same(len(on.servers), "job one")))
+
+		again := obtain(ctx, on.locks, time.Hour, opt, "b", "d")
+		Expect(again.Until()).To(BeTemporally(">", time.Now().Add(59*time.Minute)))
+		Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), "job two")))
+		shortest, _ := lasts("b")
+		Expect(shortest).To(BeNumerically(">", 59*time.Minute))
+		Expect(on.values(ctx, "a")).To(Equal(same(len(on.servers), "job one")))
+		Expect(again.Release(ctx)).To(Succeed())
+		Expect(other.Release(ctx)).To(Succeed())
+		_ = lock.Release(ctx) // "b" is gone
+		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
+	})
+
+	DescribeTable("is on all servers again, although a token that tries again and again had left its key on one",
+		func(ctx SpecContext, opt *redislock.Options) {
+			Expect(on.servers[0].own.Set(ctx, "a", "job", 300*time.Millisecond).Err()).To(Succeed())
+			lock := obtain(ctx, on.connect(), 600*time.Millisecond, nil, "a")
+			kept, stop := lock.KeepAlive(ctx)
+			defer stop()
+			tries, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+			defer cancel()
+			_, err := on.locks.Obtain(tries, "a", time.Minute, opt)
+			Expect(err).To(MatchError(context.DeadlineExceeded))
+			Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+			Expect(context.Cause(kept)).NotTo(HaveOccurred())
+			Expect(lock.Release(ctx)).To(Succeed())
+			Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		},
+		Entry("with a strategy",
+			&redislock.Options{Token: "job", RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)}),
+		Entry("in line", &redislock.Options{Token: "job", Queue: true}),
+	)
+
 	It("does not span slots", func(ctx SpecContext) {
 		_, err := on.locks.Obtain(ctx, "a", time.Minute, &redislock.Options{AcrossSlots: true})
 		Expect(err).To(MatchError(redislock.ErrInvalid))

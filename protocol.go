@@ -82,6 +82,10 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 		c.Args = o.waiter.begin(o, c.Args)
 		c.Accept = isNoRefusal
 	}
+	if o.tentative {
+		noWaiter := [...]any{"", "0", "0", "0"} // the arguments of one
+		c.Args = append(append(c.Args, noWaiter[len(c.Args)-4:]...), "1")
+	}
 }
 
 // isNoRefusal reports whether a reply of obtain_each finishes a call that wants a place in line if it is refused.

@@ -120,6 +120,17 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "b": "t 60m", "c": "t 60m", "d": "t 60m"}))
 		})
 
+		It("{0, i, …}: granted at one of several places, where nothing of mine is changed yet", func(ctx SpecContext) {
+			set(ctx, "b", "t old")
+			stand(ctx, "la", 17, "box/7 2 60000 0 t7", 2*time.Second, true)
+			for _, waiter := range []list{{"", "0", "0", "0"}, {"box/1 1 60000 0 t", 0, "0", "0"}} {
+				args := append(append(list{"t", "new", hour, 2, "0"}, waiter...), "1")
+				Expect(run(ctx, "obtain", "a b la lb", args...)).To(Equal(list{int64(0), int64(2)}))
+				Expect(everything(ctx)).To(And(HaveKeyWithValue("a", "t new 60m"), HaveKeyWithValue("b", "t old 1m")))
+				on.client.Del(ctx, "a")
+			}
+		})
+
 		It("a replay is granted and changes nothing", func(ctx SpecContext) {
 			Expect(run(ctx, "obtain", "a b", "t", "m", minute, 2, "0")).To(Equal(int64(1)))
 			Expect(run(ctx, "obtain", "a b", "t", "m", minute, 2, "0")).To(Equal(list{int64(0), int64(1), int64(2)}))

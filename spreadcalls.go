@@ -39,8 +39,12 @@ const (
 // errHangs is the error of a place that was not asked, because it does not answer earlier calls.
 var errHangs = errors.New("does not answer earlier calls")
 
+// isHeld reports whether the place has granted and holds all keys for the ttl. The caller holds spreading.mu.
+func (p *part) isHeld() bool { return p.state == partGranted && !p.busy && !p.o.stale }
+
 // launch asks those places that are still to be asked in this round. The caller holds s.mu.
 func (s *spreading) launch(ctx context.Context, now time.Time) {
+	s.insist(ctx, now)
 	for i := range s.parts {
 		p := &s.parts[i]
 		if p.state == partIdle && !p.busy {
@@ -59,6 +63,37 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	}
 	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
 	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
+	p.o.tentative, p.o.stale = p.o.custom, false
+	s.send(ctx, p, now)
+}
+
+// insist asks places again that have granted keys which the token had before, once that can win the round. Only then are
+// these keys given the ttl. If each try did so, keys that an abandoned call has left behind would last for as long as their
+// token is refused elsewhere. The caller holds s.mu.
+func (s *spreading) insist(ctx context.Context, now time.Time) {
+	granted, held := 0, 0
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partGranted && !p.busy {
+			granted++
+			if p.isHeld() {
+				held++
+			}
+		}
+	}
+	if granted < s.places.need || held >= s.places.need {
+		return
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.o.stale {
+			p.o.taken, p.o.got, p.o.lock = p.o.got, nil, nil // to be given back with the rest, or if this fails
+			p.o.tentative, p.o.stale = false, false
+			s.send(ctx, p, now)
+		}
+	}
+}
+
+// send sends the obtain of a part, unless its place hangs. The caller holds s.mu.
+func (s *spreading) send(ctx context.Context, p *part, now time.Time) {
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
 		if w := p.o.waiter; w != nil {

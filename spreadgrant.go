@@ -39,7 +39,7 @@ func (s *spreading) make(ctx context.Context) error {
 	}
 	h.whole = lock
 	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.round == s.round {
+		if p := &s.parts[i]; p.isHeld() && p.round == s.round {
 			h.put(i, p.o.lock)
 			if lock.since.IsZero() || p.o.lock.since.Before(lock.since) {
 				lock.since = p.o.lock.since
@@ -52,7 +52,7 @@ func (s *spreading) make(ctx context.Context) error {
 	o.lock, s.holds, h.shown = lock, h, h.until()
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
-		if p.state == partGranted {
+		if p.state == partGranted && !p.o.stale {
 			p.o.lock = nil // it belongs to the lock now
 		} else if !p.busy {
 			s.joinLate(ctx, p)
@@ -67,13 +67,13 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	if p.topped {
 		defer s.holds.ask(i, false)
 	}
-	if p.state == partGranted {
+	if p.state == partGranted && !p.o.stale {
 		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
 		p.o.lock = nil
 		p.o.waiter.quitInbox()
 		return
 	}
-	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0)
+	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0 || p.state == partGranted)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
@@ -87,7 +87,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	// Others may have been about to give back what they had there. With three holds, a server that forgets its data
 	// does no harm.
 	p.topped = true
-	p.o.fenceKey, p.o.joins = "", s.holds
+	p.o.fenceKey, p.o.joins, p.o.tentative = "", s.holds, false
 	if s.queue {
 		s.topUp(ctx, p)
 		return
@@ -137,13 +137,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	have := 0
 	s.mu.Lock()
 	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partGranted && !p.busy {
+		if p := &s.parts[i]; p.isHeld() {
 			largest = max(largest, p.o.lock.fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
-		case p.state != partGranted || p.busy:
+		case !p.isHeld():
 		case p.o.lock.fence == largest:
 			have++
 		default:

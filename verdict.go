@@ -68,8 +68,9 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		switch {
-		case p.state == partGranted && !p.busy:
+		case p.isHeld():
 			granted++
+		case p.state == partGranted && !p.busy: // with too few others: see insist
 		case p.state == partRefused && !p.busy:
 			refusals++
 		case p.state == partFailed && !p.busy:
