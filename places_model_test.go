@@ -566,7 +566,8 @@ func (h *placesHistory) forget(victims []*memoryServer) {
 }
 
 // force deletes the keys of a lock that is kept, at a majority of the servers or at all, as an operator would, and checks
-// that the lock is lost.
+// that the lock is lost. It does so twice: where a renewal arrives just after the first time, the server looks like the
+// only one that has lost the keys, and gets them again.
 func (h *placesHistory) force() {
 	before := h.keptNow()
 	if len(before) == 0 {
@@ -574,13 +575,18 @@ func (h *placesHistory) force() {
 	}
 	c := before[h.intN(len(before))]
 	h.forced(c)
-	victims := h.fromAny()[:h.need+h.intN(len(h.servers)-h.need+1)]
-	for _, server := range victims {
-		for _, key := range c.lock.Keys() {
-			server.memory.Del(key)
+	victims, since := h.fromAny()[:h.need+h.intN(len(h.servers)-h.need+1)], time.Now()
+	for range 2 {
+		for _, server := range victims {
+			for _, key := range c.lock.Keys() {
+				if server.hasKey(key, c.lock.Token(), 0) {
+					server.memory.Del(key)
+				}
+			}
 		}
+		time.Sleep(2 * time.Millisecond)
 	}
-	h.shaken(time.Now(), 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
+	h.shaken(since, 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
 	time.Sleep(h.ttl)
 	for _, c := range h.stillKept([]*claim{c}) {
 		n := h.holders(c.lock, 0, nil)
