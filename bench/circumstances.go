@@ -112,7 +112,8 @@ func (b *bench) settings() []fact {
 	for _, c := range oneServer.contenders() {
 		facts = append(facts, fact{c.name + " (contended)", c.settings})
 	}
-	facts = append(facts, fact{thisLibrary + " (quorum)", "NewQuorum, nil options"})
+	facts = append(facts,
+		fact{thisLibrary + " (quorum)", "NewQuorum, nil options"}, fact{rawGoRedis + " (quorum)", rawQuorumSettings})
 	for _, c := range quorum.contenders() {
 		facts = append(facts, fact{c.name + " (quorum)", c.settings})
 	}

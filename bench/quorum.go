@@ -30,7 +30,7 @@ func (b *bench) quorumGroup() *group {
 				if err != nil {
 					return nil, nil, err
 				}
-				lockers, err := openAll(on.addrs(), openRedislockQuorum, openRedsync, openRueidislock)
+				lockers, err := openAll(on.addrs(), openRedislockQuorum, openRedsync, openRueidislock, openRawQuorum)
 				if err != nil {
 					return nil, nil, errors.Join(err, on.close())
 				}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -40,6 +42,52 @@ func openRawGoRedis(addr string) (*locker, error) {
 			return nil
 		},
 		close: client.Close,
+	}, nil
+}
+
+const rawQuorumSettings = "SET NX PX and DEL on each server, by a goroutine for each; the clients have their defaults"
+
+// openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis. A
+// goroutine for each server is the least that waits for a majority only.
+func openRawQuorum(addrs []string) (*locker, error) {
+	var clients []*redis.Client
+	var closers []io.Closer
+	for _, addr := range addrs {
+		client := newGoRedis(addr)
+		clients, closers = append(clients, client), append(closers, client)
+	}
+	// majority waits until most servers have answered well.
+	majority := func(answers chan error) error {
+		good, errs := 0, []error{}
+		for range clients {
+			if err := <-answers; err != nil {
+				errs = append(errs, err)
+			} else if good++; good > len(clients)/2 {
+				return nil
+			}
+		}
+		return errors.Join(errs...)
+	}
+	return &locker{
+		name:     rawGoRedis,
+		settings: rawQuorumSettings,
+		sends:    []string{"set", "setnx", "del"},
+		pair: func(ctx context.Context, keys []string) error {
+			key := keys[0]
+			obtained, released := make(chan error, len(clients)), make(chan error, len(clients))
+			release := make(chan struct{})
+			for _, client := range clients {
+				go func() {
+					obtained <- client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", TTL: ttl}).Err()
+					<-release
+					released <- client.Del(ctx, key).Err()
+				}()
+			}
+			err := majority(obtained)
+			close(release)
+			return errors.Join(err, majority(released))
+		},
+		close: func() error { return closeAll(closers) },
 	}, nil
 }
 
