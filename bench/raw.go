@@ -47,8 +47,9 @@ func openRawGoRedis(addr string) (*locker, error) {
 
 const rawQuorumSettings = "SET NX PX and DEL on each server, by a goroutine for each; the clients have their defaults"
 
-// openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis. A
-// goroutine for each server is the least that waits for a majority only.
+// openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis, with a
+// goroutine for each server. It goes on when a majority has answered the SETs, but waits for all DELs: a late one would
+// free the lock of whoever comes next.
 func openRawQuorum(addrs []string) (*locker, error) {
 	var clients []*redis.Client
 	var closers []io.Closer
@@ -56,13 +57,13 @@ func openRawQuorum(addrs []string) (*locker, error) {
 		client := newGoRedis(addr)
 		clients, closers = append(clients, client), append(closers, client)
 	}
-	// majority waits until most servers have answered well.
-	majority := func(answers chan error) error {
-		good, errs := 0, []error{}
+	// wait waits until so many servers have answered well.
+	wait := func(n int, answers chan error) error {
+		var errs []error
 		for range clients {
 			if err := <-answers; err != nil {
 				errs = append(errs, err)
-			} else if good++; good > len(clients)/2 {
+			} else if n--; n == 0 {
 				return nil
 			}
 		}
@@ -83,9 +84,9 @@ func openRawQuorum(addrs []string) (*locker, error) {
 					released <- client.Del(ctx, key).Err()
 				}()
 			}
-			err := majority(obtained)
+			err := wait(len(clients)/2+1, obtained)
 			close(release)
-			return errors.Join(err, majority(released))
+			return errors.Join(err, wait(len(clients), released))
 		},
 		close: func() error { return closeAll(closers) },
 	}, nil
