@@ -46,7 +46,7 @@ type obtaining struct {
 	call      *cleanup      // of a custom token: its present call, for supersede; nil otherwise
 	waited    time.Duration // of a custom token: how long its present call has waited for earlier ones
 	tentative bool          // of a custom token: keys that it had before are left as they are
-	stale     bool          // such keys are part of the grant, and may expire at any time
+	stale     bool          // such keys are part of the grant, and may expire at any time; so its lock has no validity
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -249,7 +249,10 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 		random:   !o.custom && (o.joins == nil || o.joins.whole.random),
 		doubtful: o.doubtful || len(o.abandoned) > 0,
 	}
-	o.got, o.stale = taken, o.tentative && len(taken) < len(o.keys)
+	o.got = taken
+	if o.stale = o.tentative && len(taken) < len(o.keys); o.stale {
+		o.lock.lease = lease.Lease{} // nobody knows for how long the place has the keys
+	}
 	switch {
 	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
 		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned, custom: true, superseded: o.superseded}

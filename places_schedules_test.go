@@ -546,6 +546,27 @@ var _ = describeQuorumOf(inMemory, 1, "of the schedules of a review,", func(on *
 	})
 })
 
+var _ = Describe("On a Ring on miniredis, a token that has a key on one shard", Label(inMemory, quorums), func() {
+	It("does not wait for another shard that is dead", func(ctx SpecContext) {
+		var servers []*memoryServer
+		for range 3 {
+			server := newMemoryServer()
+			DeferCleanup(server.end)
+			servers = append(servers, server)
+		}
+		ring := newMemoryRing(servers, 0, func(opt *redis.Options) { opt.DialerRetries = 1 })
+		DeferCleanup(ring.Close)
+		locks := redislock.New(ring)
+		DeferCleanup(locks.Close)
+		Expect(ring.Set(ctx, "a", "job", time.Minute).Err()).To(Succeed())
+		servers[1].kill()
+		limited := within(ctx, 20*time.Second)
+		_, err := locks.ObtainMulti(limited, []string{"a", "b"}, 30*time.Second, &redislock.Options{AcrossSlots: true, Token: "job"})
+		Expect(err).To(HaveOccurred())
+		Expect(limited.Err()).NotTo(HaveOccurred())
+	})
+})
+
 var _ = Describe("Of Rings on miniredis,", Label(inMemory, quorums), func() {
 	ring := func() *redis.Ring {
 		var servers []*memoryServer

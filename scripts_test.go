@@ -131,6 +131,14 @@ var _ = describe("The contract of", func(on *onRedis) {
 			}
 		})
 
+		It("0: refused at one of several places, to a caller that waits in no line", func(ctx SpecContext) {
+			set(ctx, "a", "t old")
+			set(ctx, "b", "other")
+			before := everything(ctx)
+			Expect(run(ctx, "obtain", "a b la lb", "t", "new", hour, 2, "0", "", "0", "0", "0", "1")).To(Equal(none))
+			Expect(everything(ctx)).To(Equal(before))
+		})
+
 		It("a replay is granted and changes nothing", func(ctx SpecContext) {
 			Expect(run(ctx, "obtain", "a b", "t", "m", minute, 2, "0")).To(Equal(int64(1)))
 			Expect(run(ctx, "obtain", "a b", "t", "m", minute, 2, "0")).To(Equal(list{int64(0), int64(1), int64(2)}))

@@ -39,8 +39,8 @@ const (
 // errHangs is the error of a place that was not asked, because it does not answer earlier calls.
 var errHangs = errors.New("does not answer earlier calls")
 
-// isHeld reports whether the place has granted and holds all keys for the ttl. The caller holds spreading.mu.
-func (p *part) isHeld() bool { return p.state == partGranted && !p.busy && !p.o.stale }
+// isGranted reports whether the place has granted. The grant counts unless it is stale. The caller holds spreading.mu.
+func (p *part) isGranted() bool { return p.state == partGranted && !p.busy }
 
 // launch asks those places that are still to be asked in this round. The caller holds s.mu.
 func (s *spreading) launch(ctx context.Context, now time.Time) {
@@ -61,8 +61,9 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.o.doubtful && !p.o.custom { // what an earlier round may have acquired unnoticed
 		p.o.client.sweep(newCleanup(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl), 0)
 	}
-	p.round, p.o.token, p.o.doubtful, p.o.lock, p.o.got = s.round, s.o.token, false, nil, nil
-	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
+	p.round, p.o.token, p.o.lock, p.o.got = s.round, s.o.token, nil, nil
+	p.o.doubtful = p.o.doubtful && p.o.custom // with the same token, a request of an earlier round may still be stuck
+	p.o.proposal = s.began.UnixMicro()        // a server takes none that is over a second old
 	p.o.tentative, p.o.stale = p.o.custom, false
 	s.send(ctx, p, now)
 }
@@ -71,20 +72,20 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 // these keys given the ttl. If each try did so, keys that an abandoned call has left behind would last for as long as their
 // token is refused elsewhere. The caller holds s.mu.
 func (s *spreading) insist(ctx context.Context, now time.Time) {
-	granted, held := 0, 0
+	granted, stale := 0, 0
 	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partGranted && !p.busy {
+		if p := &s.parts[i]; p.isGranted() {
 			granted++
-			if p.isHeld() {
-				held++
+			if p.o.stale {
+				stale++
 			}
 		}
 	}
-	if granted < s.places.need || held >= s.places.need {
+	if granted < s.places.need || granted-stale >= s.places.need {
 		return
 	}
 	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partGranted && !p.busy && p.o.stale {
+		if p := &s.parts[i]; p.isGranted() && p.o.stale {
 			p.o.taken, p.o.got, p.o.lock = p.o.got, nil, nil // to be given back with the rest, or if this fails
 			p.o.tentative, p.o.stale = false, false
 			s.send(ctx, p, now)

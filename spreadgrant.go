@@ -39,7 +39,7 @@ func (s *spreading) make(ctx context.Context) error {
 	}
 	h.whole = lock
 	for i := range s.parts {
-		if p := &s.parts[i]; p.isHeld() && p.round == s.round {
+		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
 			h.put(i, p.o.lock)
 			if lock.since.IsZero() || p.o.lock.since.Before(lock.since) {
 				lock.since = p.o.lock.since
@@ -52,9 +52,13 @@ func (s *spreading) make(ctx context.Context) error {
 	o.lock, s.holds, h.shown = lock, h, h.until()
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
-		if p.state == partGranted && !p.o.stale {
+		switch {
+		case p.state == partGranted:
 			p.o.lock = nil // it belongs to the lock now
-		} else if !p.busy {
+			if p.o.stale {
+				s.askAgain(ctx, p)
+			}
+		case !p.busy:
 			s.joinLate(ctx, p)
 		}
 	}
@@ -67,25 +71,34 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	if p.topped {
 		defer s.holds.ask(i, false)
 	}
-	if p.state == partGranted && !p.o.stale {
+	if p.state == partGranted {
 		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
 		p.o.lock = nil
-		p.o.waiter.quitInbox()
+		if p.o.stale {
+			s.askAgain(ctx, p)
+		} else {
+			p.o.waiter.quitInbox()
+		}
 		return
 	}
-	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0 || p.state == partGranted)
+	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
 		}
 		if p.o.waiter.hasPlace() {
 			p.o.leaveLines(ctx)
-			p.o.waiter.quitInbox()
 		}
+		p.o.waiter.quitInbox()
 		return
 	}
-	// Others may have been about to give back what they had there. With three holds, a server that forgets its data
-	// does no harm.
+	s.askAgain(ctx, p)
+}
+
+// askAgain asks a place once more, now that the lock is made, if its answer has not made a valid hold: others may have been
+// about to give back what they had there. With three holds, a server that forgets its data does no harm. The caller holds
+// s.mu.
+func (s *spreading) askAgain(ctx context.Context, p *part) {
 	p.topped = true
 	p.o.fenceKey, p.o.joins, p.o.tentative = "", s.holds, false
 	if s.queue {
@@ -114,8 +127,8 @@ func (s *spreading) topUp(ctx context.Context, p *part) {
 	p.o.client.ended(call)
 	if p.o.waiter.hasPlace() {
 		p.o.leaveLines(ctx)
-		p.o.waiter.quitInbox()
 	}
+	p.o.waiter.quitInbox()
 }
 
 // topUpAfter is how long after a grant a place that has refused is asked again.
@@ -137,13 +150,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	have := 0
 	s.mu.Lock()
 	for i := range s.parts {
-		if p := &s.parts[i]; p.isHeld() {
+		if p := &s.parts[i]; p.isGranted() {
 			largest = max(largest, p.o.lock.fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
-		case !p.isHeld():
+		case !p.isGranted():
 		case p.o.lock.fence == largest:
 			have++
 		default:

@@ -68,9 +68,10 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		switch {
-		case p.isHeld():
-			granted++
-		case p.state == partGranted && !p.busy: // with too few others: see insist
+		case p.isGranted():
+			if !p.o.stale { // else too few others have granted: see insist
+				granted++
+			}
 		case p.state == partRefused && !p.busy:
 			refusals++
 		case p.state == partFailed && !p.busy:
