@@ -172,7 +172,7 @@ if not free then
 		granted = 1
 	end
 
-	local entry, ticket, refused = ARGV[6] ~= '' and ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0
+	local entry, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0
 	if queued or refused and entry then
 		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]

@@ -68,6 +68,22 @@ var _ = describeQuorumOf(inMemory, 3, "a place that has keys of a custom token",
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
+	It("does not count until it has been asked again", func(ctx SpecContext) {
+		leave(ctx, 2, 200*time.Millisecond)
+		var obtains atomic.Int64
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 1 && !reply {
+				f.delay, f.lost = 3*time.Millisecond, !runs(data, "obtain") || obtains.Add(1) > 1
+			}
+		})
+		lock := obtain(ctx, locks, 3*time.Second, opt, "a")
+		time.Sleep(100 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(2*time.Second)))
+		Expect(on.servers[1].own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(within(ctx, 300*time.Millisecond), 3*time.Second, nil)).NotTo(Succeed())
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+	})
+
 	It("is released once with the lock, and another process may use the token then", func(ctx SpecContext) {
 		leave(ctx, 2, 300*time.Millisecond)
 		lock := obtain(ctx, locks, time.Minute, opt, "a")
@@ -168,4 +184,34 @@ var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
 			time.Sleep(20 * time.Second)
 		})
 	}
+
+	It("does not come back by the first request of an obtain that has found keys of its token", func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("this is a schedule of calls that go by themselves")
+		}
+		locks, other := on.twoClients(ctx, nil)
+		for i := range 2 {
+			Expect(on.servers[i].own.Set(ctx, "a", "job", time.Second).Err()).To(Succeed())
+			var obtains atomic.Int64
+			on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 1 && !reply && runs(data, "obtain") && obtains.Add(1) == 1 {
+					f.cut, f.delay = true, 5*time.Second // stuck
+				}
+			})
+		}
+		on.fates(2, cutsOff(1))
+		start := time.Now()
+		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+		lock := obtain(ctx, locks, time.Second, &redislock.Options{Token: "job"}, "a")
+		at(2500 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		second := obtain(ctx, other, time.Second, nil, "a")
+		at(3 * time.Second)
+		Expect(second.Release(ctx)).To(Succeed())
+		at(5200 * time.Millisecond) // the first requests have acquired "a" at servers 0 and 1
+		Expect(on.values(ctx, "a")).To(Equal([]string{"job", "job", ""}))
+		Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		time.Sleep(20 * time.Second)
+	})
 })

@@ -39,7 +39,7 @@ const (
 // errHangs is the error of a place that was not asked, because it does not answer earlier calls.
 var errHangs = errors.New("does not answer earlier calls")
 
-// isGranted reports whether the place has granted. The grant counts unless it is stale. The caller holds spreading.mu.
+// isGranted reports whether the place has granted. The caller holds spreading.mu.
 func (p *part) isGranted() bool { return p.state == partGranted && !p.busy }
 
 // launch asks those places that are still to be asked in this round. The caller holds s.mu.
@@ -70,7 +70,8 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // insist asks places again that have granted keys which the token had before, once that can win the round. Only then are
 // these keys given the ttl. If each try did so, keys that an abandoned call has left behind would last for as long as their
-// token is refused elsewhere. The caller holds s.mu.
+// token is refused elsewhere. After insist, stale grants can be counted like others: they make no majority. The caller holds
+// s.mu.
 func (s *spreading) insist(ctx context.Context, now time.Time) {
 	granted, stale := 0, 0
 	for i := range s.parts {

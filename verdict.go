@@ -69,9 +69,7 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 		p := &s.parts[i]
 		switch {
 		case p.isGranted():
-			if !p.o.stale { // else too few others have granted: see insist
-				granted++
-			}
+			granted++
 		case p.state == partRefused && !p.busy:
 			refusals++
 		case p.state == partFailed && !p.busy:
