@@ -25,6 +25,10 @@ type obtaining struct {
 	explain  bool // a refusal is to say what is in the way
 	part     bool // it is at one of several places
 
+	// At one of several places, with a custom token; here, they take no room.
+	tentative bool // keys that the token had before are left as they are
+	stale     bool // such keys are part of the grant, and may expire at any time; so its lock has no validity
+
 	token    string
 	waiter   *waiter        // nil if it does not wait in line
 	doubtful bool           // a sending with the present token may have been executed without a reply
@@ -40,13 +44,11 @@ type obtaining struct {
 	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
-	proposal  int64         // of a fencing token and of a ticket, in µs since 1970
-	joins     *holds        // of the lock that it obtains a further hold for; nil for none
-	health    *health       // of its server, which counts the call as under way; nil across slots
-	call      *cleanup      // of a custom token: its present call, for supersede; nil otherwise
-	waited    time.Duration // of a custom token: how long its present call has waited for earlier ones
-	tentative bool          // of a custom token: keys that it had before are left as they are
-	stale     bool          // such keys are part of the grant, and may expire at any time; so its lock has no validity
+	proposal int64         // of a fencing token and of a ticket, in µs since 1970
+	joins    *holds        // of the lock that it obtains a further hold for; nil for none
+	health   *health       // of its server, which counts the call as under way; nil across slots
+	call     *cleanup      // of a custom token: its present call, for supersede; nil otherwise
+	waited   time.Duration // of a custom token: how long its present call has waited for earlier ones
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
