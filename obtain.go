@@ -46,8 +46,8 @@ type obtaining struct {
 	// Of an obtain at one of several places.
 	proposal int64         // of a fencing token and of a ticket, in µs since 1970
 	joins    *holds        // of the lock that it obtains a further hold for; nil for none
-	health   *health       // of its server, which counts the call as under way; nil across slots
 	call     *cleanup      // of a custom token: its present call, for supersede; nil otherwise
+	health   *health       // of its server, which counts the call as under way; nil across slots
 	waited   time.Duration // of a custom token: how long its present call has waited for earlier ones
 
 	// Tries that were abandoned without an answer.

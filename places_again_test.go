@@ -146,17 +146,41 @@ var _ = describeQuorumOf(inMemory, 3, "a place that has keys of a custom token",
 })
 
 var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
+	var start time.Time
+	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+
+	BeforeEach(func() {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) })
+	})
+
+	// pass has "a" held by another once the lock has lapsed, and waits until the stuck requests have acquired it for the lock.
+	pass := func(ctx context.Context, lock *redislock.Lock, other *redislock.Client) {
+		GinkgoHelper()
+		at(3500 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		second := obtain(ctx, other, time.Second, &redislock.Options{FenceKey: "fence"}, "a")
+		Expect(second.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		at(4 * time.Second)
+		Expect(second.Release(ctx)).To(Succeed())
+		at(5200 * time.Millisecond)
+	}
+
+	expectGone := func(ctx context.Context, lock *redislock.Lock) {
+		GinkgoHelper()
+		Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+	}
+
 	for _, token := range []string{"", "job"} {
 		It(fmt.Sprintf("does not come back by what an earlier round of the token %q has sent", token), func(ctx SpecContext) {
-			if redislock.AlwaysTogether {
-				Skip("this is a schedule of calls that go by themselves")
-			}
 			locks, other := on.twoClients(ctx, func(opt *redis.Options) {
 				opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1
 			})
 			Expect(obtain(ctx, other, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-			start := time.Now()
-			at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+			start = time.Now()
 			for i := range 2 {
 				var obtains atomic.Int64
 				on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
@@ -172,23 +196,12 @@ var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
 			lock, err := locks.Obtain(within(ctx, 4*time.Second), "a", time.Second,
 				&redislock.Options{Token: token, Queue: true, FenceKey: "fence"})
 			Expect(err).NotTo(HaveOccurred())
-			at(3500 * time.Millisecond)
-			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-			second := obtain(ctx, other, time.Second, &redislock.Options{FenceKey: "fence"}, "a")
-			Expect(second.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
-			at(4 * time.Second)
-			Expect(second.Release(ctx)).To(Succeed())
-			at(5200 * time.Millisecond) // the first requests have acquired "a" at servers 0 and 1
-			Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
-			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-			time.Sleep(20 * time.Second)
+			pass(ctx, lock, other)
+			expectGone(ctx, lock)
 		})
 	}
 
 	It("does not come back by the first request of an obtain that has found keys of its token", func(ctx SpecContext) {
-		if redislock.AlwaysTogether {
-			Skip("this is a schedule of calls that go by themselves")
-		}
 		locks, other := on.twoClients(ctx, nil)
 		for i := range 2 {
 			Expect(on.servers[i].own.Set(ctx, "a", "job", time.Second).Err()).To(Succeed())
@@ -200,18 +213,10 @@ var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
 			})
 		}
 		on.fates(2, cutsOff(1))
-		start := time.Now()
-		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
+		start = time.Now()
 		lock := obtain(ctx, locks, time.Second, &redislock.Options{Token: "job"}, "a")
-		at(2500 * time.Millisecond)
-		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		second := obtain(ctx, other, time.Second, nil, "a")
-		at(3 * time.Second)
-		Expect(second.Release(ctx)).To(Succeed())
-		at(5200 * time.Millisecond) // the first requests have acquired "a" at servers 0 and 1
+		pass(ctx, lock, other)
 		Expect(on.values(ctx, "a")).To(Equal([]string{"job", "job", ""}))
-		Expect(lock.Refresh(ctx, time.Second, nil)).NotTo(Succeed())
-		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		time.Sleep(20 * time.Second)
+		expectGone(ctx, lock)
 	})
 })

@@ -546,9 +546,11 @@ var _ = describeQuorumOf(inMemory, 1, "of the schedules of a review,", func(on *
 	})
 })
 
-var _ = Describe("On a Ring on miniredis, a token that has a key on one shard", Label(inMemory, quorums), func() {
-	It("does not wait for another shard that is dead", func(ctx SpecContext) {
-		var servers []*memoryServer
+var _ = Describe("Of Rings on miniredis,", Label(inMemory, quorums), func() {
+	var servers []*memoryServer // of the last ring
+
+	ring := func() *redis.Ring {
+		servers = nil
 		for range 3 {
 			server := newMemoryServer()
 			DeferCleanup(server.end)
@@ -556,6 +558,11 @@ var _ = Describe("On a Ring on miniredis, a token that has a key on one shard", 
 		}
 		ring := newMemoryRing(servers, 0, func(opt *redis.Options) { opt.DialerRetries = 1 })
 		DeferCleanup(ring.Close)
+		return ring
+	}
+
+	It("an obtain with a token that has a key on one shard does not wait for another that is dead", func(ctx SpecContext) {
+		ring := ring()
 		locks := redislock.New(ring)
 		DeferCleanup(locks.Close)
 		Expect(ring.Set(ctx, "a", "job", time.Minute).Err()).To(Succeed())
@@ -565,20 +572,6 @@ var _ = Describe("On a Ring on miniredis, a token that has a key on one shard", 
 		Expect(err).To(HaveOccurred())
 		Expect(limited.Err()).NotTo(HaveOccurred())
 	})
-})
-
-var _ = Describe("Of Rings on miniredis,", Label(inMemory, quorums), func() {
-	ring := func() *redis.Ring {
-		var servers []*memoryServer
-		for range 3 {
-			server := newMemoryServer()
-			DeferCleanup(server.end)
-			servers = append(servers, server)
-		}
-		ring := newMemoryRing(servers, 0, nil)
-		DeferCleanup(ring.Close)
-		return ring
-	}
 
 	It("a quorum locks several keys only if they have one hash tag", func(ctx SpecContext) {
 		locks := redislock.NewQuorum([]redislock.RedisClient{ring(), ring(), ring()})

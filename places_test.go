@@ -380,7 +380,7 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
 	})
 
-	It("of a custom token lasts as its next obtain says, and keeps what a refused one asks for", func(ctx SpecContext) {
+	It("of a custom token lasts as its next obtain says, unless that is refused", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{Token: "job", Metadata: "one"}, "a", "b")
 		Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), "job one")))
 		other := obtain(ctx, on.locks, time.Minute, nil, "c")

@@ -83,8 +83,8 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 		c.Accept = isNoRefusal
 	}
 	if o.tentative {
-		noWaiter := [...]any{"", "0", "0", "0"} // the arguments of one
-		c.Args = append(append(c.Args, noWaiter[len(c.Args)-4:]...), "1")
+		absent := [...]any{"", "0", "0", "0"} // in place of a waiter, and of the ticket that it proposes
+		c.Args = append(append(c.Args, absent[len(c.Args)-4:]...), "1")
 	}
 }
 

@@ -86,10 +86,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
 		}
-		if p.o.waiter.hasPlace() {
-			p.o.leaveLines(ctx)
-		}
-		p.o.waiter.quitInbox()
+		p.o.quitLine(ctx)
 		return
 	}
 	s.askAgain(ctx, p)
@@ -125,10 +122,7 @@ func (s *spreading) topUp(ctx context.Context, p *part) {
 		return
 	}
 	p.o.client.ended(call)
-	if p.o.waiter.hasPlace() {
-		p.o.leaveLines(ctx)
-	}
-	p.o.waiter.quitInbox()
+	p.o.quitLine(ctx)
 }
 
 // topUpAfter is how long after a grant a place that has refused is asked again.

@@ -56,6 +56,14 @@ func (o *obtaining) leaveLines(ctx context.Context) {
 	o.sendLeave(o.leaving(ctx, nil))
 }
 
+// quitLine ends the wait in line, and keeps the keys.
+func (o *obtaining) quitLine(ctx context.Context) {
+	if o.waiter.hasPlace() {
+		o.leaveLines(ctx)
+	}
+	o.waiter.quitInbox()
+}
+
 // sendLeave sends, in the background, a call that leaves the lines.
 func (o *obtaining) sendLeave(c *transport.Call) {
 	x := &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
@@ -49,14 +48,9 @@ const rawQuorumSettings = "SET NX PX and DEL on each server, by a goroutine for 
 
 // openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis, with a
 // goroutine for each server. It goes on when a majority has answered the SETs, but waits for all DELs: a late one would
-// free the lock of whoever comes next.
+// free the next lock on the key, whoever has it.
 func openRawQuorum(addrs []string) (*locker, error) {
-	var clients []*redis.Client
-	var closers []io.Closer
-	for _, addr := range addrs {
-		client := newGoRedis(addr)
-		clients, closers = append(clients, client), append(closers, client)
-	}
+	clients, closers := newGoRedisEach(addrs)
 	// wait waits until so many servers have answered well.
 	wait := func(n int, answers chan error) error {
 		var errs []error

@@ -16,6 +16,15 @@ func newGoRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr})
 }
 
+// newGoRedisEach returns a client for each server, and the same once more for closeAll.
+func newGoRedisEach(addrs []string) (clients []*redis.Client, closers []io.Closer) {
+	for _, addr := range addrs {
+		client := newGoRedis(addr)
+		clients, closers = append(clients, client), append(closers, client)
+	}
+	return clients, closers
+}
+
 // newGoRedisCluster is newGoRedis for a Cluster.
 func newGoRedisCluster(addrs []string) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
@@ -96,11 +105,10 @@ func newOneClient(addrs []string) (*redislock.Client, func() error) {
 
 // newQuorumClient connects to a quorum of servers.
 func newQuorumClient(addrs []string) (*redislock.Client, func() error) {
-	var clients []redislock.RedisClient
-	var closers []io.Closer
-	for _, addr := range addrs {
-		client := newGoRedis(addr)
-		clients, closers = append(clients, client), append(closers, client)
+	each, closers := newGoRedisEach(addrs)
+	clients := make([]redislock.RedisClient, len(each))
+	for i, client := range each {
+		clients[i] = client
 	}
 	locks := redislock.NewQuorum(clients)
 	return locks, closeRedislock(locks, closers...)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -18,13 +17,12 @@ type connectRedsync func(addrs []string) (_ []redsyncredis.Pool, end func() erro
 
 // redsyncPools returns a pool for each server.
 func redsyncPools(addrs []string) ([]redsyncredis.Pool, func() error) {
+	clients, closers := newGoRedisEach(addrs)
 	var pools []redsyncredis.Pool
-	var clients []io.Closer
-	for _, addr := range addrs {
-		client := newGoRedis(addr)
-		pools, clients = append(pools, goredis.NewPool(client)), append(clients, client)
+	for _, client := range clients {
+		pools = append(pools, goredis.NewPool(client))
 	}
-	return pools, func() error { return closeAll(clients) }
+	return pools, func() error { return closeAll(closers) }
 }
 
 // redsyncClusterPool returns one pool for a Cluster.
