@@ -11,21 +11,22 @@ import (
 // cleanup is a release that goes on in the background: of what an abandoned obtain may have acquired, or of a lock
 // whose Release was not answered in time.
 type cleanup struct {
-	release *transport.Call
-	why     string        // what a Tracer is told; one of the Why constants
-	about   []string      // the keys that a Tracer is told
-	keys    []string      // all keys that it may release, none for a waiter that leaves; never changed
-	taken   []string      // those that it does release; nil for all. Set by its job, may be read once done is closed
-	ttl     time.Duration // for how long the release is resent
-	sending bool          // release may be on its way; cleanups.mu protects this field and release
-	order   int           // its number among those of a Client, in the order in which they began; set once
-	again   bool          // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
-	follows *cleanup      // if follows was dropped before this one began, this one is dropped as well; nil for none
-	call    bool          // not a cleanup, but another call that a later obtain waits for; see underWay
-	stop    chan struct{} // closed when it is superseded; nil for a call
-	done    chan struct{} // closed when nothing more is sent
-	of      *holds        // it gives keys back for this lock, which is not released; nil for any other
-	after   *aftermath    // is told how it ends, in place of the Tracer; nil unless it is at one of several places
+	token   string
+	release *transport.Call // nil if this is no cleanup, but another call that a later obtain waits for; see underWay
+	why     string          // what a Tracer is told; one of the Why constants
+	about   []string        // the keys that a Tracer is told
+	keys    []string        // all keys that it may release, none for a waiter that leaves; never changed
+	taken   []string        // those that it does release; nil for all. Set by its job, may be read once done is closed
+	ttl     time.Duration   // for how long the release is resent
+	sending bool            // release may be on its way; cleanups.mu protects this field and release
+	over    bool            // nothing more is sent; likewise
+	order   int             // its number among those of a Client, in the order in which they began; set once
+	again   bool            // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
+	follows *cleanup        // if follows was dropped before this one began, this one is dropped as well; nil for none
+	stop    chan struct{}   // closed when it is superseded; nil for a call
+	done    chan struct{}   // closed when nothing more is sent; see ending
+	of      *holds          // it gives keys back for this lock, which is not released; nil for any other
+	after   *aftermath      // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
 
 const (
@@ -80,10 +81,10 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	if c.cleanups.running >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
-	token := x.release.Token
 	if x.follows != nil && x.follows.release.IsDropped() {
 		x.release.Drop()
 	}
+	x.token = x.release.Token
 	c.cleanups.add(x)
 	if len(x.keys) > 0 {
 		c.cleanups.running++
@@ -92,7 +93,7 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	ctx := x.release.Ctx
 	x.after.begin()
 	go func() {
-		err := c.clean(x, token, job)
+		err := c.clean(x, job)
 		// Only now, when nobody waits for the cleanup any more: a Tracer may call the library.
 		var event *CleanedUp
 		if err != transport.ErrDropped && !x.release.IsDropped() {
@@ -108,11 +109,11 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 }
 
 // clean runs the job of a cleanup, and then makes room for another one.
-func (c *Client) clean(x *cleanup, token string, job func() error) error {
+func (c *Client) clean(x *cleanup, job func() error) error {
 	defer func() {
 		c.cleanups.mu.Lock()
 		defer c.cleanups.mu.Unlock()
-		c.cleanups.remove(x, token)
+		c.cleanups.remove(x)
 		if len(x.keys) > 0 {
 			c.cleanups.running--
 		}
@@ -123,34 +124,45 @@ func (c *Client) clean(x *cleanup, token string, job func() error) error {
 // cleanups are those of one Client that are under way. The Client of its locks across slots has the same, because an
 // obtain there and one here may use the same custom token and the same keys.
 type cleanups struct {
-	mu      sync.Mutex                       // protects the fields below
-	running int                              // cleanups under way that release keys; see maxCleanups
-	begun   int                              // cleanups and calls so far
-	byToken map[string]map[*cleanup]struct{} // cleanups and calls under way
+	mu      sync.Mutex            // protects the fields below
+	running int                   // cleanups under way that release keys; see maxCleanups
+	begun   int                   // cleanups and calls so far
+	byToken map[string][]*cleanup // cleanups and calls under way
 }
 
 // add makes a cleanup known to supersede. The caller holds mu.
 func (s *cleanups) add(x *cleanup) {
-	token := x.release.Token
-	if s.byToken[token] == nil {
-		if s.byToken == nil {
-			s.byToken = make(map[string]map[*cleanup]struct{})
-		}
-		s.byToken[token] = make(map[*cleanup]struct{})
+	if s.byToken == nil {
+		s.byToken = make(map[string][]*cleanup)
 	}
-	s.byToken[token][x] = struct{}{}
+	s.byToken[x.token] = append(s.byToken[x.token], x)
 	s.begun++
 	x.order = s.begun
 }
 
 // remove ends what add began. The caller holds mu.
-func (s *cleanups) remove(x *cleanup, token string) {
-	delete(s.byToken[token], x)
-	if len(s.byToken[token]) == 0 {
-		delete(s.byToken, token)
+func (s *cleanups) remove(x *cleanup) {
+	others := slices.DeleteFunc(s.byToken[x.token], func(other *cleanup) bool { return other == x })
+	if s.byToken[x.token] = others; len(others) == 0 {
+		delete(s.byToken, x.token)
 	}
-	close(x.done)
+	x.over = true
+	if x.done != nil {
+		close(x.done)
+	}
 }
+
+// ending returns a channel that is closed when nothing more is sent. A call has one only if somebody waits for it. The
+// caller holds cleanups.mu, and x is not over.
+func (x *cleanup) ending() <-chan struct{} {
+	if x.done == nil {
+		x.done = make(chan struct{})
+	}
+	return x.done
+}
+
+// isCall reports whether x is no cleanup, but a call. It needs no mutex: nothing changes x.stop.
+func (x *cleanup) isCall() bool { return x.stop == nil }
 
 // next returns the order of the next cleanup or call.
 func (s *cleanups) next() int {
@@ -177,9 +189,9 @@ func (s *cleanups) concerning(lock *holds, keys []string, before int) <-chan str
 	}
 	wanted := setOf(keys)
 	isWanted := func(key string) bool { return wanted[key] }
-	for x := range s.byToken[lock.token] {
-		if x.of != lock && (!x.call || x.order < before) && slices.ContainsFunc(x.keys, isWanted) {
-			return x.done
+	for _, x := range s.byToken[lock.token] {
+		if x.of != lock && (!x.isCall() || x.order < before) && slices.ContainsFunc(x.keys, isWanted) {
+			return x.ending()
 		}
 	}
 	return nil
@@ -189,9 +201,7 @@ func (s *cleanups) concerning(lock *holds, keys []string, before int) <-chan str
 // may go on after its caller has returned, and free the keys, shorten their ttl, or lead to a cleanup that frees them.
 // Call ended with the result when the call has ended and its cleanup, if there is one, has begun.
 func (c *Client) underWay(token string, keys []string) *cleanup {
-	x := &cleanup{
-		release: &transport.Call{Token: token}, keys: keys, sending: true, call: true, done: make(chan struct{}),
-	}
+	x := &cleanup{token: token, keys: keys, sending: true}
 	c.cleanups.mu.Lock()
 	defer c.cleanups.mu.Unlock()
 	c.cleanups.add(x)
@@ -205,7 +215,7 @@ func (c *Client) ended(x *cleanup) {
 	}
 	c.cleanups.mu.Lock()
 	defer c.cleanups.mu.Unlock()
-	c.cleanups.remove(x, x.release.Token)
+	c.cleanups.remove(x)
 }
 
 // persist lets a release that is on its way go on until its GiveUp.

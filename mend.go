@@ -112,14 +112,15 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	defer func() {
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
-			h.missAgain(i, began, o, err)
+			h.missAgain(i, began, o, err, answered)
 			if err == ErrNotObtained {
 				h.mendSoon(i)
 			}
 		}
 	}()
-	err = o.tryHere(h.ctx, &o.first)
-	answered = o.first.IsAnswered()
+	c := new(transport.Call)
+	err = o.tryHere(h.ctx, c)
+	answered = c.IsAnswered()
 	if err == nil {
 		o.lock.boxed = p.boxed
 		h.join(h.ctx, i, o.lock, o.doubtful, true)
@@ -141,7 +142,7 @@ func (h *holds) mendSoon(i int) {
 }
 
 // missAgain notes that a hold could not be obtained again, by a try that began at that time.
-func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error) {
+func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
@@ -149,7 +150,7 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error) {
 	at.mending, at.stray = false, at.stray || unsure
 	at.unproven = at.stray || refused // then another has keys there, and what a Refresh has found before proves nothing
 	switch {
-	case panicked || o.first.IsAnswered():
+	case panicked || answered:
 		at.missing = began
 	case h.kept != nil && !h.over: // it is tried again once the server answers
 		h.places.all[i].health.await(h)

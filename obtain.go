@@ -12,8 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// obtaining is one Obtain with all its tries. It belongs to the goroutine of its caller, and after the end to that of
-// its cleanup.
+// obtaining is one Obtain with all its tries. It belongs to the goroutine of its caller.
 type obtaining struct {
 	client   *Client
 	keys     []string
@@ -30,12 +29,11 @@ type obtaining struct {
 	stale     bool // such keys are part of the grant, and may expire at any time; so its lock has no validity
 
 	token    string
-	waiter   *waiter        // nil if it does not wait in line
-	doubtful bool           // a sending with the present token may have been executed without a reply
-	first    transport.Call // the first try
-	failure  error          // how the last try failed, wrapped; nil if it was granted or refused
-	cut      error          // how ctx has ended the call; nil if it has not
-	why      *RefusedError  // what is in the way; nil if that was not asked
+	waiter   *waiter       // nil if it does not wait in line
+	doubtful bool          // a sending with the present token may have been executed without a reply
+	failure  error         // how the last try failed, wrapped; nil if it was granted or refused
+	cut      error         // how ctx has ended the call; nil if it has not
+	why      *RefusedError // what is in the way; nil if that was not asked
 	lock     *Lock
 	got      []string // the keys that the lock newly acquired
 	seen     seen
@@ -61,7 +59,7 @@ type obtaining struct {
 
 // obtain is ObtainMulti for a slice of keys that belongs to the library.
 func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
-	o := &obtaining{client: c, keys: keys, ttl: ttl}
+	o := obtaining{client: c, keys: keys, ttl: ttl} // on the stack: at one place, nothing that outlasts the call points to it
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
@@ -70,7 +68,9 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		return nil, err
 	}
 	if at != nil {
-		o.spread, o.waiter = newSpreading(o, at, opt != nil && opt.Queue), nil
+		whole := o
+		whole.spread, whole.waiter = newSpreading(&whole, at, opt != nil && opt.Queue), nil
+		return whole.watched(ctx, opt.strategy())
 	}
 	return o.watched(ctx, opt.strategy())
 }
@@ -187,10 +187,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 			return false, ErrClosed
 		}
 	}
-	c := &o.first
-	if c.Script != nil {
-		c = new(transport.Call) // the first may be abandoned
-	}
+	c := new(transport.Call)
 	o.fillObtain(c)
 	o.seen.tries++
 	c.GiveUp = time.Now().Add(o.ttl)
@@ -212,7 +209,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 // conclude applies the result of a try that has ended.
 func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool, err error) {
 	o.doubtful = o.doubtful || c.Doubtful
-	o.seen.resends += c.Resends
+	o.seen.resends += int(c.Resends)
 	if c.Err != nil {
 		o.fail(c)
 		if ended(ctx) != nil {

@@ -125,10 +125,6 @@ func (o *obtaining) known() *cleanup {
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
 func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cleanup) {
 	p.busy, p.began = true, now
-	c := &p.o.first
-	if c.Script != nil {
-		c = new(transport.Call)
-	}
 	free := ctx
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
@@ -136,6 +132,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time, call *cle
 	p.o.call = call
 	client := p.place.client
 	client.obtains.Add(1)
+	c := new(transport.Call)
 	transport.Go(func() {
 		err, failed := ErrNotObtained, &panicked{}
 		defer func() {
@@ -232,7 +229,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	}
 	switch present := p.round == s.round; {
 	case present && (s.open || s.won && s.holds == nil):
-		s.o.seen.resends += c.Resends
+		s.o.seen.resends += int(c.Resends)
 	case (present || p.o.custom) && s.holds != nil: // it has the token of the lock
 		s.joinLate(ctx, p)
 	default:

@@ -37,9 +37,9 @@ func (c *Client) supersedeOnce(
 ) (superseded []*cleanup, again bool, err error) {
 	found := map[*cleanup]bool{} // whether it was superseded earlier
 	c.cleanups.mu.Lock()
-	for x := range c.cleanups.byToken[token] {
-		if !x.call || x.order < before {
-			found[x] = x.release.IsDropped()
+	for _, x := range c.cleanups.byToken[token] {
+		if !x.isCall() || x.order < before {
+			found[x] = !x.isCall() && x.release.IsDropped()
 		}
 	}
 	c.cleanups.mu.Unlock()
@@ -56,32 +56,32 @@ func (c *Client) supersedeOnce(
 		switch {
 		case len(rest) == len(x.keys):
 			delete(found, x)
-		case len(rest) > 0 && !earlier && !x.call:
+		case len(rest) > 0 && !earlier && !x.isCall():
 			remainders[x] = newRemainder(x, token, rest)
 		}
 	}
-	var onTheWire []chan struct{}
+	var onTheWire []<-chan struct{}
 	var dropped []*cleanup
 	c.cleanups.mu.Lock()
 	for x, earlier := range found {
-		if _, running := c.cleanups.byToken[token][x]; !running {
+		switch {
+		case x.over:
 			continue
-		}
-		if !x.call && !x.release.IsDropped() {
+		case x.isCall() || x.release.IsDropped():
+			again = again || !earlier // what follows it was not found above
+		default:
 			superseded, again = append(superseded, x), true // what begins before the drop was not found above
 			close(x.stop)
-		}
-		if x.call || !earlier && x.release.IsDropped() { // what follows it was not found above
-			again = true
-		} else if y := remainders[x]; y != nil {
-			y.release.Ctx = x.release.Ctx
-			if !c.startLocked(y, func() error { return c.cleanRemainder(y, x) }) {
-				dropped = append(dropped, y)
+			if y := remainders[x]; y != nil {
+				y.release.Ctx = x.release.Ctx
+				if !c.startLocked(y, func() error { return c.cleanRemainder(y, x) }) {
+					dropped = append(dropped, y)
+				}
 			}
+			x.release.Drop()
 		}
-		x.release.Drop()
 		if x.sending {
-			onTheWire = append(onTheWire, x.done)
+			onTheWire = append(onTheWire, x.ending())
 		}
 	}
 	c.cleanups.mu.Unlock()

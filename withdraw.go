@@ -21,30 +21,31 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	if nothing && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
+	rest := *o // for the goroutine of the cleanup
 	x := newCleanup(o.newRelease(ctx), WhyAbandoned, o.keys, o.ttl)
 	x.after, x.follows = o.after, o.follows
-	o.client.inBackground(x, func() error {
-		for _, c := range o.abandoned {
+	rest.client.inBackground(x, func() error {
+		for _, c := range rest.abandoned {
 			<-c.Done()
-			o.note(c)
+			rest.note(c)
 		}
-		o.inherit()
+		rest.inherit()
 		var err error
 		switch {
-		case o.custom:
-			if x.limit(o.taken); len(o.taken) > 0 { // the rest may belong to an earlier hold
-				_, err = o.client.sendCleanup(x)
+		case rest.custom:
+			if x.limit(rest.taken); len(rest.taken) > 0 { // the rest may belong to an earlier hold
+				_, err = rest.client.sendCleanup(x)
 			}
-		case o.late || o.doubtful:
-			if o.waiter.hasPlace() {
-				andLeave(x.release, o.waiter.entry)
+		case rest.late || rest.doubtful:
+			if rest.waiter.hasPlace() {
+				andLeave(x.release, rest.waiter.entry)
 			}
-			x.again = o.doubtful
-			return o.client.sweepNow(x)
+			x.again = rest.doubtful
+			return rest.client.sweepNow(x)
 		}
-		if o.waiter.hasPlace() {
-			c := o.newLeave(ctx)
-			o.client.redis.Send(c)
+		if rest.waiter.hasPlace() {
+			c := rest.newLeave(ctx)
+			rest.client.redis.Send(c)
 			err = cmp.Or(err, c.Err)
 		}
 		return err
@@ -66,9 +67,9 @@ func (o *obtaining) quitLine(ctx context.Context) {
 
 // sendLeave sends, in the background, a call that leaves the lines.
 func (o *obtaining) sendLeave(c *transport.Call) {
-	x := &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}
-	o.client.inBackground(x, func() error {
-		o.client.redis.Send(c)
+	client, x := o.client, &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}
+	client.inBackground(x, func() error {
+		client.redis.Send(c)
 		return c.Err
 	})
 }

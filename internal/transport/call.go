@@ -39,10 +39,10 @@ type Call struct {
 	Err      error
 	First    time.Time // when it was first written to a connection; zero if it was not
 	Sent     time.Time // when it was last written
-	Resends  int       // how often it was sent again
+	Resends  int32     // how often it was sent again
 	Doubtful bool      // some sending without a reply may have been executed, or may still be
 
-	room      [7]any // saves an allocation: most calls need no more room
+	room      [4]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
 
 	persistent atomic.Bool // see Persist
@@ -50,14 +50,12 @@ type Call struct {
 
 	failure atomic.Pointer[error] // see Failure
 
-	limited context.Context // of the present sending, if it is not Ctx, which others may read; nil otherwise
+	limited *context.Context // of the present sending, if it is not Ctx, which others may read; nil otherwise
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
-	how     *[2]any    // how command runs the script
 
 	lane     *lane         // the lane it goes in; nil for none
-	client   *redis.Client // of the lane's server
-	trip     trip          // used if it goes by itself in a lane
+	trip     *trip         // that it makes by itself in the lane; nil for none
 	counted  atomic.Bool   // it counts as under way to its server; see server.enter
 	changed  bool          // a hook has rewritten the arguments of command
 	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
@@ -136,7 +134,7 @@ func (c *Call) unwanted() error {
 // sending returns the ctx of the present sending.
 func (c *Call) sending() context.Context {
 	if c.limited != nil {
-		return c.limited
+		return *c.limited
 	}
 	return c.Ctx
 }
@@ -145,7 +143,7 @@ func (c *Call) sending() context.Context {
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
 	if c.command != nil { // a hook may restore what it has rewritten, so compare now
-		c.changed = c.changed || !c.isUnchanged(c.command.Args(), c.how)
+		c.changed = c.changed || !c.isUnchanged(c.command.Args())
 	}
 	return append(c.tokenRoom[:0], c.Token...), c.depart()
 }
@@ -197,9 +195,12 @@ func newCommand(c *Call, how *[2]any) command {
 
 // isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in
 // place.
-func (c *Call) isUnchanged(args []any, how *[2]any) bool {
+func (c *Call) isUnchanged(args []any) bool {
 	keys := len(c.Keys) + len(c.Spare)
-	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
+	if len(args) < 3+keys || args[2] != keys {
+		return false
+	}
+	if how := [2]any(args[:2]); how != c.Script.evalsha && how != c.Script.eval {
 		return false
 	}
 	if !startsWith(args[3:], c.Keys) || !startsWith(args[3+len(c.Keys):], c.Spare) {

@@ -27,7 +27,8 @@ type lane struct {
 
 // trip is a call by itself, or a pipeline of calls.
 type trip struct {
-	began time.Time // zero for a call that does not count
+	began  time.Time
+	client *redis.Client // of the lane's server
 }
 
 const (
@@ -59,7 +60,7 @@ func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 
 // admit reports whether the call is to go by itself, now. If not, it is in the queue and finishes later.
 func (l *lane) admit(c *Call, client *redis.Client) bool {
-	c.lane, c.client = l, client
+	c.lane = l
 	c.counted.Store(true)
 	if !l.server.enter() {
 		return true
@@ -67,9 +68,8 @@ func (l *lane) admit(c *Call, client *redis.Client) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.trips) < laneTrips && !l.gathering && !AlwaysTogether { // so nothing is in the queue
-		c.trip.began = time.Now()
-		l.trips = append(l.trips, &c.trip)
-		return len(l.trips) == 1 || !l.gather(c, client)
+		c.trip = l.begin(client)
+		return len(l.trips) == 1 || !l.gather(c)
 	}
 	l.enqueue(c)
 	switch {
@@ -85,7 +85,7 @@ func (l *lane) admit(c *Call, client *redis.Client) bool {
 
 // gather lets other goroutines make calls, and takes those calls along in the trip of this one. It reports whether
 // there were any. The caller holds l.mu, which gather releases for a moment.
-func (l *lane) gather(c *Call, client *redis.Client) bool {
+func (l *lane) gather(c *Call) bool {
 	l.gathering = true
 	l.mu.Unlock()
 	runtime.Gosched() // the end of a trip wakes many callers at once; each needs only its turn to run
@@ -95,8 +95,15 @@ func (l *lane) gather(c *Call, client *redis.Client) bool {
 		return false
 	}
 	l.enqueue(c)
-	go l.run(&c.trip, client, l.takeQueue()) // ends when the queue is empty after a trip
+	go l.run(c.trip, l.takeQueue()) // ends when the queue is empty after a trip
 	return true
+}
+
+// begin begins a trip. The caller holds l.mu.
+func (l *lane) begin(client *redis.Client) *trip {
+	t := &trip{began: time.Now(), client: client}
+	l.trips = append(l.trips, t)
+	return t
 }
 
 func (l *lane) enqueue(c *Call) {
@@ -132,37 +139,35 @@ func (l *lane) look(client *redis.Client) {
 
 // launch sends the queue. The caller holds l.mu.
 func (l *lane) launch(client *redis.Client) {
-	t := &trip{began: time.Now()}
-	l.trips = append(l.trips, t)
-	go l.run(t, client, l.takeQueue()) // ends when the queue is empty after a trip
+	go l.run(l.begin(client), l.takeQueue()) // ends when the queue is empty after a trip
 }
 
 // endTrip ends the trip of a call that went by itself, and sends the waiting calls.
 func (l *lane) endTrip(c *Call) {
 	c.uncount()
-	if c.trip.began.IsZero() {
+	if c.trip == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == &c.trip })
+	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == c.trip })
 	if len(l.queue) > 0 && len(l.trips) < laneTrips {
-		l.launch(c.client)
+		l.launch(c.trip.client)
 	}
 }
 
 // run sends one batch of calls after the other, until no call waits.
-func (l *lane) run(t *trip, client *redis.Client, batch []*Call) {
+func (l *lane) run(t *trip, batch []*Call) {
 	defer func() {
 		if batch == nil {
 			return
 		}
 		if waiting := l.next(t); waiting != nil { // a hook has called runtime.Goexit
-			go l.run(t, client, waiting)
+			go l.run(t, waiting)
 		}
 	}()
 	for batch != nil {
-		l.redis.sendTogether(client, batch, connectTimeout, func(c *Call) {
+		l.redis.sendTogether(t.client, batch, connectTimeout, func(c *Call) {
 			c.uncount()
 			l.redis.finish(c)
 		})

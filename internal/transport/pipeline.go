@@ -87,7 +87,7 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 				c.Reply, c.Err = c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
 					ctx, stop := connectWithin(c.Ctx, patience)
 					defer func() { stop(); c.limited = nil }()
-					c.limited = ctx
+					c.limited = &ctx
 					reply, err = r.command(c, how)
 					if over := ctx.Err(); over != nil && c.Ctx.Err() == nil && errors.Is(err, over) {
 						err = context.Cause(ctx) // nobody has cancelled the call

@@ -182,7 +182,7 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 		return r.eval(c, how)
 	}
 	cmd := newCommand(c, how)
-	c.command, c.how, c.changed = cmd.Cmd, how, false
+	c.command, c.changed = cmd.Cmd, false
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
 	c.command = nil
 	reply, err := cmd.Result()
@@ -190,7 +190,7 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 		r.reached.Store(true)
 	}
 	if err == nil || IsAnswer(err) {
-		r.learn(!c.changed && c.isUnchanged(cmd.Args(), how))
+		r.learn(!c.changed && c.isUnchanged(cmd.Args()))
 	}
 	return reply, err
 }
