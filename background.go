@@ -20,6 +20,7 @@ type cleanup struct {
 	ttl     time.Duration   // for how long the release is resent
 	sending bool            // release may be on its way; cleanups.mu protects this field and release
 	over    bool            // nothing more is sent; likewise
+	at      int             // its index in cleanups.byToken; cleanups.mu protects it
 	order   int             // its number among those of a Client, in the order in which they began; set once
 	again   bool            // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
 	follows *cleanup        // if follows was dropped before this one began, this one is dropped as well; nil for none
@@ -135,6 +136,7 @@ func (s *cleanups) add(x *cleanup) {
 	if s.byToken == nil {
 		s.byToken = make(map[string][]*cleanup)
 	}
+	x.at = len(s.byToken[x.token])
 	s.byToken[x.token] = append(s.byToken[x.token], x)
 	s.begun++
 	x.order = s.begun
@@ -142,8 +144,12 @@ func (s *cleanups) add(x *cleanup) {
 
 // remove ends what add began. The caller holds mu.
 func (s *cleanups) remove(x *cleanup) {
-	others := slices.DeleteFunc(s.byToken[x.token], func(other *cleanup) bool { return other == x })
-	if s.byToken[x.token] = others; len(others) == 0 {
+	all := s.byToken[x.token]
+	last := len(all) - 1
+	moved := all[last] // there may be many, and their order means nothing
+	all[x.at], moved.at = moved, x.at
+	all[last] = nil
+	if s.byToken[x.token] = all[:last]; last == 0 {
 		delete(s.byToken, x.token)
 	}
 	x.over = true
@@ -161,7 +167,7 @@ func (x *cleanup) ending() <-chan struct{} {
 	return x.done
 }
 
-// isCall reports whether x is no cleanup, but a call. It needs no mutex: nothing changes x.stop.
+// isCall reports whether x is no cleanup, but a call. It needs no mutex: what supersede can find has its stop.
 func (x *cleanup) isCall() bool { return x.stop == nil }
 
 // next returns the order of the next cleanup or call.

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"net"
@@ -60,6 +61,26 @@ func (p *prefixing) rewrite(ctx context.Context, cmd redis.Cmder, count *atomic.
 	}
 	for i := range args[2].(int) {
 		args[3+i] = prefix + args[3+i].(string)
+	}
+}
+
+// unhashing is a hook that sends a single script by its source, once it has seen that, and never by its hash.
+type unhashing struct {
+	pipelines
+	sources sync.Map // by hash
+}
+
+func (u *unhashing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch args := cmd.Args(); cmd.Name() {
+		case "eval":
+			u.sources.Store(fmt.Sprintf("%x", sha1.Sum([]byte(args[1].(string)))), args[1])
+		case "evalsha":
+			if source, known := u.sources.Load(args[1]); known {
+				args[0], args[1] = "eval", source
+			}
+		}
+		return next(ctx, cmd)
 	}
 }
 
@@ -148,6 +169,27 @@ var _ = describe("A hook that rewrites keys", func(on *onRedis) {
 		for _, key := range on.keys(ctx) {
 			Expect(key).To(HavePrefix("app:"))
 		}
+	})
+
+	It("is noticed even if it changes only how a script is sent", func(ctx SpecContext) {
+		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+		unhash := &unhashing{}
+		on.client.AddHook(unhash)
+		showing := redislock.New(on.client, redislock.WithSeparateCalls())
+		Expect(obtain(ctx, showing, time.Minute, nil, "a").Release(ctx)).To(Succeed(), "it sees the sources")
+		locks := redislock.New(on.client)
+		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		var wait sync.WaitGroup
+		for i := range 100 {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				Expect(obtain(ctx, locks, time.Minute, nil, fmt.Sprint("key-", i)).Release(ctx)).To(Succeed())
+			})
+		}
+		wait.Wait()
+		_, together := unhash.counts()
+		Expect(together).To(BeZero())
+		Expect(locks.Close()).To(Succeed())
 	})
 
 	DescribeTable("of a Ring is never passed by", func(ctx SpecContext, opts ...redislock.ClientOption) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// obtaining is one Obtain with all its tries. It belongs to the goroutine of its caller.
+// obtaining is one Obtain with all its tries, or what it does at one of several places. It belongs to one goroutine.
 type obtaining struct {
 	client   *Client
 	keys     []string

@@ -57,6 +57,7 @@ type Call struct {
 	lane     *lane         // the lane it goes in; nil for none
 	trip     *trip         // that it makes by itself in the lane; nil for none
 	counted  atomic.Bool   // it counts as under way to its server; see server.enter
+	whole    bool          // command sends the source of the script, not its hash
 	changed  bool          // a hook has rewritten the arguments of command
 	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
 	departed bool          // the present sending has reached a connection
@@ -197,10 +198,11 @@ func newCommand(c *Call, how *[2]any) command {
 // place.
 func (c *Call) isUnchanged(args []any) bool {
 	keys := len(c.Keys) + len(c.Spare)
-	if len(args) < 3+keys || args[2] != keys {
-		return false
+	how := &c.Script.evalsha
+	if c.whole {
+		how = &c.Script.eval
 	}
-	if how := [2]any(args[:2]); how != c.Script.evalsha && how != c.Script.eval {
+	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
 		return false
 	}
 	if !startsWith(args[3:], c.Keys) || !startsWith(args[3+len(c.Keys):], c.Spare) {

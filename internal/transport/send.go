@@ -182,7 +182,7 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 		return r.eval(c, how)
 	}
 	cmd := newCommand(c, how)
-	c.command, c.changed = cmd.Cmd, false
+	c.command, c.whole, c.changed = cmd.Cmd, how == &c.Script.eval, false
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
 	c.command = nil
 	reply, err := cmd.Result()
