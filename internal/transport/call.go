@@ -50,7 +50,9 @@ type Call struct {
 
 	failure atomic.Pointer[error] // see Failure
 
-	limited *context.Context // of the present sending, if it is not Ctx, which others may read; nil otherwise
+	// Of the present sending, if it is not Ctx, which others may read; nil otherwise. A context itself would take the Call out
+	// of its size class, and each obtain and release allocates a Call.
+	limited *context.Context
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
 
