@@ -167,7 +167,7 @@ func (x *cleanup) ending() <-chan struct{} {
 	return x.done
 }
 
-// isCall reports whether x is no cleanup, but a call. It needs no mutex: what supersede can find has its stop.
+// isCall reports whether x is no cleanup, but a call. It needs no mutex: x.stop is set before supersede can find x.
 func (x *cleanup) isCall() bool { return x.stop == nil }
 
 // next returns the order of the next cleanup or call.

@@ -24,7 +24,8 @@ type obtaining struct {
 	explain  bool // a refusal is to say what is in the way
 	part     bool // it is at one of several places
 
-	// At one of several places, with a custom token; here, they take no room.
+	// Only at one of several places, with a custom token. They stand among these flags because there they add nothing to the
+	// size of the struct.
 	tentative bool // keys that the token had before are left as they are
 	stale     bool // such keys are part of the grant, and may expire at any time; so its lock has no validity
 

@@ -48,7 +48,7 @@ const rawQuorumSettings = "SET NX PX and DEL on each server, by a goroutine for 
 
 // openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis, with a
 // goroutine for each server. It goes on when a majority has answered the SETs, but waits for all DELs: a late one would
-// free the next lock on the key, whoever has it.
+// delete the key of the next holder.
 func openRawQuorum(addrs []string) (*locker, error) {
 	clients, closers := newGoRedisEach(addrs)
 	// wait waits until so many servers have answered well.
