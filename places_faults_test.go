@@ -302,6 +302,49 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 		}
 	})
 
+	It("of one key poll on when the servers that answer split their votes", func(ctx SpecContext) {
+		clients := []*redislock.Client{on.locks, on.connect(), on.connect()}
+		opt := &redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}
+		on.warm(ctx)
+		on.fail(on.spare(), (*oneServer).hang)
+		limited := within(ctx, time.Minute)
+		var wait sync.WaitGroup
+		for i := range 16 {
+			wait.Go(func() {
+				defer GinkgoRecover()
+				for range 5 {
+					lock, err := clients[i%len(clients)].Obtain(limited, "a", 10*time.Second, opt)
+					Expect(err).NotTo(HaveOccurred())
+					time.Sleep(time.Millisecond)
+					Expect(lock.Release(ctx)).To(Succeed())
+				}
+			})
+		}
+		wait.Wait()
+		on.fail(on.spare(), (*oneServer).restore)
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
+	It("that poll outlast a moment in which too few servers answer", func(ctx SpecContext) {
+		on.warm(ctx)
+		on.fail(on.spare()+1, (*oneServer).hang)
+		limited := within(ctx, 30*time.Second)
+		done := make(chan error)
+		go func() {
+			defer GinkgoRecover()
+			lock, err := on.locks.Obtain(limited, "a", time.Minute,
+				&redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)})
+			if err == nil {
+				err = lock.Release(ctx)
+			}
+			done <- err
+		}()
+		Consistently(done).WithTimeout(500 * time.Millisecond).ShouldNot(Receive())
+		on.fail(on.spare()+1, (*oneServer).restore)
+		Eventually(done).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
+		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+	})
+
 	It("ask a hung server once in a while, however many they are", func(ctx SpecContext) {
 		for range 50 { // some of them find the key held, and ask those servers once more
 			var wait sync.WaitGroup

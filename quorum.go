@@ -21,7 +21,8 @@ import (
 //     counts as absent for this call. A server that has never answered has 250 ms, or 2 s if no other has answered either.
 //     Each key adds 20 µs.
 //   - If the servers that answered can decide nothing, the error names each server that failed and does not match
-//     [ErrNotObtained]. With [Options.Queue], the call goes on waiting.
+//     [ErrNotObtained]. Before that, the call tries again as [Options.RetryStrategy] says, because callers may have split
+//     the votes of those servers. With [Options.Queue], it goes on waiting.
 //   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
 //   - A retry without Queue waits up to half longer than the strategy says, at random, because callers that try at the
 //     same times can refuse each other for ever.

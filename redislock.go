@@ -136,8 +136,9 @@ func newShort(client RedisClient) *Client {
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no
 // metadata. The library only reads Options, so any number of calls and goroutines can share one value.
 type Options struct {
-	// RetryStrategy says how often and how long to try again after a refusal. Each call starts it afresh. The default
-	// nil means one try. With Queue, it only sets how often a waiter tries if no message can reach it: see Queue.
+	// RetryStrategy says how often and how long to try again after a refusal and, on a quorum, after a try that decided
+	// nothing. Each call starts it afresh. The default nil means one try. With Queue, it only sets how often a waiter tries
+	// if no message can reach it: see Queue.
 	RetryStrategy RetryStrategy
 
 	// Metadata is stored beside the token in every key of the lock, for anyone who inspects the key. It may hold any

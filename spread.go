@@ -197,8 +197,8 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		return false, o.cutShort(ctx)
 	}
 	s.split = s.isSplit()
-	if o.failure != nil {
-		return s.queue && s.mayPass(), o.failure
+	if o.failure != nil { // across slots, calls have been resent for as long as at one place
+		return (s.queue || s.places.quorum) && s.mayPass(), o.failure
 	}
 	return true, ErrNotObtained
 }
