@@ -58,8 +58,9 @@ func BenchmarkContended(b *testing.B) {
 				note("trip-µs", float64(trip)/1000)
 				for name, strategy := range polling {
 					c := contend(pools, contenders, &redislock.Options{RetryStrategy: strategy}, lasting)
-					polled[name] = append(polled[name], float64(c.locks)/lasting.Seconds())
-					b.Logf("%s: %d locks/s, Jain's index %.2f, longest wait %.1f turns", name, c.locks*int(time.Second/lasting), c.jain, c.longest)
+					rate := float64(c.locks) / lasting.Seconds()
+					polled[name] = append(polled[name], rate)
+					b.Logf("%s: %.0f locks/s, Jain's index %.2f, longest wait %.1f turns", name, rate, c.jain, c.longest)
 				}
 			}
 			median := func(all []float64) float64 {
