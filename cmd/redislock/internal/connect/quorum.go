@@ -6,7 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -66,6 +66,9 @@ func splitURLs(text string) []string {
 	}
 }
 
+// straggler is how long a server may take longer than a majority of a quorum to answer.
+const straggler = 100 * time.Millisecond
+
 // connectAll connects to the servers of a quorum at the same time. A majority must answer. The others may come back.
 func (t *Target) connectAll(ctx context.Context, all []*address) (redis.UniversalClient, error) {
 	var names []string
@@ -78,28 +81,52 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (redis.Universa
 	t.where = strings.Join(names, ", ")
 	q := &Quorum{All: make([]*redis.Client, len(all)), Wrong: make([]error, len(all))}
 	failed := make([]error, len(all)) // for good
-	var wait sync.WaitGroup
+	type answer struct {
+		i             int
+		wrong, failed error
+	}
+	answers := make(chan answer, len(all))
 	for i, a := range all {
-		wait.Go(func() {
-			server := *t
-			server.where = a.where
-			var client redis.UniversalClient
-			if client, failed[i] = server.dial(a); failed[i] != nil {
-				return
-			}
-			q.All[i] = client.(*redis.Client) // the address is of a single server
+		server := *t
+		server.where = a.where
+		q.Wrong[i] = server.unusable("no answer within %v after those of a majority", straggler) // until it answers
+		var client redis.UniversalClient
+		if client, failed[i] = server.dial(a); failed[i] != nil {
+			answers <- answer{i: i, failed: failed[i]}
+			continue
+		}
+		q.All[i] = client.(*redis.Client) // the address is of a single server
+		go func() {
 			ctx, cancel := context.WithTimeout(ctx, t.patience)
 			defer cancel()
+			got := answer{i: i}
 			mode, err := ask(ctx, client, a.protocol())
 			switch {
 			case err != nil:
-				q.Wrong[i] = server.Explain(err)
+				got.wrong = server.Explain(err)
 			case mode == "sentinel" || mode == "cluster":
-				failed[i] = cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", a.where, mode)
+				got.failed = cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", a.where, mode)
 			}
-		})
+			answers <- got
+		}()
 	}
-	wait.Wait()
+	answered := 0
+	var enough <-chan time.Time // a server that hangs must not hold up what the others can do
+	for range all {
+		select {
+		case got := <-answers:
+			q.Wrong[got.i], failed[got.i] = got.wrong, got.failed
+			if got.wrong == nil && got.failed == nil {
+				answered++
+			}
+			if answered > len(all)/2 && enough == nil {
+				enough = time.After(straggler)
+			}
+			continue
+		case <-enough:
+		}
+		break
+	}
 	good, bad := 0, error(nil)
 	for i, client := range q.All {
 		t.overTLS = t.overTLS || client != nil && client.Options().TLSConfig != nil
