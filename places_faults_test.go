@@ -263,51 +263,11 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 })
 
 var _ = describeQuorum("many callers", func(on *quorum) {
-	It("of one key take turns, with a line and without, and their fencing tokens rise", func(ctx SpecContext) {
+	// contend lets 16 callers of three Clients take and release one key, five times each.
+	contend := func(ctx context.Context, opt *redislock.Options, hold func(*redislock.Lock)) {
 		clients := []*redislock.Client{on.locks, on.connect(), on.connect()}
-		for _, opt := range []*redislock.Options{
-			{Queue: true, FenceKey: "fence"},
-			{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond), FenceKey: "fence"},
-		} {
-			var mu sync.Mutex // protects what follows
-			var last int64
-			holders, grants := 0, 0
-			limited, cancel := context.WithTimeout(ctx, time.Minute)
-			var wait sync.WaitGroup
-			for i := range 16 {
-				wait.Go(func() {
-					defer GinkgoRecover()
-					for range 5 {
-						lock, err := clients[i%len(clients)].Obtain(limited, "a", 10*time.Second, opt)
-						Expect(err).NotTo(HaveOccurred())
-						mu.Lock()
-						holders++
-						grants++
-						Expect(holders).To(Equal(1))
-						Expect(lock.FenceToken()).To(BeNumerically(">", last))
-						last = lock.FenceToken()
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						mu.Lock()
-						holders--
-						mu.Unlock()
-						Expect(lock.Release(ctx)).To(Succeed())
-					}
-				})
-			}
-			wait.Wait()
-			cancel()
-			Expect(grants).To(Equal(80))
-			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
-		}
-	})
-
-	It("of one key poll on when the servers that answer split their votes", func(ctx SpecContext) {
-		clients := []*redislock.Client{on.locks, on.connect(), on.connect()}
-		opt := &redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}
-		on.warm(ctx)
-		on.fail(on.spare(), (*oneServer).hang)
-		limited := within(ctx, time.Minute)
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
 		var wait sync.WaitGroup
 		for i := range 16 {
 			wait.Go(func() {
@@ -315,12 +275,45 @@ var _ = describeQuorum("many callers", func(on *quorum) {
 				for range 5 {
 					lock, err := clients[i%len(clients)].Obtain(limited, "a", 10*time.Second, opt)
 					Expect(err).NotTo(HaveOccurred())
-					time.Sleep(time.Millisecond)
+					hold(lock)
 					Expect(lock.Release(ctx)).To(Succeed())
 				}
 			})
 		}
 		wait.Wait()
+	}
+
+	It("of one key take turns, with a line and without, and their fencing tokens rise", func(ctx SpecContext) {
+		for _, opt := range []*redislock.Options{
+			{Queue: true, FenceKey: "fence"},
+			{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond), FenceKey: "fence"},
+		} {
+			var mu sync.Mutex // protects what follows
+			var last int64
+			holders, grants := 0, 0
+			contend(ctx, opt, func(lock *redislock.Lock) {
+				mu.Lock()
+				holders++
+				grants++
+				Expect(holders).To(Equal(1))
+				Expect(lock.FenceToken()).To(BeNumerically(">", last))
+				last = lock.FenceToken()
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				holders--
+				mu.Unlock()
+			})
+			Expect(grants).To(Equal(80))
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		}
+	})
+
+	It("of one key poll on when the servers that answer split their votes", func(ctx SpecContext) {
+		on.warm(ctx)
+		on.fail(on.spare(), (*oneServer).hang)
+		opt := &redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}
+		contend(ctx, opt, func(*redislock.Lock) { time.Sleep(time.Millisecond) })
 		on.fail(on.spare(), (*oneServer).restore)
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
 	})

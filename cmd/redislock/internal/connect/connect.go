@@ -24,6 +24,8 @@ const defaultURL = "redis://127.0.0.1:6379"
 type Target struct {
 	*cli.Env
 
+	AskAll bool // Connect waits for all servers of a quorum, and not only a moment longer than for a majority
+
 	urls     []string
 	files    files
 	patience time.Duration // how long Connect waits for an answer

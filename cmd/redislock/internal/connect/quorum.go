@@ -66,8 +66,16 @@ func splitURLs(text string) []string {
 	}
 }
 
-// straggler is how long a server may take longer than a majority of a quorum to answer.
+// straggler is how long a server may take longer to answer than a majority of a quorum. Otherwise one that hangs would
+// hold up what the others can do, for longer than a command may wait.
 const straggler = 100 * time.Millisecond
+
+// greeted is what one server of a quorum says when connecting.
+type greeted struct {
+	i      int   // its place in the list
+	wrong  error // why it cannot be used now; nil if it can
+	failed error // why it never can
+}
 
 // connectAll connects to the servers of a quorum at the same time. A majority must answer. The others may come back.
 func (t *Target) connectAll(ctx context.Context, all []*address) (redis.UniversalClient, error) {
@@ -81,25 +89,23 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (redis.Universa
 	t.where = strings.Join(names, ", ")
 	q := &Quorum{All: make([]*redis.Client, len(all)), Wrong: make([]error, len(all))}
 	failed := make([]error, len(all)) // for good
-	type answer struct {
-		i             int
-		wrong, failed error
-	}
-	answers := make(chan answer, len(all))
+	answers := make(chan greeted, len(all))
+	asked := 0
 	for i, a := range all {
 		server := *t
 		server.where = a.where
-		q.Wrong[i] = server.unusable("no answer within %v after those of a majority", straggler) // until it answers
 		var client redis.UniversalClient
 		if client, failed[i] = server.dial(a); failed[i] != nil {
-			answers <- answer{i: i, failed: failed[i]}
 			continue
 		}
+		asked++
 		q.All[i] = client.(*redis.Client) // the address is of a single server
-		go func() {
+		// Until it answers:
+		q.Wrong[i] = server.unusable("no answer within %v after those of a majority", straggler)
+		go func() { // ends with the answer, or after the patience
 			ctx, cancel := context.WithTimeout(ctx, t.patience)
 			defer cancel()
-			got := answer{i: i}
+			got := greeted{i: i}
 			mode, err := ask(ctx, client, a.protocol())
 			switch {
 			case err != nil:
@@ -110,22 +116,20 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (redis.Universa
 			answers <- got
 		}()
 	}
-	answered := 0
-	var enough <-chan time.Time // a server that hangs must not hold up what the others can do
-	for range all {
+	var late <-chan time.Time
+	for answered := 0; asked > 0; asked-- {
 		select {
 		case got := <-answers:
 			q.Wrong[got.i], failed[got.i] = got.wrong, got.failed
 			if got.wrong == nil && got.failed == nil {
 				answered++
 			}
-			if answered > len(all)/2 && enough == nil {
-				enough = time.After(straggler)
-			}
-			continue
-		case <-enough:
+		case <-late:
+			asked = 1 // this was the last: nobody waits for the others
 		}
-		break
+		if answered > len(all)/2 && late == nil && !t.AskAll {
+			late = time.After(straggler)
+		}
 	}
 	good, bad := 0, error(nil)
 	for i, client := range q.All {

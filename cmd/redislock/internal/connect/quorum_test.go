@@ -79,6 +79,15 @@ var _ = Describe("a quorum", func() {
 			ContainSubstring(servers[0].Addr())))
 	})
 
+	It("is not held up by a server that hangs", func() {
+		Expect(servers[0].Pause()).To(Succeed())
+		session := clitest.Run(url, "run", "--wait", "2s", "-k", "job", "--", "echo", "ran")
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		Expect(clitest.Stdout(session)).To(Equal("ran\n"))
+		Expect(clitest.Stdout(clitest.Run(url, "doctor"))).To(
+			MatchRegexp(`bad +%s +answer +none: .* no answer within %v;`, servers[0].Addr(), defaultPatience))
+	})
+
 	It("takes several --redis", func(ctx SpecContext) {
 		hold(ctx, "job")
 		args := []string{"run", "--no-wait", "-k", "job"}

@@ -131,6 +131,7 @@ type doctor struct {
 }
 
 func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
+	target.AskAll = true
 	client, err := target.Connect(ctx)
 	if err != nil {
 		return err
