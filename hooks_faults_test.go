@@ -292,6 +292,11 @@ func (*restoring) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // isRelease reports whether a command is the script by its hash; hooks see those of the handshake as well.
-func isRelease(cmd redis.Cmder) bool {
-	return cmd.Name() == "evalsha" && running("release")([]string{"evalsha", cmd.Args()[1].(string)})
+func isRelease(cmd redis.Cmder) bool { return isScript(cmd, "release") }
+
+// isRefresh is isRelease for the script of a refresh.
+func isRefresh(cmd redis.Cmder) bool { return isScript(cmd, "refresh") }
+
+func isScript(cmd redis.Cmder, name string) bool {
+	return cmd.Name() == "evalsha" && running(name)([]string{"evalsha", cmd.Args()[1].(string)})
 }

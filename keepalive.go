@@ -251,13 +251,16 @@ func (l *Lock) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// lose notes that a reply has reported a loss, and returns what to tell a Tracer after l.mu is unlocked. The caller holds
-// l.mu.
+// lose notes that a reply has reported a loss, and returns what to tell a Tracer after l.mu is unlocked, or nil for
+// nothing. The caller holds l.mu.
 func (l *Lock) lose(reply any) *Lost {
 	l.lease.End(time.Now())
 	l.losses++
 	l.ended = readLossCause(l.keys, reply)
 	lost, cause := readLostKeys(l.keys, reply)
 	l.taken = cause == LossTaken
+	if !l.released.IsZero() { // the Release may have freed the keys; if not, it reports the loss
+		return nil
+	}
 	return l.endLost(cause, lost, l.ended)
 }

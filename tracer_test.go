@@ -668,6 +668,43 @@ var _ = Describe("Tracers", func() {
 	})
 })
 
+var _ = describe("Of a refresh and a release that begin at the same moment,", func(on *onRedis) {
+	It("the refresh reports no loss of what the release frees", func(ctx SpecContext) {
+		seen := &recorder{}
+		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		first := obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(first.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(first.Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		begun, freed, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		on.client.AddHook(&around{
+			before: func(cmd redis.Cmder) {
+				if isRefresh(cmd) {
+					close(begun)
+					<-freed
+				}
+			},
+			after: func(cmd redis.Cmder) {
+				if isRelease(cmd) {
+					close(freed)
+					<-refused
+				}
+			},
+		})
+		refreshed := make(chan error, 1)
+		go func() {
+			defer close(refused)
+			refreshed <- lock.Refresh(ctx, time.Minute, nil)
+		}()
+		<-begun
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
+		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+		released := told[redislock.Released](seen)
+		Expect(released[len(released)-1].Held).To(BeNumerically(">", 0))
+	})
+})
+
 var _ = describe("Of two releases that begin at the same moment,", func(on *onRedis) {
 	It("the second one reports no loss of what the first one frees", func(ctx SpecContext) {
 		seen := &recorder{}

@@ -117,7 +117,7 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	switch {
 	case errors.Is(err, redislock.ErrInvalid) && strings.Contains(err.Error(), "Queue"):
 		return cli.Usagef("%w; or do not wait for it, with --no-wait", err)
-	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case redis.HasErrorPrefix(err, "WRONGTYPE key "): // a key to lock; a fence key or a line is in nobody's way
 		answer, _ := errors.AsType[redis.Error](err)
 		return f.Refuse("%s", strings.TrimPrefix(answer.Error(), "WRONGTYPE "))
 	case errors.Is(err, redislock.ErrLockNotHeld): // the cause of ctx

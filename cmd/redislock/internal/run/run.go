@@ -60,7 +60,7 @@ Environment of COMMAND:
   REDISLOCK_TOKEN  the token that holds the KEYs
   REDISLOCK_FENCE  the fencing token, with --fence-key
   REDISLOCK_UNTIL  the end of the locks' validity when COMMAND started, in RFC 3339
-  REDISLOCK_OUTER_TOKENS  the tokens of the runs around this run, if there are any
+  REDISLOCK_OUTER_TOKENS  the other tokens of the runs around COMMAND, if there are any
 
 Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
 wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -211,4 +212,19 @@ var _ = Describe("redislock run that waits", Label(waits), func() {
 		Entry("a list", `key "a" holds a list, not a lock`, "lpush", "a", "v"),
 		Entry("a string", `"a" is held by hello, without an expiry`, "set", "a", "hello"),
 	)
+
+	It("takes a fence key or a line of another type for no holder", func(ctx SpecContext) {
+		Expect(client.LPush(ctx, "n", "v").Err()).To(Succeed())
+		Expect(client.Set(ctx, keyname.LineOf("b"), "v", 0).Err()).To(Succeed())
+		for _, acquire := range [][]string{
+			{"run", "-k", "a", "--fence-key", "n", "-E", "0", "--quiet", "--", "echo", "ran"},
+			{"acquire", "a", "--ttl", "1m", "--fence-key", "n", "-E", "0", "--quiet"},
+			{"run", "-k", "b", "-E", "0", "--quiet", "--", "echo", "ran"},
+		} {
+			session := clitest.Run(url, acquire...)
+			Expect(session).To(gexec.Exit(69))
+			Expect(clitest.Stdout(session)).To(BeEmpty())
+			Expect(clitest.Stderr(session)).To(ContainSubstring("WRONGTYPE"))
+		}
+	})
 })
