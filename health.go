@@ -28,7 +28,7 @@ func (h *health) admit(now time.Time, keys int) bool {
 }
 
 func (h *health) admitLocked(now time.Time, keys int) bool {
-	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0) {
+	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0, noLimit) {
 		h.down = true
 	}
 	if h.down && h.calls > 0 && now.Before(h.probe) {
@@ -94,21 +94,30 @@ const (
 	probeInterval = time.Second
 )
 
-// patience returns how long to wait for an answer of the server. fastest is how long the first answer of any server in
-// the same round took; 0 if none has come.
-func (h *health) patience(keys int, fastest time.Duration) time.Duration {
+// patience returns how long to wait for an answer of the server: not at all if it usually takes longer than limit. fastest
+// is how long the first answer of any server in the same round took; 0 if none has come.
+func (h *health) patience(keys int, fastest, limit time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.patienceLocked(keys, fastest)
+	return h.patienceLocked(keys, fastest, limit)
 }
 
-func (h *health) patienceLocked(keys int, fastest time.Duration) time.Duration {
-	more := time.Duration(keys) * keyPatience
+func (h *health) patienceLocked(keys int, fastest, limit time.Duration) time.Duration {
+	patience := longPatience
 	switch {
+	case h.usual > limit:
+		return 0
 	case h.usual > 0:
-		return max(leastPatience, 4*h.usual) + more
-	case fastest == 0:
-		return longPatience + more
+		patience = max(leastPatience, 4*h.usual)
+	case fastest > 0:
+		patience = max(firstPatience, 2*fastest)
 	}
-	return max(firstPatience, 2*fastest) + more
+	return min(patience, limit) + time.Duration(keys)*keyPatience
+}
+
+// usually returns how long answers of the server take; 0 if it has never answered.
+func (h *health) usually() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.usual
 }

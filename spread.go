@@ -19,8 +19,10 @@ type spreading struct {
 	o       *obtaining // the whole obtain; belongs to the goroutine of the caller
 	places  *places
 	queue   bool          // a refused round waits in line
+	once    bool          // no strategy tries again
 	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
-	split   bool          // some places have granted the last round and others refused it; likewise
+	patient bool          // no other round follows; likewise
+	splits  int           // how many rounds in a row some places have granted and others refused; likewise
 	news    chan struct{} // has room for one: something below has changed, or a waiter was woken
 
 	mu       sync.Mutex // protects the fields below
@@ -78,6 +80,7 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, error) {
 	o := s.o
+	s.once = !s.queue && strategy == nil
 	if !s.queue && strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
@@ -141,8 +144,9 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	}
 	s.o.seen.tries++
 	for splits := 0; ; splits++ {
+		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
-		if err == nil || err == ErrClosed || s.queue || !s.split || splits >= maxSplits || ended(ctx) != nil {
+		if err == nil || err == ErrClosed || s.queue || s.splits == 0 || splits >= maxSplits || ended(ctx) != nil {
 			return again, err
 		}
 		pause := time.NewTimer(rand.N(splitPause << splits))
@@ -183,7 +187,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	}
 	switch answer {
 	case won:
-		o.failure, s.split = nil, false
+		o.failure, s.splits = nil, 0
 		if err := s.make(ctx); err != ErrNotObtained {
 			return false, err
 		}
@@ -196,7 +200,9 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
 		return false, o.cutShort(ctx)
 	}
-	s.split = s.isSplit()
+	if s.splits++; !s.isSplit() {
+		s.splits = 0
+	}
 	if o.failure != nil { // across slots, calls have been resent for as long as at one place
 		return (s.queue || s.places.quorum) && s.mayPass(), o.failure
 	}

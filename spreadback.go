@@ -20,27 +20,14 @@ func (s *spreading) undo(ctx context.Context) {
 	}
 }
 
-// waitForUndo waits until all is given back, or, on a quorum, for as long as the servers usually take. It returns an error
-// if ctx ends or the Client is closed first.
+// waitForUndo waits until all is given back and, on a quorum, for calls that are still under way; but for no server that
+// takes much longer than the others. It returns an error if ctx ends or the Client is closed first.
 func (s *spreading) waitForUndo(ctx context.Context) error {
-	_, err := s.collect(ctx, lastWord, func(now time.Time) (answer verdict, until time.Time) {
-		for i := range s.parts {
-			p := &s.parts[i]
-			if !p.busy {
-				continue
-			}
-			if !s.places.quorum {
-				return open, time.Time{}
-			}
-			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))
-			if now.Before(late) && (until.IsZero() || late.Before(until)) {
-				until = late
-			}
+	_, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
+		if waits, until := s.waits(now, s.splitPatience()); waits {
+			return open, until
 		}
-		if until.IsZero() {
-			answer = undecided
-		}
-		return answer, until
+		return undecided, time.Time{}
 	})
 	return err
 }

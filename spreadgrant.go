@@ -164,7 +164,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	var errs []error
 	sideBySide(lower, func(i int) error {
 		p := s.places.all[i]
-		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0))
+		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0, noLimit))
 		defer cancel()
 		counter, err := p.client.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -64,39 +65,85 @@ func (s *spreading) collect(
 
 // judge returns what the answers amount to by now, and when a place will count as absent. The caller holds s.mu.
 func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
-	granted, refusals, waiting := 0, 0, 0
+	granted, refusals := 0, 0
 	for i := range s.parts {
-		p := &s.parts[i]
-		switch {
+		switch p := &s.parts[i]; {
 		case p.isGranted():
 			granted++
 		case p.state == partRefused && !p.busy:
 			refusals++
-		case p.state == partFailed && !p.busy:
-			if s.ordered { // those behind it are not asked
-				return undecided, until
-			}
-		case !s.places.quorum:
-			waiting++
-		default:
-			late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest))
-			if now.Before(late) {
-				waiting++
-				if until.IsZero() || late.Before(until) {
-					until = late
-				}
-			}
+		case p.state == partFailed && !p.busy && s.ordered: // those behind it are not asked
+			return undecided, until
 		}
 	}
+	limit := noLimit
+	if granted > 0 && refusals > 0 && !s.patient { // others may need what this round holds
+		limit = s.splitPatience()
+	}
+	waits, until := s.waits(now, limit)
 	switch {
 	case granted >= s.places.need:
 		return won, until
 	case refusals > s.places.spare():
 		return refused, until
-	case waiting == 0:
-		return undecided, until
+	case waits:
+		return open, until
+	case refusals > 0 && granted+refusals >= s.places.need: // those that are missing are no outage
+		return refused, until
 	}
-	return open, until
+	return undecided, until
+}
+
+// waits reports whether some place may still answer in time, and when the first of those will count as absent. On a
+// quorum, a server does so after limit, and at once if it usually takes longer than that. The caller holds s.mu.
+func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
+	for i := range s.parts {
+		p := &s.parts[i]
+		switch {
+		case !p.busy:
+			continue
+		case !s.places.quorum:
+			waits = true
+			continue
+		}
+		late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest, limit))
+		if now.Before(late) && (until.IsZero() || late.Before(until)) {
+			waits, until = true, late
+		}
+	}
+	return waits, until
+}
+
+const (
+	// leastSplitPatience allows for a server that is late by chance.
+	leastSplitPatience = 5 * time.Millisecond
+
+	// patientSplits is after how many split rounds in a row splitPatience doubles.
+	patientSplits = 4
+
+	// noLimit is longer than any server of a quorum is waited for.
+	noLimit = time.Hour
+)
+
+// splitPatience returns how long a server of a quorum may take for its answer to a round that the others have split: four
+// times as long as a majority usually takes. While a round waits, nobody else can have what it was granted. But if round
+// after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So the time
+// grows. The caller holds s.mu.
+func (s *spreading) splitPatience() time.Duration {
+	if !s.places.quorum {
+		return noLimit
+	}
+	usual := make([]time.Duration, 0, len(s.parts))
+	for i := range s.parts {
+		if answers := s.parts[i].place.health.usually(); answers > 0 {
+			usual = append(usual, answers)
+		}
+	}
+	if len(usual) < s.places.need {
+		return noLimit
+	}
+	slices.Sort(usual)
+	return max(leastSplitPatience, 4*usual[s.places.need-1]) << min(s.splits/patientSplits, 10)
 }
 
 // failures returns an error that names every place that has not answered, or not well.
