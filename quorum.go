@@ -17,12 +17,14 @@ import (
 //
 // All methods work as for one server, with these differences:
 //   - Obtain asks all servers at once and returns when a majority has granted. A refusal also waits for the servers that
-//     have not answered yet. A server that does not answer within 100 ms, or four times its usual time if that is longer,
-//     counts as absent for this call. A server that has never answered has 250 ms, or 2 s if no other has answered either.
-//     Each key adds 20 µs.
-//   - If the servers that answered can decide nothing, the error names each server that failed and does not match
-//     [ErrNotObtained]. Before that, the call tries again as [Options.RetryStrategy] says, because callers may have split
-//     the votes of those servers. With [Options.Queue], it goes on waiting.
+//     have not answered yet, but not for one that takes much longer than the others. A server that does not answer within
+//     100 ms, or four times its usual time if that is longer, counts as absent for this call. A server that has never
+//     answered has 250 ms, or 2 s if no other has answered either. Each key adds 20 µs.
+//   - If fewer than a majority answer, the error names each server that failed and does not match [ErrNotObtained].
+//     Before that, the call tries again as [Options.RetryStrategy] says. With [Options.Queue], it goes on waiting.
+//   - If callers split the votes of a majority, and the other servers are absent or slow, nobody has the lock. Each of
+//     the callers gives back what it has and asks again at random moments. One that never has a majority gets
+//     [ErrNotObtained] in the end, although nobody holds the lock.
 //   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
 //   - A retry without Queue waits up to half longer than the strategy says, at random, because callers that try at the
 //     same times can refuse each other for ever.
