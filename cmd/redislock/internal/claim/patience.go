@@ -127,7 +127,7 @@ func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.U
 // Unreachable returns the error for a Redis that has failed. If it merely has not answered when ctx ended, it says so.
 func (p *Patience) Unreachable(ctx context.Context, target *connect.Target, err error) error {
 	if p.Limit > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) && connect.IsSilent(err) {
-		return cli.Unavailablef("no answer from the Redis at %s within %v", target.Where(), p.Limit)
+		return target.Silence(p.Limit)
 	}
 	if _, explained := errors.AsType[*cli.Error](err); explained {
 		return err

@@ -56,6 +56,14 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 // Where returns the address of the Redis, without a password. It is "" before Connect.
 func (t *Target) Where() string { return t.where }
 
+// Silence returns the error for a Redis that has not answered within d.
+func (t *Target) Silence(d time.Duration) error {
+	if urls, _ := t.urlsOf(); len(urls) > 1 {
+		return cli.Unavailablef("no answer from a majority of the servers %s within %v", t.where, d)
+	}
+	return cli.Unavailablef("no answer from the Redis at %s within %v", t.where, d)
+}
+
 // defaultPatience is the default of --connect-timeout.
 const defaultPatience = 3 * time.Second
 

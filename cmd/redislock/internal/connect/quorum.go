@@ -158,22 +158,39 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (redis.Universa
 	return q, nil
 }
 
-// pingAll asks all servers whether they answer, and returns an error if no majority does.
-func (q *Quorum) pingAll(ctx context.Context) error {
-	answers := make(chan error, len(q.All))
-	for _, server := range q.All {
-		go func() { answers <- server.Process(ctx, once{redis.NewCmd(ctx, "ping")}) }()
+// answering returns the servers that answer now: a majority, and those that answer no more than wait later. If there is no
+// majority, it returns an error.
+func (q *Quorum) answering(ctx context.Context, wait time.Duration) ([]*redis.Client, error) {
+	type answer struct {
+		server *redis.Client
+		err    error
 	}
-	good, need := 0, len(q.All)/2+1
+	answers := make(chan answer, len(q.All))
+	for _, server := range q.All {
+		go func() { answers <- answer{server, server.Process(ctx, once{redis.NewCmd(ctx, "ping")})} }()
+	}
+	var good []*redis.Client
 	var last error
+	var late <-chan time.Time
 	for range q.All {
-		if err := <-answers; err != nil {
-			last = err
-		} else if good++; good == need {
-			return nil
+		select {
+		case a := <-answers:
+			if a.err != nil && !redis.HasErrorPrefix(a.err, "NOPERM") { // that is an answer as well
+				last = a.err
+				continue
+			}
+			good = append(good, a.server)
+		case <-late:
+			return good, nil
+		}
+		if len(good) > len(q.All)/2 && late == nil {
+			late = time.After(wait)
 		}
 	}
-	return last
+	if late == nil {
+		return nil, last
+	}
+	return good, nil
 }
 
 // NoQuorum returns a usage error if several servers are named, for what works on one only.

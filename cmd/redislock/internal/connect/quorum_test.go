@@ -84,8 +84,20 @@ var _ = Describe("a quorum", func() {
 		session := clitest.Run(url, "run", "--wait", "2s", "-k", "job", "--", "echo", "ran")
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 		Expect(clitest.Stdout(session)).To(Equal("ran\n"))
+		began := time.Now()
+		Expect(clitest.Run(url, "ls")).To(gexec.Exit(0))
+		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
 		Expect(clitest.Stdout(clitest.Run(url, "doctor"))).To(
 			MatchRegexp(`bad +%s +answer +none: .* no answer within %v;`, servers[0].Addr(), defaultPatience))
+	})
+
+	It("says that no majority answers", func() {
+		Expect(servers[0].Pause()).To(Succeed())
+		Expect(servers[1].Pause()).To(Succeed())
+		session := clitest.Run(url, "run", "--wait", "1s", "-k", "job", "--", "echo", "ran")
+		Expect(session).To(gexec.Exit(cli.Unavailable))
+		Expect(clitest.Stderr(session)).To(Equal("redislock: no answer from a majority of the servers " +
+			strings.ReplaceAll(strings.TrimPrefix(url, " redis://"), " redis://", ", ") + " within 1s\n"))
 	})
 
 	It("takes several --redis", func(ctx SpecContext) {

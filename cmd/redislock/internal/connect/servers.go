@@ -10,13 +10,13 @@ import (
 )
 
 // Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses,
-// and of a quorum all servers.
+// and of a quorum those that answer now; without a majority of them, it returns an error.
 func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
 	switch client := client.(type) {
 	case *redis.Client:
 		return []*redis.Client{client}, nil
 	case *Quorum:
-		return client.All, nil
+		return client.answering(ctx, straggler)
 	case *redis.ClusterClient:
 		var mu sync.Mutex // protects all
 		var all []*redis.Client
@@ -59,7 +59,8 @@ func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode 
 // Ping asks a Redis once whether it answers; of a quorum, whether a majority does.
 func Ping(ctx context.Context, client redis.UniversalClient) error {
 	if q, ok := client.(*Quorum); ok {
-		return q.pingAll(ctx)
+		_, err := q.answering(ctx, 0)
+		return err
 	}
 	return client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
 }

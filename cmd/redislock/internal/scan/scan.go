@@ -59,7 +59,8 @@ func (s *Scan) Run(ctx context.Context) error {
 }
 
 func (s *Scan) run(ctx context.Context) error {
-	_, s.quorum = s.Client.(*connect.Quorum)
+	q, _ := s.Client.(*connect.Quorum)
+	s.quorum = q != nil
 	if s.Pattern != "" && !strings.ContainsAny(s.Pattern, `*?[\`) && !s.quorum { // there is at most one such key
 		return s.page(ctx, s.Client, []string{s.Pattern})
 	}
@@ -78,7 +79,7 @@ func (s *Scan) run(ctx context.Context) error {
 			s.Why = err
 		}
 	}
-	if s.quorum && good <= len(servers)/2 { // a lock can be on the others alone
+	if s.quorum && good <= len(q.All)/2 { // a lock can be on the others alone
 		return s.Why
 	}
 	return nil
