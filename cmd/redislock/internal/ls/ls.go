@@ -51,8 +51,8 @@ Formats for -o:
                    The names are those of the columns in lower case, ttl_ms, and
                    fields.NAME for the field NAME of the metadata.
 
-On a quorum of servers, ls asks all of them, and shows what a majority holds. A key that
-only a minority holds is listed without a holder, as "no majority".
+On a quorum of servers, ls asks all that answer, and shows what a majority holds. A key
+that only a minority holds is listed without a holder, as "no majority".
 
 JSON has key, token, metadata (a string), fields (the metadata if it is an object),
 ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
