@@ -106,6 +106,7 @@ type faultKind struct {
 	fails   bool // servers hang, die and forget; keys are deleted
 	custom  bool // callers have tokens of their own
 	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
+	far     bool // every client is near some servers and far from others, and that changes
 	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
 	forgets bool // one client keeps its locks while one server after another forgets them
 	fidgets bool // one client uses its locks in random ways, while single servers have troubles with it
@@ -122,6 +123,8 @@ var faultKinds = []faultKind{
 	{name: "servers that forget", forgets: true},
 	{name: "callers' tokens and late answers", late: true, custom: true},
 	{name: "callers' tokens, slots and late answers", late: true, custom: true, slots: true},
+	{name: "servers far away", late: true, far: true},
+	{name: "callers' tokens on servers far away", late: true, far: true, custom: true},
 	{name: "a fidget", fidgets: true},
 	{name: "a fidget on servers that forget", fidgets: true, forgets: true},
 	{name: "a fidget with its own token", fidgets: true, custom: true},
@@ -141,6 +144,7 @@ type placesHistory struct {
 	skew     []int64                     // of the clients' clocks, in µs
 	stopped  map[int]time.Time           // by client: it stands still until then
 	dead     map[*memoryServer]time.Time // refreshes of the first client are lost until then
+	ways     map[way]time.Duration       // how long a chunk takes, of servers that are far
 	slow     *memoryServer               // obtains of the first client are late there
 	troubles map[*memoryServer]trouble   // with the first client
 	second   int64                       // the present one
@@ -151,7 +155,8 @@ type placesHistory struct {
 func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 	h := &placesHistory{
 		kind: faultKinds[seed%uint64(len(faultKinds))], random: rand.New(rand.NewPCG(seed, 14)), ttl: 1500 * time.Millisecond,
-		stopped: map[int]time.Time{}, dead: map[*memoryServer]time.Time{}, troubles: map[*memoryServer]trouble{},
+		stopped: map[int]time.Time{}, ways: map[way]time.Duration{}, dead: map[*memoryServer]time.Time{},
+		troubles: map[*memoryServer]trouble{},
 	}
 	n := 3 + 2*h.random.IntN(2)
 	if h.kind.slots || h.kind.revives {
@@ -234,6 +239,8 @@ func (h *placesHistory) fate(w *wire, reply bool, data []byte) fate {
 		return f
 	case h.kind.messy:
 		h.mess(&f, reply, data)
+	case h.kind.far:
+		f.delay += h.distance(w)
 	case h.kind.late && h.random.IntN(8) == 0:
 		f.delay = h.anyOf(400 * time.Millisecond)
 	case h.kind.revives && w.owner == 0 && !reply:
@@ -248,6 +255,23 @@ func (h *placesHistory) fate(w *wire, reply bool, data []byte) fate {
 	}
 	f.delay = max(f.delay, h.stopped[w.owner].Sub(now))
 	return f
+}
+
+// way is the network between a client and a server, for two seconds.
+type way struct {
+	owner  int
+	server *memoryServer
+	since  int64 // in units of two seconds
+}
+
+// distance returns how long a chunk takes on its way: up to 100 ms.
+func (h *placesHistory) distance(w *wire) time.Duration {
+	at := way{w.owner, w.server, time.Now().Unix() / 2}
+	if _, known := h.ways[at]; !known {
+		most := []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[h.random.IntN(3)]
+		h.ways[at] = h.anyOf(most)
+	}
+	return h.ways[at]
 }
 
 // count notes a chunk, and whether the callers make ever more of them without getting anywhere.
