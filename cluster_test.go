@@ -312,7 +312,9 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		locks := redislock.New(client)
 
 		kept := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "kept")
-		Expect(client.Wait(ctx, 1, 5*time.Second).Val()).To(BeNumerically("==", 1), "the replica has it")
+		replica := redis.NewClient(&redis.Options{Addr: sentinel.Replica().Addr()})
+		DeferCleanup(replica.Close)
+		Eventually(func() (int64, error) { return replica.Exists(ctx, "kept", "fence").Result() }).Should(BeNumerically("==", 2))
 		Expect(sentinel.Master().Kill()).To(Succeed())
 
 		Eventually(func() error {

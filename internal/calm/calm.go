@@ -47,13 +47,23 @@ func RunSpecs(t *testing.T, name string, config types.SuiteConfig, reporter type
 			return
 		}
 		waited := pressure()
+		before := failure(spec)
 		if late < busy && waited < crowded {
-			ginkgo.Fail("it has failed before, on a calm machine")
+			ginkgo.Fail("it has failed before, on a calm machine: " + before)
 		}
-		fmt.Printf("\nagain, because the machine was %v late, and short of processors for %.0f %% of ten seconds: %s\n",
-			late.Round(time.Millisecond), waited, spec.FullText())
+		fmt.Printf("\nagain, because the machine was %v late, and short of processors for %.0f %% of ten seconds: %s\n%s\n",
+			late.Round(time.Millisecond), waited, spec.FullText(), before)
 	})
 	return ginkgo.RunSpecs(t, name, config, reporter)
+}
+
+// failure says how the attempt before this one failed, and where. Ginkgo shows that only if it is verbose.
+func failure(spec ginkgo.SpecReport) string {
+	if len(spec.AdditionalFailures) == 0 {
+		return "Ginkgo does not say how"
+	}
+	last := spec.AdditionalFailures[len(spec.AdditionalFailures)-1].Failure
+	return fmt.Sprintf("%s\n%s", last.Message, last.Location)
 }
 
 // watch looks at the clock again and again.
