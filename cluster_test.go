@@ -311,7 +311,7 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		DeferCleanup(client.Close)
 		locks := redislock.New(client)
 
-		kept := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "kept")
+		kept := obtain(ctx, locks, 2*time.Minute, &redislock.Options{FenceKey: "fence"}, "kept")
 		replica := redis.NewClient(&redis.Options{Addr: sentinel.Replica().Addr()})
 		DeferCleanup(replica.Close)
 		Eventually(func() (int64, error) { return replica.Exists(ctx, "kept", "fence").Result() }).Should(BeNumerically("==", 2))
@@ -320,7 +320,7 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		Eventually(func() error {
 			_, err := kept.TTL(ctx)
 			return err
-		}).WithTimeout(30 * time.Second).WithPolling(50 * time.Millisecond).Should(Succeed())
+		}).WithTimeout(45*time.Second).WithPolling(50*time.Millisecond).Should(Succeed(), sentinel.Logs)
 		Expect(kept.TTL(ctx)).To(BeNumerically(">", 0))
 		Eventually(func() error { return kept.Refresh(ctx, time.Minute, nil) }).WithTimeout(10 * time.Second).Should(Succeed())
 		_, err = locks.Obtain(ctx, "kept", time.Minute, nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,7 +19,8 @@ const (
 
 // A Sentinel is a master with one replica, and three sentinels that watch them
 // and replace the master when two of them have missed it for half a second. The
-// replacement takes some 2 seconds. It is safe for concurrent use.
+// replacement takes some 2 seconds, and 30 more if the machine's clock jumps
+// meanwhile, because sentinels then only watch. It is safe for concurrent use.
 type Sentinel struct {
 	master, replica *Server
 	sentinels       []*Server
@@ -51,6 +53,16 @@ func (s *Sentinel) Master() *Server { return s.master }
 
 // Replica returns the server that started as the replica.
 func (s *Sentinel) Replica() *Server { return s.replica }
+
+// Logs returns the last lines that each sentinel has logged, for the message of
+// a spec that failed.
+func (s *Sentinel) Logs() string {
+	var logs strings.Builder
+	for _, sentinel := range s.sentinels {
+		fmt.Fprintf(&logs, "the sentinel at %s:\n%s\n", sentinel.Addr(), sentinel.logTail())
+	}
+	return logs.String()
+}
 
 // Close closes every server. The second and later calls do nothing.
 func (s *Sentinel) Close() error {
