@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -80,7 +81,7 @@ func (b *bench) parallelGroup() *group {
 	return &group{
 		name: "parallel", title: "Goroutines with a key each, and context.Background()",
 		about:  "Each goroutine obtains the lock on a key of its own and releases it, over and over.",
-		cells:  b.goroutineCells(background),
+		cells:  b.goroutineCells(background, b.without(bareScripts, bsmBeside)),
 		summed: []metric{wall, clientCPU},
 	}
 }
@@ -89,21 +90,23 @@ func (b *bench) cancellableGroup() *group {
 	return &group{
 		name: "cancellable", title: "Goroutines with a key each, and a ctx that can be cancelled",
 		about: "The same work, but each goroutine has a ctx of its own, from context.WithCancel. This library returns the " +
-			"moment its ctx is cancelled, which go-redis by itself does not; that has its price.",
-		cells:  b.goroutineCells(cancellable),
+			"moment its ctx is cancelled, which go-redis by itself does not; that has its price. " + bsmBeside + ", shows the " +
+			"least that it costs with go-redis.",
+		cells:  b.goroutineCells(cancellable, b.without(bareScripts)),
 		summed: []metric{wall, clientCPU},
 	}
 }
 
-// goroutineCells returns the cells in which goroutines take and release locks on single keys, each with a ctx of its own.
-func (b *bench) goroutineCells(newCtx newContext) []cell {
+// goroutineCells returns the cells in which goroutines take and release locks on single keys through each of lockers, each
+// goroutine with a ctx of its own.
+func (b *bench) goroutineCells(newCtx newContext, lockers []*locker) []cell {
 	var cells []cell
 	for _, n := range b.goroutines {
 		title := whole(float64(n)) + " goroutines"
 		if n == 1 {
 			title = "1 goroutine"
 		}
-		cells = append(cells, b.pairCell(fmt.Sprintf("goroutines=%d", n), title, b.singles(), newCtx, keySets(n, 1), b.turns(n)))
+		cells = append(cells, b.pairCell(fmt.Sprintf("goroutines=%d", n), title, lockers, newCtx, keySets(n, 1), b.turns(n)))
 	}
 	return cells
 }
@@ -124,7 +127,7 @@ func (b *bench) keysGroup() *group {
 				if n > mostBare {
 					continue
 				}
-			case rawGoRedis, rawRueidis:
+			case rawGoRedis, rawRueidis, bsmBeside:
 				continue
 			default:
 				if n > mostInTurn {
@@ -140,15 +143,9 @@ func (b *bench) keysGroup() *group {
 	return g
 }
 
-// singles returns those who lock single keys.
-func (b *bench) singles() []*locker {
-	var singles []*locker
-	for _, l := range b.lockers {
-		if l.name != bareScripts {
-			singles = append(singles, l)
-		}
-	}
-	return singles
+// without returns all lockers but those with one of the names.
+func (b *bench) without(names ...string) []*locker {
+	return slices.DeleteFunc(slices.Clone(b.lockers), func(l *locker) bool { return slices.Contains(names, l.name) })
 }
 
 // keySets returns n sets of size keys.

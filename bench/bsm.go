@@ -39,6 +39,36 @@ func openBSM(addr string) (*locker, error) {
 	}, nil
 }
 
+// bsmBeside is the name of the locker that runs in the cells with a ctx that can be cancelled alone.
+const bsmBeside = "bsm/redislock, in goroutines"
+
+// openBSMBeside is the floor under everybody who builds on go-redis and returns when ctx is cancelled: the scripts of
+// bsm/redislock, each call in a goroutine beside its caller. It frees nothing that a call acquires after that.
+func openBSMBeside(addr string) (*locker, error) {
+	client := newGoRedis(addr)
+	locks, calls := redislock.New(client), newBeside()
+	return &locker{
+		name:     bsmBeside,
+		settings: "each call in a goroutine that waits for calls, so that the caller can return when ctx is cancelled",
+		sends:    scripts,
+		pair: func(ctx context.Context, keys []string) error {
+			var lock *redislock.Lock
+			err := calls.do(ctx, func() (err error) {
+				lock, err = locks.Obtain(ctx, keys[0], ttl, nil)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return calls.do(ctx, func() error { return lock.Release(ctx) })
+		},
+		close: func() error {
+			calls.close()
+			return client.Close()
+		},
+	}, nil
+}
+
 // bsmContender contends through bsm/redislock. Its strategies count, so that each call needs a new one.
 func bsmContender(name, settings string, strategy func() redislock.RetryStrategy) contender {
 	return contender{

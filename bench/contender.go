@@ -99,5 +99,6 @@ func (t topology) contenders() []contender {
 		redsyncContender("redsync, default delay", "one pool, its delay of 50 to 250 ms, WithTries(100,000)",
 			redsyncPools, redsync.WithTries(100_000)),
 		rueidislockContender(),
+		bareHandOffContender(),
 	}
 }
