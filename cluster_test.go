@@ -315,12 +315,12 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		replica := redis.NewClient(&redis.Options{Addr: sentinel.Replica().Addr()})
 		DeferCleanup(replica.Close)
 		Eventually(func() (int64, error) { return replica.Exists(ctx, "kept", "fence").Result() }).Should(BeNumerically("==", 2))
-		Expect(sentinel.Master().Kill()).To(Succeed())
+		Expect(sentinel.KillMaster()).To(Succeed())
 
 		Eventually(func() error {
 			_, err := kept.TTL(ctx)
 			return err
-		}).WithTimeout(45*time.Second).WithPolling(50*time.Millisecond).Should(Succeed(), sentinel.Logs)
+		}).WithTimeout(30*time.Second).WithPolling(50*time.Millisecond).Should(Succeed(), sentinel.Logs)
 		Expect(kept.TTL(ctx)).To(BeNumerically(">", 0))
 		Eventually(func() error { return kept.Refresh(ctx, time.Minute, nil) }).WithTimeout(10 * time.Second).Should(Succeed())
 		_, err = locks.Obtain(ctx, "kept", time.Minute, nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,12 +16,12 @@ const (
 	masterName = "mymaster"
 	sentinels  = 3
 	quorum     = 2
+	tilt       = 30 * time.Second // for which a sentinel only watches after a jump of the clock
 )
 
 // A Sentinel is a master with one replica, and three sentinels that watch them
 // and replace the master when two of them have missed it for half a second. The
-// replacement takes some 2 seconds, and 30 more if the machine's clock jumps
-// meanwhile, because sentinels then only watch. It is safe for concurrent use.
+// replacement takes some 2 seconds. It is safe for concurrent use.
 type Sentinel struct {
 	master, replica *Server
 	sentinels       []*Server
@@ -50,6 +51,22 @@ func (s *Sentinel) Sentinels() []*Server { return slices.Clone(s.sentinels) }
 // Master returns the server that started as the master; after a failover it is
 // the other one that serves.
 func (s *Sentinel) Master() *Server { return s.master }
+
+// KillMaster kills the server that started as the master. It waits first until
+// every sentinel is ready to replace it. After a jump of the machine's clock, a
+// sentinel only watches for half a minute. A master that dies meanwhile would
+// never be replaced: when the sentinels act again, the replica has been without
+// a master for longer than they accept.
+func (s *Sentinel) KillMaster() error {
+	for _, sentinel := range s.sentinels {
+		if err := sentinel.with(func(client *redis.Client) error {
+			return poll(nil, 2*tilt, func() error { return acts(client) })
+		}); err != nil {
+			return fmt.Errorf("redistest: the sentinel at %s is not ready: %w", sentinel.Addr(), err)
+		}
+	}
+	return s.master.Kill()
+}
 
 // Replica returns the server that started as the replica.
 func (s *Sentinel) Replica() *Server { return s.replica }
@@ -130,6 +147,18 @@ func (s *Sentinel) introduce() error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// acts returns nil if a sentinel does more than watch.
+func acts(client *redis.Client) error {
+	info, err := client.Info(context.Background(), "sentinel").Result()
+	if err != nil {
+		return err
+	}
+	if tilts := infoField(info, "sentinel_tilt"); tilts != "0" {
+		return fmt.Errorf("it has sentinel_tilt:%s", tilts)
 	}
 	return nil
 }

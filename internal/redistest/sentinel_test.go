@@ -22,7 +22,7 @@ func TestSentinelReplacesAMaster(t *testing.T) {
 	})
 	defer client.Close()
 	must(t, client.Set(t.Context(), "k", "v", 0).Err(), client.Wait(t.Context(), 1, time.Second).Err())
-	must(t, s.Master().Kill())
+	must(t, s.KillMaster())
 
 	began = time.Now()
 	must(t, poll(nil, settleLimit, func() error { return client.Set(t.Context(), "k2", "v", 0).Err() }))
