@@ -7,12 +7,13 @@ import (
 
 // health is how a server of a quorum answers the obtains of one Client, and which repairs wait for it.
 type health struct {
-	mu    sync.Mutex    // protects the fields below
-	usual time.Duration // how long answers took lately, a moving average; 0 before the first
-	calls int           // under way
-	heard time.Time     // the last answer, or when the first of the calls under way began
-	down  bool          // the last call was not answered, or not in time
-	probe time.Time     // when to send another call to a server that is down
+	mu      sync.Mutex    // protects the fields below
+	usual   time.Duration // how long answers took lately, a moving average; 0 before the first
+	counted time.Time     // when usual last changed
+	calls   int           // under way
+	heard   time.Time     // the last answer, or when the first of the calls under way began
+	down    bool          // the last call was not answered, or not in time
+	probe   time.Time     // when to send another call to a server that is down
 
 	repairs int                 // under way, of calls
 	waiting map[*holds]struct{} // kept locks that wait for a repair
@@ -72,6 +73,10 @@ func (h *health) ended(now time.Time, took time.Duration, answered bool) {
 		return
 	}
 	h.up(now)
+	if now.Add(-took).Before(h.counted) { // calls that were under way together may all have waited for the same thing
+		return
+	}
+	h.counted = now
 	// One answer says little: the server may have hung until now. So it doubles the average at most.
 	if h.usual == 0 {
 		h.usual = min(took, leastPatience/10)

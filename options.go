@@ -31,7 +31,8 @@ func newClientOptions(opts []ClientOption) clientOptions {
 //
 // Without this option, calls that are made at the same time share round trips. Use it if a hook must see each command,
 // or decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a
-// time.
+// time. Each call occupies a connection until it is answered, so the pool of each client must be large enough for all
+// calls under way, or renewals wait with the others, and kept locks can lapse.
 func WithSeparateCalls() ClientOption {
 	return func(set *clientOptions) { set.separate = true }
 }

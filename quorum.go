@@ -21,7 +21,8 @@ import (
 //     100 ms, or four times its usual time if that is longer, counts as absent for this call. A server that has never
 //     answered has 250 ms, or 2 s if no other has answered either. Each key adds 20 µs.
 //   - If fewer than a majority answer, the error names each server that failed and does not match [ErrNotObtained].
-//     Before that, the call tries again as [Options.RetryStrategy] says. With [Options.Queue], it goes on waiting.
+//     Before that, the call tries again as [Options.RetryStrategy] says. With [Options.Queue], it goes on waiting. If the
+//     end of ctx, or of the ttl, ends the tries, the error matches [ErrNotObtained] as well, as on one server.
 //   - If callers split the votes of a majority, and the other servers are absent or slow, nobody has the lock. Each of
 //     the callers gives back what it has and asks again at random moments. One that never has a majority gets
 //     [ErrNotObtained] in the end, although nobody holds the lock.

@@ -20,6 +20,7 @@ type spreading struct {
 	places  *places
 	queue   bool          // a refused round waits in line
 	once    bool          // no strategy tries again
+	pace    RetryStrategy // see waiter.pace
 	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
 	patient bool          // no other round follows; likewise
 	splits  int           // how many rounds in a row some places have granted and others refused; likewise
@@ -97,6 +98,7 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 	var cut bool
 	var err error
 	if s.queue {
+		s.pace = strategy
 		cut, err = s.inLine(ctx)
 	} else {
 		cut, err = retry(ctx, o.client.closed, strategy, time.Time{}, func() (bool, error) {
@@ -104,6 +106,11 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			s.ordered = !s.places.quorum
 			return again, err
 		})
+		// If some servers have granted the last round and others refused it, a slow one that was not waited for may decide.
+		if !cut && s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && ended(ctx) == nil {
+			s.patient = true
+			_, err = s.tryRound(ctx)
+		}
 	}
 	switch {
 	case err == nil:

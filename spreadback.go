@@ -20,11 +20,16 @@ func (s *spreading) undo(ctx context.Context) {
 	}
 }
 
-// waitForUndo waits until all is given back and, on a quorum, for calls that are still under way; but for no server that
-// takes much longer than the others. It returns an error if ctx ends or the Client is closed first.
+// waitForUndo waits until all is given back and, on a quorum, for calls that are still under way; but if others may need
+// what this obtain is granted next, for no server that takes much longer than the others. It returns an error if ctx ends or
+// the Client is closed first.
 func (s *spreading) waitForUndo(ctx context.Context) error {
 	_, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
-		if waits, until := s.waits(now, s.splitPatience()); waits {
+		limit := s.splitPatience()
+		if s.once { // what was granted is on its way back; without this, the calls of a loop pile up at a slow server
+			limit = noLimit
+		}
+		if waits, until := s.waits(now, limit); waits {
 			return open, until
 		}
 		return undecided, time.Time{}

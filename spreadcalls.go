@@ -245,7 +245,12 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 		s.leave(ctx, p)
 		if s.holds != nil {
 			s.holds.miss(s.number(p), false, false)
-			s.holds.mendSoon(s.number(p))
+			if p.topped {
+				s.holds.mendSoon(s.number(p))
+				return
+			}
+			p.round, p.o.token = s.round, s.o.token
+			s.askAgain(ctx, p)
 		}
 	case p.state != partIdle:
 		s.undoPart(ctx, p)

@@ -77,7 +77,7 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 		}
 	}
 	limit := noLimit
-	if granted > 0 && refusals > 0 && !s.patient { // others may need what this round holds
+	if granted > 0 && refusals > 0 && !s.patient && !s.isNext() { // others may need what this round holds
 		limit = s.splitPatience()
 	}
 	waits, until := s.waits(now, limit)
@@ -92,6 +92,22 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 		return refused, until
 	}
 	return undecided, until
+}
+
+// isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps the others away from what
+// this round holds. If a place that has refused wakes it meanwhile, the next round may do better. The caller holds s.mu.
+func (s *spreading) isNext() bool {
+	if !s.queue || s.ticket == 0 {
+		return false
+	}
+	for i := range s.parts {
+		if p := &s.parts[i]; p.state == partRefused && !p.busy {
+			if called, _ := p.o.waiter.wasWoken(); called {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a
