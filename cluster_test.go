@@ -404,6 +404,34 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 		Expect(statuses[0].Token + statuses[1].Token).To(Equal("fn"))
 	})
 
+	It("says that it was not obtained if ctx ends while the first call asks for hooks", func(ctx SpecContext) {
+		for _, server := range servers {
+			Expect(server.Pause()).To(Succeed())
+			DeferCleanup(server.Resume)
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, err := locks.ObtainMulti(short, []string{near, far}, time.Minute, &redislock.Options{AcrossSlots: true})
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+	})
+
+	It("tries at the pace of the strategy while it waits in line, since no message can come", func(ctx SpecContext) {
+		DeferCleanup(locks.Close)
+		held := obtain(ctx, locks, time.Minute, &redislock.Options{AcrossSlots: true}, near, far)
+		released := make(chan time.Time, 1)
+		go func() {
+			defer GinkgoRecover()
+			time.Sleep(200 * time.Millisecond)
+			released <- time.Now()
+			Expect(held.Release(ctx)).To(Succeed())
+		}()
+		obtain(ctx, locks, time.Minute, &redislock.Options{
+			AcrossSlots: true, Queue: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
+		}, near, far)
+		Expect(time.Since(<-released)).To(BeNumerically("<", 200*time.Millisecond))
+	})
+
 	It("reports that no shard is left", func(ctx SpecContext) {
 		for _, server := range servers {
 			Expect(server.Kill()).To(Succeed())

@@ -65,6 +65,9 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		return nil, err
 	}
 	at, err := c.placesFor(ctx, "obtain", keys, o.fenceKey, opt != nil && opt.AcrossSlots)
+	if why := ended(ctx); why != nil && errors.Is(err, why) { // while a Ring was asked whether hooks rewrite keys
+		err = notObtained(err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,12 @@ func (s *spreading) agree() {
 // await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
 func (s *spreading) await(ctx context.Context) bool {
 	var woken time.Time // when the first place asked for a try
+	paced := s.paced()
 	_, err := s.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
 		due, called := s.due()
+		if !paced.IsZero() && paced.Before(due) {
+			due = paced
+		}
 		if called > 0 && woken.IsZero() {
 			woken = now
 		}
@@ -62,6 +66,28 @@ func (s *spreading) await(ctx context.Context) bool {
 		return open, due
 	})
 	return err == nil
+}
+
+// paced returns when the strategy wants the next round, if no message can come from so many places that the others are too
+// few; the zero time if it does not matter.
+func (s *spreading) paced() time.Time {
+	if s.pace == nil {
+		return time.Time{}
+	}
+	s.mu.Lock()
+	deaf := 0
+	for i := range s.parts {
+		if p := &s.parts[i]; !p.busy && p.o.waiter.hasPlace() && !p.o.waiter.inbox.Hears() {
+			deaf++
+		}
+	}
+	s.mu.Unlock()
+	if deaf > s.places.spare() {
+		if pace := s.pace.NextBackoff(); pace > 0 {
+			return time.Now().Add(pace)
+		}
+	}
+	return time.Time{}
 }
 
 // due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life

@@ -28,7 +28,7 @@ import (
 // A lock on several places (the servers of a quorum, or the slots of [Options.AcrossSlots]) has the same events, one for
 // the lock and none for each place. A failure at some places has no event if the other places suffice.
 type Tracer struct {
-	// ObtainStart is called when an obtain has checked its arguments, before it sends anything, in the goroutine and
+	// ObtainStart is called when an obtain has checked its arguments, before it asks for the lock, in the goroutine and
 	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client
 	// see its values. Derive it from the ctx given; nil stands for that ctx.
 	ObtainStart func(context.Context, ObtainStart) context.Context
