@@ -33,6 +33,10 @@ type hold struct {
 	stray   bool // a call that has ended may have acquired keys unnoticed, or may still do so
 	giving  int  // how often the keys are being given back
 
+	// The place had not answered when the lock was made. This is closed when its grant joins the lock, or comes too late
+	// for that; nil if the place is not waited for.
+	coming chan struct{}
+
 	freed bool // a Release has freed it
 	given bool // a Release has left the rest to the background
 
@@ -61,10 +65,19 @@ func (h *holds) proves(i int) bool {
 	return at.lock != nil && h.counts(at.lock) && !at.unproven
 }
 
+// arrived ends the waiting for a place.
+func (at *hold) arrived() {
+	if at.coming != nil {
+		close(at.coming)
+		at.coming = nil
+	}
+}
+
 // put adds a hold. The caller holds h.mu, or is alone.
 func (h *holds) put(i int, lock *Lock) {
 	lock.holds, lock.number = h, int32(i+1)
 	at := &h.at[i]
+	defer at.arrived()
 	if at.stop != nil { // the place was obtained twice, and nothing else would stop the renewals of the first hold
 		go at.stop()
 	}
@@ -79,7 +92,7 @@ func (h *holds) put(i int, lock *Lock) {
 	}
 	*at = hold{
 		lock: lock, heard: lock.since, without: at.without, mending: at.mending, asking: at.asking, stray: at.stray,
-		giving: at.giving,
+		giving: at.giving, coming: at.coming,
 	}
 	switch {
 	case !h.counts(lock): // the next repair may raise it
@@ -118,6 +131,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool
 		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
 		at.distrust()
 		at.stray = true
+		at.arrived()
 		return
 	}
 	switch old := at.lock; {

@@ -23,11 +23,19 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 	p := h.newPoll()
 	refreshing := h.isRefreshing()
 	var left []time.Duration
+	brief, enough := context.WithCancel(free)
+	defer enough()
 	sideBySide(h.numbers(), func(i int) answer {
-		left, err := h.lockAt(i).TTL(free)
+		lock, _ := h.await(brief, i)
+		if lock == nil {
+			return answer{err: errNoHold}
+		}
+		left, err := lock.TTL(free)
 		return answer{left, err}
 	}, func(i int, a answer) bool {
 		switch {
+		case a.err == errNoHold:
+			return false
 		case a.err != nil:
 			return p.note(i, a.err)
 		case a.left == 0:
@@ -112,18 +120,23 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	}
 	h.mu.Unlock()
 	var confirmed atomic.Bool // by enough places
+	brief, enough := context.WithCancel(free)
+	defer enough()
 	sideBySide(numbers, func(i int) error {
 		defer func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.busy--
 		}()
+		if lock, _ := h.await(brief, i); lock == nil {
+			return errNoHold
+		}
 		err := h.refreshAt(free, i, lastRefresh{ttl, metadata})
 		if err != nil && confirmed.Load() { // too late to be mended below
 			h.mend()
 		}
 		return err
-	}, p.note)
+	}, func(i int, err error) bool { return err != errNoHold && p.note(i, err) })
 	err = p.err(ctx, "refresh", ErrNotObtained)
 	switch {
 	case err == nil:
@@ -224,23 +237,32 @@ func (h *holds) release(ctx context.Context) error {
 	free, stop := detached(ctx)
 	defer stop()
 	p := h.newPoll()
+	numbers := h.numbers()
 	for i := range h.at {
-		if h.lockAt(i) == nil {
+		if !slices.Contains(numbers, i) {
 			p.note(i, ErrLockNotHeld)
 		}
 	}
 	// Enough places may answer before others, whose releases then go on. A later obtain with the same token waits for
 	// these.
-	numbers := h.numbers()
 	h.after.expect(ctx, len(numbers))
 	calls := make([]*cleanup, len(h.at))
 	for _, i := range numbers {
 		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
 	}
+	brief, enough := context.WithCancel(free)
+	defer enough()
 	sideBySide(numbers, func(i int) error {
 		defer h.after.end(nil)
 		defer h.places.all[i].client.ended(calls[i])
-		err := h.lockAt(i).Release(free)
+		lock, late := h.await(brief, i)
+		switch {
+		case late: // it is on its way back
+			return nil
+		case lock == nil:
+			return ErrLockNotHeld
+		}
+		err := lock.Release(free)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		at := &h.at[i]

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -72,17 +73,42 @@ func (h *holds) isOver() bool {
 	return h.over
 }
 
-// numbers returns the numbers of the places with a hold.
+// numbers returns the numbers of the places that have a hold, or may get one in a moment: see await.
 func (h *holds) numbers() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var numbers []int
 	for i := range h.at {
-		if h.at[i].lock != nil {
+		if h.at[i].lock != nil || h.at[i].coming != nil {
 			numbers = append(numbers, i)
 		}
 	}
 	return numbers
+}
+
+// errNoHold is the result of a place that has not answered since the lock was made.
+var errNoHold = errors.New("no hold")
+
+// await waits for a place that had not answered when the lock was made, as long as for an answer of a server that nobody
+// knows yet. If it did not wait, one more server that hangs would hold up a call which a majority answers. It returns the
+// hold of the place; nil if there is none, and then whether its grant came too late and is given back.
+func (h *holds) await(ctx context.Context, i int) (lock *Lock, late bool) {
+	h.mu.Lock()
+	lock, coming := h.at[i].lock, h.at[i].coming
+	h.mu.Unlock()
+	if lock != nil || coming == nil {
+		return lock, false
+	}
+	timer := time.NewTimer(firstPatience)
+	defer timer.Stop()
+	select {
+	case <-coming:
+		lock = h.lockAt(i)
+		return lock, lock == nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil, false
 }
 
 func (h *holds) lockAt(i int) *Lock {

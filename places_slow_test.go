@@ -347,3 +347,49 @@ func TestQuorumServerThatHungIsNotSlow(t *testing.T) {
 		calmDown(servers)
 	})
 }
+
+// A server that has not answered yet when the lock is made counts as soon as it has. So another one may hang right after
+// that, and no call has to wait for it.
+func TestQuorumCallsWaitForAHoldThatIsOnItsWay(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *redislock.Lock) error{
+		"Refresh":           func(ctx context.Context, lock *redislock.Lock) error { return lock.Refresh(ctx, 2*time.Second, nil) },
+		"Refresh to longer": func(ctx context.Context, lock *redislock.Lock) error { return lock.Refresh(ctx, time.Minute, nil) },
+		"Release":           func(ctx context.Context, lock *redislock.Lock) error { return lock.Release(ctx) },
+		"TTL": func(ctx context.Context, lock *redislock.Lock) error {
+			left, err := lock.TTL(ctx)
+			if err == nil && left <= 0 {
+				err = redislock.ErrLockNotHeld
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				servers, connect := memoryQuorum(t, 3)
+				locks := connect()
+				getToKnow(t, locks)
+				servers[2].slow(60 * time.Millisecond)
+				lock, err := locks.Obtain(t.Context(), "a", 2*time.Second, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				servers[0].hang()
+				start := time.Now()
+				err = call(context.Background(), lock)
+				if took := time.Since(start); err != nil || took > 500*time.Millisecond {
+					t.Errorf("%v after %v, although two servers answer", err, took)
+				}
+				servers[0].resume()
+				if err := lock.Release(t.Context()); err != nil && name != "Release" {
+					t.Error(err)
+				}
+				calmDown(servers)
+				for i, server := range servers {
+					if left := server.memory.Keys(); len(left) > 0 {
+						t.Errorf("server %d still has %q", i+1, left)
+					}
+				}
+			})
+		})
+	}
+}

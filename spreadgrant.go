@@ -50,6 +50,11 @@ func (s *spreading) make(ctx context.Context) error {
 		return ErrNotObtained
 	}
 	o.lock, s.holds, h.shown = lock, h, h.until()
+	for i := range h.at {
+		if h.at[i].lock == nil {
+			h.at[i].coming = make(chan struct{})
+		}
+	}
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
 		switch {
