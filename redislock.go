@@ -191,7 +191,8 @@ type Options struct {
 	// cannot lock them in one step, so the library locks those of each slot and gives all back if one refuses: all or
 	// none in the outcome. It costs a request for each slot, and a try that is refused may hold some keys for a moment.
 	// FenceKey then may be in any slot. Without Queue, a retry asks one slot after the other, always in the same order, so
-	// that callers cannot refuse each other for ever. Waiters are woken, and no release hands keys over to them. The
+	// that callers cannot refuse each other for ever. Waiters are woken as Queue says, and no release hands keys over to
+	// them. If keys of several slots are lost, the error that ends KeepAlive or Do may name those of one slot only. The
 	// default false returns an error for such keys. It makes no difference to keys of one slot, to one server, and with a
 	// custom client type.
 	AcrossSlots bool
