@@ -242,9 +242,10 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 func (s *spreading) settle(ctx context.Context, p *part) {
 	switch {
 	case s.over || s.holds != nil:
+		unsure := p.o.custom && p.o.doubtful // leave gives back nothing that may be an earlier hold
 		s.leave(ctx, p)
 		if s.holds != nil {
-			s.holds.miss(s.number(p), false, false)
+			s.holds.miss(s.number(p), false, unsure)
 			if p.topped {
 				s.holds.mendSoon(s.number(p))
 				return

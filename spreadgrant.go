@@ -63,6 +63,8 @@ func (s *spreading) make(ctx context.Context) error {
 			if p.o.stale {
 				s.askAgain(ctx, p)
 			}
+		case !p.busy && p.round != s.round && !o.custom: // a call of an earlier round has ended since this one was won
+			s.settle(ctx, p)
 		case !p.busy:
 			s.joinLate(ctx, p)
 		}
@@ -114,14 +116,14 @@ func (s *spreading) askAgain(ctx context.Context, p *part) {
 	})
 }
 
-// topUp asks a place once more for a lock that is made, unless that has ended. The caller holds s.mu.
+// topUp asks a place once more for a lock that is made, unless that has ended or lapsed. The caller holds s.mu.
 //
-// It registers the call before it checks that. So an obtain with the same token that begins after the lock has ended
+// It registers the call before it checks that. So an obtain with the same token that can succeed after the end of the lock
 // waits for the call. Otherwise the library could give back what the call acquires when that already belongs to the new
 // obtain.
 func (s *spreading) topUp(ctx context.Context, p *part) {
 	now, call := time.Now(), p.o.known()
-	if !s.holds.isOver() && s.admits(p, now) {
+	if !s.holds.isOver() && !lease.Passed(s.holds.until()) && s.admits(p, now) {
 		s.holds.ask(s.number(p), true)
 		s.start(ctx, p, now, call)
 		return
