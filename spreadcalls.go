@@ -250,7 +250,7 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 				s.holds.mendSoon(s.number(p))
 				return
 			}
-			p.round, p.o.token = s.round, s.o.token
+			p.round, p.o.token = s.round, s.o.token // it was not asked for the lock yet
 			s.askAgain(ctx, p)
 		}
 	case p.state != partIdle:
