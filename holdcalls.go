@@ -34,8 +34,6 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		return answer{left, err}
 	}, func(i int, a answer) bool {
 		switch {
-		case a.err == errNoHold:
-			return false
 		case a.err != nil:
 			return p.note(i, a.err)
 		case a.left == 0:
@@ -136,7 +134,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 			h.mend()
 		}
 		return err
-	}, func(i int, err error) bool { return err != errNoHold && p.note(i, err) })
+	}, p.note)
 	err = p.err(ctx, "refresh", ErrNotObtained)
 	switch {
 	case err == nil:

@@ -120,11 +120,7 @@ func (s *memoryServer) slow(trip time.Duration) {
 func getToKnow(t *testing.T, locks *redislock.Client) {
 	t.Helper()
 	for range 15 {
-		lock, err := locks.Obtain(t.Context(), "known", time.Minute, nil)
-		if err == nil {
-			err = lock.Release(t.Context())
-		}
-		if err != nil {
+		if err := pair(t.Context(), locks, "known", nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -184,11 +180,7 @@ func TestQuorumSlowServerDecidesAtLast(t *testing.T) {
 		}
 		obtain := func(t *testing.T, locks *redislock.Client) {
 			t.Helper()
-			lock, err := locks.Obtain(t.Context(), "a", time.Minute, opt)
-			if err == nil {
-				err = lock.Release(t.Context())
-			}
-			if err != nil {
+			if err := pair(t.Context(), locks, "a", opt); err != nil {
 				t.Error(err)
 			}
 		}
@@ -267,14 +259,8 @@ func TestQuorumRefusalsDoNotPileUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, _ := memoryQuorum(t, 3)
 		servers[2].slow(400 * time.Millisecond)
-		var clients []redislock.RedisClient
-		for _, server := range servers {
-			client := server.connect(1, func(opt *redis.Options) { opt.PoolSize = 20 })
-			t.Cleanup(func() { _ = client.Close() })
-			clients = append(clients, client)
-		}
-		locks := redislock.NewQuorum(clients, redislock.WithSeparateCalls())
-		t.Cleanup(func() { _ = locks.Close() })
+		clients := memoryClients(t, servers, 1, func(opt *redis.Options) { opt.PoolSize = 20 })
+		locks := newQuorum(t, clients, redislock.WithSeparateCalls())
 		getToKnow(t, locks)
 		if _, err := locks.Obtain(t.Context(), "taken", time.Hour, nil); err != nil {
 			t.Fatal(err)
@@ -319,11 +305,7 @@ func TestQuorumServerThatHungIsNotSlow(t *testing.T) {
 		var wait sync.WaitGroup
 		for i := range 64 {
 			wait.Go(func() {
-				lock, err := locks.Obtain(t.Context(), fmt.Sprint(i), time.Minute, nil)
-				if err == nil {
-					err = lock.Release(t.Context())
-				}
-				if err != nil {
+				if err := pair(t.Context(), locks, fmt.Sprint(i), nil); err != nil {
 					t.Error(err)
 				}
 			})

@@ -25,16 +25,36 @@ func memoryQuorum(t *testing.T, n int) (servers []*memoryServer, connect func() 
 	owner := 0
 	return servers, func() *redislock.Client {
 		owner++
-		var clients []redislock.RedisClient
-		for _, server := range servers {
-			client := server.connect(owner, nil)
-			t.Cleanup(func() { _ = client.Close() })
-			clients = append(clients, client)
-		}
-		locks := redislock.NewQuorum(clients)
-		t.Cleanup(func() { _ = locks.Close() })
-		return locks
+		return newQuorum(t, memoryClients(t, servers, owner, nil))
 	}
+}
+
+// memoryClients returns a client of each server, which ends with the test. change may change its options.
+func memoryClients(
+	t *testing.T, servers []*memoryServer, owner int, change func(*redis.Options),
+) (clients []redislock.RedisClient) {
+	for _, server := range servers {
+		client := server.connect(owner, change)
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	return clients
+}
+
+// newQuorum returns a Client that ends with the test.
+func newQuorum(t *testing.T, clients []redislock.RedisClient, opts ...redislock.ClientOption) *redislock.Client {
+	locks := redislock.NewQuorum(clients, opts...)
+	t.Cleanup(func() { _ = locks.Close() })
+	return locks
+}
+
+// pair obtains a lock and releases it.
+func pair(ctx context.Context, locks *redislock.Client, key string, opt *redislock.Options) error {
+	lock, err := locks.Obtain(ctx, key, time.Minute, opt)
+	if err != nil {
+		return err
+	}
+	return lock.Release(ctx)
 }
 
 // Callers that come at the same time, by the same Client or another, are served in turn, and at no time does
@@ -52,11 +72,7 @@ func TestQuorumLineNeverStalls(t *testing.T) {
 					var wait sync.WaitGroup
 					for i := range 4 {
 						wait.Go(func() {
-							lock, err := clients[i%len(clients)].Obtain(t.Context(), "a", time.Minute, &redislock.Options{Queue: true})
-							if err == nil {
-								err = lock.Release(t.Context())
-							}
-							if err != nil {
+							if err := pair(t.Context(), clients[i%len(clients)], "a", &redislock.Options{Queue: true}); err != nil {
 								t.Error(err)
 							}
 						})
@@ -137,14 +153,11 @@ func TestQuorumRenewsOnlyWhatIsKept(t *testing.T) {
 func TestQuorumWaiterWithoutMessagesTriesAtThePaceOfItsStrategy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, _ := memoryQuorum(t, 3)
-		var clients []redislock.RedisClient
-		for _, server := range servers {
-			client := server.connect(1, nil)
-			t.Cleanup(func() { _ = client.Close() })
-			clients = append(clients, struct{ redis.Scripter }{client}) // a type that the library does not know
+		clients := memoryClients(t, servers, 1, nil)
+		for i := range clients {
+			clients[i] = struct{ redislock.RedisClient }{clients[i]} // a type that the library does not know
 		}
-		locks := redislock.NewQuorum(clients)
-		t.Cleanup(func() { _ = locks.Close() })
+		locks := newQuorum(t, clients)
 		held, err := locks.Obtain(t.Context(), "a", time.Minute, nil)
 		if err != nil {
 			t.Fatal(err)

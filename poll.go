@@ -22,6 +22,7 @@ func (p *poll) note(i int, err error) (enough bool) {
 	switch lost := p.h.lostAt(i, err); {
 	case err == nil:
 		p.agreed++
+	case err == errNoHold: // it says nothing about the lock
 	case lost != nil:
 		p.gone++
 		p.lost[i] = lost
