@@ -85,7 +85,8 @@ func tellsOnce(
 
 	It("gets CleanedUp for a waiter that gives up", func(ctx SpecContext) {
 		obtain(ctx, other, time.Minute, nil, keys[0])
-		_, err := locks.ObtainMulti(within(ctx, 100*time.Millisecond), keys, time.Minute,
+		// Between the first try and the next sign of life, no call is under way that could have something else cleaned up.
+		_, err := locks.ObtainMulti(within(ctx, 500*time.Millisecond), keys, time.Minute,
 			with(func(o *redislock.Options) { o.Queue = true }))
 		Expect(err).To(MatchError(context.DeadlineExceeded))
 		refusals := len(told[redislock.Refused](seen))
