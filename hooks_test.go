@@ -376,6 +376,7 @@ var _ = describe("ContextTimeoutEnabled", func(on *onRedis) {
 		locks := redislock.New(client)
 		DeferCleanup(locks.Close)
 		lock := obtain(ctx, locks, 300*time.Millisecond, nil, "a")
+		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed()) // loads the script, which would take a second reply
 		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.DelayReply(90 * time.Millisecond)})
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()

@@ -333,7 +333,7 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 			faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"), faultproxy.CutAfterReplyBytes(0),
 		}
 		locks = redislock.New(connect(&redis.Options{
-			Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 200 * time.Millisecond, PoolSize: 50,
+			Addr: proxy.Addr(), DB: on.client.Options().DB, ReadTimeout: 500 * time.Millisecond, PoolSize: 50,
 		}))
 		DeferCleanup(locks.Close)
 		faulty, stop := context.WithCancel(ctx)
@@ -348,10 +348,10 @@ var _ = describe("Calls made at the same time", func(on *onRedis) {
 		var holders [shared]atomic.Int32
 		var granted, refused, cut atomic.Int32
 		problems := make(chan string, 10_000)
-		each(1000, func(i int) {
-			for range 3 {
+		each(300, func(i int) {
+			for range 10 {
 				mine := rand.N(shared)
-				ctx, cancel := context.WithTimeout(ctx, time.Duration(rand.N(1000))*time.Millisecond)
+				ctx, cancel := context.WithTimeout(ctx, rand.N(3*time.Second))
 				lock, err := locks.Obtain(ctx, key(mine), 10*time.Second, &redislock.Options{Queue: rand.N(20) == 0})
 				switch {
 				case errors.Is(err, context.DeadlineExceeded):

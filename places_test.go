@@ -76,6 +76,7 @@ func (on *quorum) start(ctx context.Context, i int) *oneServer {
 		opt := &redis.Options{Addr: s.real.Addr()}
 		s.own = redis.NewClient(opt)
 		Expect(s.own.FlushAll(ctx).Err()).To(Succeed())
+		Expect(s.own.ScriptFlush(ctx).Err()).To(Succeed())
 		opt = &redis.Options{Addr: s.real.Addr()}
 		change(opt)
 		s.client = redis.NewClient(opt)

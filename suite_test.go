@@ -151,6 +151,7 @@ func (on *onRedis) begin(ctx SpecContext) {
 		on.addr = addr
 		on.client = redis.NewClient(&redis.Options{Addr: addr, DB: db})
 		Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
+		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed()) // what a spec finds does not depend on those before it
 	}
 	DeferCleanup(on.client.Close)
 }
