@@ -71,14 +71,17 @@ func Run(ctx context.Context, o Options, progress *Progress) (events []history.E
 	if err := r.start(); err != nil {
 		return nil, err
 	}
-	working, cancel := context.WithTimeout(ctx, o.Length)
-	defer cancel()
 	var side sync.WaitGroup
 	over := make(chan struct{})
-	side.Go(func() { r.sample(over) })
-	side.Go(func() { r.collect(over, cancel) })
-	r.breakThings(working)
-	if err = ctx.Err(); err == nil && !r.enough.Load() {
+	side.Go(func() { r.sample(over) }) // it also notices that a busy machine takes long to start the workers
+	if err = r.startWorkers(); err == nil {
+		working, cancel := context.WithTimeout(ctx, o.Length)
+		defer cancel()
+		side.Go(func() { r.collect(over, cancel) })
+		r.breakThings(working)
+		err = ctx.Err()
+	}
+	if err == nil && !r.enough.Load() {
 		err = r.end()
 	}
 	close(over)
@@ -89,7 +92,7 @@ func Run(ctx context.Context, o Options, progress *Progress) (events []history.E
 	return r.events, r.read()
 }
 
-// start starts everything.
+// start starts the servers and the store.
 func (r *round) start() (err error) {
 	if r.log, err = history.Create(filepath.Join(r.Dir, own), own); err != nil {
 		return err
@@ -100,9 +103,12 @@ func (r *round) start() (err error) {
 	if r.topology, err = topology.Start(r.Topology); err != nil {
 		return err
 	}
-	if r.store, err = store.Listen(filepath.Join(r.Dir, "store"), r.log); err != nil {
-		return err
-	}
+	r.store, err = store.Listen(filepath.Join(r.Dir, "store"), r.log)
+	return err
+}
+
+// startWorkers starts the workers.
+func (r *round) startWorkers() error {
 	r.until = clock.Now() + int64(r.Length)
 	for i := range r.Workers {
 		s, err := r.newSlot(i)
