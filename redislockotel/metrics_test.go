@@ -196,7 +196,7 @@ func TestHolds(t *testing.T) {
 
 func TestHeldIsOfLocksNotOfKeys(t *testing.T) {
 	w := watch(t)
-	expired := w.obtain("a", 50*time.Millisecond)
+	expired := w.obtain("a", 500*time.Millisecond)
 	w.expect("redislock.held", map[string]int64{"": 0})
 	time.Sleep(50 * time.Millisecond) // the key lasts a little longer than the validity
 	next := w.obtain("a", time.Minute)
@@ -256,7 +256,7 @@ func TestWaiting(t *testing.T) {
 func TestCleanups(t *testing.T) {
 	w := watch(t)
 	w.obtain("a", time.Minute)
-	limited, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	limited, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, _ = w.locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
 	w.tracer.CleanedUp(t.Context(), redislock.CleanedUp{Keys: []string{"a"}, Why: redislock.WhyRelease, Err: errors.New("down")})
@@ -271,17 +271,21 @@ func everything(t *testing.T, opts ...redislockotel.Option) *watched {
 	t.Helper()
 	w := watch(t, opts...)
 	ctx := t.Context()
-	lock := w.obtain("order:secret", 100*time.Millisecond)
+	await := func(isThere func() bool) {
+		for deadline := time.Now().Add(5 * time.Second); !isThere() && time.Now().Before(deadline); {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	lock := w.obtain("order:secret", time.Second)
 	_, stop := lock.KeepAlive(ctx)
 	defer stop()
+	await(func() bool { _, renewed := w.metrics()["redislock.renewal.margin"]; return renewed })
 	limited, cancel := context.WithTimeout(ctx, 150*time.Millisecond)
 	defer cancel()
 	_, _ = w.locks.Obtain(limited, "order:secret", time.Minute, &redislock.Options{Queue: true, Token: "secret"})
 	w.server.Del("order:secret")
 	_ = lock.Release(ctx)
-	for deadline := time.Now().Add(5 * time.Second); len(w.metrics()) < 7 && time.Now().Before(deadline); {
-		time.Sleep(5 * time.Millisecond)
-	}
+	await(func() bool { return len(w.metrics()) == 7 })
 	return w
 }
 
