@@ -261,7 +261,7 @@ var _ = describeFaulty("Refresh", func(on *faultyRedis) {
 		opt := &redislock.Options{Token: "mine"}
 		lock := obtain(ctx, locks, time.Minute, opt, "a")
 		on.broken("refresh", 1, faultproxy.BlackHole())
-		Expect(lock.Refresh(within(ctx, 20*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
 		closed := time.AfterFunc(50*time.Millisecond, func() { _ = locks.Close() })
 		DeferCleanup(closed.Stop)
 		start := time.Now()
