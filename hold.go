@@ -145,6 +145,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool
 		return
 	}
 	h.put(i, lock)
+	h.untilLocked()
 	if last := h.last; last.ttl > 0 && (last.ttl != lock.obtained || last.metadata != "" && last.metadata != lock.metadata) {
 		lock.limit(last.ttl)                        // before anybody can read Until, which must not fall when the refresh begins
 		transport.Go(func() { h.catchUp(i, last) }) // ends with the call

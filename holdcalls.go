@@ -159,6 +159,7 @@ func (h *holds) refreshed(metadata string) error {
 	if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
 		l.ended, l.told = nil, false
 		h.mu.Lock()
+		h.revive()
 		h.over, h.shown = false, h.untilLocked()
 		h.mu.Unlock()
 	}
@@ -205,6 +206,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) error {
 	if err == nil || lost != nil {
 		h.places.all[i].health.answers(time.Now())
 	}
+	h.untilLocked() // the lease of the hold may have moved
 	if err == nil {
 		at.heard, at.lost, at.failing = sent, nil, false
 		if h.proves(i) {

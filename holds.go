@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
 )
 
 // holds are what a lock on several places consists of: a Lock for each place, which refreshes, renews and releases the
@@ -21,8 +23,11 @@ type holds struct {
 	fenceKey string
 	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
 
-	mu    sync.Mutex      // protects the fields below
-	at    []hold          // by place
+	mu       sync.Mutex // protects the fields below
+	at       []hold     // by place
+	end      time.Time  // the end of the validity when it was last looked at
+	lapsedAt time.Time  // when it was seen to have passed; zero while the lock is valid
+
 	over  bool            // released or lost: nothing is added
 	busy  int             // calls of Refresh under way
 	shown time.Time       // the end of the validity that a Tracer was last told of
@@ -38,14 +43,55 @@ type lastRefresh struct {
 	metadata string        // of the last Refresh that had any
 }
 
-// until returns the end of the validity: the need-th largest of those of the holds.
+// until returns the end of the validity.
 func (h *holds) until() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.untilLocked()
 }
 
+// untilLocked returns the end of the validity. As long as that has not passed, it follows the leases of the holds. Once it
+// has passed, the lock has lapsed, and nothing that a hold has gained or gains from an earlier request counts any more:
+//
+//  1. A Refresh gains 10 s at server 2, and is lost at the others. The lock lapses, because it has no majority.
+//  2. Server 2 forgets. Servers 2 and 3 grant the lock to somebody else.
+//  3. A Refresh is confirmed by server 1, which has the keys from an earlier request. Server 2 does not answer.
+//
+// With the lease of step 1, two servers of three would now make the lock valid again. So a lapse ends all leases, and only
+// revive makes the lock valid again. Whatever moves a lease must call untilLocked right after that, before the end passes.
+// The caller holds h.mu.
 func (h *holds) untilLocked() time.Time {
+	if !h.lapsedAt.IsZero() {
+		return h.end
+	}
+	if !lease.Passed(h.end) {
+		h.end = h.leasesEnd()
+	}
+	if lease.Passed(h.end) {
+		h.lapsedAt = time.Now()
+		for i := range h.at {
+			if lock := h.at[i].lock; lock != nil {
+				lock.endLease(h.lapsedAt)
+			}
+		}
+	}
+	return h.end
+}
+
+// begin makes a new lock valid for as long as its holds are. The caller is alone.
+func (h *holds) begin() { h.end = h.leasesEnd() }
+
+// revive makes the lock valid again, if it had lapsed: a majority has just confirmed a Refresh that began after that. It does
+// nothing if the lock has lapsed during that Refresh. The caller holds h.mu.
+func (h *holds) revive() {
+	h.untilLocked()
+	if end := h.leasesEnd(); !lease.Passed(end) {
+		h.end, h.lapsedAt = end, time.Time{}
+	}
+}
+
+// leasesEnd returns the need-th largest end of the leases of the holds. The caller holds h.mu, or is alone.
+func (h *holds) leasesEnd() time.Time {
 	var room [8]time.Time
 	all := room[:0]
 	for i := range h.at {
@@ -58,6 +104,13 @@ func (h *holds) untilLocked() time.Time {
 	}
 	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
 	return all[h.places.need-1]
+}
+
+// endLease ends the validity of a hold. Requests that are under way do not bring it back.
+func (l *Lock) endLease(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lease.End(now)
 }
 
 // leaseUntil returns the end of the validity of a hold.

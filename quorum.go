@@ -257,5 +257,6 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {
 		return nil, err
 	}
+	h.begin()
 	return h.whole, nil
 }

@@ -46,6 +46,7 @@ func (s *spreading) make(ctx context.Context) error {
 			}
 		}
 	}
+	h.begin()
 	if lease.Passed(h.until()) {
 		return ErrNotObtained
 	}

@@ -29,7 +29,7 @@ type Lease struct {
 	ttl        time.Duration // of the last grant or refresh; 0 if not known
 	until      time.Time     // the end of validity
 	refreshes  []*Refresh    // those under way
-	begun      int           // number of refreshes so far
+	begun      int           // number of refreshes so far, and of times that End was called
 	unanswered time.Duration // the least ttl of refreshes that ended without an answer and may still be executed; 0 for none
 	longest    time.Duration // the largest of these
 	least      time.Duration // the least ttl of refreshes that were under way since Replace, or at all; 0 for none
@@ -46,8 +46,9 @@ type Refresh struct {
 	ended     chan struct{} // closed when none of its requests is under way any more
 	before    time.Time     // the lease's until before Begin
 	lowered   time.Time     // the lease's until after Begin
-	number    int           // how many refreshes of the lease began up to this one
+	number    int           // begun, after Begin
 	least     time.Duration // the least ttl of those that were under way beside it, and its own
+	void      bool          // the lease has ended since: a success gains nothing
 }
 
 // Ended returns a channel that is closed when no request of the refresh is under way any more.
@@ -111,15 +112,14 @@ func (l *Lease) Longest() time.Duration {
 // Until returns the end of validity.
 func (l *Lease) Until() time.Time { return l.until }
 
-// End ends the validity now, unless it ended before.
+// End ends the validity now, unless it ended before. A refresh or renewal that is under way does not bring it back.
 func (l *Lease) End(now time.Time) {
 	if now.Before(l.until) {
 		l.until = now
 	}
-	for _, r := range l.refreshes { // one that is not sent must not bring it back
-		if now.Before(r.before) {
-			r.before = now
-		}
+	l.begun++ // so that Renewed and Finish see that what they began with has passed
+	for _, r := range l.refreshes {
+		r.void = true
 	}
 }
 
@@ -182,6 +182,9 @@ func (l *Lease) Doubt(r *Refresh) {
 // Confirm notes that a refresh sent at that time has succeeded.
 func (l *Lease) Confirm(r *Refresh, sent time.Time) {
 	l.ttl = r.ttl
+	if r.void {
+		return
+	}
 	// Renewals and other refreshes may have gained more meanwhile. They allowed for this one.
 	if until := ValidUntil(sent, l.certain(r.least)); until.After(l.until) {
 		l.extend(sent, until)
@@ -214,7 +217,7 @@ type Renewal struct {
 	Patience time.Duration // how long to wait for the answer before another renewal follows
 
 	certain time.Duration // for how long a success is certain to hold
-	begun   int           // number of refreshes of the lease so far
+	begun   int           // of the lease, when the renewal was made
 }
 
 // Renew returns the renewal that is due at that time, and when to look at the lease again if the renewal has no result.
