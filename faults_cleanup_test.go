@@ -80,6 +80,29 @@ var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedi
 		Entry("with a custom one", "mine"),
 	)
 
+	It("frees keys that a waiter was handed while Redis was away for longer than its place in line lasts", func(ctx SpecContext) {
+		locks, direct := on.connectBy(nil), redislock.New(on.client)
+		held := obtain(ctx, direct, time.Minute, nil, "a")
+		waiting, cancel := context.WithCancel(ctx)
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(waiting, "a", time.Minute, &redislock.Options{Queue: true})
+			gaveUp <- err
+		}()
+		Eventually(func() int { return on.executed("obtain") }).WithTimeout(soon).Should(Equal(2)) // the second has subscribed
+		silent := on.proxy.Add(faultproxy.Rule{Match: faultproxy.Command("ping"), Action: faultproxy.BlackHole()})
+		Eventually(silent.Hit()).WithTimeout(3 * soon).Should(BeClosed())
+		away := on.proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha"), Action: faultproxy.CutAfterRequestBytes(0)})
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(on.keys(ctx)).To(ConsistOf("a"), "handed over")
+		cancel()
+		Expect(<-gaveUp).To(MatchError(redislock.ErrNotObtained))
+		time.Sleep(5 * time.Second)
+		Expect(on.keys(ctx)).To(ConsistOf("a"))
+		away.Remove()
+		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+	})
+
 	It("goes through a slow dial", func(ctx SpecContext) {
 		locks := on.timingOut(200 * time.Millisecond)
 		abandonedFor := 150 * time.Millisecond

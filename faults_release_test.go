@@ -140,6 +140,80 @@ var _ = describeFaulty("Release", func(on *faultyRedis) {
 		}),
 	)
 
+	// What gives a lock up: Release with a ctx of any kind, the end of Do, and Close right after Release.
+	ways := map[string]func(ctx context.Context, locks *redislock.Client) error{
+		"with a ctx that never ends": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			return lock.Release(context.Background())
+		},
+		"with a ctx that can be cancelled": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			free, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			return lock.Release(free)
+		},
+		"with a deadline": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			return lock.Release(within(ctx, time.Minute))
+		},
+		"with a ctx that has ended": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			return lock.Release(ended)
+		},
+		"by Do": func(ctx context.Context, locks *redislock.Client) error {
+			return locks.Do(ctx, []string{"a", "b"}, 10*time.Second, nil, func(context.Context) error { return nil })
+		},
+		"by a Client that closes": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			err := lock.Release(ctx)
+			Expect(locks.Close()).To(Succeed())
+			return err
+		},
+		"by an attached handle": func(ctx context.Context, locks *redislock.Client) error {
+			with(ctx, locks)
+			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			return attached.Release(ctx)
+		},
+	}
+	for way, give := range ways {
+		DescribeTable("that is refused for now goes on in the background, "+way, func(ctx SpecContext, answer string) {
+			on.broken("release", 8, faultproxy.RefuseReply(answer)) // for two rounds
+			Expect(give(ctx, locks)).To(MatchError(ContainSubstring(answer)))
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+		},
+			Entry("without replicas", "NOREPLICAS Not enough good replicas to write."),
+			Entry("by a replica", "READONLY You can't write against a read only replica."),
+		)
+
+		It("that cannot connect goes on in the background, "+way, func(ctx SpecContext) {
+			refused := on.broken("release", 0, faultproxy.CutAfterRequestBytes(0))
+			Expect(give(ctx, locks)).NotTo(Succeed())
+			Expect(on.keys(ctx)).To(HaveLen(2))
+			refused.Remove()
+			Eventually(func() []string { return on.keys(ctx) }).WithTimeout(8 * time.Second).Should(BeEmpty())
+		})
+	}
+
+	It("that is refused for good does not go on in the background", func(ctx SpecContext) {
+		with(ctx, locks)
+		on.broken("release", 0, faultproxy.RefuseReply("NOPERM this user has no permissions to run the 'evalsha' command"))
+		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("NOPERM")))
+		Consistently(func() int { return on.requested("release") }).WithTimeout(time.Second).Should(Equal(1))
+	})
+
+	It("that goes on in the background is not delayed when the Client is closed", func(ctx SpecContext) {
+		with(ctx, locks)
+		fault := on.broken("release", 0, faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."))
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		time.Sleep(3 * time.Second) // by now seconds lie between two rounds
+		fault.Remove()
+		Expect(locks.Close()).To(Succeed())
+		Expect(on.keys(ctx)).To(BeEmpty())
+	})
+
 	It("that joins one in the background returns as a first one would, and leaves that going on", func(ctx SpecContext) {
 		with(ctx, locks)
 		on.proxy.CutAll()

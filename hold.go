@@ -38,7 +38,6 @@ type hold struct {
 	coming chan struct{}
 
 	freed bool // a Release has freed it
-	given bool // a Release has left the rest to the background
 
 	stop    context.CancelFunc // stops its renewals; nil if it is not kept
 	renewed context.Context    // of these renewals, or of earlier ones

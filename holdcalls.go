@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // ttl returns the remaining ttl that enough places have at least.
@@ -273,12 +272,8 @@ func (h *holds) release(ctx context.Context) error {
 		switch {
 		case err == nil:
 			at.freed = true
-		case err == ErrLockNotHeld && (at.freed || at.given):
+		case err == ErrLockNotHeld && at.freed:
 			err = nil // an earlier Release has freed it, but not enough others
-		case !errors.Is(err, ErrLockNotHeld) && ended(free) == nil && !transport.IsFinal(err):
-			// Enough others may free it, and then the caller does not ask again.
-			at.given = at.given || !lease.Passed(at.lock.leaseUntil())
-			h.giveBack(ctx, i, WhyRelease, h.whole.obtained, false)
 		}
 		return err
 	}, p.note)

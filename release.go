@@ -19,15 +19,20 @@ const (
 // as given up: [Lock.Until] has passed, and Refresh refuses.
 //
 // Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
-// It then waits for the answer for at most a second, and no longer than Until, but at least 20 ms. If ctx ends, Release
-// returns and keeps trying in the background until the ttl is over. A further Release meanwhile joins these tries. It
-// returns when one of them is answered, or when as many of them have failed as a first call would send. It returns:
+// It then waits for the answer for at most a second, and no longer than Until, but at least 20 ms.
+//
+// If ctx ends, or the error is one that may pass, Release returns it and keeps trying in the background until the ttl is
+// over, or for a minute if the lock is attached and its ttl is not known. A further Release meanwhile joins these tries. It
+// returns when one of them is answered, or when as many of them have failed as a first call would send. Errors of the
+// network may pass, and so may answers that mean "not now", as during a failover.
+//
+// Release returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
 //   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
 //   - a [*LostError] if the lock had lost some keys; the others are free now;
 //   - an error that wraps [ErrInvalid] for a nil ctx;
-//   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis, wrapped. Release may then be
-//     called again.
+//   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis or the network, wrapped. Release may
+//     then be called again.
 func (l *Lock) Release(ctx context.Context) error {
 	switch {
 	case !l.exists():
@@ -148,7 +153,7 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *tr
 }
 
 // pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer
-// exist. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
+// exist, whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
 // with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
 type pursuit struct {
 	end     time.Time     // by then, the keys have expired
@@ -172,12 +177,16 @@ func (l *Lock) join() (c *transport.Call, p *pursuit, before bool) {
 	return l.release, p, before
 }
 
-// pursue begins a pursuit whose first round is under way.
+// pursue begins a pursuit whose first round is under way, or has failed.
 func (l *Lock) pursue(c *transport.Call) {
 	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	l.mu.Lock()
 	// The keys may outlast the validity: after a loss of others, or after a refresh that has failed.
-	if end := time.Now().Add(l.lease.Longest()); end.After(p.end) {
+	longest := l.lease.Longest()
+	if longest == 0 {
+		longest = attachedTTL
+	}
+	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
 	}
 	l.release, l.pursuit = c, p
@@ -211,19 +220,21 @@ func (l *Lock) endPursuit(p *pursuit) {
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Lock.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
 func (l *Lock) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
-	<-c.Done()
+	c.Wait(context.Background())
 	l.client.noteIdle(x)
 	next, wait := l.planRound(c, p, 0)
 	close(p.planned)
+	closed := l.client.closed
 	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-p.sooner:
-			timer.Stop()
 		case <-x.stop:
-			timer.Stop()
+		case <-closed: // Close waits for this, but not for long
+			closed = nil
 		}
+		timer.Stop()
 		l.mu.Lock()
 		p.sent = true
 		l.mu.Unlock()
@@ -275,7 +286,11 @@ func (l *Lock) noteRelease(unanswered *transport.Call) {
 // endRelease applies the result of a release that has ended.
 func (l *Lock) endRelease(c *transport.Call, until time.Time) error {
 	if c.Err != nil {
-		l.noteRelease(c)
+		if transport.IsFinal(c.Err) {
+			l.noteRelease(c)
+		} else {
+			l.pursue(c)
+		}
 		return failed("release", l.keys, withHint(l.keys, c.Err))
 	}
 	l.noteRelease(nil)

@@ -65,11 +65,19 @@ func (o *obtaining) quitLine(ctx context.Context) {
 	o.waiter.quitInbox()
 }
 
-// sendLeave sends, in the background, a call that leaves the lines.
+// sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
+// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
+// another cleanup goes on.
 func (o *obtaining) sendLeave(c *transport.Call) {
-	client, x := o.client, &cleanup{release: c, why: WhyLine, about: o.keys, after: o.after}
+	client, keys, ttl := o.client, o.keys, o.ttl
+	x := &cleanup{release: c, why: WhyLine, about: keys, after: o.after}
 	client.inBackground(x, func() error {
 		client.redis.Send(c)
+		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
+			rest := newCleanup(newRelease(c.Ctx, c.Token, c.Keys, c.Spare), WhyAbandoned, keys, ttl)
+			rest.after = x.after
+			client.sweep(rest, 0)
+		}
 		return c.Err
 	})
 }
