@@ -35,7 +35,7 @@ func (s *slowReleases) EvalSha(ctx context.Context, sha string, keys []string, a
 
 var _ = describe("A Tracer of a Client that has no room for another cleanup", func(on *onRedis) {
 	It("gets CleanedUp with Dropped, and may call Release again", func(ctx SpecContext) {
-		const room = 1000 // see docs/guarantees.md
+		const room = 10_000 // see docs/guarantees.md
 		seen := &recorder{}
 		var lock *redislock.Lock
 		again := make(chan error, 1)
