@@ -32,8 +32,8 @@ type cleanup struct {
 
 const (
 	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two, about 6 KB. With 1,000,
-	// a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no room for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the
-	// goroutine that waited.
+	// a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no room for a cleanup, its
+	// keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the goroutine that waited.
 	maxCleanups = 10_000
 
 	// sweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on

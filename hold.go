@@ -127,7 +127,7 @@ func (h *holds) join(ctx context.Context, i int, lock *Lock, unsure, repair bool
 	// Somebody else may have held the keys since the lock has lapsed, and one more hold must not make it valid again. Nor
 	// does it last while the keys are being given back.
 	if h.over || lease.Passed(h.untilLocked()) || at.giving > 0 {
-		h.giveBack(ctx, i, WhyLate, lock.obtained, unsure)
+		h.giveBack(ctx, i, lock.obtained, unsure)
 		at.distrust()
 		at.stray = true
 		at.arrived()
@@ -170,14 +170,14 @@ const attachedTTL = time.Minute
 
 // giveBack releases, in the background, what the token may have at a place. Until that has ended, the place is not obtained
 // again. unsure says that a request which acquires may still be stuck. The caller holds h.mu.
-func (h *holds) giveBack(ctx context.Context, i int, why string, ttl time.Duration, unsure bool) {
+func (h *holds) giveBack(ctx context.Context, i int, ttl time.Duration, unsure bool) {
 	p := h.places.all[i]
 	n := len(p.keys)
 	ttl = max(ttl, h.last.ttl, h.ttlLocked())
 	if ttl == 0 { // of an attached lock
 		ttl = attachedTTL
 	}
-	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), why, p.keys, ttl)
+	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), WhyLate, p.keys, ttl)
 	x.again, x.of = unsure, h
 	if p.client.inBackground(x, func() error { defer h.givenBack(i); return p.client.sweepNow(x) }) {
 		h.at[i].giving++
@@ -204,7 +204,7 @@ func (h *holds) miss(i int, refused, unsure bool) {
 	}
 	at.stray = at.stray || unsure
 	if h.over && unsure {
-		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
+		h.giveBack(h.ctx, i, h.whole.obtained, true)
 	}
 	if at.lock != nil { // it was obtained again meanwhile
 		return

@@ -229,7 +229,7 @@ func (h *holds) release(ctx context.Context) error {
 	for i := range h.at {
 		if at := &h.at[i]; at.stray && at.lock == nil {
 			at.stray = false
-			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
+			h.giveBack(ctx, i, h.whole.obtained, true)
 		}
 	}
 	h.mu.Unlock()
@@ -267,7 +267,7 @@ func (h *holds) release(ctx context.Context) error {
 		at := &h.at[i]
 		if at.stray { // only now: of two releases at a time, neither could tell which of them has freed the keys
 			at.stray = false
-			h.giveBack(ctx, i, WhyLate, h.whole.obtained, true)
+			h.giveBack(ctx, i, h.whole.obtained, true)
 		}
 		switch {
 		case err == nil:

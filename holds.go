@@ -81,8 +81,8 @@ func (h *holds) untilLocked() time.Time {
 // begin makes a new lock valid for as long as its holds are. The caller is alone.
 func (h *holds) begin() { h.end = h.leasesEnd() }
 
-// revive makes the lock valid again, if it had lapsed: a majority has just confirmed a Refresh that began after that. It does
-// nothing if the lock has lapsed during that Refresh. The caller holds h.mu.
+// revive makes the lock valid again, if it had lapsed: a majority has just confirmed a Refresh that began after that. It
+// does nothing if the lock has lapsed during that Refresh. The caller holds h.mu.
 func (h *holds) revive() {
 	h.untilLocked()
 	if end := h.leasesEnd(); !lease.Passed(end) {

@@ -159,6 +159,6 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error, answe
 		at.without = time.Now()
 	}
 	if h.over && unsure {
-		h.giveBack(h.ctx, i, WhyLate, h.whole.obtained, true)
+		h.giveBack(h.ctx, i, h.whole.obtained, true)
 	}
 }

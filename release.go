@@ -152,9 +152,9 @@ func (l *Lock) newRelease(ctx context.Context, now, until time.Time, earlier *tr
 	return c
 }
 
-// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer
-// exist, whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the pursuit returns
-// with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
+// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer exist,
+// whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the
+// pursuit returns with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
 type pursuit struct {
 	end     time.Time     // by then, the keys have expired
 	sooner  chan struct{} // has room for one; begins the next round
