@@ -113,7 +113,7 @@ func GiveUp(
 }
 
 // Release releases keys if the token holds all of them, and tries as GiveUp does. It returns an error that matches
-// redislock.ErrLockNotHeld if the token does not, and otherwise an *UnreleasedError.
+// redislock.ErrLockNotHeld if the token does not, an *UnreleasedError if keys stay, and any other error as Attach does.
 func Release(ctx context.Context, s *connect.Session, keys []string, token string, tell func(error)) error {
 	var lock *redislock.Lock
 	var sent time.Time
@@ -126,7 +126,7 @@ func Release(ctx context.Context, s *connect.Session, keys []string, token strin
 	case err == nil:
 		left := lock.Until().Sub(sent)
 		return GiveUp(ctx, s, lock, time.Now().Add(left+left/99+2*time.Millisecond), tell) // without the margin of Until
-	case errors.Is(err, redislock.ErrLockNotHeld):
+	case isFinal(err):
 		return err
 	}
 	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}

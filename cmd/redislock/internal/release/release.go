@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,7 @@ do not begin with a random token. --any releases them as well, for locks with cu
 tokens: be sure that they are locks, because it deletes the keys.
 
 While Redis cannot be reached, or answers that it cannot release them now, as during a
-failover, release tries again, for up to 30 s. If it gives in, or a signal ends it, it
+failover, release tries again, for up to 10 s. If it gives in, or a signal ends it, it
 says by when the KEYs expire.
 
 The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
@@ -91,8 +92,9 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-// patience is how long the command goes on while Redis cannot serve it. It says after a moment that it does.
-var patience = claim.Patience{Limit: claim.ReleaseLimit, Limited: true, Verbose: true}
+// patience is how long the command goes on while Redis cannot serve it, about which it says something after a moment. The end
+// of a run takes longer, because a script can call release again.
+var patience = claim.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
 
 func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) (err error) {
 	ctx, cancel := patience.Context(ctx)
@@ -114,13 +116,13 @@ func releaseByToken(ctx context.Context, target *connect.Target, keys []string, 
 // giveUp releases keys by their token. Its errors are ready to be printed, except those that match redislock.ErrLockNotHeld.
 func giveUp(ctx context.Context, s *connect.Session, keys []string, token string) error {
 	err := claim.Release(ctx, s, keys, token, s.Complain)
-	if _, stays := errors.AsType[*claim.UnreleasedError](err); !stays {
+	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
 		return err
 	}
-	if refused := s.Refusal(err); cli.CodeOf(refused) != cli.Unavailable {
-		return refused
+	if _, stays := errors.AsType[*claim.UnreleasedError](err); stays {
+		return cli.Unavailablef("%w", err)
 	}
-	return cli.Unavailablef("%w", err)
+	return s.Refusal(err)
 }
 
 // closeAfter ends a session. If keys could not be released, it does not wait until the library has tried that once more.
