@@ -152,7 +152,7 @@ func (e *UnreleasedError) which() string {
 	if len(e.Keys) > 1 {
 		expire, have, whose = "expire", "have", "their"
 	}
-	what := ""
+	var what string
 	switch left := time.Until(e.By); {
 	case e.By.IsZero():
 		what = expire + " at the end of " + whose + " ttl"

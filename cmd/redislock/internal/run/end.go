@@ -101,9 +101,9 @@ func (h *hold) expireAt(ctx context.Context, end time.Time) error {
 		if rest >= h.ttl {
 			return nil
 		}
-		// A renewal that was on its way may have been executed after the Refresh. An error, or a loss that comes after the
-		// Refresh, is of no interest.
-		if left, err := h.kept.TTL(ctx); err != nil || left <= rest {
+		// A renewal that was on its way may have been executed after the Refresh. If the answer to that question is an error,
+		// or a loss that came after the Refresh, left is 0.
+		if left, _ := h.kept.TTL(ctx); left <= rest {
 			return nil
 		}
 	}

@@ -78,8 +78,8 @@ var (
 		func(p *place) { p.config("min-replicas-to-write", "0") },
 	}
 	readOnly = outage{
-		func(p *place) { Expect(p.client.SlaveOf(context.Background(), "127.0.0.1", "1").Err()).To(Succeed()) },
-		func(p *place) { Expect(p.client.SlaveOf(context.Background(), "no", "one").Err()).To(Succeed()) },
+		func(p *place) { Expect(p.client.ReplicaOf(context.Background(), "127.0.0.1", "1").Err()).To(Succeed()) },
+		func(p *place) { Expect(p.client.ReplicaOf(context.Background(), "no", "one").Err()).To(Succeed()) },
 	}
 	refused = outage{
 		func(p *place) { Expect(p.server.Kill()).To(Succeed()) },
