@@ -24,7 +24,7 @@ func (answer) RedisError()     {}
 
 var _ redis.Error = answer("")
 
-const notNow = answer("NOREPLICAS Not enough good replicas to write.")
+const errNotNow = answer("NOREPLICAS Not enough good replicas to write.")
 
 // insisting counts the tries of an Insist that ends after a while, and what it tells. Each try takes a millisecond.
 type insisting struct {
@@ -50,12 +50,12 @@ func TestInsistUntilItSucceeds(t *testing.T) {
 		g, i := NewWithT(t), new(insisting)
 		g.Expect(i.run(t, time.Minute, func(n int) error {
 			if n < 20 {
-				return notNow
+				return errNotNow
 			}
 			return nil
 		})).To(Succeed())
 		g.Expect(i.tries).To(Equal(20))
-		g.Expect(i.told).To(Equal([]error{notNow}))
+		g.Expect(i.told).To(Equal([]error{errNotNow}))
 		g.Expect(i.took).To(BeNumerically("<", 20*longestAgain))
 	})
 }
