@@ -63,7 +63,7 @@ var _ = Describe("redislock", func() {
 			Expect(clitest.Stdout(session)).To(BeEmpty())
 		},
 		Entry(nil, "ls"), Entry(nil, "inspect a"), Entry(nil, "ttl a"), Entry(nil, "wait a"), Entry(nil, "doctor"),
-		Entry(nil, "release a --token t"), Entry(nil, "run --no-wait -k a -- true"),
+		Entry(nil, "acquire a --ttl 1m"), Entry(nil, "renew a --token t --ttl 1m"), Entry(nil, "run --no-wait -k a -- true"),
 	)
 
 	// A program that can run text/template keeps every exported method of every type, because a template may call it by name.

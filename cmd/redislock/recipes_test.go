@@ -36,7 +36,7 @@ var _ = Describe("the recipes", func() {
 			Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), mode)).To(Succeed())
 		}
 		write("password", "secret\n", 0o600)
-		for _, name := range []string{"backup", "report", "deploy.sh", "migrate.sh", "build.sh"} {
+		for _, name := range []string{"backup", "report", "deploy.sh", "migrate.sh", "build.sh", "mail.sh"} {
 			write(name, "#!/bin/sh\necho \"${0##*/} $*\" >>\"$DIR/ran\"\n", 0o700)
 		}
 		write("go", "#!/bin/sh\necho \"go $*\" >>\"$DIR/ran\"\n", 0o700) // does not download anything
@@ -154,5 +154,16 @@ var _ = Describe("the recipes", func() {
 		session := run("make", "deploy", "migrate")
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 		Expect(ran()).To(Equal([]string{"build.sh ", "deploy.sh ", "migrate.sh up", "migrate.sh check"}))
+	})
+
+	It("keep a lock for at least, and at most, a certain time", func() {
+		for _, job := range blocks("sh") {
+			session := run("sh", "-c", strings.TrimSpace(job))
+			Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		}
+		Expect(ran()).To(Equal([]string{"mail.sh ", "report --all"}))
+		again := run("sh", "-c", strings.TrimSpace(blocks("sh")[0])) // the machine whose clock is behind
+		Expect(again).To(gexec.Exit(0))
+		Expect(ran()).To(HaveLen(2))
 	})
 })

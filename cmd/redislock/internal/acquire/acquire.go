@@ -68,7 +68,8 @@ func New(target *connect.Target) *cobra.Command {
 }
 
 func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON bool) error {
-	ctx, end := job.Listen().Ending(ctx)
+	signals := job.Listen()
+	ctx, end := signals.Ending(ctx)
 	defer end()
 	waiting, cancel := f.Context(ctx)
 	defer cancel()
@@ -83,7 +84,8 @@ func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON
 			err = printLock(target, lock, asJSON)
 		}
 		if err != nil { // nobody knows the token
-			giveBack(lock)
+			end() // the next signal is for giving the lock back
+			giveBack(s, f, lock, signals)
 		}
 	}
 	return job.Interrupted(ctx, err)
@@ -115,8 +117,13 @@ func printLock(target *connect.Target, lock *redislock.Lock, asJSON bool) error 
 	}{lock.Keys(), lock.Token(), lock.Until().UTC(), lock.FenceToken()})
 }
 
-func giveBack(lock *redislock.Lock) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// giveBack releases a lock. It reports keys that stay.
+func giveBack(s *connect.Session, f *claim.Flags, lock *redislock.Lock, signals *job.Signals) {
+	ctx, end := signals.Ending(context.Background())
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, min(f.TTL, claim.ReleaseLimit))
 	defer cancel()
-	_ = lock.Release(ctx)
+	if err := claim.GiveUp(ctx, s, lock, time.Now().Add(f.TTL), s.Complain); err != nil {
+		s.Complain(err)
+	}
 }

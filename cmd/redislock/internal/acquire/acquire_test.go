@@ -19,6 +19,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -119,6 +120,34 @@ var _ = Describe("acquire", func() {
 		cmd := clitest.Command([]string{"REDIS_URL=" + url}, "acquire", "a", "--ttl", "1m")
 		cmd.Stdout = full
 		Expect(cmd.Run()).NotTo(Succeed())
+		Expect(client.DBSize(ctx).Val()).To(BeZero())
+	})
+
+	It("goes on giving the lock back while Redis cannot release it", func() {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			Skip(err.Error())
+		}
+		defer full.Close()
+		Expect(clitest.Run(url, "run", "-k", "warm", "--", "true")).To(gexec.Exit(0)) // now the server has the scripts
+		proxy, err := faultproxy.New(server.Addr())
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(proxy.Close)
+		scripts := 0
+		fault := proxy.Add(faultproxy.Rule{ // each but the first, which acquires
+			Match: func(args []string) bool {
+				if !faultproxy.Command("evalsha", "eval")(args) {
+					return false
+				}
+				scripts++
+				return scripts > 1
+			},
+			Times: 10, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
+		})
+		cmd := clitest.Command([]string{"REDIS_URL=redis://" + proxy.Addr()}, "acquire", "a", "--ttl", "10m")
+		cmd.Stdout = full
+		Expect(cmd.Run()).NotTo(Succeed())
+		Expect(fault.Count()).To(Equal(10))
 		Expect(client.DBSize(ctx).Val()).To(BeZero())
 	})
 

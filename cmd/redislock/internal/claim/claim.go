@@ -79,6 +79,15 @@ func CheckTTL(ttl time.Duration, long bool) error {
 	return nil
 }
 
+// CheckLong returns a usage error if a flag says that locks are held for a very long time, unless --long allows it.
+func (f *Flags) CheckLong(flag string, d time.Duration) error {
+	if d > longTTL && !f.long {
+		return cli.Usagef("--%s %s is more than a day, in which nobody else gets the lock; add --long if you want that",
+			flag, show.Duration(d))
+	}
+	return nil
+}
+
 // CheckCode returns a usage error if a flag has a number that is not an exit code.
 func CheckCode(name string, code int) error {
 	if code < 0 || code > 255 {

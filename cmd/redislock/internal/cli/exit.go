@@ -18,6 +18,7 @@ const (
 	Usage       = 64  // the command line cannot be used, and nothing was done
 	Unavailable = 69  // Redis cannot be reached, or refuses what is asked of it
 	Lost        = 76  // the lock was lost while the command ran
+	TooLong     = 124 // the command was ended because it held the lock for too long; timeout(1) uses this code as well
 	NotRunnable = 126 // the command exists, but cannot be run
 	NotFound    = 127 // there is no such command
 )
@@ -32,6 +33,7 @@ const exitCodesHelp = `All exit codes of redislock:
    64   the command line cannot be used; nothing was done
    69   Redis cannot be reached, or refuses what is asked of it
    76   the lock was lost while the command ran (run)
+  124   the command held the lock for longer than --max-hold allows, and was ended (run)
   126   the command cannot be executed (run)
   127   the command was not found (run)
   128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM

@@ -17,7 +17,9 @@ import (
 func IsAway(err error) bool {
 	if answer, answered := errors.AsType[redis.Error](err); answered && !errors.Is(err, redis.Nil) {
 		return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
-			redis.IsClusterDownError(err) || strings.Contains(answer.Error(), "max number of clients")
+			redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsNoReplicasError(err) ||
+			redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "MISCONF ") ||
+			strings.Contains(answer.Error(), "max number of clients")
 	}
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	network, isNetwork := errors.AsType[net.Error](err)

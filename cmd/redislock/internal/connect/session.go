@@ -60,17 +60,6 @@ func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Statu
 	return statuses, nil
 }
 
-// Release releases keys if the token holds all of them.
-func (s *Session) Release(ctx context.Context, keys []string, token string) error {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	lock, err := s.Locks.Attach(ctx, keys, token)
-	if err != nil {
-		return err
-	}
-	return lock.Release(ctx)
-}
-
 // Refusal gives an error of the library its exit code.
 func (t *Target) Refusal(err error) error {
 	switch {

@@ -14,13 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 const (
 	demoLimit = 12 * time.Second // for the story
-	tidyLimit = time.Second      // for the commands that tidy up; Client.Close may take the same time again
+	tidyLimit = ttl              // for tidying up: after that, no lock is left; Client.Close may take a second more
 )
 
 var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for the story", demoLimit)
@@ -125,17 +126,24 @@ func (d *demo) refuseToDisturb(ctx context.Context) error {
 func (d *demo) tidyUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyLimit)
 	defer cancel()
+	insist := func(try func(context.Context) error) error {
+		return claim.Insist(ctx, try, func(why error) { d.printf("\nStill trying to tidy up: %v\n", why) })
+	}
 	d.waiting.Wait()
 	for _, lock := range d.held {
-		if err := lock.Release(ctx); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
+		if err := insist(lock.Release); err != nil && !errors.Is(err, redislock.ErrLockNotHeld) {
 			return fmt.Errorf("left keys behind that expire within %v, and %s: %w", ttl, fence, err)
 		}
 	}
 	_ = d.locks.Close() // waits for abandoned calls; after that, nothing writes the counter any more
-	if err := d.redis.Del(ctx, fence).Err(); err != nil {
+	if err := insist(func(ctx context.Context) error { return d.redis.Del(ctx, fence).Err() }); err != nil {
 		return fmt.Errorf("left the key %s behind: %w", fence, err)
 	}
-	left, err := d.redis.Exists(ctx, order, stock, account, fence).Result()
+	var left int64
+	err := insist(func(ctx context.Context) (err error) {
+		left, err = d.redis.Exists(ctx, order, stock, account, fence).Result()
+		return err
+	})
 	if err != nil {
 		return err
 	}

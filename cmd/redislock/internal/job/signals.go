@@ -45,6 +45,13 @@ func (s *Signals) AddJobControl() {
 	}
 }
 
+// RemoveJobControl gives the signals of job control their default effect again, when no command runs any more.
+func (s *Signals) RemoveJobControl() {
+	if len(s.jobs) > 0 {
+		signal.Reset(s.jobs...)
+	}
+}
+
 // Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end is
 // called; after that it takes none.
 func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {

@@ -3,11 +3,13 @@ package release
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +37,10 @@ ttl: end it first if you can.
 --force refuses strings that do not look like a lock: those without expiry, and those that
 do not begin with a random token. --any releases them as well, for locks with custom
 tokens: be sure that they are locks, because it deletes the keys.
+
+While Redis cannot be reached, or answers that it cannot release them now, as during a
+failover, release tries again, for up to 10 s. If it gives in, or a signal ends it, it
+says by when the KEYs expire.
 
 The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
 token does not hold them, if a KEY is not a lock or has a new holder, or if the answer
@@ -68,12 +74,15 @@ func New(target *connect.Target) *cobra.Command {
 				return cli.Usagef("--any is for --force")
 			case force && !yes && !term.Is(target.Stdin):
 				return cli.Usagef("--force asks first, and stdin is not a terminal; add --yes if you are sure")
-			case hasToken:
-				return releaseByToken(cmd.Context(), target, keys, token)
-			case force:
-				return releaseByForce(cmd.Context(), target, keys, lax, yes)
+			case !hasToken && !force:
+				return cli.Usagef("name the holder with --token T, or release from any holder with --force")
 			}
-			return cli.Usagef("name the holder with --token T, or release from any holder with --force")
+			return cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
+				if hasToken {
+					return releaseByToken(ctx, target, keys, token)
+				}
+				return releaseByForce(ctx, target, keys, lax, yes)
+			})(cmd, keys)
 		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
@@ -83,27 +92,61 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) error {
-	s, err := target.Open(ctx)
-	if err != nil {
+// patience is how long the command goes on while Redis cannot serve it. It says so after a moment. A run that ends goes on
+// for longer, because nobody can release its locks again.
+var patience = claim.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
+
+func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) (err error) {
+	ctx, cancel := patience.Context(ctx)
+	defer cancel()
+	s, err := patience.Open(ctx, target)
+	if err != nil && cli.CodeOf(err) == cli.Unavailable {
+		return cli.Unavailablef("%w", &claim.UnreleasedError{Keys: keys, Err: err})
+	} else if err != nil {
 		return err
 	}
-	defer s.Close()
-	if err := s.Release(ctx, keys, token); err != nil {
+	defer func() { closeAfter(s, err) }()
+	err = giveUp(ctx, s, keys, token)
+	if errors.Is(err, redislock.ErrLockNotHeld) {
 		return claim.NotHeld(ctx, s, "not released", keys, token, err)
 	}
-	return nil
+	return err
 }
 
-func releaseByForce(ctx context.Context, target *connect.Target, keys []string, lax, yes bool) error {
-	s, err := target.Open(ctx)
+// giveUp releases keys by their token. Its errors are ready to be printed, except those that match redislock.ErrLockNotHeld.
+func giveUp(ctx context.Context, s *connect.Session, keys []string, token string) error {
+	err := claim.Release(ctx, s, keys, token, s.Complain)
+	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
+		return err
+	}
+	if _, stays := errors.AsType[*claim.UnreleasedError](err); stays {
+		return cli.Unavailablef("%w", err)
+	}
+	return s.Refusal(err)
+}
+
+// closeAfter ends a session. If keys could not be released, it does not wait until the library has tried that once more.
+func closeAfter(s *connect.Session, err error) {
+	if err == nil || cli.CodeOf(err) != cli.Unavailable {
+		s.Close()
+	}
+}
+
+func releaseByForce(ctx context.Context, target *connect.Target, keys []string, lax, yes bool) (err error) {
+	opening, cancel := patience.Context(ctx)
+	defer cancel()
+	s, err := patience.Open(opening, target)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	statuses, err := s.Inspect(ctx, withoutRepeats(keys))
-	if err != nil {
+	defer func() { closeAfter(s, err) }()
+	var statuses []redislock.Status
+	err = claim.Insist(opening, func(ctx context.Context) (err error) {
+		statuses, err = s.Inspect(ctx, withoutRepeats(keys))
 		return err
+	}, func(why error) { s.Complain(fmt.Errorf("still trying: %w", why)) })
+	if err != nil {
+		return patience.Unreachable(opening, target, err)
 	}
 	var held []redislock.Status
 	for _, status := range statuses {
@@ -125,12 +168,14 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	if len(held) == 0 {
 		return nil
 	}
-	if !yes && !agreed(target, held) {
-		return errors.New("nothing was released")
+	if !yes && !agreed(ctx, target, held) {
+		return cmp.Or(context.Cause(ctx), errors.New("nothing was released"))
 	}
+	releasing, cancel := patience.Context(ctx)
+	defer cancel()
 	var failed error
 	for _, status := range held {
-		if err := takeAway(ctx, s, status); err != nil {
+		if err := takeAway(releasing, s, status); err != nil {
 			failed = err
 			target.Complain(err)
 			continue
@@ -154,28 +199,31 @@ func withoutRepeats(keys []string) []string {
 	return once
 }
 
-// agreed asks at the terminal.
-func agreed(target *connect.Target, held []redislock.Status) bool {
+// agreed asks at the terminal. The end of ctx means no.
+func agreed(ctx context.Context, target *connect.Target, held []redislock.Status) bool {
 	for _, status := range held {
 		fmt.Fprintf(target.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
 	}
 	fmt.Fprint(target.Stderr, "Release it nevertheless? [y/N] ")
-	answer, _ := bufio.NewReader(target.Stdin).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return true
+	answers := make(chan string, 1)
+	go func() { // ends with an answer, or with the program
+		answer, _ := bufio.NewReader(target.Stdin).ReadString('\n')
+		answers <- answer
+	}()
+	select {
+	case answer := <-answers:
+		answer = strings.ToLower(strings.TrimSpace(answer))
+		return answer == "y" || answer == "yes"
+	case <-ctx.Done():
+		return false
 	}
-	return false
 }
 
 // takeAway releases a key if the holder is still the same.
 func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) error {
-	err := s.Release(ctx, []string{status.Key}, status.Token)
-	switch {
-	case errors.Is(err, redislock.ErrLockNotHeld):
+	err := giveUp(ctx, s, []string{status.Key}, status.Token)
+	if errors.Is(err, redislock.ErrLockNotHeld) {
 		return fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
-	case err != nil:
-		return s.Refusal(err)
 	}
-	return nil
+	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
@@ -51,6 +52,70 @@ var _ = Describe("release", func() {
 		session = clitest.Run(url, "release", "c", "--token", "the-token")
 		Expect(session).To(gexec.Exit(1))
 		Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "c" is free`))
+	})
+
+	Describe("while Redis cannot release", func() {
+		refuse := func(refuse bool) {
+			GinkgoHelper()
+			least := "0"
+			if refuse {
+				least = "1"
+			}
+			Expect(client.ConfigSet(ctx, "min-replicas-to-write", least).Err()).To(Succeed())
+		}
+
+		DescribeTable("tries again, and says so after a second",
+			func(args ...string) {
+				_, err := redislock.Obtain(ctx, client, "a", 10*time.Minute, &redislock.Options{Token: "q83vEjRWeJCrze8SNFZ4kA"})
+				Expect(err).NotTo(HaveOccurred())
+				refuse(true)
+				session := clitest.Begin(url, append([]string{"release", "a"}, args...)...)
+				Eventually(session.Err).Should(gbytes.Say(
+					`redislock: still trying to release "a", which expires by \d\d:\d\d:\d\d \(in 9m5\ds\): NOREPLICAS .*\n`))
+				refuse(false)
+				Eventually(session).Should(gexec.Exit(0))
+				Expect(client.DBSize(ctx).Val()).To(BeZero())
+			},
+			Entry("by token", "--token", "q83vEjRWeJCrze8SNFZ4kA"),
+			Entry("by force", "--force", "--yes"),
+		)
+
+		It("ends at once by a signal, and says by when the key expires", func() {
+			clitest.Hold(client, "", "a")
+			refuse(true)
+			session := clitest.Begin(url, "release", "a", "--token", "the-token")
+			Eventually(session.Err).Should(gbytes.Say("still trying"))
+			asked := time.Now()
+			session.Terminate()
+			Eventually(session).Should(gexec.Exit(143))
+			Expect(time.Since(asked)).To(BeNumerically("<", 2*time.Second))
+			Expect(session.Err).To(gbytes.Say(
+				`redislock: cannot release "a", which expires by \d\d:\d\d:\d\d \(in 5\ds\): NOREPLICAS .*\n$`))
+		})
+
+		It("waits for a server that is down", func() {
+			Expect(server.Kill()).To(Succeed())
+			session := clitest.Begin(url, "release", "a", "--token", "the-token")
+			Eventually(session.Err).Should(gbytes.Say("redislock: waiting for Redis: .*refused"))
+			Expect(server.Restart()).To(Succeed()) // it has forgotten the lock
+			Eventually(session).Should(gexec.Exit(1))
+			Expect(clitest.Stderr(session)).To(ContainSubstring(`not released: "a" is free`))
+		})
+
+		It("says that the key stays if the server does not come back", func() {
+			Expect(server.Kill()).To(Succeed())
+			session := clitest.Begin(url, "release", "a", "--token", "the-token")
+			Eventually(session, "20s").Should(gexec.Exit(69)) // that is how long it tries
+			Expect(session.Err).To(gbytes.Say("waiting for Redis"))
+			Expect(session.Err).To(gbytes.Say(`redislock: cannot release "a", which expires at the end of its ttl: cannot use the Redis .* refused.*\n$`))
+		})
+
+		It("does not wait for a Redis that no waiting brings", func() {
+			began := time.Now()
+			session := clitest.Run("redis://no-such-host.invalid", "release", "a", "--token", "the-token")
+			Expect(session).To(gexec.Exit(69))
+			Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second))
+		})
 	})
 
 	// hold locks keys by a random token.
@@ -137,7 +202,7 @@ var _ = Describe("release", func() {
 			})
 			Expect(err).NotTo(HaveOccurred())
 			user := clitest.NewTypist(url)
-			user.Types("$R release a --force; echo code $?\n")
+			user.Types("(trap : INT; $R release a --force; echo code $?)\n") // the trap is for the shell
 			user.Sees(`a is held by bob@api-3, pid 4121 \(\./ship 7\), 5\ds left\r\nRelease it nevertheless\? \[y/N\] `)
 			user.Types(answer)
 			user.Sees(outcome)
@@ -147,5 +212,6 @@ var _ = Describe("release", func() {
 		Entry("no", "n\n", `redislock: nothing was released\r\ncode 1`, int64(1)),
 		Entry("nothing", "\n", `redislock: nothing was released\r\ncode 1`, int64(1)),
 		Entry("the end of the input", "\x04", `redislock: nothing was released\r\ncode 1`, int64(1)),
+		Entry("Ctrl-C", "\x03", `code 130`, int64(1)),
 	)
 })

@@ -3,10 +3,12 @@ package renew
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
@@ -18,9 +20,10 @@ const renewHelp = `Sets the time to live of the locks on KEYs to --ttl from now 
 them, and changes nothing otherwise. It is for locks of "redislock acquire"; "redislock
 run" renews its own.
 
-If renew fails, stop the work: the locks are lost, or may be before renew can be tried
-again. The exit code is 0 if all KEYs were renewed, and 1 if that token does not hold them
-all; see "redislock help exit-codes" for others.
+While Redis answers that it cannot renew them now, as during a failover, renew tries again
+for up to 5 s. If renew fails, stop the work: the locks are lost, or may be before renew
+can be tried again. The exit code is 0 if all KEYs were renewed, and 1 if that token does
+not hold them all; see "redislock help exit-codes" for others.
 
 --json prints one object: keys and until, up to when the locks are certainly held, in
 RFC 3339.`
@@ -75,10 +78,13 @@ func renew(ctx context.Context, target *connect.Target, keys []string, token str
 	defer s.Close()
 	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	lock, err := s.Locks.Attach(limited, keys, token)
-	if err == nil {
-		err = lock.Refresh(limited, ttl, nil)
-	}
+	var lock *redislock.Lock
+	err = claim.Insist(limited, func(ctx context.Context) (err error) {
+		if lock, err = s.Locks.Attach(ctx, keys, token); err != nil {
+			return err
+		}
+		return lock.Refresh(ctx, ttl, nil)
+	}, func(why error) { s.Complain(fmt.Errorf("still trying to renew the locks: %w", claim.Plainly(s, why))) })
 	switch {
 	case err != nil:
 		return claim.NotHeld(ctx, s, "not renewed", keys, token, err)

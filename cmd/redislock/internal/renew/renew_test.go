@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
@@ -65,6 +66,16 @@ var _ = Describe("renew", func() {
 		session = clitest.Run(url, "renew", "c", "--token", "the-token", "--ttl", "10m")
 		Expect(session).To(gexec.Exit(1))
 		Expect(clitest.Stderr(session)).To(Equal("redislock: not renewed: \"c\" is free\n"))
+	})
+
+	It("tries again while Redis cannot renew them now", func() {
+		clitest.Hold(client, "", "a")
+		Expect(client.ConfigSet(ctx, "min-replicas-to-write", "1").Err()).To(Succeed())
+		session := clitest.Begin(url, "renew", "a", "--token", "the-token", "--ttl", "10m")
+		Eventually(session.Err).Should(gbytes.Say("redislock: still trying to renew the locks: NOREPLICAS .*\n"))
+		Expect(client.ConfigSet(ctx, "min-replicas-to-write", "0").Err()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(client.PTTL(ctx, "a").Val()).To(BeNumerically("~", 10*time.Minute, 2*time.Second))
 	})
 
 	DescribeTable("refuses what is not clear",

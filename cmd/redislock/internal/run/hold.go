@@ -18,14 +18,19 @@ import (
 type hold struct {
 	*connect.Session
 
+	ttl   time.Duration // of what was acquired
 	token string
 	fence int64 // 0 for none
 
-	kept    *redislock.Lock // nil if nothing was acquired
-	watched *watch          // nil if nothing was re-entered
+	kept     *redislock.Lock // nil if nothing was acquired
+	unnamed  *redislock.Lock // in place of kept, after a rename that failed: this token or that of --token holds the keys
+	watched  *watch          // nil if nothing was re-entered
+	complete time.Time       // when all of it was held
 
 	alive context.Context // ends when any of it is lost
 	stop  []context.CancelFunc
+
+	gaveIn bool // keys stay that could not be released
 }
 
 // until returns the time until which all of it is certainly held.
@@ -58,31 +63,12 @@ func (h *hold) lost() error {
 	return redislock.ErrLapsed
 }
 
-// releaseTime bounds how long the end of a run waits for Redis: while the locks are held, but for 1 s at least and 3 s at
-// most.
-func releaseTime(left time.Duration) time.Duration { return min(max(left, time.Second), 3*time.Second) }
-
-// release releases what was acquired, and looks a last time at what was re-entered. It returns an error that matches
-// redislock.ErrLockNotHeld if some of it was lost unnoticed.
-func (h *hold) release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTime(h.left()))
-	defer cancel()
-	var lost, err error
-	if h.watched != nil {
-		if lost = h.watched.look(ctx); !errors.Is(lost, redislock.ErrLockNotHeld) {
-			lost = nil // a Redis that does not answer does not mean a loss
-		}
-	}
-	if h.kept != nil {
-		err = h.kept.Release(ctx)
-	}
-	return errors.Join(lost, err)
-}
-
 // close ends what the hold still does in this process. Locks that were not released expire.
 func (h *hold) close() {
 	h.stopAll()
-	h.Close()
+	if !h.gaveIn { // otherwise Close would try once more, after the user was told that the keys stay
+		h.Close()
+	}
 }
 
 func (h *hold) stopAll() {
@@ -127,7 +113,7 @@ func (h *hold) replaces(variable string) bool {
 	return false
 }
 
-// obtain acquires the locks. A signal ends the waiting, and releases what was acquired by then.
+// obtain acquires the locks. A signal ends the waiting, and gives up what was acquired by then.
 func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *job.Signals) (*hold, error) {
 	ctx, end := signals.Ending(ctx)
 	waiting, cancel := f.Context(ctx)
@@ -137,20 +123,19 @@ func (f *runFlags) obtain(ctx context.Context, target *connect.Target, signals *
 		end()
 		return nil, job.Interrupted(ctx, err)
 	}
-	h := &hold{Session: s}
+	h := &hold{Session: s, ttl: f.TTL}
 	err = f.take(waiting, h)
 	end()
-	if signal := job.Interrupted(ctx, nil); signal != nil {
-		if err == nil {
-			_ = h.release()
-		}
-		err = signal
-	}
+	err = job.Interrupted(ctx, err)
 	if err != nil {
+		f.abandon(h, signals)
 		h.stopAll()
-		f.Close(h.Session, err)
+		if !h.gaveIn {
+			f.Close(h.Session, err)
+		}
 		return nil, err
 	}
+	h.complete = time.Now()
 	return h, nil
 }
 
@@ -192,9 +177,12 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 	}
 	h.fence = lock.FenceToken()
 	if token == "" && f.hasToken {
-		if lock, err = rename(ctx, h.Session, lock, f.token, f.TTL); err != nil {
-			return err
+		renamed, err := rename(ctx, h.Session, lock, f.token, f.TTL)
+		if err != nil {
+			h.unnamed = lock
+			return h.Refusal(err)
 		}
+		lock = renamed
 	}
 	h.keep(lock)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
@@ -89,12 +90,19 @@ func (l *log) lost(_ context.Context, e redislock.Lost) {
 }
 
 func (l *log) released(_ context.Context, e redislock.Released) {
-	switch {
-	case errors.Is(e.Err, redislock.ErrLockNotHeld): // lost has said so
-		return
-	case e.Err != nil:
-		l.Error("not released", "keys", e.Keys, millis("held", e.Held), "error", e.Err.Error())
-		return
+	if e.Err == nil { // lost tells of a loss, and stays of keys that could not be released in the end
+		l.Info("released", "keys", e.Keys, millis("held", e.Held))
 	}
-	l.Info("released", "keys", e.Keys, millis("held", e.Held))
+}
+
+// stays tells which keys could not be released.
+func (l *log) stays(e *claim.UnreleasedError) {
+	l.Error("not released", "keys", e.Keys, "until", e.By.UTC(), "error", e.Err.Error())
+}
+
+// left tells which keys stay locked although the command has ended.
+func (l *log) left(keys []string, until time.Time) {
+	if l != nil {
+		l.Info("left", "keys", keys, "until", until.UTC())
+	}
 }

@@ -53,7 +53,18 @@ group, as with setsid or as a daemon. Out of reach are:
 The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
 in the background goes on without the locks: COMMAND should wait for what it starts. But
 if a signal has ended COMMAND, or redislock got SIGINT or SIGTERM, redislock first ends
-what is left, as after a loss.
+what is left, as after a loss. While Redis cannot be reached, or answers that it cannot
+release the locks now, as during a failover, redislock tries again until they expire, for
+up to 30 s. After a second it says so. If it gives in, or a signal ends it, it says which
+KEYs stay, and by when they expire. The exit code is that of COMMAND all the same.
+
+Limits. --at-least D keeps the locks for at least D from their grant, even if COMMAND ends
+sooner, so that a machine whose clock is a little behind does not run a short job again.
+redislock does not wait for that: it ends with COMMAND, and leaves the KEYs to expire. It
+releases them as usual if COMMAND could not be started, or the locks were lost. KEYs that
+another run holds are left to that one. --max-hold D ends COMMAND when it has held the
+locks for D: with SIGTERM, and SIGKILL after the grace period. The locks are renewed until
+COMMAND has ended, and released then. The exit code is 124.
 
 Environment of COMMAND:
   REDISLOCK_KEYS   the KEYs, one per line
@@ -76,7 +87,8 @@ others have lost it.
 
 Log. With --log-format json, redislock writes one JSON object a line to stderr, with time,
 level and msg: waiting (who is in the way), waited (how long, and with what outcome),
-acquired, lost (why), released, and error for all else.
+acquired, lost (why), released, left (until when, with --at-least), not released (which
+KEYs, and by when they expire), and error for all else.
 
 Anybody who can read the Redis sees the user and the command line that hold a lock. Use
 --meta to leave another text.`
@@ -84,6 +96,7 @@ Anybody who can read the Redis sees the user and the command line that hold a lo
 const runExample = `  redislock run -k nightly -- ./backup.sh
   redislock run -k order:7 -k stock:42 --wait 10m -- ./ship 7
   redislock run -k nightly --no-wait -E 75 --quiet -- ./backup.sh   # cron: skip if it runs
+  redislock run -k mail --no-wait --at-least 1m --max-hold 1h -- ./mail.sh
   redislock run -k deploy -- sh -c 'make && make install'
   redislock run -k disk -k tape --reenter -- ./inner.sh             # inside another run`
 
@@ -97,6 +110,8 @@ type runFlags struct {
 	reenter  bool
 	grace    time.Duration
 	hasGrace bool
+	atLeast  time.Duration // 0 for no such limit; likewise maxHold
+	maxHold  time.Duration
 	lostCode int
 	format   string
 
@@ -132,8 +147,12 @@ func New(target *connect.Target) *cobra.Command {
 	flags.SetInterspersed(false) // what follows COMMAND belongs to it
 	flags.StringArrayVarP(&f.Keys, "key", "k", nil, "`KEY` to lock; may be repeated")
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
+	flags.Lookup("long").Usage = "allow a --ttl or an --at-least above 24h"
 	cli.DurationVar(flags, &f.grace, "grace", 0,
-		"time `D` between SIGTERM and SIGKILL when the locks are lost (default 5s, or ttl/3 if that is less)")
+		"time `D` between SIGTERM and SIGKILL when COMMAND is ended (default 5s, or ttl/3 if that is less)")
+	cli.DurationVar(flags, &f.atLeast, "at-least", 0,
+		"keep the locks for at least `D`, even if COMMAND ends sooner (default: no limit)")
+	cli.DurationVar(flags, &f.maxHold, "max-hold", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
 	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
@@ -161,6 +180,9 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	if err := f.checkToken(); err != nil {
 		return err
 	}
+	if err := f.checkHold(set); err != nil {
+		return err
+	}
 	if !f.hasGrace {
 		f.grace = min(5*time.Second, f.TTL/3)
 	}
@@ -171,6 +193,17 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.TTL)
 	}
 	return claim.CheckCode("lost-exit-code", f.lostCode)
+}
+
+// checkHold returns a usage error if the limits of how long the locks are held cannot be used.
+func (f *runFlags) checkHold(set func(name string) bool) error {
+	switch {
+	case set("at-least") && f.atLeast <= 0:
+		return cli.Usagef("--at-least %v is not more than 0", f.atLeast)
+	case set("max-hold") && f.maxHold <= 0:
+		return cli.Usagef("--max-hold %v is not more than 0", f.maxHold)
+	}
+	return f.CheckLong("at-least", f.atLeast)
 }
 
 // run acquires the locks, runs the command and releases them.
@@ -190,7 +223,7 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	}
 	defer h.close()
 	if err := f.fitGrace(h); err != nil {
-		_ = h.release()
+		f.abandon(h, signals)
 		return err
 	}
 	s := &supervisor{flags: f, Target: target, hold: h, signals: signals}
@@ -199,7 +232,7 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: s.report,
 	})
 	if err != nil {
-		_ = h.release()
+		f.abandon(h, signals) // at once: a job that never ran need not keep others from running it
 		return startError(f.Command[0], err)
 	}
 	return s.supervise()

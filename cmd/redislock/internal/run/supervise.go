@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,12 +28,21 @@ type supervisor struct {
 
 	until  time.Time // the hold's, when it was last seen valid
 	asked  bool      // a signal has asked this process to end
-	over   bool      // the command has been told to end
+	over   verdict   // why the command was told to end
 	killAt time.Time
 	killed bool
 
 	reports sync.WaitGroup // of what is being printed
 }
+
+// verdict is why a command was told to end. A later one counts more than an earlier one.
+type verdict int
+
+const (
+	noVerdict   verdict = iota
+	heldTooLong         // it has held the locks for as long as --max-hold allows; they are renewed until it has ended
+	lockLost            // the locks are lost, or about to be
+)
 
 // A wall clock jumps when the machine was suspended, and no timer notices that.
 const clockInterval = time.Second
@@ -47,7 +57,7 @@ func (s *supervisor) margin() time.Duration { return min(s.flags.TTL/20, 100*tim
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
 	s.signals.AddJobControl()
-	lost := s.hold.alive.Done()
+	ended := s.hold.alive.Done()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -66,8 +76,8 @@ func (s *supervisor) supervise() error {
 			s.check()
 			s.child.Resume()
 			s.signals.AddJobControl()
-		case <-lost:
-			lost = nil
+		case <-ended:
+			ended = nil
 			s.check()
 		case <-timer.C:
 			s.check()
@@ -81,10 +91,19 @@ func (s *supervisor) next() time.Duration {
 	switch {
 	case s.killed:
 		return clockInterval
-	case s.over:
+	case s.over != noVerdict:
 		return max(min(remaining(s.killAt), sweepInterval), 0)
 	}
-	return max(min(s.hold.left()-s.flags.grace-s.margin(), clockInterval), time.Millisecond)
+	next := min(s.hold.left()-s.flags.grace-s.margin(), clockInterval)
+	if s.flags.maxHold > 0 {
+		next = min(next, s.holdLeft())
+	}
+	return max(next, time.Millisecond)
+}
+
+// holdLeft returns how much is left of --max-hold.
+func (s *supervisor) holdLeft() time.Duration {
+	return time.Until(s.hold.complete.Add(s.flags.maxHold))
 }
 
 // remaining returns the time until t, by the clock that says less: the monotonic clock stands still while the machine is
@@ -93,45 +112,58 @@ func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
 
-// check ends the command if that is due: if the locks are lost, or if the grace period must begin now to end before the
-// locks do.
+// check ends the command if that is due: if the locks are lost, if the grace period must begin now to end before the locks
+// do, or if --max-hold is over.
 func (s *supervisor) check() {
-	now := time.Now()
-	if s.over {
-		switch {
-		case s.killed:
-		case remaining(s.killAt) <= 0:
-			s.kill()
-		default:
-			s.child.Sweep()
-		}
-		return
+	if s.over < lockLost {
+		s.judge()
 	}
-	if why := s.hold.lost(); why != nil {
-		last := s.until.Add(-s.margin()) // the other locks may be held until then
-		s.end(why, now.Add(min(s.flags.grace, remaining(last))))
-	} else if left := s.hold.left() - s.margin(); left <= s.flags.grace {
-		s.end(nil, now.Add(left))
-	} else {
-		s.until = s.hold.until()
+	switch {
+	case s.over == noVerdict, s.killed:
+	case remaining(s.killAt) <= 0:
+		s.kill()
+	default:
+		s.child.Sweep()
 	}
 }
 
-// end sends SIGTERM, or SIGKILL if there is no time for that, and then reports why. nil stands for an overdue renewal.
-func (s *supervisor) end(why error, killAt time.Time) {
-	s.over, s.killAt = true, killAt
-	if remaining(killAt) <= 0 {
+// judge tells the command to end if there is a reason for it.
+func (s *supervisor) judge() {
+	now := time.Now()
+	left := s.hold.left() - s.margin()
+	switch why := s.hold.lost(); {
+	case why != nil:
+		last := s.until.Add(-s.margin()) // the other locks may be held until then
+		s.end(lockLost, now.Add(min(s.flags.grace, remaining(last))))
+		s.reports.Go(func() { s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why)) })
+		return
+	case left <= s.flags.grace:
+		s.end(lockLost, now.Add(left))
+		s.reports.Go(func() {
+			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
+		})
+		return
+	case s.over == noVerdict && s.flags.maxHold > 0 && s.holdLeft() <= 0:
+		s.end(heldTooLong, now.Add(s.flags.grace))
+		s.report(fmt.Errorf("the command has held the lock for %v, as long as --max-hold allows, so it is ended", s.flags.maxHold))
+	}
+	s.until = s.hold.until()
+}
+
+// end sends SIGTERM, or SIGKILL if there is no time for that. A second verdict can only bring the SIGKILL forward.
+func (s *supervisor) end(v verdict, killAt time.Time) {
+	first := s.over == noVerdict
+	s.over = v
+	if first || killAt.Before(s.killAt) {
+		s.killAt = killAt
+	}
+	switch {
+	case s.killed:
+	case remaining(s.killAt) <= 0:
 		s.kill()
-	} else {
+	case first:
 		s.child.Terminate()
 	}
-	s.reports.Go(func() {
-		if why == nil {
-			s.Complain(fmt.Errorf("the lock could not be renewed, so the command is ended: %w", s.hold.trouble()))
-			return
-		}
-		s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
-	})
 }
 
 // report prints an error without waiting for that: a stderr that blocks must not delay a SIGKILL.
@@ -155,36 +187,56 @@ func (s *supervisor) kill() {
 	s.child.Kill()
 }
 
-// finish releases the locks after the end of the command, and returns how the program ends.
+// finish gives up the locks after the end of the command, and returns how the program ends.
 func (s *supervisor) finish(end job.End) error {
-	if s.over || s.asked || end.Signal != 0 {
+	if s.over != noVerdict || s.asked || end.Signal != 0 {
 		s.endLeft(s.asked || end.Signal == syscall.SIGINT)
 	}
 	s.child.Close()
-	if s.over {
-		_ = s.hold.release()
-		s.awaitReports()
-		return cli.Exit(s.flags.lostCode)
-	}
-	why := s.hold.lost()
-	err := s.hold.release()
+	why := s.giveUp()
 	s.awaitReports()
-	if why == nil && errors.Is(err, redislock.ErrLockNotHeld) {
-		why = err
-	}
-	if why != nil {
+	switch {
+	case s.over == lockLost:
+		return cli.Exit(s.flags.lostCode)
+	case why != nil:
 		return &cli.Error{Code: s.flags.lostCode, Err: fmt.Errorf("the lock was lost before the command ended: %w", why)}
-	}
-	if err != nil {
-		s.Complain(fmt.Errorf("cannot release the lock, which expires within %v: %w", s.flags.TTL, err))
-	}
-	if s.child.InterruptJob(end) {
+	case s.over == heldTooLong:
+		return cli.Exit(cli.TooLong)
+	case s.child.InterruptJob(end):
 		return job.SignalError{Signal: end.Signal}
-	}
-	if end.Code != 0 {
+	case end.Code != 0:
 		return cli.Exit(end.Code)
 	}
 	return nil
+}
+
+// giveUp releases the locks, or leaves them for what remains of --at-least, and reports those that stay against that. It
+// returns why they were lost before, or nil if they were not.
+func (s *supervisor) giveUp() (why error) {
+	h := s.hold
+	ctx, end := h.ending(s.signals)
+	defer end()
+	if why = h.lost(); why == nil {
+		why = h.lookAgain(ctx)
+	}
+	until := h.complete.Add(s.flags.atLeast)
+	if why == nil && s.over != lockLost && h.kept != nil && time.Until(until) > 0 {
+		err := h.leave(ctx, until, s.report)
+		if !errors.Is(err, redislock.ErrLockNotHeld) {
+			if err == nil {
+				s.flags.log.left(h.kept.Keys(), until)
+			}
+			s.flags.complain(h, err)
+			return nil
+		}
+		why = err
+	}
+	err := h.release(ctx, s.report)
+	if errors.Is(err, redislock.ErrLockNotHeld) {
+		return cmp.Or(why, err)
+	}
+	s.flags.complain(h, err)
+	return why
 }
 
 // endLeft ends what the command has left: it also ran under the locks. What has got the signal already, from redislock or by
@@ -193,9 +245,9 @@ func (s *supervisor) endLeft(hasSignal bool) {
 	if s.child.Gone() {
 		return
 	}
-	asked := s.over
+	asked := s.over != noVerdict
 	termAt := time.Now()
-	if !s.over {
+	if !asked {
 		grace := max(min(s.flags.grace, s.hold.left()-s.margin()), 0)
 		s.killAt = termAt.Add(grace)
 		if hasSignal {

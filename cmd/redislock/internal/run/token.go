@@ -85,7 +85,8 @@ end
 return 1`)
 
 // rename gives a lock that was acquired with a random token the token of the user. A lock that was acquired with that token
-// right away would share the keys with everybody who uses the same token at the same moment.
+// right away would share the keys with everybody who uses the same token at the same moment. After an error, either
+// token may hold the keys.
 func rename(
 	ctx context.Context, s *connect.Session, lock *redislock.Lock, token string, ttl time.Duration,
 ) (*redislock.Lock, error) {
@@ -101,12 +102,7 @@ func rename(
 		err = renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
 	}
 	if err != nil {
-		for _, held := range []*redislock.Lock{lock, renamed} { // it is not known which of the two holds the keys
-			release, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			_ = held.Release(release)
-			cancel()
-		}
-		return nil, s.Refusal(err)
+		return nil, err
 	}
 	return renamed, nil
 }

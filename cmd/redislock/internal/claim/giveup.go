@@ -1,0 +1,204 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/show"
+)
+
+// ReleaseLimit is how long a command that ends goes on trying to release its locks. In that time a Redis restarts, and
+// Sentinels or a Cluster promote a replica: a Cluster notices after 15 s, by default, that a master is gone. A user at a
+// shell does not wait longer for a prompt.
+const ReleaseLimit = 30 * time.Second
+
+const (
+	// unspoken is how long Insist tries before it says so.
+	unspoken = time.Second
+
+	// lastAnswer is how long a try that is under way may still take when its time is over. A healthy Redis answers within
+	// that, so a signal that comes together with the end of the work leaves no keys behind.
+	lastAnswer = 200 * time.Millisecond
+
+	// firstAgain and longestAgain are the pauses between two tries, which double.
+	firstAgain   = 50 * time.Millisecond
+	longestAgain = 500 * time.Millisecond
+)
+
+// errSilent is the error for a Redis that has not answered at all.
+var errSilent = errors.New("no answer from Redis")
+
+// Insist calls try until it succeeds, while its error may pass: while Redis cannot be reached, or answers "not now". It
+// returns nil or the last error. When ctx ends, it begins no further try, and the try that is under way has 200 ms left.
+// After a second it calls tell once, from another goroutine, with the last error; it does not return before tell has.
+func Insist(ctx context.Context, try func(context.Context) error, tell func(why error)) error {
+	trying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })
+	defer unhook()
+	var mu sync.Mutex // protects why
+	why := errSilent
+	last := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		return why
+	}
+	told := make(chan struct{})
+	word := time.AfterFunc(unspoken, func() {
+		defer close(told)
+		tell(last())
+	})
+	defer func() {
+		if !word.Stop() {
+			<-told
+		}
+	}()
+	for pause := firstAgain; ; pause = min(2*pause, longestAgain) {
+		err := try(trying)
+		switch {
+		case err == nil, isFinal(err):
+			return err
+		case trying.Err() == nil: // otherwise err says only that
+			mu.Lock()
+			why = err
+			mu.Unlock()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return last()
+		}
+	}
+}
+
+// isFinal reports whether another try would fail as well: the token does not hold the keys, or Redis refuses for good.
+func isFinal(err error) bool {
+	for _, final := range []error{redislock.ErrLockNotHeld, redislock.ErrNotObtained, redislock.ErrInvalid} {
+		if errors.Is(err, final) {
+			return true
+		}
+	}
+	_, answered := errors.AsType[redis.Error](err)
+	return answered && !connect.IsAway(err)
+}
+
+// GiveUp releases a lock whose keys expire by that time at the latest. It does so until ctx ends, as Insist does, and tells
+// after a second that it is still trying. It returns nil if the keys are free, an error that matches
+// redislock.ErrLockNotHeld if some had been lost, and otherwise an *UnreleasedError.
+func GiveUp(
+	ctx context.Context, s *connect.Session, lock *redislock.Lock, by time.Time, tell func(error),
+) error {
+	unreleased := func(why error) *UnreleasedError {
+		return &UnreleasedError{Keys: lock.Keys(), By: by, Err: Plainly(s, why)}
+	}
+	err := Insist(ctx, lock.Release, func(why error) {
+		e := unreleased(why)
+		tell(fmt.Errorf("still trying to release %s: %w", e.which(), e.Err))
+	})
+	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
+		return err
+	}
+	return unreleased(err)
+}
+
+// Release releases keys if the token holds all of them, and tries as GiveUp does. It returns an error that matches
+// redislock.ErrLockNotHeld if the token does not, an *UnreleasedError if keys stay, and any other error as Attach does.
+func Release(ctx context.Context, s *connect.Session, keys []string, token string, tell func(error)) error {
+	var lock *redislock.Lock
+	var sent time.Time
+	err := Insist(ctx, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		lock, err = s.Locks.Attach(ctx, keys, token)
+		return err
+	}, func(why error) { tell(fmt.Errorf("still trying to release %s: %w", Names(keys), Plainly(s, why))) })
+	switch {
+	case err == nil:
+		left := lock.Until().Sub(sent)
+		return GiveUp(ctx, s, lock, time.Now().Add(left+left/99+2*time.Millisecond), tell) // without the margin of Until
+	case isFinal(err):
+		return err
+	}
+	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
+}
+
+// UnreleasedError is the error for keys that could not be released.
+type UnreleasedError struct {
+	Keys []string
+	By   time.Time // when they have expired at the latest; zero if that is not known
+	Err  error     // why
+}
+
+func (e *UnreleasedError) Error() string {
+	return fmt.Sprintf("cannot release %s: %v", e.which(), e.Err)
+}
+
+func (e *UnreleasedError) Unwrap() error { return e.Err }
+
+// which names the keys, and says until when they stay.
+func (e *UnreleasedError) which() string {
+	const never = 100 * 365 * 24 * time.Hour // from then on, a key has no expiry
+	expire, have, whose := "expires", "has", "its"
+	if len(e.Keys) > 1 {
+		expire, have, whose = "expire", "have", "their"
+	}
+	var what string
+	switch left := time.Until(e.By); {
+	case e.By.IsZero():
+		what = expire + " at the end of " + whose + " ttl"
+	case left <= 0:
+		what = have + " expired by now"
+	case left > never:
+		what = have + " no expiry"
+	default:
+		what = expire + " by " + When(e.By)
+	}
+	return Names(e.Keys) + ", which " + what
+}
+
+// Names writes keys for people, the first ten of them.
+func Names(keys []string) string {
+	const most = 10
+	var names []string
+	for _, key := range keys[:min(len(keys), most)] {
+		names = append(names, strconv.Quote(key))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(keys) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// When writes a time of the near future for people: the time of day here, and how long it takes until then.
+func When(t time.Time) string {
+	now, layout := time.Now(), time.TimeOnly
+	if t.Sub(now) >= 12*time.Hour {
+		layout = time.DateTime
+	}
+	return fmt.Sprintf("%s (in %s)", t.Local().Format(layout), show.Duration(t.Sub(now).Round(time.Second/10)))
+}
+
+// Plainly returns an error of Redis without the operation and the keys, which the caller names.
+func Plainly(s *connect.Session, err error) error {
+	if _, isQuorum := s.Client.(*connect.Quorum); isQuorum { // each server has its own
+		return err
+	}
+	if answer, answered := errors.AsType[redis.Error](err); answered {
+		return answer
+	}
+	if connect.IsSilent(err) {
+		return errSilent
+	}
+	return s.Explain(err)
+}

@@ -1,0 +1,136 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
+	"github.com/redislock/redislock/cmd/redislock/internal/job"
+)
+
+// releaseTime bounds how long the end of a run goes on trying to release locks that are valid for that long: when they
+// expire, there is nothing left to release. It allows for a second at least.
+func releaseTime(left time.Duration) time.Duration {
+	return min(max(left, time.Second), claim.ReleaseLimit)
+}
+
+// ending returns a ctx for the end of a run: for what gives the locks up. A signal ends it as well, so that a user or a
+// service manager can end this process at once.
+func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc) {
+	var left time.Duration
+	switch {
+	case h.kept != nil, h.watched != nil:
+		left = h.left()
+	case h.unnamed != nil:
+		left = remaining(h.unnamed.Until())
+	}
+	signals.RemoveJobControl()
+	ctx, end := signals.Ending(context.Background())
+	ctx, cancel := context.WithTimeout(ctx, releaseTime(left))
+	return ctx, func() {
+		cancel()
+		end()
+	}
+}
+
+// lookAgain looks a last time at what was re-entered. It returns an error that matches redislock.ErrLockNotHeld if that was
+// lost unnoticed.
+func (h *hold) lookAgain(ctx context.Context) error {
+	if h.watched == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	if err := h.watched.look(ctx); errors.Is(err, redislock.ErrLockNotHeld) {
+		return err
+	}
+	return nil // a Redis that does not answer does not mean a loss
+}
+
+// release releases what was acquired, until ctx ends. It returns an error that matches redislock.ErrLockNotHeld if some of
+// it was lost, and a *claim.UnreleasedError if keys stay.
+func (h *hold) release(ctx context.Context, tell func(error)) error {
+	by := time.Now().Add(h.ttl) // a renewal may have been sent just now
+	switch {
+	case h.kept != nil:
+		return claim.GiveUp(ctx, h.Session, h.kept, by, tell)
+	case h.unnamed != nil:
+		err := claim.GiveUp(ctx, h.Session, h.unnamed, by, tell)
+		if errors.Is(err, redislock.ErrLockNotHeld) {
+			err = claim.Release(ctx, h.Session, h.unnamed.Keys(), h.token, tell)
+		}
+		return err
+	}
+	return nil
+}
+
+// leave leaves what was acquired locked until the time end, without this process. It returns an error that matches
+// redislock.ErrLockNotHeld if some of it was lost, and otherwise an error that says what holds.
+func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error {
+	certain, keys := h.kept.Until(), claim.Names(h.kept.Keys())
+	h.stopAll() // before the Refresh: a renewal gives the keys their ttl again
+	by := time.Now().Add(max(h.ttl, time.Until(end)))
+	err := claim.Insist(ctx, func(ctx context.Context) error { return h.expireAt(ctx, end) }, func(why error) {
+		tell(fmt.Errorf("still trying to leave %s locked until %s: %w", keys, claim.When(end), claim.Plainly(h.Session, why)))
+	})
+	switch {
+	case err == nil, errors.Is(err, redislock.ErrLockNotHeld):
+		return err
+	case !errors.Is(err, redislock.ErrNotObtained):
+		if end.Before(certain) {
+			certain = end // the Refresh may have been executed
+		}
+		return fmt.Errorf("cannot leave %s locked until %s: %w; held until %s, expired by %s", keys, claim.When(end),
+			claim.Plainly(h.Session, err), claim.When(certain), claim.When(by))
+	case time.Until(end) <= 0: // the answer was so late that nothing is left to rely on
+		return nil
+	}
+	return redislock.ErrLockNotHeld
+}
+
+// expireAt makes the keys expire at that time, or a moment later if it is too near.
+func (h *hold) expireAt(ctx context.Context, end time.Time) error {
+	for range 2 {
+		rest := max(time.Until(end), claim.LeastTTL)
+		if err := h.kept.Refresh(ctx, rest, nil); err != nil {
+			return err
+		}
+		if rest >= h.ttl {
+			return nil
+		}
+		// A renewal that was on its way may have been executed after the Refresh. If the answer to that question is an error,
+		// or a loss that came after the Refresh, left is 0.
+		if left, _ := h.kept.TTL(ctx); left <= rest {
+			return nil
+		}
+	}
+	return nil
+}
+
+// abandon gives up what was acquired for a command that has not run. It reports keys that stay.
+func (f *runFlags) abandon(h *hold, signals *job.Signals) {
+	if h.kept == nil && h.unnamed == nil {
+		return
+	}
+	ctx, end := h.ending(signals)
+	defer end()
+	if err := h.release(ctx, h.Complain); !errors.Is(err, redislock.ErrLockNotHeld) {
+		f.complain(h, err)
+	}
+}
+
+// complain reports why locks could not be given up, if they could not.
+func (f *runFlags) complain(h *hold, err error) {
+	if err == nil {
+		return
+	}
+	h.gaveIn = true
+	if stays, ok := errors.AsType[*claim.UnreleasedError](err); ok && f.log != nil {
+		f.log.stays(stays)
+		return
+	}
+	h.Complain(err)
+}
