@@ -227,7 +227,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once.
 // There is no limit to the number of keys. A key must not be empty, and must not end in ":redislock:line". A key can be
 // acquired if it is free or already holds the same [Options.Token]. For keys with that token, the call replaces the
-// metadata and never shortens the remaining ttl.
+// metadata and never shortens the remaining ttl; one without expiry gets the ttl.
 //
 // ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
 // [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives it back and treats

@@ -187,7 +187,7 @@ var _ = describe("A type that embeds a *redis.Client", func(on *onRedis) {
 
 // handsOver reports whether a line has a waiter whose subscription is open.
 func (on *onRedis) handsOver(ctx context.Context, line string) bool {
-	for _, mark := range on.client.ZRangeByScore(ctx, line, &redis.ZRangeBy{Min: "-inf", Max: "(0"}).Val() {
+	for _, mark := range on.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: line, ByScore: true, Start: "-inf", Stop: "(0"}).Val() {
 		if int64(on.client.ZScore(ctx, line, mark).Val())%2 != 0 {
 			return true
 		}
