@@ -75,6 +75,16 @@ var _ = describe("Arguments", func(on *onRedis) {
 		Entry("a nil *redis.Ring", func() *redislock.Client { return redislock.New((*redis.Ring)(nil)) }, "is nil"),
 		Entry("a Pipeliner", func() *redislock.Client { return redislock.New(on.client.Pipeline()) }, "queues scripts instead of running them"),
 		Entry("a transaction", func() *redislock.Client { return redislock.New(on.client.TxPipeline()) }, "queues scripts"),
+		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&embedding{}) },
+			"the *redis.Client that a *redislock_test.embedding embeds is nil"),
+		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(embeddingUniversal{}) },
+			"the redis.UniversalClient that a redislock_test.embeddingUniversal embeds is nil"),
+		Entry("a quorum with one that embeds a nil client", func() *redislock.Client {
+			return redislock.NewQuorum([]redislock.RedisClient{&embedding{}, embedding{}, embeddingTwice{}})
+		}, "embeds is nil"),
+		Entry("a type that embeds a Pipeliner", func() *redislock.Client {
+			return redislock.New(struct{ redis.Pipeliner }{on.client.Pipeline()})
+		}, "queues scripts"),
 		Entry("a nil *Client", func() *redislock.Client { return nil }, "not made by New"),
 		Entry("a zero Client", func() *redislock.Client { return &redislock.Client{} }, "not made by New"),
 	)

@@ -155,11 +155,56 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(onServer), func() {
 		}
 	})
 
-	It("inspects keys of any slots through a custom client type as well", func(ctx SpecContext) {
+	It("inspects keys of any slots through a type that does not say where keys are as well", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "b")
-		statuses, err := redislock.New(&wrapper{Scripter: client}).Inspect(ctx, "a", "b", "c")
+		statuses, err := redislock.New(&hiding{client}).Inspect(ctx, "a", "b", "c")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(statuses[1].Token).To(Equal("t"))
+	})
+
+	DescribeTable("serves types that embed the client as it serves the client",
+		func(ctx SpecContext, wrap func() redislock.RedisClient) {
+			own := wrap()
+			locks := redislock.New(own)
+			DeferCleanup(locks.Close)
+			const n = 30 // without messages, this takes 15 s
+			Expect(waitInLine(ctx, locks, n, "a", redislock.Options{})).To(BeNumerically("<", 5*time.Second))
+			keys := []string{"a", "b", "c"}
+			_, err := locks.ObtainMulti(ctx, keys, time.Minute, nil)
+			Expect(err).To(MatchError(redis.ErrCrossSlot))
+			Expect(err).To(MatchError(ContainSubstring("set AcrossSlots")))
+			opt := &redislock.Options{AcrossSlots: true, Queue: true}
+			held := obtain(ctx, locks, time.Minute, opt, keys...)
+			Expect(locks.Inspect(ctx, keys...)).To(HaveEach(HaveField("Token", held.Token())))
+			waited := make(chan struct{})
+			go func() {
+				defer close(waited)
+				defer GinkgoRecover()
+				Expect(obtain(ctx, locks, time.Minute, opt, "c", "d").Release(ctx)).To(Succeed())
+			}()
+			Eventually(func() int {
+				statuses, err := locks.Inspect(ctx, "c")
+				Expect(err).NotTo(HaveOccurred())
+				return statuses[0].Waiters
+			}).Should(Equal(1))
+			Expect(held.Release(ctx)).To(Succeed())
+			Eventually(waited).WithTimeout(5 * time.Second).Should(BeClosed())
+			Expect(all(ctx)).To(BeEmpty())
+			if o, counts := own.(*overriding); counts {
+				Expect(o.count()).To(BeNumerically(">", 2*n))
+			}
+		},
+		Entry("as a struct", func() redislock.RedisClient { return struct{ *redis.ClusterClient }{client} }),
+		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &embeddingUniversal{client} }),
+		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: client} }),
+	)
+
+	It("says what AcrossSlots needs to a type that does not say where keys are", func(ctx SpecContext) {
+		for _, own := range []redislock.RedisClient{&hiding{client}, connect(&redis.Options{Addr: cluster.Addrs()[0]})} {
+			_, err := redislock.New(own).ObtainMulti(ctx, []string{"a", "b"}, time.Minute, &redislock.Options{AcrossSlots: true})
+			Expect(err).To(MatchError(redis.ErrCrossSlot))
+			Expect(err).To(MatchError(ContainSubstring("pass a *redis.ClusterClient and set AcrossSlots")))
+		}
 	})
 
 	It("keeps and moves locks through a slot migration", func(ctx SpecContext) {
@@ -394,6 +439,43 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 			Expect(err).To(MatchError(ContainSubstring("are on different shards of the Ring; give all keys of a lock one hash tag")))
 		}
 		Expect(sent.count()).To(BeZero())
+	})
+
+	DescribeTable("has each set of keys on one shard through types that embed it",
+		func(ctx SpecContext, wrap func() redislock.RedisClient) {
+			locks := redislock.New(wrap())
+			DeferCleanup(locks.Close)
+			_, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil)
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring("are on different shards of the Ring")))
+			opt := &redislock.Options{AcrossSlots: true}
+			held := obtain(ctx, locks, time.Minute, opt, near, far)
+			_, err = locks.ObtainMulti(ctx, []string{far, near}, time.Minute, opt)
+			Expect(err).To(Equal(redislock.ErrNotObtained))
+			Expect(held.Release(ctx)).To(Succeed())
+		},
+		Entry("as a struct", func() redislock.RedisClient { return struct{ *redis.Ring }{ring} }),
+		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &embeddingUniversal{ring} }),
+		Entry("as a redis.Scripter", func() redislock.RedisClient { return &wrapper{Scripter: ring} }),
+		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: ring} }),
+	)
+
+	It("needs one hash tag with a type that puts a prefix before keys", func(ctx SpecContext) {
+		locks := redislock.New(&overriding{UniversalClient: ring, prefix: "tenant:"})
+		DeferCleanup(locks.Close)
+		var same string // a key on the same shard as near, which it leaves with the prefix
+		for i := 0; same == ""; i++ {
+			key := fmt.Sprint(i)
+			if shardsOf(ring, near, key) == 1 && shardsOf(ring, "tenant:"+near, "tenant:"+key) == 2 {
+				same = key
+			}
+		}
+		for _, opt := range []*redislock.Options{nil, {AcrossSlots: true}} {
+			_, err := locks.ObtainMulti(ctx, []string{near, same}, time.Minute, opt)
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring("may rewrite keys")))
+		}
+		obtain(ctx, locks, time.Minute, nil, "{tag}:"+near, "{tag}:"+same)
 	})
 
 	It("inspects keys of several shards", func(ctx SpecContext) {

@@ -81,8 +81,12 @@ func unexpected(reply any) error {
 	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
 }
 
-// failed wraps an error of Redis or the network with the operation and its keys.
+// failed wraps an error of Redis or the network with the operation and its keys. It turns that of a Redis client that
+// cannot be used into one that wraps ErrInvalid.
 func failed(operation string, keys []string, err error) error {
+	if unusable := (*transport.NilError)(nil); errors.As(err, &unusable) {
+		return invalid("%v", unusable)
+	}
 	return fmt.Errorf("redislock: %s %s: %w", operation, describe(keys), err)
 }
 
@@ -98,7 +102,7 @@ func withHint(keys []string, err error) error {
 	for _, key := range keys {
 		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
 			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
-				"as in {order:7}:stock, or set AcrossSlots: %w", keys[0], first, key, other, err)
+				"as in {order:7}:stock, or pass a *redis.ClusterClient and set AcrossSlots: %w", keys[0], first, key, other, err)
 		}
 	}
 	return err

@@ -80,7 +80,8 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 
 // Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart. The caller
 // knows its keys and its token. The metadata is that of the first key, [Lock.Until] follows from the shortest remaining
-// ttl, and [Lock.FenceToken] is 0. Attach does not change the lock.
+// ttl, and [Lock.FenceToken] is 0. If a key has no expiry, Until has passed, because a renewal through another handle may
+// give that key any ttl: Refresh the lock first. Attach does not change the lock.
 //
 // Attach blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
 // [*LostError] if it holds only some of them; an error that wraps [ErrInvalid] if an argument cannot be used;
@@ -116,7 +117,9 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 			lost = append(lost, int64(-i-1))
 		case h.token != token:
 			lost = append(lost, int64(i+1))
-		case h.ttl >= 0:
+		case h.ttl < 0:
+			ttl = 0 // without expiry: a renewal through another handle may give it any ttl
+		default:
 			ttl = min(ttl, h.ttl)
 		}
 	}

@@ -109,12 +109,20 @@ var _ = describe("Attach", func(on *onRedis) {
 		Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("<=", time.Minute))
 	})
 
-	It("takes keys without expiry as held for good", func(ctx SpecContext) {
+	It("promises nothing of a key without expiry, which may get any ttl", func(ctx SpecContext) {
 		on.client.Persist(ctx, "a")
+		for _, keys := range [][]string{{"a"}, {"a", "b"}, {"b", "a"}} {
+			attached, err := locks.Attach(ctx, keys, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(attached.Until()).To(BeTemporally("<=", time.Now()))
+			Expect(attached.TTL(ctx)).To(BeNumerically(">", 0))
+		}
 		attached, err := locks.Attach(ctx, []string{"a"}, lock.Token())
 		Expect(err).NotTo(HaveOccurred())
-		Expect(attached.Until()).To(BeTemporally(">", time.Now().AddDate(100, 0, 0)))
 		Expect(attached.TTL(ctx)).To(Equal(time.Duration(math.MaxInt64)))
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(attached.Until()).To(BeTemporally("~", time.Now().Add(59400*time.Millisecond), time.Second))
+		Expect(attached.TTL(ctx)).To(BeNumerically("~", time.Minute, time.Second))
 	})
 
 	It("returns plain ErrLockNotHeld if the token holds none of the keys", func(ctx SpecContext) {

@@ -131,15 +131,27 @@ var _ = describe("KeepAlive", func(on *onRedis) {
 		Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("<=", 300*time.Millisecond))
 	})
 
-	It("leaves the metadata, and a key without expiry, as they are", func(ctx SpecContext) {
-		on.client.Persist(ctx, "a")
+	It("leaves the metadata as it is", func(ctx SpecContext) {
 		Expect(lock.Refresh(ctx, 300*time.Millisecond, &redislock.Options{Metadata: "m"})).To(Succeed())
-		on.client.Persist(ctx, "a")
 		_, stop := lock.KeepAlive(ctx)
 		defer stop()
 		Consistently(func() string { return on.client.Get(ctx, "b").Val() }).WithTimeout(700 * time.Millisecond).
 			Should(Equal(lock.Token() + " m"))
-		Expect(on.client.PTTL(ctx, "a").Val()).To(Equal(time.Duration(-1)))
+	})
+
+	It("gives a key that has lost its expiry a ttl again, so that it expires when its holder dies", func(ctx SpecContext) {
+		kept, stop := lock.KeepAlive(ctx)
+		for range 3 {
+			Expect(on.client.Persist(ctx, "b").Val()).To(BeTrue(), "as tools do that move keys to another server")
+			Eventually(func() time.Duration { return on.client.PTTL(ctx, "b").Val() }).WithTimeout(5 * time.Second).
+				Should(BeNumerically(">", 0))
+		}
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		stop()
+		Eventually(on.keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		obtain(ctx, locks, time.Minute, nil, "b")
 	})
 
 	It("costs no goroutine for a context derived from it", func(ctx SpecContext) {

@@ -23,7 +23,7 @@ A proposal is taken as if it were at most a second away from the server's clock.
 A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine, and if it is nobody else's turn. A key
 that was mine gets the new metadata and at least the ttl, unless ARGV[10] forbids
-it: its expiry is never brought forward.
+it: its expiry is never brought forward, but a key without expiry gets the ttl.
 
 Live waiters with lower tickets go before the caller. If the caller has no ticket, all
 live waiters do. If one of the keys is mine, none does: the caller skips the line.
@@ -284,10 +284,10 @@ if not free then
 		failure = failure or done.err and done
 	end
 	for key, stored in pairs(ARGV[10] == '1' and {} or held) do
-		local left, done = pcall('PTTL', key), nil
+		local left, done = pcall('PTTL', key), nil -- -1 without expiry
 		if type(left) == 'table' then
 			done = left
-		elseif left >= 0 and left < tonumber(ttl) then
+		elseif left < tonumber(ttl) then
 			done = pcall('SET', key, value, 'PX', ttl)
 		elseif stored ~= value then
 			done = pcall('SET', key, value, 'KEEPTTL')

@@ -310,6 +310,45 @@ var _ = describeQuorum("a lock", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).Should(BeEmpty())
 	})
 
+	It("gives keys that have lost their expiry a ttl again, so that they expire when its holder dies", func(ctx SpecContext) {
+		persist := func() {
+			for _, s := range on.servers {
+				s.own.Persist(ctx, "a")
+			}
+		}
+		endless := func() (n int) {
+			for _, s := range on.servers {
+				if s.own.PTTL(ctx, "a").Val() == -1 {
+					n++
+				}
+			}
+			return n
+		}
+		for _, opt := range []*redislock.Options{nil, {Token: "me"}} {
+			lock := obtain(ctx, on.locks, 600*time.Millisecond, opt, "a")
+			kept, stop := lock.KeepAlive(ctx)
+			Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(len(on.servers), lock.Token())))
+			persist()
+			found, err := on.connect().Attach(ctx, []string{"a"}, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Eventually(endless).WithTimeout(5 * time.Second).Should(BeZero())
+			Expect(found.Until()).To(BeTemporally("<=", time.Now().Add(600*time.Millisecond)))
+			Expect(kept.Err()).NotTo(HaveOccurred())
+			stop()
+			persist()
+			if opt != nil { // an obtain with the token does what a renewal does
+				obtain(ctx, on.locks, 600*time.Millisecond, opt, "a")
+			} else {
+				found, err = on.connect().Attach(ctx, []string{"a"}, lock.Token())
+				Expect(err).NotTo(HaveOccurred())
+				Expect(found.Until()).To(BeTemporally("<=", time.Now()))
+				Expect(found.Refresh(ctx, 600*time.Millisecond, nil)).To(Succeed())
+				Expect(found.Until()).To(BeTemporally(">", time.Now()))
+			}
+			Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		}
+	})
+
 	It("can be attached to", func(ctx SpecContext) {
 		lock := obtain(ctx, on.locks, time.Minute, &redislock.Options{Metadata: "me"}, "a", "b")
 		Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(len(on.servers), lock.Token()+" me")))

@@ -182,7 +182,8 @@ func readFence(reply any) (int64, error) {
 	return counter, nil
 }
 
-// newRefresh returns an unsent call that gives the lock's keys a new ttl. A renewal never shortens a ttl.
+// newRefresh returns an unsent call that gives the lock's keys a new ttl. A renewal never shortens a ttl,
+// but gives one to a key without expiry.
 func (l *Lock) newRefresh(ctx context.Context, ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	mode := "0"
 	if renewal {

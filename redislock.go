@@ -62,7 +62,8 @@ import (
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server, or behind Sentinel), a
-// [*redis.ClusterClient], a [*redis.Ring], or a custom type.
+// [*redis.ClusterClient], a [*redis.Ring], or another type, such as one of your own that embeds one of these or a
+// [redis.UniversalClient].
 //
 // Calls that are made at the same time share pipelines. The hooks of a go-redis client see a call that goes by itself
 // with the values of the caller's ctx. They see shared calls as pipelines, without the values of any ctx; on a Cluster
@@ -77,8 +78,21 @@ import (
 //
 // If a hook panics, the call panics in the goroutine of its caller.
 //
-// On a custom type, the library calls only EvalSha and Eval, and sends each call by itself. So a wrapper sees every
-// call, and whether calls are resent is up to the wrapped client.
+// Through any other type, except a *redis.Conn, the library sends each call by itself, by EvalSha and Eval of that type. So
+// a type that overrides them to count calls, or to put a prefix before each key, sees every call, and whether calls are
+// resent is up to that type. In return, no calls share pipelines: if your type overrides neither, pass
+// the client that it embeds. What else such a type can do, the library asks once, in New:
+//   - If it has Subscribe, waiters in line are woken. Subscribe must receive what the scripts publish. If it also has
+//     Options, as a *redis.Client has, releases hand keys over.
+//   - If it, or what it embeds to run scripts, has Options of a *redis.Client, MasterForKey of a *redis.ClusterClient, or
+//     GetShardClientForKey of a *redis.Ring, then the library treats it as that kind: for [Options.AcrossSlots], and to
+//     refuse keys that a Ring would lock on the wrong shard. Otherwise it treats the type as one server.
+//
+// No other method is called, even if the type overrides it, except WithTimeout: if ReadTimeout is off or over 5 s, the
+// library subscribes by the client that WithTimeout returns.
+//
+// A [*redis.Conn] is one connection. Calls wait for each other, and waiters are not woken. When the connection breaks, the
+// locks can no longer be renewed or released through it.
 type RedisClient interface {
 	redis.Scripter
 }
@@ -102,9 +116,9 @@ type Client struct {
 	isClosed bool
 }
 
-// New returns a Client that keeps its locks on client. It skips nil options and does no I/O. If client is nil, or a
-// [redis.Pipeliner], which would queue scripts instead of running them, every later call returns an error that wraps
-// [ErrInvalid].
+// New returns a Client that keeps its locks on client. It skips nil options and does no I/O. If client is nil, embeds a
+// nil to run scripts, or is a [redis.Pipeliner], which would queue scripts instead of running them, every later call
+// returns an error that wraps [ErrInvalid].
 func New(client RedisClient, opts ...ClientOption) *Client {
 	return newClient(client, newClientOptions(opts))
 }
@@ -180,11 +194,11 @@ type Options struct {
 	// After the first refusal, errors of Redis or the network that may pass do not end the wait. Other errors do, and
 	// so does any error at the first try.
 	//
-	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE. One connection serves all waiters
-	// of a Client, or one for each node of a Cluster that has keys for which they wait. It closes 10 s after the last of
-	// them. Only waiters with a *redis.Client are handed keys directly. With a Ring, a custom client type, or a user who
-	// may not use the channel, waiters stand in the same line and try each interval, or as often as RetryStrategy says.
-	// The file docs/line.md has the details.
+	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, also through a type that embeds one.
+	// One connection serves all waiters of a Client, or one for each node of a Cluster that has keys for which they wait.
+	// It closes 10 s after the last of them. Only waiters with a *redis.Client are handed keys directly. With a Ring, a
+	// type without Subscribe (see [RedisClient]), or a user who may not use the channel, waiters stand in the same line
+	// and try each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster, or on different shards of a Ring. Redis
@@ -194,7 +208,7 @@ type Options struct {
 	// that callers cannot refuse each other for ever. Waiters are woken as Queue says, and no release hands keys over to
 	// them. If keys of several slots are lost, the error that ends KeepAlive or Do may name those of one slot only. The
 	// default false returns an error for such keys. It makes no difference to keys of one slot, to one server, and with a
-	// custom client type.
+	// type that does not say where keys are: see [RedisClient].
 	AcrossSlots bool
 
 	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches
@@ -213,7 +227,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once.
 // There is no limit to the number of keys. A key must not be empty, and must not end in ":redislock:line". A key can be
 // acquired if it is free or already holds the same [Options.Token]. For keys with that token, the call replaces the
-// metadata and never shortens the remaining ttl.
+// metadata and never shortens the remaining ttl; one without expiry gets the ttl.
 //
 // ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
 // [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives it back and treats

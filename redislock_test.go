@@ -119,10 +119,12 @@ var _ = describe("Obtain", func(on *onRedis) {
 			Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
-		It("leaves a key without expiry as it is", func(ctx SpecContext) {
-			on.client.Persist(ctx, "a")
-			obtain(ctx, locks, time.Second, &redislock.Options{Token: "me"}, "a")
-			Expect(on.client.PTTL(ctx, "a").Val()).To(Equal(time.Duration(-1)))
+		It("gives a key without expiry their ttl", func(ctx SpecContext) {
+			for _, metadata := range []string{"one", "two"} {
+				Expect(on.client.Persist(ctx, "a").Val()).To(BeTrue())
+				obtain(ctx, locks, time.Second, &redislock.Options{Token: "me", Metadata: metadata}, "a")
+				Expect(on.client.PTTL(ctx, "a").Val()).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Second)))
+			}
 		})
 
 		It("takes the free ones along", func(ctx SpecContext) {

@@ -6,7 +6,9 @@ ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
 ARGV[4]     "1" for a renewal, which never brings an expiry forward: it leaves a key
-            alone that lasts longer than the ttl or has no expiry; else "0"
+            alone that lasts longer than the ttl; else "0"
+
+A key without expiry gets the ttl, because nobody would free it if its holder died.
 
 Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
@@ -46,8 +48,8 @@ if metadata ~= '' and not renewal then
 	call('PEXPIRE', KEYS[1], ttl)
 end
 for i = 1, #KEYS do
-	local left = renewal and call('PTTL', KEYS[i]) or 0
-	if left < 0 or left >= tonumber(ttl) then
+	local left = renewal and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
+	if left >= tonumber(ttl) then
 		-- the key lasts longer than the renewal would make it: leave it
 	elseif metadata == '' then
 		call('PEXPIRE', KEYS[i], ttl)

@@ -120,6 +120,19 @@ var _ = describe("The contract of", func(on *onRedis) {
 			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "b": "t 60m", "c": "t 60m", "d": "t 60m"}))
 		})
 
+		It("{0, i, …}: what was mine keeps a longer ttl, and gets the ttl if it had no expiry", func(ctx SpecContext) {
+			for _, value := range []string{"t new", "t old"} {
+				on.client.Set(ctx, "long", value, time.Hour)
+				on.client.Set(ctx, "endless", value, 0)
+				Expect(run(ctx, "obtain", "long endless", "t", "new", minute, 2, "0")).To(Equal(list{int64(0), int64(1), int64(2)}))
+				Expect(everything(ctx)).To(Equal(map[string]string{"long": "t new 60m", "endless": "t new 1m"}))
+			}
+			on.client.Set(ctx, "endless", "t old", 0)
+			args := list{"t", "new", minute, 1, "0", "", "0", "0", "0", "1"}
+			Expect(run(ctx, "obtain", "endless le", args...)).To(Equal(list{int64(0), int64(1)}))
+			Expect(on.client.PTTL(ctx, "endless").Val()).To(Equal(time.Duration(-1)), "ARGV[10] leaves it as it is")
+		})
+
 		It("{0, i, …}: granted at one of several places, where nothing of mine is changed yet", func(ctx SpecContext) {
 			set(ctx, "b", "t old")
 			stand(ctx, "la", 17, "box/7 2 60000 0 t7", 2*time.Second, true)
@@ -432,6 +445,14 @@ var _ = describe("The contract of", func(on *onRedis) {
 			set(ctx, "b", "t m d")
 			Expect(run(ctx, "refresh", "a b", "t", hour, "new")).To(Equal(int64(0)))
 			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t new 60m", "b": "t new 60m"}))
+		})
+
+		It("0: of a renewal, a key keeps a longer ttl, and gets the ttl if it had no expiry", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			on.client.Set(ctx, "long", "t m", 2*time.Hour)
+			on.client.Set(ctx, "endless", "t m", 0)
+			Expect(run(ctx, "refresh", "a long endless", "t", hour, "", "1")).To(Equal(int64(0)))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "long": "t m 120m", "endless": "t m 60m"}))
 		})
 
 		It("{i, …}: another's, another type, gone; nothing written", func(ctx SpecContext) {

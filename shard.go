@@ -7,11 +7,12 @@ import (
 )
 
 // checkShard returns an error if the Redis is a Ring and the keys may be on different shards. A Ring sends a command to
-// the shard of its first key, so the other keys would be locked where nobody else looks for them. If hooks rewrite
-// keys, the shard of a name is not known here, and only a common hash tag keeps the keys together.
+// the shard of its first key, so the other keys would be locked where nobody else looks for them. If hooks, or a type
+// that embeds the Ring, rewrite keys, the shard of a name is not known here, and only a common hash tag keeps the keys
+// together.
 //
 // checkShard does no I/O, except for the first keys without a common hash tag: then it sends a call that changes
-// nothing, to learn whether there are such hooks.
+// nothing, to learn whether anything rewrites keys.
 func (c *Client) checkShard(ctx context.Context, operation string, keys []string) error {
 	if !c.redis.IsRing() || haveOneTag(keys) {
 		return nil
@@ -27,7 +28,7 @@ func (c *Client) checkShard(ctx context.Context, operation string, keys []string
 	return c.checkHooks(ctx, operation, keys)
 }
 
-// checkHooks returns an error if hooks of a Ring may rewrite keys.
+// checkHooks returns an error if hooks of a Ring, or a type that embeds it, may rewrite keys.
 func (c *Client) checkHooks(ctx context.Context, operation string, keys []string) error {
 	separates, known := c.redis.Separates()
 	if !known {
@@ -37,8 +38,8 @@ func (c *Client) checkHooks(ctx context.Context, operation string, keys []string
 		separates, _ = c.redis.Separates()
 	}
 	if separates {
-		return invalid("hooks of the Ring may rewrite keys, so %q and %q may be on different shards; give all keys of a "+
-			"lock one hash tag, as in {order:7}:stock", keys[0], keys[1])
+		return invalid("hooks of the Ring, or a type that embeds it, may rewrite keys, so %q and %q may be on different "+
+			"shards; give all keys of a lock one hash tag, as in {order:7}:stock", keys[0], keys[1])
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -29,11 +30,13 @@ func TestModel(t *testing.T) {
 		total.renewed += m.renewed
 		total.doubted += m.doubted
 		total.late += m.late
+		total.endless += m.endless
 	}
 	t.Logf("%+v", total)
 	for what, n := range map[string]int{
 		"refreshes that succeeded": total.confirmed, "renewals that succeeded": total.renewed,
 		"refreshes without an answer": total.doubted, "requests executed after their caller had given up": total.late,
+		"keys without expiry that got one": total.endless,
 	} {
 		if n < runs/10 {
 			t.Errorf("only %d %s in %d runs", n, what, runs)
@@ -42,7 +45,7 @@ func TestModel(t *testing.T) {
 }
 
 // counts says how often each thing happened, so that the model cannot pass because nothing did.
-type counts struct{ confirmed, renewed, doubted, late int }
+type counts struct{ confirmed, renewed, doubted, late, endless int }
 
 // model is one lock on one simulated server.
 type model struct {
@@ -54,9 +57,13 @@ type model struct {
 
 	lease   lease.Lease
 	abandon func()        // abandons the refreshes under way
-	expires time.Duration // when the key does
+	expires time.Duration // when the key does; never without expiry
+	only    time.Duration // the ttl of all requests; 0 if they differ
 	outage  time.Duration // from then on, nothing arrives
 }
+
+// never is when a key expires that has lost its expiry.
+const never = math.MaxInt64 * time.Nanosecond
 
 type event struct {
 	at time.Duration
@@ -68,6 +75,14 @@ func newModel(seed uint64) *model {
 	m.speed = 0.9902 + 0.0196*m.random.Float64()
 	m.outage = m.upTo(20 * sec)
 	ttl := m.ttl()
+	if m.random.IntN(4) == 0 {
+		// Somebody removes the expiry. The next request gives the key its own ttl, so the requests must not differ: nobody
+		// knows how long the key would have lasted.
+		m.only = ttl
+		for range 3 {
+			m.after(m.upTo(m.outage), func() { m.expires = never })
+		}
+	}
 	m.lease = lease.Granted(m.clock(), ttl)
 	m.expires = m.upTo(ttl / 4)
 	m.now = m.expires // when the obtain is executed and answered
@@ -79,7 +94,12 @@ func newModel(seed uint64) *model {
 func (m *model) clock() time.Time { return at(time.Duration(float64(m.now) * m.speed)) }
 
 // ttl returns one of a few, so that some are equal.
-func (m *model) ttl() time.Duration { return time.Duration(1+m.random.IntN(5)) * sec }
+func (m *model) ttl() time.Duration {
+	if m.only > 0 {
+		return m.only
+	}
+	return time.Duration(1+m.random.IntN(5)) * sec
+}
 
 // upTo returns a random duration under d.
 func (m *model) upTo(d time.Duration) time.Duration { return time.Duration(m.random.Int64N(int64(d))) }
@@ -105,6 +125,9 @@ func (m *model) run() string {
 			}
 			return ""
 		}
+		if m.expires == never && next.at > m.outage+10*sec { // no request is left that could change that
+			return ""
+		}
 		m.events = m.events[1:]
 		m.now = next.at
 		next.do()
@@ -127,7 +150,10 @@ func (m *model) request(ttl time.Duration, shortens bool, answered func()) (exec
 	}
 	m.after(way(), func() {
 		*executed = true
-		if expires := m.now + ttl.Truncate(ms); shortens || expires > m.expires {
+		if m.expires == never {
+			m.endless++
+		}
+		if expires := m.now + ttl.Truncate(ms); shortens || m.expires == never || expires > m.expires {
 			m.expires = expires
 		}
 		if lost > 1 {

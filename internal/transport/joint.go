@@ -17,8 +17,8 @@ const leftAlone = int64(-1)
 // isStandalone reports whether a server says that it stands alone, and whether it has been asked. The nodes of a
 // Cluster are not asked.
 func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
-	if r.cluster != nil || AlwaysTogether {
-		return r.cluster == nil, true
+	if r.layout == slots || AlwaysTogether {
+		return r.layout != slots, true
 	}
 	account := r.servers.of(r, client).standalone.Load()
 	return account == standaloneYes, account != standaloneUnknown

@@ -48,7 +48,7 @@ func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 		return nil, nil
 	}
 	client, err := r.serverOf(c)
-	if err != nil {
+	if err != nil || client == nil {
 		return nil, nil
 	}
 	s := r.servers.of(r, client)

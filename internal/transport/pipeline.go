@@ -169,7 +169,7 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 			q.err = err // it was never sent
 		}
 	}
-	if err != nil && !IsAnswer(err) && r.cluster != nil {
-		r.cluster.ReloadState(ctx) // a master may have moved
+	if err != nil && !IsAnswer(err) && r.reload != nil {
+		r.reload(ctx) // a master may have moved
 	}
 }

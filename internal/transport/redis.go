@@ -6,8 +6,6 @@
 package transport
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -18,20 +16,9 @@ import (
 
 // Redis is where scripts are sent. It owns no connection and, at rest, no goroutine. It is safe for concurrent use.
 type Redis struct {
-	scripter redis.Scripter
+	abilities
 
-	// process sends one command of any kind. It is nil for a custom client type, on which only EvalSha and Eval may be
-	// called, and which does its own resending.
-	process func(context.Context, redis.Cmder) error
-	resends int // the most for one call
-	single  *redis.Client
-	only    *server // the server of single; nil without one
-	cluster *redis.ClusterClient
-	ring    *redis.Ring
-
-	// subscribe returns a subscription without channels. It is nil if no subscription would receive what scripts publish:
-	// a Ring runs a script on the shard of its keys, and subscribes on the shard of the channel.
-	subscribe func(context.Context) *redis.PubSub
+	only *server // the server of single; nil without one
 
 	sharing atomic.Int32 // one of sharingUnknown, sharingAllowed and sharingForbidden
 	reached atomic.Bool  // something was answered; before that, asking a Cluster for the server of a key may hang
@@ -45,41 +32,17 @@ type Redis struct {
 // New returns the Redis behind client. If separate is true, every call goes by itself through client. New returns an
 // error if client cannot run scripts.
 func New(client redis.Scripter, separate bool) (*Redis, error) {
-	r := &Redis{scripter: client, batches: map[*redis.Client][]*trip{}}
+	can, err := abilitiesOf(client)
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{abilities: can, batches: map[*redis.Client][]*trip{}}
 	r.senders.redis = r
+	if r.single != nil {
+		r.only = newServer(r)
+	}
 	if separate {
 		r.sharing.Store(sharingForbidden)
-	}
-	none := client == nil
-	switch client := client.(type) {
-	case *redis.Client:
-		if none = client == nil; !none {
-			r.process, r.resends, r.single = client.Process, client.Options().MaxRetries, client
-			r.only = newServer(r)
-			listener := client
-			if own := client.Options().ReadTimeout; own <= 0 || own > connectTimeout {
-				// A subscription that connects can neither be interrupted nor closed, so it needs a timeout. This client
-				// lacks the caller's hooks, but a subscription that never ends would be worse.
-				listener = client.WithTimeout(connectTimeout)
-			}
-			r.subscribe = func(ctx context.Context) *redis.PubSub { return listener.Subscribe(ctx) }
-		}
-	case *redis.ClusterClient:
-		if none = client == nil; !none {
-			r.process, r.cluster = client.Process, client
-			// On a Cluster, go-redis counts redirections instead of retries, and does not retry on a single node by default.
-			r.resends = max(client.Options().MaxRetries, client.Options().MaxRedirects)
-			r.subscribe = func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
-		}
-	case *redis.Ring:
-		if none = client == nil; !none {
-			r.process, r.resends, r.ring = client.Process, client.Options().MaxRetries, client
-		}
-	case redis.Pipeliner:
-		return nil, fmt.Errorf("a %T queues scripts instead of running them; pass the client it was made from", client)
-	}
-	if none {
-		return nil, errors.New("the Redis client is nil")
 	}
 	return r, nil
 }
@@ -90,13 +53,10 @@ const connectTimeout = 5 * time.Second
 
 // Address returns what the Redis is called in errors: the address of the server, or of one node.
 func (r *Redis) Address() string {
-	switch {
-	case r.single != nil:
-		return r.single.Options().Addr
-	case r.cluster != nil && len(r.cluster.Options().Addrs) > 0:
-		return r.cluster.Options().Addrs[0]
+	if r.address == "" {
+		return fmt.Sprintf("%T", r.scripter)
 	}
-	return fmt.Sprintf("%T", r.scripter)
+	return r.address
 }
 
 // Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, for example to put

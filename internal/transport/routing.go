@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -10,29 +9,25 @@ import (
 )
 
 // serverOf returns the client of the server that has the keys of the call, so that calls to one server can go together.
-// It returns nil for a custom client type, whose servers are not known.
+// It returns nil if each call has to go by itself, through the caller's client.
 func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
-	if r.cluster == nil && r.ring == nil {
+	if r.process == nil || r.node == nil {
 		return r.single, nil
 	}
 	keys := c.Keys
 	if len(keys) == 0 {
 		keys = c.Spare
 	}
-	key := keys[0].(string)
-	if r.cluster != nil {
-		return r.cluster.MasterForKey(context.Background(), key)
-	}
-	return r.ring.GetShardClientForKey(key)
+	return r.node(keys[0].(string))
 }
 
 // Server returns the address of the Cluster's node that has the key. It is "" on anything but a Cluster, and as long as
 // that is not known without asking.
 func (r *Redis) Server(key string) string {
-	if r.cluster == nil || !r.reached.Load() {
+	if r.layout != slots || !r.reached.Load() {
 		return ""
 	}
-	node, err := r.cluster.MasterForKey(context.Background(), key)
+	node, err := r.node(key)
 	if err != nil {
 		return ""
 	}
@@ -41,21 +36,21 @@ func (r *Redis) Server(key string) string {
 
 // IsRing reports whether the Redis is a Ring. A Ring sends a command to the shard of its first key, wherever the other
 // keys are.
-func (r *Redis) IsRing() bool { return r.ring != nil }
+func (r *Redis) IsRing() bool { return r.layout == shards }
 
 // HasSlots reports whether one script cannot reach all keys, because they are in slots or on shards.
-func (r *Redis) HasSlots() bool { return r.ring != nil || r.cluster != nil }
+func (r *Redis) HasSlots() bool { return r.layout == slots || r.layout == shards }
 
 // IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows. Then
 // scripts and subscriptions are on the same server.
-func (r *Redis) IsSingle() bool { return r.single != nil }
+func (r *Redis) IsSingle() bool { return r.layout == oneServer }
 
 // Group returns the indices of keys in groups, such that one command can hold the keys of a group.
 func (r *Redis) Group(keys []string) ([][]int, error) {
-	switch {
-	case r.ring != nil:
-		return grouped(keys, r.ring.GetShardClientForKey)
-	case r.cluster != nil:
+	switch r.layout {
+	case shards:
+		return grouped(keys, r.node)
+	case slots:
 		return GroupBySlot(keys), nil
 	}
 	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
@@ -63,8 +58,8 @@ func (r *Redis) Group(keys []string) ([][]int, error) {
 
 // Shard returns a text that sorts the keys' slots, or shards, in the same order for everybody.
 func (r *Redis) Shard(key string) string {
-	if r.ring != nil {
-		if client, err := r.ring.GetShardClientForKey(key); err == nil {
+	if r.layout == shards {
+		if client, err := r.node(key); err == nil {
 			return client.Options().Addr
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -127,8 +128,8 @@ func (r *Redis) again(c *Call, resends int) bool {
 	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) || c.dropped.Load() {
 		return false
 	}
-	if r.cluster != nil && !answered {
-		r.cluster.ReloadState(c.Ctx) // a master may have moved; go-redis reloads only when it resends by itself
+	if r.reload != nil && !answered {
+		r.reload(c.Ctx) // a master may have moved; go-redis reloads only when it resends by itself
 	}
 	wait := resendWait(resends)
 	if resends >= r.resends && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
@@ -186,17 +187,23 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
 	c.command = nil
 	reply, err := cmd.Result()
+	r.noteAnswer(err, !c.changed && c.isUnchanged(cmd.Args()))
+	return reply, err
+}
+
+// noteAnswer notes what the end of a call that went by itself says about the Redis: that it can be reached, and whether
+// the call still had the arguments that it was made with.
+func (r *Redis) noteAnswer(err error, unchanged bool) {
 	if err == nil && !r.reached.Load() {
 		r.reached.Store(true)
 	}
 	if err == nil || IsAnswer(err) {
-		r.learn(!c.changed && c.isUnchanged(cmd.Args()))
+		r.learn(unchanged)
 	}
-	return reply, err
 }
 
-// eval does the work of command for a custom client type.
-func (r *Redis) eval(c *Call, how *[2]any) (any, error) {
+// eval does the work of command for a client on which only EvalSha and Eval may be called.
+func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
 	args := c.args()
 	if c.Token != "" {
 		args = append([]any{c.Token}, args...)
@@ -207,8 +214,26 @@ func (r *Redis) eval(c *Call, how *[2]any) (any, error) {
 			keys = append(keys, key.(string))
 		}
 	}
-	if how[0] == c.Script.eval[0] {
-		return r.scripter.Eval(c.sending(), how[1].(string), keys, args...).Result()
+	if r.hollow != "" {
+		defer func() {
+			switch value := recover().(type) {
+			case nil:
+			case runtime.Error: // it has used the nil
+				reply, err = nil, &NilError{r.hollow}
+			default:
+				panic(value)
+			}
+		}()
 	}
-	return r.scripter.EvalSha(c.sending(), how[1].(string), keys, args...).Result()
+	send := r.scripter.EvalSha
+	if how[0] == c.Script.eval[0] {
+		send = r.scripter.Eval
+	}
+	cmd := send(c.sending(), how[1].(string), keys, args...)
+	reply, err = cmd.Result()
+	// The command that comes back may be one that the client has made from other keys, or it says nothing about keys.
+	sent := cmd.Args()
+	kept := len(sent) >= 3 && startsWith(sent[3:], c.Keys) && startsWith(sent[min(3+len(c.Keys), len(sent)):], c.Spare)
+	r.noteAnswer(err, kept)
+	return reply, err
 }

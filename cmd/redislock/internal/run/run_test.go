@@ -472,6 +472,17 @@ var _ = Describe("redislock run", func() {
 			Expect(clitest.Stderr(session)).To(BeEmpty())
 		})
 
+		It("re-enters a hold without expiry, and ends when that was given one and then expires", func() {
+			_, err := redislock.Obtain(ctx, client, "a", time.Minute, &redislock.Options{Token: "the-token"})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(client.Persist(ctx, "a").Val()).To(BeTrue())
+			session := begin("-k", "a", "--token", "the-token", "--share", "--", "sh", "-c", "echo ready; sleep 30")
+			Eventually(session).Should(gbytes.Say("ready"))
+			Consistently(session, "1500ms").ShouldNot(gexec.Exit())
+			Expect(client.PExpire(ctx, "a", time.Second).Err()).To(Succeed())
+			Eventually(session, "10s").Should(gexec.Exit(76))
+		})
+
 		It("releases only what it has taken itself", func() {
 			port := strconv.Itoa(server.Port())
 			session := run("-k", "a", "--token", "the-token", "--meta", "", "--", "sh", "-c",

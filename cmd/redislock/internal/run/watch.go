@@ -11,6 +11,10 @@ import (
 	"github.com/redislock/redislock"
 )
 
+// endless is how long a hold without expiry counts after a look. Its holder gives it a ttl again with the next renewal.
+// That ttl is not known here, but seldom shorter than this.
+const endless = 10 * time.Second
+
 // watch is a hold of somebody else, whose token this run was given. The run looks at it again and again, but never renews
 // it: it could only set its own ttl, and that would hide that the one who renews the hold is gone.
 type watch struct {
@@ -42,17 +46,19 @@ func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, er
 		if len(held) == 0 {
 			return missing, nil
 		}
-		var lock *redislock.Lock
-		lock, err = h.Locks.Attach(ctx, held, h.token)
+		w := &watch{}
+		if w.lock, err = h.Locks.Attach(ctx, held, h.token); err == nil {
+			err = w.look(ctx)
+		}
 		if errors.Is(err, redislock.ErrLockNotHeld) {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
 		alive, end := context.WithCancelCause(context.Background())
-		h.watched = &watch{lock: lock, end: end, until: lock.Until()}
+		w.end, h.watched = end, w
 		h.alive, h.stop = alive, append(h.stop, func() { end(nil) })
-		go h.watched.run(alive)
+		go w.run(alive)
 		return missing, nil
 	}
 	return nil, err
@@ -106,8 +112,11 @@ func (w *watch) look(ctx context.Context) error {
 		return err
 	case left == 0:
 		return fmt.Errorf("%w: the hold that was re-entered is gone", redislock.ErrLockNotHeld)
-	case left == math.MaxInt64: // no expiry
-		left = 24 * time.Hour
+	case left == math.MaxInt64:
+		if until := sent.Add(endless); until.After(w.until) {
+			w.until = until
+		}
+		return nil
 	}
 	w.until = sent.Add(left - left/100 - time.Millisecond) // the margin of Lock.Until
 	return nil

@@ -1,0 +1,209 @@
+package transport_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Types of a user's own, as people write them.
+type (
+	embedding      struct{ *redis.Client }
+	embeddingTwice struct {
+		*embedding
+
+		name string
+	}
+	embeddingByValue   struct{ embedding }
+	embeddingCluster   struct{ *redis.ClusterClient }
+	embeddingRing      struct{ *redis.Ring }
+	embeddingUniversal struct{ redis.UniversalClient }
+	embeddingScripter  struct{ redis.Scripter }
+)
+
+// own is a client that embeds nothing.
+type own struct{}
+
+func (own) Eval(context.Context, string, []string, ...any) *redis.Cmd {
+	return redis.NewCmdResult(int64(1), nil)
+}
+
+func (own) EvalSha(context.Context, string, []string, ...any) *redis.Cmd {
+	return redis.NewCmdResult(int64(1), nil)
+}
+func (own) EvalRO(context.Context, string, []string, ...any) *redis.Cmd    { return nil }
+func (own) EvalShaRO(context.Context, string, []string, ...any) *redis.Cmd { return nil }
+func (own) ScriptExists(context.Context, ...string) *redis.BoolSliceCmd    { return nil }
+func (own) ScriptLoad(context.Context, string) *redis.StringCmd            { return nil }
+
+// telling is one that tells where it sends scripts.
+type telling struct {
+	own
+
+	cluster *redis.ClusterClient
+}
+
+func (t telling) MasterForKey(ctx context.Context, key string) (*redis.Client, error) {
+	return t.cluster.MasterForKey(ctx, key)
+}
+
+func (t telling) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return t.cluster.Subscribe(ctx, channels...)
+}
+
+// stub embeds a nil that it does not use.
+type stub struct {
+	redis.UniversalClient
+
+	answers own
+}
+
+func (s stub) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return s.answers.Eval(ctx, script, keys, args...)
+}
+
+func (s stub) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return s.answers.EvalSha(ctx, sha, keys, args...)
+}
+
+// clients are clients of each kind. They do no I/O.
+type clients struct {
+	single  *redis.Client
+	cluster *redis.ClusterClient
+	ring    *redis.Ring
+}
+
+func newClients(t *testing.T) clients {
+	c := clients{
+		single:  redis.NewClient(&redis.Options{Addr: "single:1"}),
+		cluster: redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"cluster:1", "cluster:2"}}),
+		ring: redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"1": "shard:1", "2": "shard:2"}, HeartbeatFrequency: time.Hour,
+		}),
+	}
+	t.Cleanup(func() {
+		_ = c.single.Close()
+		_ = c.cluster.Close()
+		_ = c.ring.Close()
+	})
+	return c
+}
+
+func TestWhatAClientTellsOfItself(t *testing.T) {
+	c := newClients(t)
+	type abilities struct {
+		listens, isSingle, hasSlots, isRing bool
+		address                             string
+	}
+	single := abilities{listens: true, isSingle: true, address: "single:1"}
+	cluster := abilities{listens: true, hasSlots: true, address: "cluster:1"}
+	ring := func(name string) abilities { return abilities{hasSlots: true, isRing: true, address: name} }
+	const here = "transport_test."
+	for _, tt := range []struct {
+		client redis.Scripter
+		want   abilities
+	}{
+		{c.single, single},
+		{struct{ *redis.Client }{c.single}, single},
+		{&struct{ *redis.Client }{c.single}, single},
+		{embedding{c.single}, single},
+		{&embedding{c.single}, single},
+		{&embeddingTwice{&embedding{c.single}, "a"}, single},
+		{embeddingByValue{embedding{c.single}}, single},
+		{&embeddingByValue{embedding{c.single}}, single},
+		{embeddingUniversal{c.single}, single},
+		{&embeddingUniversal{embedding{c.single}}, single},
+		{embeddingUniversal{redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"single:1"}})}, single},
+		{embeddingScripter{c.single}, abilities{isSingle: true, address: "single:1"}},
+		{c.single.Conn(), abilities{address: "*redis.Conn"}},
+		{&struct{ *redis.Conn }{c.single.Conn()}, abilities{address: "*struct { *redis.Conn }"}},
+
+		{c.cluster, cluster},
+		{embeddingCluster{c.cluster}, cluster},
+		{&embeddingCluster{c.cluster}, cluster},
+		{embeddingUniversal{c.cluster}, cluster},
+		{&embeddingUniversal{&embeddingUniversal{c.cluster}}, cluster},
+		{embeddingScripter{c.cluster}, abilities{hasSlots: true, address: "cluster:1"}},
+		{telling{cluster: c.cluster}, abilities{listens: true, hasSlots: true, address: here + "telling"}},
+
+		{c.ring, ring("*redis.Ring")},
+		{embeddingRing{c.ring}, ring(here + "embeddingRing")},
+		{&embeddingUniversal{c.ring}, ring("*" + here + "embeddingUniversal")},
+		{embeddingScripter{embeddingRing{c.ring}}, ring(here + "embeddingScripter")},
+
+		{own{}, abilities{address: here + "own"}},
+		{&own{}, abilities{address: "*" + here + "own"}},
+		{embeddingScripter{own{}}, abilities{address: here + "embeddingScripter"}},
+		{stub{}, abilities{address: here + "stub"}},
+	} {
+		r, err := transport.New(tt.client, false)
+		if err != nil {
+			t.Errorf("%T: %v", tt.client, err)
+			continue
+		}
+		if got := (abilities{r.CanListen(), r.IsSingle(), r.HasSlots(), r.IsRing(), r.Address()}); got != tt.want {
+			t.Errorf("%T:\n got %+v\nwant %+v", tt.client, got, tt.want)
+		}
+	}
+}
+
+func TestWhoCannotRunScripts(t *testing.T) {
+	c := newClients(t)
+	for _, tt := range []struct {
+		client redis.Scripter
+		want   string
+	}{
+		{nil, "the Redis client is nil"},
+		{(*redis.Client)(nil), "the Redis client is nil"},
+		{(*redis.ClusterClient)(nil), "the Redis client is nil"},
+		{(*redis.Ring)(nil), "the Redis client is nil"},
+		{(*redis.Conn)(nil), "the Redis client is nil"},
+		{(*embedding)(nil), "the Redis client is nil"},
+		{c.single.Pipeline(), "a *redis.Pipeline queues scripts"},
+		{c.ring.TxPipeline(), "a *redis.Pipeline queues scripts"},
+		{struct{ redis.Pipeliner }{c.single.Pipeline()}, "a struct { redis.Pipeliner } queues scripts"},
+		{&embeddingScripter{c.single.Pipeline()}, "a *transport_test.embeddingScripter queues scripts"},
+	} {
+		if _, err := transport.New(tt.client, false); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%T: %v, want %s", tt.client, err, tt.want)
+		}
+	}
+}
+
+// Only a call shows whether a client uses the nil that it embeds.
+func TestClientsThatEmbedANil(t *testing.T) {
+	for _, tt := range []struct {
+		client redis.Scripter
+		want   string // "" for no error
+	}{
+		{struct{ *redis.Client }{}, "the *redis.Client that a struct { *redis.Client } embeds is nil"},
+		{&struct{ *redis.ClusterClient }{}, "the *redis.ClusterClient that a *struct { *redis.ClusterClient } embeds is nil"},
+		{embeddingUniversal{}, "the redis.UniversalClient that a transport_test.embeddingUniversal embeds is nil"},
+		{embeddingScripter{(*redis.Ring)(nil)}, "the redis.Scripter that a transport_test.embeddingScripter embeds is nil"},
+		{&embeddingTwice{}, "the *transport_test.embedding that a *transport_test.embeddingTwice embeds is nil"},
+		{&embeddingTwice{&embedding{}, ""}, "the *redis.Client that a *transport_test.embeddingTwice embeds is nil"},
+		{embeddingScripter{embeddingByValue{}}, "the *redis.Client that a transport_test.embeddingScripter embeds is nil"},
+		{stub{}, ""},
+		{&stub{}, ""},
+	} {
+		r, err := transport.New(tt.client, false)
+		if err != nil {
+			t.Errorf("%T: %v", tt.client, err)
+			continue
+		}
+		call := &transport.Call{Script: transport.NewScript("return 1"), Keys: []any{"a"}, Ctx: t.Context()}
+		r.Do(context.Background(), call)
+		switch {
+		case tt.want == "" && call.Err != nil:
+			t.Errorf("%T: %v", tt.client, call.Err)
+		case tt.want != "" && (fmt.Sprint(call.Err) != tt.want || !transport.IsFinal(call.Err) || call.Doubtful):
+			t.Errorf("%T: %v, want %s, as the final answer", tt.client, call.Err, tt.want)
+		}
+	}
+}
