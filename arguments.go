@@ -24,6 +24,20 @@ func checkKeys(keys []string) error {
 	return nil
 }
 
+// maxScriptKeys is the most keys of one script. Redis serves nobody else while a script runs: for 3 to 8 s with so many keys.
+// With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and Redis
+// answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
+const maxScriptKeys = 1_000_000
+
+// checkScript returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
+func checkScript(keys int) error {
+	if keys > maxScriptKeys {
+		return invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
+			"seconds; lock what the keys have in common instead, such as their prefix", keys, maxScriptKeys)
+	}
+	return nil
+}
+
 // minTTL is the least ttl of which something remains after the safety margin of validity.
 const minTTL = 2 * time.Millisecond
 

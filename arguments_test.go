@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -101,5 +102,60 @@ var _ = describe("Arguments", func(on *onRedis) {
 		Expect(err).To(MatchError(context.Canceled))
 		_, err = locks.Attach(ctx, []string{"a"}, "t")
 		Expect(err).To(MatchError(context.Canceled))
+	})
+})
+
+// A script with so many keys is never sent: ctx has ended before.
+var _ = Describe("The number of keys", func() {
+	const most = 1_000_000
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	tooMany := And(MatchError(redislock.ErrInvalid), MatchError(ContainSubstring("1000001 keys are more than the 1000000")))
+	// numbered returns so many keys with one of the tags each.
+	numbered := func(n int, tags ...string) []string {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = tags[i%len(tags)] + strconv.Itoa(i)
+		}
+		return keys
+	}
+	// attempts are what each method that takes many keys says.
+	attempts := func(locks *redislock.Client, keys []string, opt *redislock.Options) map[string]error {
+		_, obtained := locks.ObtainMulti(ended, keys, time.Minute, opt)
+		_, inspected := locks.Inspect(ended, keys...)
+		_, attached := locks.Attach(ended, keys, "token")
+		return map[string]error{"ObtainMulti": obtained, "Inspect": inspected, "Attach": attached}
+	}
+
+	It("is at most a million on one server", func() {
+		locks := redislock.New(connect(&redis.Options{}))
+		for method, err := range attempts(locks, numbered(most+1, ""), nil) {
+			Expect(err).To(tooMany, method)
+		}
+		for method, err := range attempts(locks, numbered(most, ""), nil) {
+			Expect(err).To(MatchError(context.Canceled), method)
+		}
+		_, err := locks.ObtainMulti(ended, append(numbered(most, ""), "0"), time.Minute, nil)
+		Expect(err).To(MatchError(context.Canceled), "a key that is named twice counts once")
+	})
+
+	It("is at most a million on each server of a quorum", func() {
+		one, two, three := connect(&redis.Options{}), connect(&redis.Options{}), connect(&redis.Options{})
+		locks := redislock.NewQuorum([]redislock.RedisClient{one, two, three})
+		for method, err := range attempts(locks, numbered(most+1, ""), nil) {
+			Expect(err).To(tooMany, method)
+		}
+	})
+
+	It("is at most a million in each slot", func() {
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		DeferCleanup(client.Close)
+		across := &redislock.Options{AcrossSlots: true}
+		for method, err := range attempts(redislock.New(client), numbered(most+1, "{a}"), across) {
+			Expect(err).To(tooMany, method)
+		}
+		for method, err := range attempts(redislock.New(client), numbered(most+1, "{a}", "{b}"), across) {
+			Expect(err).To(MatchError(context.Canceled), method)
+		}
 	})
 })

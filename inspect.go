@@ -48,19 +48,27 @@ type PlaceStatus struct {
 // majority has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server holds that has
 // answered; the others may hold the key as well. It needs the answers of a majority.
 //
-// Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys or for a key
-// that cannot be a lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of
-// Redis, wrapped.
+// Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys, for a key
+// that cannot be a lock, or for more keys than one script can hold (see [Client.ObtainMulti]), [ErrClosed] after Close,
+// an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
 func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
 	if c.quorum != nil {
+		if err := checkScript(len(keys)); err != nil {
+			return nil, err
+		}
 		return c.quorum.inspect(ctx, keys)
 	}
 	groups, err := c.redis.Group(keys)
 	if err != nil {
 		return nil, failed("inspect", keys, err)
+	}
+	for _, group := range groups {
+		if err := checkScript(len(group)); err != nil {
+			return nil, err
+		}
 	}
 	held, err := c.inspectGroups(ctx, keys, groups)
 	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type

@@ -56,6 +56,9 @@ func (c *Client) placesFor(
 ) (*places, error) {
 	scripted := withFence(keys, fenceKey)
 	if c.quorum != nil {
+		if err := checkScript(len(keys)); err != nil {
+			return nil, err
+		}
 		if !haveOneTag(scripted) && slices.ContainsFunc(c.quorum.all, (*place).isRing) {
 			return nil, invalid("a quorum of Rings needs one hash tag for all keys of a lock, as in {order:7}:stock")
 		}
@@ -72,11 +75,19 @@ func (c *Client) placesFor(
 			return nil, failed(operation, keys, err)
 		}
 		if p != nil {
+			for _, slot := range p.all {
+				if err := checkScript(len(slot.keys)); err != nil {
+					return nil, err
+				}
+			}
 			if c.redis.IsRing() {
 				return p, c.checkHooks(ctx, operation, scripted)
 			}
 			return p, nil
 		}
+	}
+	if err := checkScript(len(keys)); err != nil {
+		return nil, err
 	}
 	return nil, c.checkShard(ctx, operation, scripted)
 }

@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
@@ -24,6 +25,14 @@ var _ = Describe("The README", func() {
 		for _, block := range blocks {
 			code := regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(block[1], "\t$1")
 			Expect(examples).To(ContainSubstring(code))
+		}
+	})
+
+	It("names the commands for a new machine as continuous integration runs them", func() {
+		commands := regexp.MustCompile("`(go (?:run ./cmd/redislock demo|test [^`]*))`").FindAllStringSubmatch(readme("README.md"), -1)
+		Expect(commands).To(HaveLen(2))
+		for _, command := range commands {
+			Expect(readme(filepath.Join(".ci", "run"))).To(MatchRegexp(`(?m)^(step ".*"|\ttimeout \d+) ` + regexp.QuoteMeta(command[1]) + `$`))
 		}
 	})
 

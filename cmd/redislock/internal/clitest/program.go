@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -125,9 +126,21 @@ func Command(variables []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts a process, and kills it at the end of the spec.
+// catchIgnored lets the processes that this one starts begin without ignored signals, although this one ignores some, as
+// under nohup and in the background of a script. A process passes on which signals it ignores, but not which it catches. So
+// catch those, and do nothing about them. Go itself catches the other signals that end a program.
+func catchIgnored() {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+}
+
+// Start starts a process that ignores no signals, and kills it at the end of the spec.
 func Start(cmd *exec.Cmd) *gexec.Session {
 	ginkgo.GinkgoHelper()
+	catchIgnored()
 	session, err := gexec.Start(cmd, ginkgo.GinkgoWriter, ginkgo.GinkgoWriter)
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	ginkgo.DeferCleanup(func() { session.Kill().Wait() })

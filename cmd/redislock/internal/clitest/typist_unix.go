@@ -44,9 +44,10 @@ func NewTypist(url string) *Typist {
 	return t
 }
 
-// NewTypistIn opens a terminal in which a program runs.
+// NewTypistIn opens a terminal in which a program runs that ignores no signals.
 func NewTypistIn(cmd *exec.Cmd) *Typist {
 	ginkgo.GinkgoHelper()
+	catchIgnored()
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	keyboard := interruptible(terminal)

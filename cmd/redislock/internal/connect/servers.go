@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,6 +31,19 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 		return all, err
 	}
 	panic("connect returns no other client")
+}
+
+// neighborPatience is how long connecting to a neighbor, and each of its answers, may take. Often it cannot be reached from
+// here at all.
+const neighborPatience = time.Second
+
+// Neighbor returns a client for another server, in the way in which server is reached: with the same user, password and
+// TLS. It tries once.
+func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
+	opt := *server.Options()
+	opt.Network, opt.Addr, opt.Dialer = "tcp", addr, dialer(opt.TLSConfig, min(t.patience, neighborPatience))
+	opt.MaxRetries, opt.ReadTimeout, opt.WriteTimeout = -1, neighborPatience, neighborPatience
+	return redis.NewClient(&opt)
 }
 
 // ask returns what a server says that it is: standalone, cluster or sentinel. HELLO is the one command that no ACL forbids,

@@ -21,7 +21,9 @@ import (
 
 const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
 and what was found; if something is wrong, also why it matters, and below that what to
-change, with the Redis command that does it. On a Cluster, doctor checks every master.
+change, with the Redis command that does it. On a Cluster, doctor checks every master. If
+a master has replicas, doctor compares their clocks with its own: it connects to each at
+the address that the master names, as the same user.
 
   ok       as it should be
   warn     locks can be lost, or waiting costs more, under faults that can happen
@@ -126,6 +128,7 @@ func New(target *connect.Target) *cobra.Command {
 // doctor checks one Redis.
 type doctor struct {
 	opt    doctorOptions
+	target *connect.Target
 	client redis.UniversalClient
 	locks  *redislock.Client
 }
@@ -137,7 +140,7 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	d := &doctor{opt: opt, client: client, locks: connect.NewLocks(client)}
+	d := &doctor{opt: opt, target: target, client: client, locks: connect.NewLocks(client)}
 	findings, err := d.examine(ctx)
 	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
 	if err != nil {
@@ -190,10 +193,9 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 
 func (d *doctor) examineServer(ctx context.Context, server *redis.Client) []finding {
 	f := learn(ctx, server)
-	return []finding{
-		f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(),
-		d.clock(ctx, server), d.latency(ctx, server), d.tryLock(ctx, server),
-	}
+	found := []finding{f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(), d.clock(ctx, server)}
+	found = append(found, d.replicaClocks(ctx, server, f)...)
+	return append(found, d.latency(ctx, server), d.tryLock(ctx, server))
 }
 
 func printFindings(target *connect.Target, findings []finding, asJSON bool) error {

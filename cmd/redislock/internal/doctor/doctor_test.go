@@ -8,14 +8,19 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/redistest"
 )
 
 func TestDoctor(t *testing.T) { clitest.RunSpecs(t, "doctor") }
@@ -88,26 +93,86 @@ var _ = Describe("doctor", func() {
 		Entry("no eviction", "eviction", "ok", "noeviction", 0, "maxmemory 100mb"),
 	)
 
-	It("warns of replicas, and says that a replica grants no locks", func() {
-		master, _ := clitest.NewServer(append(sound, "repl-diskless-sync-delay 0")...)
-		host, port, _ := strings.Cut(master.Addr(), ":")
-		replica, client := clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
-		Eventually(func() string {
-			return clitest.InfoOf(context.Background(), client, "replication")["master_link_status"]
-		}).
-			WithTimeout(20e9).Should(Equal("up"))
+	Describe("of a master with a replica", func() {
+		var master, replica *redistest.Server
+		var client *redis.Client // of the master
 
-		session := clitest.Run("redis://"+master.Addr(), "doctor", "--json")
-		Expect(session).To(gexec.Exit(1))
-		Expect(checkup(session)["replicas"].Found).To(Equal("1, without min-replicas-to-write"))
+		BeforeEach(func() {
+			var beside *redis.Client
+			master, client = clitest.NewServer(append(sound, "repl-diskless-sync-delay 0")...)
+			host, port, _ := strings.Cut(master.Addr(), ":")
+			replica, beside = clitest.NewServer(append(sound, "replicaof "+host+" "+port)...)
+			Eventually(func() string {
+				return clitest.InfoOf(context.Background(), beside, "replication")["master_link_status"]
+			}).WithTimeout(20 * time.Second).Should(Equal("up"))
+		})
 
-		session = clitest.Run("redis://"+replica.Addr(), "doctor", "--json")
-		Expect(session).To(gexec.Exit(2))
-		found := checkup(session)
-		Expect(found["role"].Status).To(Equal("bad"))
-		Expect(found["locking"].Status).To(Equal("bad"))
-		Expect(found["locking"].Do).To(Equal("connect to the master, which ROLE names"))
+		DescribeTable("says how long the master would grant locks after another server has taken its place",
+			func(ctx SpecContext, found, why, do string, settings ...string) {
+				for _, setting := range settings {
+					name, value, _ := strings.Cut(setting, " ")
+					Expect(client.ConfigSet(ctx, name, value).Err()).To(Succeed())
+				}
+				session := clitest.Run("redis://"+master.Addr(), "doctor", "--json")
+				Expect(session).To(gexec.Exit(1), clitest.Stdout(session))
+				c := checkup(session)["replicas"]
+				Expect(c.Status).To(Equal("warn"))
+				Expect(c.Found).To(Equal(found))
+				Expect(c.Why).To(ContainSubstring(why))
+				Expect(c.Do).To(ContainSubstring(do))
+			},
+			Entry("without a limit", "1, without min-replicas-to-write", "until it learns of that",
+				"CONFIG SET min-replicas-to-write 1, CONFIG SET min-replicas-max-lag 1"),
+			Entry("without a lag", "1, without min-replicas-to-write", "until it learns of that", "CONFIG SET min-replicas-to-write 1",
+				"min-replicas-to-write 1", "min-replicas-max-lag 0"),
+			Entry("with the default lag", "1, min-replicas-to-write 1, min-replicas-max-lag 10", "for that many seconds more",
+				"CONFIG SET min-replicas-max-lag 1", "min-replicas-to-write 1"),
+			Entry("with the shortest lag", "1, min-replicas-to-write 1, min-replicas-max-lag 1", "of one or two seconds", "fencing tokens",
+				"min-replicas-to-write 1", "min-replicas-max-lag 1"),
+		)
+
+		It("says whether their clocks differ", func() {
+			c := checkup(clitest.Run("redis://"+master.Addr(), "doctor", "--json"))["replica clock"]
+			Expect(c.Status).To(Equal("ok"))
+			Expect(c.Found).To(MatchRegexp(`^` + replica.Addr() + ` is within .* of its master$`))
+		})
+
+		It("says that it cannot compare the clock of a replica that does not answer", func(ctx SpecContext) {
+			Expect(client.ConfigSet(ctx, "repl-timeout", "60").Err()).To(Succeed()) // the master goes on naming it
+			Expect(replica.Pause()).To(Succeed())
+			DeferCleanup(replica.Resume)
+			c := checkup(clitest.Run("redis://"+master.Addr(), "doctor", "--json"))["replica clock"]
+			Expect(c.Status).To(Equal("unknown"))
+			Expect(c.Found).To(HavePrefix(replica.Addr() + " does not answer"))
+		})
+
+		It("says that the replica grants no locks", func() {
+			session := clitest.Run("redis://"+replica.Addr(), "doctor", "--json")
+			Expect(session).To(gexec.Exit(2))
+			found := checkup(session)
+			Expect(found["role"].Status).To(Equal("bad"))
+			Expect(found["locking"].Status).To(Equal("bad"))
+			Expect(found["locking"].Do).To(Equal("connect to the master, which ROLE names"))
+			Expect(found).NotTo(HaveKey("replica clock"))
+		})
 	})
+
+	DescribeTable("says what a replica's clock does to locks", func(ctx SpecContext, ahead time.Duration, status verdict, found, why string) {
+		_, client := clitest.NewServer()
+		replica := miniredis.RunT(GinkgoT()) // its clock can be set
+		replica.SetTime(time.Now().Add(ahead))
+		d := &doctor{target: &connect.Target{}}
+		findings := d.replicaClocks(ctx, client, facts{info: map[string]string{
+			"slave0": "ip=127.0.0.1,port=" + replica.Port() + ",state=online,offset=1,lag=0",
+		}})
+		Expect(findings).To(HaveLen(1))
+		Expect(findings[0].verdict).To(Equal(status), findings[0].found)
+		Expect(findings[0].found).To(MatchRegexp(found))
+		Expect(findings[0].why).To(ContainSubstring(why))
+	},
+		Entry("ahead", time.Minute, isWarning, `is (1m0|59)[.0-9]*s ahead of its master`, "expires that much early"),
+		Entry("behind", -time.Minute, isWarning, `is (1m0|59)[.0-9]*s behind its master`, "locks last that much longer"),
+	)
 
 	It("compares the latency with the ttl", func() {
 		finder := &doctor{opt: doctorOptions{ttl: 1}}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,10 @@ type facts struct {
 }
 
 // settings are read by CONFIG GET, because INFO does not have all of them.
-var settings = []string{"appendfsync", "save", "maxmemory", "maxmemory-policy", "cluster-require-full-coverage"}
+var settings = []string{
+	"appendfsync", "save", "maxmemory", "maxmemory-policy", "cluster-require-full-coverage", "min-replicas-to-write",
+	"min-replicas-max-lag",
+}
 
 // learn asks a server. The facts lack what it refuses to say.
 func learn(ctx context.Context, server *redis.Client) facts {
@@ -149,24 +153,54 @@ func (f facts) persistence() finding {
 		because("a crash loses all locks since the last one", do)
 }
 
+// replicas checks how long a master goes on granting locks after another server has taken its place.
 func (f facts) replicas() finding {
 	c := finding{check: "replicas"}
 	replicas, err := strconv.Atoi(f.info["connected_slaves"])
-	const do = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
+	const (
+		fence = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
+		lost  = "replication is asynchronous: a failover loses the last locks"
+	)
+	do := fmt.Sprintf("on each server, CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE "+
+		"(it grants no locks then while a replica is away); %s", replicas, fence)
+	least, lag := f.config["min-replicas-to-write"], f.config["min-replicas-max-lag"]
+	wanted, _ := strconv.Atoi(least)
 	switch {
 	case err != nil:
 		return c.sayf(isUnknown, "it does not say whether it has replicas").
-			because("replication is asynchronous, so a failover loses the last locks", do)
+			because("replication is asynchronous, so a failover loses the last locks", fence)
 	case replicas == 0:
 		return c.sayf(isOK, "none, so no failover can lose a lock")
-	case f.info["min_slaves_good_slaves"] != "":
+	case f.info["min_slaves_good_slaves"] == "": // one of the two settings is 0
+		return c.sayf(isWarning, "%d, without min-replicas-to-write", replicas).
+			because(lost+", and a master whose place another has taken keeps granting them until it learns of that", do)
+	case least == "":
 		return c.sayf(isWarning, "%d, with min-replicas-to-write", replicas).
-			because("replication is still asynchronous: a failover loses the locks of the last seconds, up to "+
-				"min-replicas-max-lag", do)
+			because(lost+", and it does not say for how long a master whose place another has taken keeps granting them", do)
+	case wanted < replicas || lag != "1":
+		return c.sayf(isWarning, "%d, min-replicas-to-write %s, min-replicas-max-lag %s", replicas, least, lag).
+			because(lost+", and a master whose place another has taken keeps granting them while it has so many replicas, "+
+				"and for that many seconds more", do)
 	}
-	return c.sayf(isWarning, "%d, without min-replicas-to-write", replicas).
-		because("replication is asynchronous: a failover loses the last locks, and a master cut off keeps granting them",
-			"CONFIG SET min-replicas-to-write 1, then CONFIG REWRITE, against the latter; "+do)
+	return c.sayf(isWarning, "%d, min-replicas-to-write %s, min-replicas-max-lag %s", replicas, least, lag).
+		because(lost+", of one or two seconds", fence)
+}
+
+// replicaAddrs returns the addresses of the replicas that a master knows.
+func (f facts) replicaAddrs() []string {
+	var addrs []string
+	for i := 0; ; i++ {
+		replica, ok := f.info[fmt.Sprint("slave", i)]
+		if !ok {
+			return addrs
+		}
+		about := map[string]string{}
+		for field := range strings.SplitSeq(replica, ",") {
+			name, value, _ := strings.Cut(field, "=")
+			about[name] = value
+		}
+		addrs = append(addrs, net.JoinHostPort(about["ip"], about["port"]))
+	}
 }
 
 func (f facts) cluster() finding {

@@ -28,7 +28,9 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 				ids[id] = append(ids[id], addr)
 			}
 			found = append(found, f.version(), f.role(), f.eviction(), forQuorum(f.persistence()), f.replicas(),
-				one.clock(ctx, server), one.latency(ctx, server), one.tryMessages(ctx))
+				one.clock(ctx, server))
+			found = append(found, one.replicaClocks(ctx, server, f)...)
+			found = append(found, one.latency(ctx, server), one.tryMessages(ctx))
 		}
 		for _, f := range found {
 			f.server = addr

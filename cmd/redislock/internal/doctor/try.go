@@ -39,38 +39,81 @@ const (
 	tryTime = 5 * time.Second
 )
 
-// clock compares the clock of a server with this machine's. It asks five times and takes the fastest answer, as of half a
-// round trip after the question.
-func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
-	c := finding{check: "clock"}
-	best, ahead := time.Duration(-1), time.Duration(0)
-	var last error
-	for range 5 {
+// askClock returns how far a server's clock is ahead of this machine's, and how long the answer took. It asks five times and
+// takes the fastest answer, as of half a round trip after the question.
+func askClock(ctx context.Context, server *redis.Client) (ahead, took time.Duration, err error) {
+	for i := range 5 {
 		sent := time.Now()
 		there, err := server.Time(ctx).Result()
-		trip := time.Since(sent)
-		switch {
-		case err != nil:
-			last = err
-		case best < 0 || trip < best:
-			best, ahead = trip, there.Sub(sent.Add(trip/2)).Round(time.Millisecond)
+		if err != nil {
+			return 0, 0, err
+		}
+		if trip := time.Since(sent); i == 0 || trip < took {
+			took, ahead = trip, there.Sub(sent.Add(trip/2)).Round(time.Millisecond)
 		}
 	}
+	return ahead, took, nil
+}
+
+// apart says how far one clock is from another.
+func apart(ahead time.Duration, other string) string {
+	if ahead < 0 {
+		return fmt.Sprintf("%v behind %s", -ahead, other)
+	}
+	return fmt.Sprintf("%v ahead of %s", ahead, other)
+}
+
+// clock compares the clock of a server with this machine's.
+func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
+	c := finding{check: "clock"}
+	ahead, took, err := askClock(ctx, server)
 	switch {
-	case best < 0:
-		return c.sayf(isUnknown, "TIME failed (%v)", last).
+	case err != nil:
+		return c.sayf(isUnknown, "TIME failed (%v)", err).
 			because("waiting and fencing tokens need the clock of the server", d.grant("+time"))
-	case ahead.Abs() >= clockLimit+best/2:
-		where := "ahead of"
-		if ahead < 0 {
-			where = "behind"
-		}
-		return c.sayf(isWarning, "%v %s this machine", ahead.Abs(), where).
+	case ahead.Abs() >= clockLimit+took/2:
+		return c.sayf(isWarning, "%s", apart(ahead, "this machine")).
 			because("locks are safe, because they use durations; but after a failover to a clock that is behind, fencing "+
-				"tokens fall and lines lose their order, and times in metadata mislead",
-				"run NTP on both machines; timedatectl status says whether it does")
+				"tokens fall and lines lose their order, and times in metadata mislead", ntp)
 	}
-	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), best/2+time.Millisecond).Round(time.Millisecond))
+	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), took/2+time.Millisecond).Round(time.Millisecond))
+}
+
+// ntp is what to do about clocks that differ.
+const ntp = "run NTP on both machines; timedatectl status says whether it does"
+
+// replicaClocks compares the clocks of the replicas that a master knows with its own: keys expire by the clock of the server
+// that is the master at the time.
+func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f facts) []finding {
+	var all []finding
+	for _, addr := range f.replicaAddrs() {
+		c := finding{check: "replica clock"}
+		here, tookHere, err := askClock(ctx, server)
+		if err != nil {
+			return all // the check of the master's own clock says so
+		}
+		replica := d.target.Neighbor(server, addr)
+		there, took, err := askClock(ctx, replica)
+		_ = replica.Close()
+		ahead := there - here
+		switch limit := clockLimit + took/2 + tookHere/2; {
+		case err != nil:
+			c = c.sayf(isUnknown, "%s does not answer (%v)", addr, err).
+				because("if it becomes the master and its clock is ahead, locks expire early",
+					"compare the output of TIME on both servers")
+		case ahead >= limit:
+			c = c.sayf(isWarning, "%s is %s", addr, apart(ahead, "its master")).
+				because("when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
+		case ahead <= -limit:
+			c = c.sayf(isWarning, "%s is %s", addr, apart(ahead, "its master")).
+				because("when it becomes the master, locks last that much longer, fencing tokens may fall, and lines lose their order", ntp)
+		default:
+			c = c.sayf(isOK, "%s is within %v of its master", addr,
+				max(ahead.Abs(), (took+tookHere)/2+time.Millisecond).Round(time.Millisecond))
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will

@@ -4,7 +4,10 @@ package job_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -81,15 +84,35 @@ var _ = Describe("signals", func() {
 		Eventually(session).Should(gexec.Exit(0))
 	})
 
-	It("that were ignored at the start stay so, as under nohup", func() {
-		cmd := clitest.Command([]string{"REDIS_URL=" + url, "BINARY=" + clitest.Program()})
-		cmd.Path = "/bin/sh"
-		cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$BINARY" run -k a -- sh -c 'echo ready; sleep 0.5; echo done'`}
-		session := clitest.Start(cmd)
-		Eventually(session).Should(gbytes.Say("ready"))
-		session.Signal(syscall.SIGHUP)
-		Eventually(session).Should(gexec.Exit(0))
-		Expect(session).To(gbytes.Say("done"))
+	DescribeTable("that are ignored at the start stay so, for the command as well",
+		func(name string, sig syscall.Signal, before, after string) {
+			cmd := clitest.Command([]string{"REDIS_URL=" + url, "BINARY=" + clitest.Program(), "DIR=" + dir})
+			cmd.Path = "/bin/sh"
+			cmd.Args = []string{"sh", "-c", before + ` "$BINARY" run -k a -- sh -c 'echo $$ >"$DIR/command"; echo $PPID >"$DIR/pid"; ` +
+				`kill -` + name + ` $$; sleep 0.5; echo done' ` + after}
+			session := clitest.Start(cmd)
+			Expect(syscall.Kill(pidIn("pid"), sig)).To(Succeed())
+			Expect(syscall.Kill(-pidIn("command"), sig)).To(Succeed())
+			Eventually(session).Should(gexec.Exit(0))
+			Expect(session).To(gbytes.Say("done"))
+			Expect(free("a")).To(BeTrue())
+		},
+		Entry("under nohup", "HUP", syscall.SIGHUP, "exec nohup", ""),
+		Entry("in the background of a script", "INT", syscall.SIGINT, "", "& wait $!"),
+	)
+
+	It("that these specs ignore, as under nohup, do not reach what they start", func() {
+		for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+			signal.Ignore(sig)
+			DeferCleanup(signal.Reset, sig)
+		}
+		for name, code := range map[string]int{"HUP": 129, "INT": 130, "QUIT": 131, "PIPE": 141, "TERM": 143} {
+			script := fmt.Sprintf("sh -c 'kill -%s $$; echo alive'; echo code $?", name)
+			session := clitest.Start(exec.Command("sh", "-c", script))
+			Eventually(session).Should(gexec.Exit(0))
+			Expect(clitest.Stdout(session)).To(HaveSuffix(fmt.Sprintln("code", code)), name)
+			clitest.NewTypistIn(exec.Command("sh", "-c", script)).Sees(fmt.Sprint("code ", code))
+		}
 	})
 
 	It("SIGKILL of the command releases the lock", func() {
