@@ -203,6 +203,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	case undecided:
 		o.failure = s.failures()
 	}
+	passes := s.mayPass() // before undo, which forgets how the places have failed
 	s.undo(ctx)
 	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
 		return false, o.cutShort(ctx)
@@ -211,7 +212,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		s.splits = 0
 	}
 	if o.failure != nil { // across slots, calls have been resent for as long as at one place
-		return (s.queue || s.places.quorum) && s.mayPass(), o.failure
+		return (s.queue || s.places.quorum) && passes, o.failure
 	}
 	return true, ErrNotObtained
 }
