@@ -15,6 +15,9 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
+// notRunning is what begins the text of the system, not of Redis, for a server that does not run.
+const notRunning = "connect: connection refused"
+
 // notNow makes a real server give one of the answers that pass, until heal is called.
 type notNow struct {
 	name   string
@@ -31,6 +34,13 @@ func setting(name, bad, good string) func(context.Context, *redis.Conn, *rediste
 }
 
 var onOneServer = []notNow{
+	{
+		name: "nothing, because it does not run", begin: notRunning, config: []string{"appendonly yes", "appendfsync always"},
+		make: func(_ context.Context, _ *redis.Conn, server *redistest.Server) func(context.Context) {
+			Expect(server.Stop()).To(Succeed())
+			return func(context.Context) { Expect(server.Restart()).To(Succeed()) }
+		},
+	},
 	{
 		name: "too few replicas are connected", begin: "NOREPLICAS ",
 		make: setting("min-replicas-to-write", "1", "0"),
@@ -103,11 +113,11 @@ var onOneServer = []notNow{
 var _ = Describe("While a real Redis answers that", Label(onServer), func() {
 	for _, now := range onOneServer {
 		It(now.name+", calls wait for the end of it", func(ctx SpecContext) {
-			Expect(answer.Passing()).To(ContainElement(now.begin))
+			Expect(append(answer.Passing(), notRunning)).To(ContainElement(now.begin))
 			requireServer()
 			checkLeaks()
 			server := startServer(now.config...)
-			client := connect(&redis.Options{Addr: server.Addr()})
+			client := connect(&redis.Options{Addr: server.Addr(), DialerRetries: 1}) // by default, a refused connection takes 0.4 s to show
 			admin := connect(&redis.Options{Addr: server.Addr()}).Conn()
 			DeferCleanup(admin.Close)
 			locks := redislock.New(client)
@@ -128,7 +138,8 @@ func waitsOut(
 	GinkgoHelper()
 	queue := &redislock.Options{Queue: true}
 	saysThat := MatchError(ContainSubstring(begin))
-	if begin == "max number of clients " { // the server closes the connection at once, and the answer may be lost with it
+	switch begin {
+	case notRunning, "max number of clients ": // the server closes connections at once, and the answer may be lost with them
 		saysThat = MatchError(MatchRegexp(begin + "|EOF|broken pipe|connection reset"))
 	}
 	held := obtain(ctx, locks, time.Minute, nil, keys[0])
@@ -140,8 +151,28 @@ func waitsOut(
 	Expect(err).To(saysThat)
 	Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
 
-	Consistently(first.done).WithTimeout(1500 * time.Millisecond).ShouldNot(BeClosed())
+	_, err = locks.ObtainMulti(context.WithoutCancel(ctx), once, time.Minute, queue)
+	Expect(err).To(saysThat, "without a deadline")
+	Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+
 	began := time.Now()
+	_, err = locks.ObtainMulti(within(ctx, 400*time.Millisecond), once, time.Minute, queue)
+	Expect(time.Since(began)).To(BeNumerically("~", 400*time.Millisecond, soon))
+	Expect(err).To(saysThat)
+	Expect(err).To(MatchError(redislock.ErrNotObtained))
+	Expect(err).To(MatchError(context.DeadlineExceeded))
+
+	patient := make(chan error, 1)
+	go func() { // ends with the spec at the latest
+		lock, err := locks.ObtainMulti(within(ctx, time.Minute), once, time.Minute, queue)
+		if err == nil {
+			err = lock.Release(ctx)
+		}
+		patient <- err
+	}()
+
+	Consistently(first.done).WithTimeout(1500 * time.Millisecond).ShouldNot(BeClosed())
+	began = time.Now()
 	cut.cancel()
 	err = cut.over()
 	Expect(cut.at).To(BeTemporally("<", began.Add(soon)))
@@ -149,9 +180,11 @@ func waitsOut(
 	Expect(err).To(MatchError(context.Canceled))
 	Expect(err).To(saysThat)
 
+	Expect(patient).NotTo(Receive())
 	heal(ctx)
 	Eventually(func() error { return held.Release(ctx) }).WithTimeout(5 * time.Second).Should(Succeed())
 	Expect(first.granted().Release(ctx)).To(Succeed())
+	Eventually(patient).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
 }
 
 var _ = Describe("While a Cluster answers that", Label(onServer), Ordered, func() {

@@ -60,7 +60,8 @@ var places = map[string]struct {
 	}},
 }
 
-var _ = describe("While Redis answers", func(on *onRedis) {
+// On real servers, see passing_server_test.go: here the answers come from a proxy, and there are too many specs for real time.
+var _ = describeOn(inMemory, "While Redis answers", func(on *onRedis) {
 	It("tries every answer that passes", func() {
 		for _, begin := range answer.Passing() {
 			Expect(strings.TrimPrefix(answers[begin], "ERR ")).To(HavePrefix(begin))
@@ -229,6 +230,44 @@ func answersOn(on *onRedis, where, begin, words string, passes bool) {
 		heal()
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.granted().Release(ctx)).To(Succeed())
+	})
+
+	It("the first try in line "+goes(passes)+" until a deadline", func(ctx SpecContext) {
+		heal := broken("obtain", 0)
+		began := time.Now()
+		_, err := locks.ObtainMulti(within(ctx, 2*time.Second), keys, time.Minute, queue)
+		if !passes {
+			fails(err)
+			Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+			return
+		}
+		Expect(time.Since(began)).To(BeNumerically("~", 2*time.Second, 50*time.Millisecond))
+		wraps(err)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+		heal()
+
+		broken("obtain", 12)
+		began = time.Now()
+		lock := obtain(within(ctx, time.Minute), locks, time.Minute, queue, keys...)
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second), "first it tries soon again")
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("the first try in line ends without a deadline", func(ctx SpecContext) {
+		free, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		defer time.AfterFunc(5*time.Second, cancel).Stop()
+		heal := broken("obtain", 0)
+		began := time.Now()
+		_, err := locks.ObtainMulti(free, keys, time.Minute, queue)
+		if passes && where == "a quorum" { // it asks more often, because it gives each server less time
+			Expect(time.Since(began)).To(BeNumerically("~", 2500*time.Millisecond, 600*time.Millisecond))
+		} else {
+			Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		}
+		fails(err)
+		heal()
 	})
 
 	It("a Refresh with a strategy goes on", func(ctx SpecContext) { // it retries every error while the lock is valid
