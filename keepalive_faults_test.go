@@ -77,8 +77,8 @@ var _ = describe("KeepAlive through a faulty network", func(on *onRedis) {
 		Eventually(lost.Hit()).WithTimeout(2 * time.Second).Should(BeClosed())
 		refresh := running("refresh")
 		called := func(args []string) bool { return refresh(args) && args[len(args)-1] == "0" } // and no renewal
-		proxy.Add(faultproxy.Rule{Match: called, Times: 1, Action: faultproxy.RefuseReply("OOM command not allowed")})
-		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(MatchError(ContainSubstring("OOM")))
+		proxy.Add(faultproxy.Rule{Match: called, Times: 1, Action: faultproxy.RefuseReply("NOPERM not for you")})
+		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(MatchError(ContainSubstring("NOPERM")))
 		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
 	})
 

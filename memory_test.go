@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"context"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -56,10 +57,11 @@ var _ = describeOn(onServer, "When Redis is out of memory,", func(*onRedis) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
-	It("no key is taken, and no place in line is taken or kept", func(ctx SpecContext) {
+	It("no key is taken, and those in line wait until there is memory", func(ctx SpecContext) {
 		queue := &redislock.Options{Queue: true}
 		held := obtain(ctx, locks, time.Minute, nil, "a")
-		first := wait(ctx, locks, time.Minute, queue, "a")
+		first := wait(ctx, locks, time.Minute, onlyWoken, "a")
+		second := wait(ctx, locks, time.Minute, onlyWoken, "a")
 		fill(ctx)
 		for _, keys := range [][]string{{"free"}, {"free", "too"}} {
 			_, err := locks.ObtainMulti(ctx, keys, time.Minute, nil)
@@ -67,8 +69,12 @@ var _ = describeOn(onServer, "When Redis is out of memory,", func(*onRedis) {
 			_, err = locks.ObtainMulti(ctx, append(keys, "a"), time.Minute, queue)
 			Expect(err).To(outOfMemory)
 		}
-		Expect(first.over()).To(outOfMemory, "at its next try")
+		Consistently(first.done).WithTimeout(1500 * time.Millisecond).ShouldNot(BeClosed())
+		second.cancel()
+		Expect(second.over()).To(And(outOfMemory, MatchError(redislock.ErrNotObtained), MatchError(context.Canceled)))
+		Expect(client.ConfigSet(ctx, "maxmemory", "0").Err()).To(Succeed())
 		Expect(held.Release(ctx)).To(Succeed())
+		Expect(first.granted().Release(ctx)).To(Succeed())
 		Eventually(func() int64 { return client.DBSize(ctx).Val() }).Should(BeZero())
 	})
 })

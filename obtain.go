@@ -219,7 +219,7 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 		if ended(ctx) != nil {
 			return false, o.cutShort(ctx)
 		}
-		return o.waiter.bear(c.Err), o.failure
+		return o.waiter.bear(ctx, c.Err), o.failure
 	}
 	o.failure = nil
 	g, err := readGrant(o.keys, c.Reply)

@@ -108,7 +108,7 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 				on.fail(on.spare()+1, how)
 				granted := make(chan error)
 				go func() {
-					lock, err := on.locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true})
+					lock, err := on.locks.Obtain(within(ctx, time.Minute), "a", time.Minute, &redislock.Options{Queue: true})
 					if err == nil {
 						err = lock.Release(ctx)
 					}
@@ -118,6 +118,16 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 				on.fail(on.spare()+1, (*oneServer).restore)
 				Eventually(granted).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
 				Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+			})
+
+			It("ends the first try in line if ctx has no deadline, but not at once", func(ctx SpecContext) {
+				on.warm(ctx)
+				on.fail(on.spare()+1, how)
+				start := time.Now()
+				_, err := on.locks.Obtain(context.WithoutCancel(ctx), "a", time.Minute, &redislock.Options{Queue: true})
+				Expect(time.Since(start)).To(BeNumerically("~", 2500*time.Millisecond, bound(on.kind, 600*time.Millisecond, time.Second)))
+				Expect(err).To(MatchError(ContainSubstring(on.servers[0].name)))
+				Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
 			})
 
 			It("makes every method return when its ctx ends", func(ctx SpecContext) {

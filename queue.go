@@ -114,6 +114,7 @@ type waiter struct {
 	member     *inbox.Member // likewise
 	entry      string        // its entry in the lines; see line.lua
 	refused    bool          // at least once
+	failures   int           // before the first refusal; see rest
 	next       time.Time     // when to try next
 	interval   time.Duration // the longest time between tries
 	life       time.Duration // how long it is live after a try
@@ -291,13 +292,35 @@ func (w *waiter) patience(ctx context.Context, abandoned int) (context.Context, 
 // errUnanswered is the error of an abandoned try, and of a call that was not answered when ctx ended.
 var errUnanswered = errors.New("no answer from Redis")
 
-// bear reports whether the waiter goes on after this error: only if the error may pass, and not at the first try.
-func (w *waiter) bear(err error) bool {
-	if w == nil || !w.refused || transport.IsFinal(err) {
+// bear reports whether the waiter goes on after this error: only if the error may pass. Before the first refusal, only a
+// waiter with a deadline goes on, because a wrong address would make any other wait for ever.
+func (w *waiter) bear(ctx context.Context, err error) bool {
+	if w == nil || transport.IsFinal(err) || !w.refused && !hasDeadline(ctx) {
 		return false
 	}
-	w.next = time.Now().Add(waiterInterval)
+	w.rest(time.Now())
 	return true
+}
+
+func hasDeadline(ctx context.Context) bool {
+	_, has := ctx.Deadline()
+	return has
+}
+
+// firstRest is how long a waiter that was never refused waits after its first error.
+const firstRest = 50 * time.Millisecond
+
+// rest sets when the next try is due after an error. A waiter with a place in line tries each interval. One that was never
+// refused has no place to keep. It comes back soon, because most failovers take a second or two, and then less and less
+// often. It does so at random moments, because many others may have failed at the same time.
+func (w *waiter) rest(now time.Time) {
+	wait := waiterInterval
+	if !w.refused {
+		wait = min(firstRest<<min(w.failures, 10), wait)
+		wait -= rand.N(wait / 4)
+		w.failures++
+	}
+	w.next = now.Add(wait)
 }
 
 // await waits until the next try is due or a message asks for one. It returns false if ctx ends or closed is closed

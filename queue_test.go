@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
@@ -587,6 +590,48 @@ var _ = describe("Queue through a faulty network", func(on *onRedis) {
 		Expect(held.Release(ctx)).To(Succeed())
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(4*time.Second).Should(BeEmpty(), "its place lapses")
 	})
+
+	// A proxy on a real socket accepts a connection before it closes it.
+	connectionRefused := Or(MatchError(syscall.ECONNREFUSED), MatchError(io.EOF), MatchError(syscall.ECONNRESET), MatchError(syscall.EPIPE))
+
+	It("waits from the first try on for a Redis that refuses connections, if ctx has a deadline", func(ctx SpecContext) {
+		proxy.RefuseConnections(true)
+		_, err := locks.Obtain(context.WithoutCancel(ctx), "a", time.Minute, queue)
+		Expect(err).To(connectionRefused)
+		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
+
+		granted := make(chan error, 1)
+		go func() {
+			lock, err := locks.Obtain(within(ctx, time.Minute), "a", time.Minute, queue)
+			if err == nil {
+				err = lock.Release(ctx)
+			}
+			granted <- err
+		}()
+		Consistently(granted).WithTimeout(2500 * time.Millisecond).ShouldNot(Receive())
+		proxy.RefuseConnections(false)
+		Eventually(granted).WithTimeout(5 * time.Second).Should(Receive(BeNil()))
+	})
+
+	DescribeTable("returns when ctx ends, although no try has been answered,",
+		func(ctx SpecContext, away func(), why types.GomegaMatcher) {
+			away()
+			for _, limit := range []time.Duration{20 * time.Millisecond, 2500 * time.Millisecond} {
+				began := time.Now()
+				_, err := locks.Obtain(within(ctx, limit), "a", time.Minute, queue)
+				Expect(time.Since(began)).To(BeNumerically("~", limit, bound(on.kind, 10*time.Millisecond, soon)))
+				Expect(err).To(And(MatchError(redislock.ErrNotObtained), MatchError(context.DeadlineExceeded)))
+				Expect(err).To(MatchError(ContainSubstring("the last try: redislock: obtain")))
+				if limit > time.Second {
+					Expect(err).To(why)
+				}
+			}
+			proxy.Close() // what hangs
+		},
+		Entry("because connections are refused", func() { proxy.RefuseConnections(true) }, connectionRefused),
+		Entry("because the connection hangs", func() { broken(nil, 0, faultproxy.BlackHole()) },
+			MatchError(ContainSubstring("no answer from Redis"))),
+	)
 
 	It("gives back what a try takes whose ctx ends on the way, and its place", func(ctx SpecContext) {
 		held := obtain(ctx, healthy, time.Minute, nil, "a")

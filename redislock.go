@@ -151,8 +151,9 @@ func newShort(client RedisClient) *Client {
 // metadata. The library only reads Options, so any number of calls and goroutines can share one value.
 type Options struct {
 	// RetryStrategy says how often and how long to try again after a refusal and, on a quorum, after a try that decided
-	// nothing. Each call starts it afresh. The default nil means one try. With Queue, it only sets how often a waiter tries
-	// if no message can reach it: see Queue.
+	// nothing. Each call starts it afresh. The default nil means one try. On one server, and across slots, an error of Redis
+	// or the network ends the call, also one that may pass, after its resends: Queue waits for the end of those. With Queue,
+	// RetryStrategy only sets how often a waiter tries if no message can reach it: see Queue.
 	RetryStrategy RetryStrategy
 
 	// Metadata is stored beside the token in every key of the lock, for anyone who inspects the key. It may hold any
@@ -191,8 +192,10 @@ type Options struct {
 	// that was stopped just before its turn may be handed the lock, which then lasts for its ttl. A lost message costs
 	// at most one interval.
 	//
-	// After the first refusal, errors of Redis or the network that may pass do not end the wait. Other errors do, and
-	// so does any error at the first try.
+	// If ctx has a deadline, errors of Redis or the network that may pass do not end the wait. The file docs/guarantees.md
+	// lists them. The error of a wait that ctx has ended wraps the last of them. Without a deadline, they do not end the
+	// wait once the call has been refused; before that, any error ends it, because a wrong address would make it wait for
+	// ever (on a quorum, an error that may pass ends it after 2 s). Other errors always end it.
 	//
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, also through a type that embeds one.
 	// One connection serves all waiters of a Client, or one for each node of a Cluster that has keys for which they wait.
@@ -253,8 +256,9 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, except that the library resends
-//     for a short time after a passing failure, and that a waiter in line goes on (see [Options.Queue]). One of these
-//     errors is WRONGTYPE, for a key that does not hold a string.
+//     for a short time after a failure that may pass, and that with [Options.Queue] it waits for the end of such failures:
+//     from the first try on if ctx has a deadline, and after a refusal if it has none. One of these errors is WRONGTYPE,
+//     for a key that does not hold a string.
 func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
 	return c.obtain(ctx, unique(keys), ttl, opt)
 }

@@ -23,6 +23,8 @@ type spreading struct {
 	pace    RetryStrategy // see waiter.pace
 	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
 	patient bool          // no other round follows; likewise
+	since   time.Time     // when the obtain began; likewise
+	refused bool          // some round was refused; likewise
 	splits  int           // how many rounds in a row some places have granted and others refused; likewise
 	news    chan struct{} // has room for one: something below has changed, or a waiter was woken
 
@@ -81,7 +83,7 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, error) {
 	o := s.o
-	s.once = !s.queue && strategy == nil
+	s.since, s.once = time.Now(), !s.queue && strategy == nil
 	if !s.queue && strategy != nil {
 		if _, limited := ctx.Deadline(); !limited {
 			var cancel context.CancelFunc
@@ -203,6 +205,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	case undecided:
 		o.failure = s.failures()
 	}
+	passes := s.mayPass() // before undo, which forgets how the places have failed
 	s.undo(ctx)
 	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
 		return false, o.cutShort(ctx)
@@ -210,10 +213,22 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	if s.splits++; !s.isSplit() {
 		s.splits = 0
 	}
-	if o.failure != nil { // across slots, calls have been resent for as long as at one place
-		return (s.queue || s.places.quorum) && s.mayPass(), o.failure
+	if o.failure != nil {
+		return passes && s.bears(ctx), o.failure
 	}
+	s.refused = true
 	return true, ErrNotObtained
+}
+
+// bears reports whether the obtain goes on after a round that has failed in a way that may pass. In line, that is as at one
+// place: see waiter.bear. But a quorum gives each server a tenth of a second, not the seconds that the first try at one
+// place takes. So without a deadline, its first try is as many rounds as fit into longPatience. Without a line, a quorum
+// tries again as the strategy says. Across slots, calls have been resent for as long as at one place.
+func (s *spreading) bears(ctx context.Context) bool {
+	if !s.queue {
+		return s.places.quorum
+	}
+	return s.refused || hasDeadline(ctx) || s.places.quorum && time.Since(s.since) < longPatience
 }
 
 // begin begins a round.

@@ -221,7 +221,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	default:
 		p.state, p.err = partFailed, err
 		if w := p.o.waiter; w != nil {
-			w.next = now.Add(waiterInterval)
+			w.rest(now)
 		}
 	}
 	if answered && s.fastest == 0 {

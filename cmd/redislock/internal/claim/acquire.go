@@ -33,7 +33,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 		return inTheWay(ctx, s.Locks, keys, token, metadata)
 	})
 	answers := f.probe(ctx, s)
-	lock, err := f.obtain(ctx, s, keys, &redislock.Options{
+	lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, &redislock.Options{
 		Queue: !f.NoWait(), Explain: true, Metadata: metadata, Token: token, FenceKey: f.FenceKey,
 	})
 	end(err == nil)
@@ -46,23 +46,6 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 		_ = lock.Refresh(refresh, f.TTL, &redislock.Options{Metadata: f.metadata()}) // the next renewal notices a loss
 	}
 	return lock, nil
-}
-
-// obtain acquires locks. In line, the library goes on when Redis goes away. With a limit, obtain does so before that.
-func (f *Flags) obtain(
-	ctx context.Context, s *connect.Session, keys []string, opt *redislock.Options,
-) (*redislock.Lock, error) {
-	for {
-		lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, opt)
-		if err == nil || f.Limit == 0 || ctx.Err() != nil || !connect.IsAway(err) {
-			return lock, err
-		}
-		select {
-		case <-time.After(longestPause):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
 }
 
 // tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold

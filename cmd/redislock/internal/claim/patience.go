@@ -5,6 +5,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -98,20 +99,30 @@ func (p *Patience) Close(s *connect.Session, why error) {
 // longestPause is the longest time between two tries to reach a Redis that is away.
 const longestPause = 500 * time.Millisecond
 
-func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.UniversalClient, error) {
+func (p *Patience) connect(ctx context.Context, target *connect.Target) (client redis.UniversalClient, err error) {
+	err = p.Bear(ctx, target, func() error {
+		client, err = target.Connect(ctx)
+		return err
+	})
+	return client, err
+}
+
+// Bear calls ask. With a limit, it calls it again while it fails because Redis is away, until ctx ends; the error is then
+// ready to be printed.
+func (p *Patience) Bear(ctx context.Context, target *connect.Target, ask func() error) error {
 	var why error // says more than that nobody answered in time
 	told := ""
 	for pause := longestPause / 32; ; pause = min(2*pause, longestPause) {
-		client, err := target.Connect(ctx)
+		err := ask()
 		if err == nil || p.Limit == 0 || !connect.IsAway(err) {
-			return client, err
+			return err
 		}
 		if why == nil || !connect.IsSilent(err) {
 			why = err
 		}
 		if ctx.Err() == nil && pause == longestPause && err.Error() != told && p.speaks(target) {
 			told = err.Error()
-			target.Complain(errors.New("waiting for Redis: " + told))
+			target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
 		}
 		if ctx.Err() == nil {
 			select {
@@ -120,7 +131,7 @@ func (p *Patience) connect(ctx context.Context, target *connect.Target) (redis.U
 			case <-ctx.Done():
 			}
 		}
-		return nil, p.Unreachable(ctx, target, why)
+		return p.Unreachable(ctx, target, why)
 	}
 }
 

@@ -10,16 +10,15 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/answer"
 )
 
 // IsAway reports whether an error is one that passes when Redis comes back: nothing listens, nobody answers, or the server
-// is not ready yet. A wrong password, a wrong name or a wrong kind of server does not pass.
+// says "not now". A wrong password, a wrong name or a wrong kind of server does not pass.
 func IsAway(err error) bool {
-	if answer, answered := errors.AsType[redis.Error](err); answered && !errors.Is(err, redis.Nil) {
-		return redis.IsLoadingError(err) || redis.IsReadOnlyError(err) || redis.IsMasterDownError(err) ||
-			redis.IsClusterDownError(err) || redis.IsTryAgainError(err) || redis.IsNoReplicasError(err) ||
-			redis.HasErrorPrefix(err, "BUSY ") || redis.HasErrorPrefix(err, "MISCONF ") ||
-			strings.Contains(answer.Error(), "max number of clients")
+	if answer.Is(err) && !errors.Is(err, redis.Nil) {
+		return answer.IsPassing(err)
 	}
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	network, isNetwork := errors.AsType[net.Error](err)

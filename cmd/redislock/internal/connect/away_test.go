@@ -32,17 +32,18 @@ var _ = Describe("an error", func() {
 		Entry("no socket", dial(syscall.ENOENT), true),
 		Entry("a name server that does not answer", &net.DNSError{IsTimeout: true}, true),
 		Entry("a wrong name", &net.DNSError{IsNotFound: true}, false),
-		Entry("too many clients", answer("ERR max number of clients reached"), true),
-		Entry("a wrong password", answer("WRONGPASS invalid username-password pair"), false),
-		Entry("a forbidden command", answer("NOPERM this user has no permissions"), false),
+		Entry("an answer that passes", said("NOREPLICAS Not enough good replicas to write."), true),
+		Entry("too many clients", said("ERR max number of clients reached"), true),
+		Entry("a wrong password", said("WRONGPASS invalid username-password pair"), false),
+		Entry("a forbidden command", said("NOPERM this user has no permissions"), false),
 		Entry("a certificate of somebody else", x509.UnknownAuthorityError{}, false),
 		Entry("no such master", fmt.Errorf("all sentinels specified in configuration are unreachable: %w", redis.Nil), false),
 		Entry("the user is not allowed to open the socket", dial(syscall.EACCES), false),
 	)
 })
 
-// answer is an error that a server has answered.
-type answer string
+// said is an error that a server has answered.
+type said string
 
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
+func (s said) Error() string { return string(s) }
+func (said) RedisError()     {}

@@ -148,7 +148,11 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 	}
 	h.token = token
 	if f.reenter || f.share {
-		switch missing, err = h.reenter(ctx, f.Keys); {
+		err = f.Bear(ctx, h.Target, func() (err error) {
+			missing, err = h.reenter(ctx, f.Keys)
+			return err
+		})
+		switch {
 		case errors.Is(err, redislock.ErrLockNotHeld):
 			return f.Refuse("the locks to re-enter are being released")
 		case err != nil:

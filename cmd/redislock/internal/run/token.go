@@ -46,7 +46,11 @@ func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	if len(outer) == 0 && (!f.hasToken || f.share) {
 		return token, nil
 	}
-	statuses, err := h.Locks.Inspect(ctx, f.Keys...)
+	var statuses []redislock.Status
+	err := f.Bear(ctx, h.Target, func() (err error) {
+		statuses, err = h.Locks.Inspect(ctx, f.Keys...)
+		return err
+	})
 	if err != nil {
 		return "", f.Unreachable(ctx, h.Target, err)
 	}

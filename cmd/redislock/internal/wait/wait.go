@@ -93,7 +93,7 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 			teller.Miss(err)
 		}
 		switch {
-		case err != nil && (cli.CodeOf(err) != cli.Unavailable || late || p.Limit == 0 && time.Since(answered) > bearable):
+		case err != nil && (!connect.IsAway(err) || late || p.Limit == 0 && time.Since(answered) > bearable):
 			return p.Unreachable(limited, target, err)
 		case late && p.Quiet:
 			return cli.Exit(cli.No)

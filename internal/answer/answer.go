@@ -1,0 +1,59 @@
+// Package answer says what the errors that a Redis answers mean for the next try. It knows nothing about locks, and not
+// how answers are carried.
+package answer
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Is reports whether err is an answer of a server, and not a failure to get one.
+func Is(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// passing is how the answers begin that mean "not now": the server has done nothing, and the same call may succeed later
+// although nobody changes its arguments, the user's rights or the configuration of the server.
+//
+// The other errors of Redis are not among them, for these reasons:
+//   - NOAUTH, WRONGPASS, NOPERM, DENIED (protected mode), WRONGTYPE, CROSSSLOT, NOPROTO and a plain ERR mean that the
+//     call, the rights, the key or the server is the wrong one. Waiting hides that from whoever can change it.
+//   - MOVED and ASK are followed by a client for a Cluster. If one is left, the client is for a single server.
+//   - NOSCRIPT is answered with the script, at once.
+//   - UNKILLABLE, NOTBUSY, NOGOODSLAVE, INPROG, NOMASTERLINK, BUSYKEY, BUSYGROUP, EXECABORT and UNBLOCKED answer commands
+//     that no script of the library uses.
+var passing = []string{
+	"LOADING ",    // it is reading its data, after a start or as a new replica
+	"READONLY ",   // it is a replica: a failover is not over, or this client does not know of it yet
+	"MASTERDOWN ", // it is a replica that has lost its master, which comes back or is replaced
+	"CLUSTERDOWN ",
+	"TRYAGAIN ",   // the keys are split while their slot moves
+	"NOREPLICAS ", // too few replicas are connected now
+	"BUSY ",       // it is running a slow script
+	"MISCONF ",    // it could not save its data, and tries that again by itself
+	"OOM ",        // its memory is full of other keys, which expire or are deleted
+	"max number of clients ",
+}
+
+// Passing returns how the answers begin that mean "not now".
+func Passing() []string { return slices.Clone(passing) }
+
+// IsPassing reports whether err is an answer that means "not now".
+func IsPassing(err error) bool {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	// Redis 6 puts the error of a command behind the place in the script that called it.
+	if strings.HasPrefix(text, "Error running script") {
+		if _, inner, ok := strings.Cut(text, ": -"); ok {
+			text = inner
+		}
+	}
+	return slices.ContainsFunc(passing, func(begin string) bool { return strings.HasPrefix(text, begin) })
+}
