@@ -94,6 +94,9 @@ func (s *spreading) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over, s.open, s.won = true, false, false
+	if s.ticket > 0 {
+		tickets.drop(s.ticket)
+	}
 	if s.holds == nil {
 		s.after.expect(ctx, len(s.parts)) // each leaves once
 	}
