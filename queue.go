@@ -89,20 +89,24 @@ type waiter struct {
 
 	// The fields below belong to the goroutine of the obtain.
 
-	number     int64         // in the inbox, at first; 0 lets the inbox choose
-	inbox      *inbox.Share  // nil before the first try
-	member     *inbox.Member // likewise
-	entry      string        // its entry in the lines; see line.lua
-	refused    bool          // at least once
-	next       time.Time     // when to try next
-	interval   time.Duration // the longest time between tries
-	life       time.Duration // how long it is live after a try
-	ticket     int64         // 0: none yet
-	usual      time.Duration // how long answers took lately, a moving average
-	sent       time.Time     // when the last answered try was sent,
-	served     int64         // and when the server ran it, in µs by the server's clock
-	opened     int           // the subscription that its mark says is open; 0 for none
-	distrusted int           // a subscription whose messages do not arrive; 0 for none
+	number   int64         // in the inbox, at first; 0 lets the inbox choose
+	inbox    *inbox.Share  // nil before the first try
+	member   *inbox.Member // likewise
+	entry    string        // its entry in the lines; see line.lua
+	refused  bool          // at least once
+	next     time.Time     // when to try next
+	interval time.Duration // the longest time between tries
+	life     time.Duration // how long it is live after a try
+	ticket   int64         // 0: none yet
+	usual    time.Duration // how long answers took lately, a moving average
+	sent     time.Time     // when the last answered try was sent,
+	served   int64         // and when the server ran it, in µs by the server's clock
+
+	// What shows whether messages are missed; see refuse and granted.
+	opened  int  // the subscription that was open when the present try was sent; 0 for none
+	marked  int  // the one of the last answered try
+	idle    bool // only a message could have made the present try succeed
+	waiting bool // only a message can make the next try succeed before the interval is over
 
 	mu     sync.Mutex // protects the fields below, which messages set
 	called bool       // try now
@@ -163,7 +167,7 @@ func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (d
 // renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
 func (w *waiter) renew() {
 	w.quitInbox()
-	w.member, w.entry, w.opened = nil, "", 0
+	w.member, w.entry, w.marked = nil, "", 0
 	w.sent = time.Time{} // the server has answered no try of the new entry
 	w.mu.Lock()
 	w.handed = nil
@@ -183,6 +187,7 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 		w.entry = w.member.ID() + o.entry()
 	}
 	w.heed() // the try will see what earlier messages were about
+	w.idle, w.waiting = w.waiting, false
 	args = append(args, w.entry, w.ticket, w.isOpen())
 	if o.part && w.ticket == 0 {
 		args = append(args, o.proposal)
@@ -192,14 +197,11 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 
 // isOpen returns "1" if the waiter's subscription is open, as far as is known, and "0" if not, for a script.
 func (w *waiter) isOpen() any {
-	// A subscription may be on another server than the keys. Then no script can tell whether messages arrive.
-	if w.opened = 0; w.lines.shared.redis.IsSingle() {
-		w.opened = w.inbox.Subscription()
-	}
-	if w.opened != 0 && w.opened != w.distrusted {
+	w.opened = w.inbox.Subscription()
+	// On a Cluster, the subscription may be on another server than the keys. Then no script can tell whether messages arrive.
+	if w.opened != 0 && w.lines.shared.redis.IsSingle() {
 		return "1"
 	}
-	w.opened = 0
 	return "0"
 }
 
@@ -243,18 +245,32 @@ func (w *waiter) refuse(sent time.Time, g grant) {
 	wait := w.interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.ticket > 0 {
-		if g.missing && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
-			w.distrusted = w.opened // it was live, so it was removed because a message reached nobody
+		// It was live, so it was removed because a message has reached nobody, although the subscription was open all the time.
+		if g.missing && w.listened() && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+			w.inbox.Doubt(w.opened)
 		}
+		w.marked = w.opened
 		w.ticket, w.served, w.sent = g.ticket, g.served, sent
 		w.life = max(g.life, waiterLife)
 		w.interval = w.life / 3
 		wait = max(g.wait, time.Millisecond)
+		w.waiting = wait >= w.interval // otherwise a ttl ends, or another waiter will be dead
 	}
 	if wait >= w.interval { // at random: waiters that were refused together must not try together
 		wait -= rand.N(w.interval / 4)
 	}
 	w.next = now.Add(wait)
+}
+
+// listened reports whether the same subscription has been open since the last answered try.
+func (w *waiter) listened() bool { return w.opened != 0 && w.opened == w.marked }
+
+// granted notes that the present try was granted. Where only a message could have told the waiter of its turn and none has
+// come, that message was missed. It may still be on its way, and then the inbox hears it.
+func (w *waiter) granted() {
+	if w != nil && w.idle && w.listened() {
+		w.inbox.Miss(w.opened)
+	}
 }
 
 // patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends
@@ -326,6 +342,9 @@ func (w *waiter) wake() {
 func (w *waiter) heed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.called || !w.sooner.IsZero() || w.handed != nil {
+		w.waiting = false
+	}
 	w.called, w.sooner = false, time.Time{}
 }
 

@@ -183,7 +183,8 @@ type Options struct {
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE. One connection serves all waiters with
 	// that Redis client, whatever Clients they belong to, or one for each node of a Cluster that has keys for which they
 	// wait. It closes 10 s after the last of them; at once if all Clients that had waiters are closed, or if these were
-	// the functions of this package. Only waiters with a *redis.Client are
+	// the functions of this package. If waiters find out several times that messages do not arrive, because the name of
+	// the server leads to another one since then, the library subscribes again. Only waiters with a *redis.Client are
 	// handed keys directly. With a Ring, a custom client type, or a user who may not use the channel, waiters stand in the
 	// same line and try each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
 	Queue bool

@@ -67,6 +67,7 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	c.SetArgs(len(keys))
 	if stays {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
+		w.marked, w.waiting = w.opened, false
 	}
 	p.o.lock, p.o.got, p.o.taken = nil, nil, nil
 	p.busy, p.began = true, time.Now()

@@ -38,6 +38,7 @@ type Inbox struct {
 	open    bool               // messages arrive
 	opened  int                // how often they have begun to arrive
 	last    *time.Timer        // ends the subscription when it fires; nil while there are members
+	doubts  doubts
 }
 
 // New returns an Inbox without members. Its name must be unique. It stays subscribed for linger after its last member
@@ -96,6 +97,7 @@ func (b *Inbox) halt() {
 		b.last.Stop()
 		b.last = nil
 	}
+	b.doubts.cancel()
 	if b.stop != nil {
 		b.stop()
 		b.stop, b.open = nil, false
@@ -115,6 +117,7 @@ func (b *Inbox) setOpen(ctx context.Context, open bool) {
 		return
 	}
 	b.opened++
+	b.doubts.cancel() // they were about the subscription before this one
 	for _, m := range b.members {
 		m.notify("")
 	}
@@ -124,6 +127,7 @@ func (b *Inbox) setOpen(ctx context.Context, open bool) {
 func (b *Inbox) deliver(message string) {
 	number, words, _ := strings.Cut(message, " ")
 	b.mu.Lock()
+	b.doubts.missed = 0
 	m := b.members[number]
 	b.mu.Unlock()
 	if m != nil {
@@ -156,12 +160,12 @@ func (m *Member) ID() string { return m.id }
 // Hears reports whether messages arrive, as far as is known.
 func (s *Share) Hears() bool { return s.Subscription() != 0 }
 
-// Subscription returns the number of the present subscription, or 0 if there is none.
+// Subscription returns the number of the present subscription, or 0 if there is none whose messages arrive.
 func (s *Share) Subscription() int {
 	b := s.inbox
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.open {
+	if !b.open || b.doubts.subscription == b.opened {
 		return 0
 	}
 	return b.opened
