@@ -3,6 +3,7 @@ package redislock
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -31,9 +32,10 @@ type cleanup struct {
 }
 
 const (
-	// maxCleanups bounds the cleanups of one Client that release keys; each costs a goroutine or two, about 6 KB. With 1,000,
-	// a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no room for a cleanup, its
-	// keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the goroutine that waited.
+	// maxCleanups bounds the cleanups of all Clients of one Redis client that release keys; each costs a goroutine or two,
+	// about 6 KB. With 1,000, a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no
+	// room for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the goroutine
+	// that waited.
 	maxCleanups = 10_000
 
 	// sweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on
@@ -79,7 +81,7 @@ func (c *Client) startCleanup(x *cleanup, job func() error) bool {
 
 // startLocked is startCleanup for a caller who holds cleanups.mu.
 func (c *Client) startLocked(x *cleanup, job func() error) bool {
-	if c.cleanups.running >= maxCleanups && len(x.keys) > 0 {
+	if c.cleanups.running.Load() >= maxCleanups && len(x.keys) > 0 {
 		return false
 	}
 	if x.follows != nil && x.follows.release.IsDropped() {
@@ -88,7 +90,7 @@ func (c *Client) startLocked(x *cleanup, job func() error) bool {
 	x.token = x.release.Token
 	c.cleanups.add(x)
 	if len(x.keys) > 0 {
-		c.cleanups.running++
+		c.cleanups.running.Add(1)
 	}
 	x.stop, x.done = make(chan struct{}), make(chan struct{})
 	ctx := x.release.Ctx
@@ -116,7 +118,7 @@ func (c *Client) clean(x *cleanup, job func() error) error {
 		defer c.cleanups.mu.Unlock()
 		c.cleanups.remove(x)
 		if len(x.keys) > 0 {
-			c.cleanups.running--
+			c.cleanups.running.Add(-1)
 		}
 	}()
 	return job()
@@ -125,8 +127,9 @@ func (c *Client) clean(x *cleanup, job func() error) error {
 // cleanups are those of one Client that are under way. The Client of its locks across slots has the same, because an
 // obtain there and one here may use the same custom token and the same keys.
 type cleanups struct {
+	running *atomic.Int64 // cleanups under way that release keys; see maxCleanups
+
 	mu      sync.Mutex            // protects the fields below
-	running int                   // cleanups under way that release keys; see maxCleanups
 	begun   int                   // cleanups and calls so far
 	byToken map[string][]*cleanup // cleanups and calls under way
 }

@@ -52,8 +52,7 @@ func (c *Client) Do(
 	return d.run(fn)
 }
 
-// Do is short for New(client).Do(…). It makes a Client, and so a scheduler for renewals, for each call. To hold many locks
-// at a time, use one Client.
+// Do is short for New(client).Do(…).
 func Do(
 	ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {

@@ -13,3 +13,13 @@ func init() { transport.AlwaysTogether = AlwaysTogether }
 
 // StopRenewing does what the end of the last context of KeepAlive does once it has found that it is the last one.
 func (l *Lock) StopRenewing() { l.stopRenewing() }
+
+// Registered returns for how many Redis clients Clients share something.
+func Registered() (n int) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for _, all := range registry.byHash {
+		n += len(all)
+	}
+	return n
+}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// health is how a server of a quorum answers the obtains of one Client, and which repairs wait for it.
+// health is how a server of quorums answers the obtains of all Clients of its Redis client, and which repairs wait for it.
 type health struct {
 	mu      sync.Mutex    // protects the fields below
 	usual   time.Duration // how long answers took lately, a moving average; 0 before the first

@@ -233,6 +233,7 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 		}
 		return true, ErrNotObtained
 	}
+	o.waiter.granted()
 	if o.waiter != nil && c.Spare == nil {
 		o.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
 	}

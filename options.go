@@ -1,9 +1,6 @@
 package redislock
 
-import (
-	"cmp"
-	"time"
-)
+import "cmp"
 
 // ClientOption is an option of [New] and [NewQuorum].
 type ClientOption func(*clientOptions)
@@ -11,18 +8,20 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer
-	linger   time.Duration // how long the subscription stays open after the last waiter
-	inbox    string        // what the names of its inboxes begin with; the servers of a quorum share it
+	short    bool // it is for a single call, after which nothing is to stay
 }
 
+// silent is the Tracer of a Client that has none.
+var silent = &Tracer{}
+
 func newClientOptions(opts []ClientOption) clientOptions {
-	set := clientOptions{linger: inboxLinger, inbox: randomToken()}
+	var set clientOptions
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&set)
 		}
 	}
-	set.tracer = cmp.Or(set.tracer, &Tracer{})
+	set.tracer = cmp.Or(set.tracer, silent)
 	return set
 }
 

@@ -127,7 +127,7 @@ func (c *Client) inner() *Client {
 	defer c.mu.Unlock()
 	if c.slots == nil {
 		c.slots = &Client{
-			redis: c.redis, tracer: &Tracer{}, renewals: newRenewals(c.redis), lines: c.lines, closed: c.closed,
+			redis: c.redis, tracer: silent, renewals: c.renewals, lines: c.lines, closed: c.closed,
 			cleanups: c.cleanups,
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/inbox"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -23,79 +22,60 @@ const (
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
 
-	// bulk is the number of keys from which a waiter's try takes a while. One Client sends maxBulk such tries at a time.
+	// bulk is the number of keys from which a waiter's try takes a while. The Clients of one Redis client together send
+	// maxBulk such tries at a time.
 	bulk, maxBulk = 256, 2
 
 	// entryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
 	entryMetadata = 1024
 )
 
-// lines is what the waiters of a Client share.
+// lines are those in which the waiters of a Client stand. The inboxes are those of all Clients of the Redis client.
 type lines struct {
-	redis  *transport.Redis
-	name   string        // of the inboxes begins with it
-	linger time.Duration // of an inbox
-	local  bool          // an inbox listens at the server that runs the scripts, so the scripts can count its subscription
+	shared  *shared
+	lingers bool // the subscriptions linger for this Client
 
-	// Slots for tries with many keys; see admit.
-	entering, staying chan struct{}
-
-	mu      sync.Mutex // protects the fields below
-	inboxes map[string]*inbox.Inbox
-	closed  bool
+	mu     sync.Mutex // protects the fields below
+	shares map[*inbox.Inbox]*inbox.Share
+	closed bool
 }
 
-// newLines returns the lines of a Client. The names of its inboxes begin with name, which must be unique on the server.
-func newLines(redis *transport.Redis, name string, linger time.Duration) *lines {
-	return &lines{
-		redis: redis, name: name, linger: linger, local: redis.IsSingle(), inboxes: map[string]*inbox.Inbox{},
-		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
-	}
-}
-
-// maxNames is how many names to look at for one that belongs to a certain node of a Cluster.
-const maxNames = 10_000
-
-// inboxFor returns the inbox for waiters for the key. There is one for each node of a Cluster, with a channel that
-// belongs to that node, so that go-redis subscribes there. From another node, messages would take the cluster bus,
-// where the second of two messages within 40 ms waits for the acknowledgement of the first, which TCP delays for so
-// long.
-func (l *lines) inboxFor(key string) *inbox.Inbox {
-	server := l.redis.Server(key)
+// inboxFor returns the Client's share of the inbox for waiters for the key.
+func (l *lines) inboxFor(key string) *inbox.Share {
+	b := l.shared.inboxFor(key)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.inboxes[server]
-	if b == nil {
-		name := l.name // it orders waiters with the same ticket, so all names begin with it
-		for i := 0; server != "" && i < maxNames && l.redis.Server(keyname.InboxPrefix+name) != server; i++ {
-			name = l.name + randomToken()
-		}
-		b = inbox.New(l.redis, name, l.linger)
-		l.inboxes[server] = b
+	s := l.shares[b]
+	if s == nil {
+		s = b.Join(l.lingers)
 		if l.closed {
-			b.Close()
+			s.Close()
 		}
+		if l.shares == nil {
+			l.shares = map[*inbox.Inbox]*inbox.Share{}
+		}
+		l.shares[b] = s
 	}
-	return b
+	return s
 }
 
-// close ends all subscriptions.
+// close ends what the Client keeps subscribed after its last waiter.
 func (l *lines) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
-	for _, b := range l.inboxes {
-		b.Close()
+	for _, s := range l.shares {
+		s.Close()
 	}
 }
 
-// waiters returns the number of waiters.
+// waiters returns the number of the Client's waiters.
 func (l *lines) waiters() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for _, b := range l.inboxes {
-		n += b.Members()
+	for _, s := range l.shares {
+		n += s.Members()
 	}
 	return n
 }
@@ -109,21 +89,25 @@ type waiter struct {
 
 	// The fields below belong to the goroutine of the obtain.
 
-	number     int64         // in the inbox, at first; 0 lets the inbox choose
-	inbox      *inbox.Inbox  // nil before the first try
-	member     *inbox.Member // likewise
-	entry      string        // its entry in the lines; see line.lua
-	refused    bool          // at least once
-	failures   int           // before the first refusal; see rest
-	next       time.Time     // when to try next
-	interval   time.Duration // the longest time between tries
-	life       time.Duration // how long it is live after a try
-	ticket     int64         // 0: none yet
-	usual      time.Duration // how long answers took lately, a moving average
-	sent       time.Time     // when the last answered try was sent,
-	served     int64         // and when the server ran it, in µs by the server's clock
-	opened     int           // the subscription that its mark says is open; 0 for none
-	distrusted int           // a subscription whose messages do not arrive; 0 for none
+	number   int64         // in the inbox, at first; 0 lets the inbox choose
+	inbox    *inbox.Share  // nil before the first try
+	member   *inbox.Member // likewise
+	entry    string        // its entry in the lines; see line.lua
+	refused  bool          // at least once
+	failures int           // before the first refusal; see rest
+	next     time.Time     // when to try next
+	interval time.Duration // the longest time between tries
+	life     time.Duration // how long it is live after a try
+	ticket   int64         // 0: none yet
+	usual    time.Duration // how long answers took lately, a moving average
+	sent     time.Time     // when the last answered try was sent,
+	served   int64         // and when the server ran it, in µs by the server's clock
+
+	// What shows whether messages are missed; see refuse and granted.
+	opened  int  // the subscription that was open when the present try was sent; 0 for none
+	marked  int  // the one of the last answered try
+	idle    bool // only a message could have made the present try succeed
+	waiting bool // only a message can make the next try succeed before the interval is over
 
 	mu     sync.Mutex // protects the fields below, which messages set
 	called bool       // try now
@@ -158,9 +142,9 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 // first. Only a few large tries go out at a time, because a server that is busy with many would answer none of them in
 // time. Waiters that have a place do not queue behind those that want one, or they could lose theirs.
 func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), h *handOff) {
-	slots := w.lines.entering
+	slots := w.lines.shared.entering
 	if w.refused {
-		slots = w.lines.staying
+		slots = w.lines.shared.staying
 	}
 	for {
 		if h := w.handedOver(); h != nil {
@@ -184,7 +168,7 @@ func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (d
 // renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
 func (w *waiter) renew() {
 	w.quitInbox()
-	w.member, w.entry, w.opened = nil, "", 0
+	w.member, w.entry, w.marked = nil, "", 0
 	w.sent = time.Time{} // the server has answered no try of the new entry
 	w.mu.Lock()
 	w.handed = nil
@@ -204,6 +188,7 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 		w.entry = w.member.ID() + o.entry()
 	}
 	w.heed() // the try will see what earlier messages were about
+	w.idle, w.waiting = w.waiting, false
 	args = append(args, w.entry, w.ticket, w.isOpen())
 	if o.part && w.ticket == 0 {
 		args = append(args, o.proposal)
@@ -213,14 +198,11 @@ func (w *waiter) begin(o *obtaining, args []any) []any {
 
 // isOpen returns "1" if the waiter's subscription is open, as far as is known, and "0" if not, for a script.
 func (w *waiter) isOpen() any {
-	// A subscription may be on another server than the keys. Then no script can tell whether messages arrive.
-	if w.opened = 0; w.lines.local {
-		w.opened = w.inbox.Subscription()
-	}
-	if w.opened != 0 && w.opened != w.distrusted {
+	w.opened = w.inbox.Subscription()
+	// On a Cluster, the subscription may be on another server than the keys. Then no script can tell whether messages arrive.
+	if w.opened != 0 && w.lines.shared.redis.IsSingle() {
 		return "1"
 	}
-	w.opened = 0
 	return "0"
 }
 
@@ -264,18 +246,32 @@ func (w *waiter) refuse(sent time.Time, g grant) {
 	wait := w.interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.ticket > 0 {
-		if g.missing && w.opened != 0 && sent.Sub(w.sent) < w.life-waiterInterval/2 {
-			w.distrusted = w.opened // it was live, so it was removed because a message reached nobody
+		// It was live, so it was removed because a message has reached nobody, although the subscription was open all the time.
+		if g.missing && w.listened() && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+			w.inbox.Doubt(w.opened)
 		}
+		w.marked = w.opened
 		w.ticket, w.served, w.sent = g.ticket, g.served, sent
 		w.life = max(g.life, waiterLife)
 		w.interval = w.life / 3
 		wait = max(g.wait, time.Millisecond)
+		w.waiting = wait >= w.interval // otherwise a ttl ends, or another waiter will be dead
 	}
 	if wait >= w.interval { // at random: waiters that were refused together must not try together
 		wait -= rand.N(w.interval / 4)
 	}
 	w.next = now.Add(wait)
+}
+
+// listened reports whether the same subscription has been open since the last answered try.
+func (w *waiter) listened() bool { return w.opened != 0 && w.opened == w.marked }
+
+// granted notes that the present try was granted. Where only a message could have told the waiter of its turn and none has
+// come, that message was missed. It may still be on its way, and then the inbox hears it.
+func (w *waiter) granted() {
+	if w != nil && w.idle && w.listened() {
+		w.inbox.Miss(w.opened)
+	}
 }
 
 // patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends
@@ -369,6 +365,9 @@ func (w *waiter) wake() {
 func (w *waiter) heed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.called || !w.sooner.IsZero() || w.handed != nil {
+		w.waiting = false
+	}
 	w.called, w.sooner = false, time.Time{}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -48,7 +49,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, closed: make(chan struct{}), cleanups: new(cleanups)}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{}), cleanups: &cleanups{running: new(atomic.Int64)}}
 	if len(clients) == 0 {
 		c.unusable = invalid("a quorum of no servers; pass three or five clients")
 		return c
@@ -57,12 +58,12 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
 		server := newClient(client, set)
-		server.tracer = &Tracer{}
+		server.tracer = silent
 		if server.unusable != nil {
 			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, server.unusable)
 			return c
 		}
-		if reflect.TypeOf(client).Comparable() {
+		if reflect.ValueOf(client).Comparable() {
 			if before, again := seen[client]; again {
 				c.unusable = invalid("clients %d and %d of the quorum are the same; each must be another server", before+1, i+1)
 				return c
@@ -70,7 +71,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 			seen[client] = i
 		}
 		name := fmt.Sprintf("server %d (%s)", i+1, server.redis.Address())
-		c.quorum.all = append(c.quorum.all, &place{client: server, name: name, health: &health{}})
+		c.quorum.all = append(c.quorum.all, &place{client: server, name: name, health: server.lines.shared.health})
 	}
 	return c
 }

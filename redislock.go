@@ -72,9 +72,10 @@ import (
 //
 // A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a
 // call that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was
-// given, and on a Ring all keys of a lock need one hash tag. No calls share before the first one has been answered, so
-// the library always notices a hook that changes the first call before any calls share. Pass [WithSeparateCalls] to
-// [New] for a hook that must see each command, that changes only some of them, or that sends another command instead.
+// given, and on a Ring all keys of a lock need one hash tag. No calls of a Client share before its first one has been
+// answered, so the library always notices a hook that changes the first call before any calls share. Pass
+// [WithSeparateCalls] to [New] for a hook that must see each command, that changes only some of them, or that sends
+// another command instead.
 //
 // If a hook panics, the call panics in the goroutine of its caller.
 //
@@ -98,18 +99,20 @@ type RedisClient interface {
 }
 
 // Client obtains locks on one Redis, or on those of [NewQuorum]. It is safe for concurrent use. It is cheap: at rest, it
-// has no connection of its own and no goroutine. The caller closes the Redis client, after the Client.
+// has no connection of its own and no goroutine, and all Clients of one Redis client share the connection on which waiters
+// get messages, the renewals and their pipelines. So a program may make a Client for each request. The caller closes the
+// Redis client, after the Clients.
 type Client struct {
-	redis    *transport.Redis
+	redis    *transport.Link
 	unusable error // why nothing can be sent; nil if something can
 	renewals *renewals
 	lines    *lines
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
-	spread   atomic.Int64  // numbers given to waiters on several places; see newSpreading
 	obtains  atomic.Int64  // obtains under way at several places, and their calls here
 	cleanups *cleanups     // never nil
+	keeps    atomic.Bool   // some lock was kept
 
 	mu       sync.Mutex // protects the fields below
 	slots    *Client    // obtains the holds of locks across slots; nil before the first
@@ -125,26 +128,23 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
-	redis, err := transport.New(client, set.separate)
+	s, err := sharedBy(client)
 	if err != nil {
 		return &Client{unusable: invalid("%v", err), tracer: set.tracer, closed: make(chan struct{}), cleanups: new(cleanups)}
 	}
 	return &Client{
-		redis:    redis,
+		redis:    s.redis.Link(set.separate),
 		tracer:   set.tracer,
-		renewals: newRenewals(redis),
-		lines:    newLines(redis, set.inbox, set.linger),
+		renewals: s.renewals,
+		lines:    &lines{shared: s, lingers: !set.short},
 		closed:   make(chan struct{}),
-		cleanups: new(cleanups),
+		cleanups: &cleanups{running: &s.cleaning},
 	}
 }
 
-// inboxLinger is how long a Client stays subscribed after its last waiter, because the next one may come soon.
-const inboxLinger = 10 * time.Second
-
-// newShort returns a Client for a single call. It unsubscribes with its last waiter.
+// newShort returns a Client for a single call. No subscription lingers for it.
 func newShort(client RedisClient) *Client {
-	return New(client, func(set *clientOptions) { set.linger = 0 })
+	return newClient(client, clientOptions{tracer: silent, short: true})
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no
@@ -198,10 +198,13 @@ type Options struct {
 	// ever (on a quorum, an error that may pass ends it after 2 s). Other errors always end it.
 	//
 	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, also through a type that embeds one.
-	// One connection serves all waiters of a Client, or one for each node of a Cluster that has keys for which they wait.
-	// It closes 10 s after the last of them. Only waiters with a *redis.Client are handed keys directly. With a Ring, a
-	// type without Subscribe (see [RedisClient]), or a user who may not use the channel, waiters stand in the same line
-	// and try each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
+	// One connection serves all waiters with that Redis client, whatever Clients they belong to, or one for each node of a
+	// Cluster that has keys for which they wait. It closes 10 s after the last of them; at once if all Clients that had
+	// waiters are closed, or if these were the functions of this package. If waiters find out several times that messages
+	// do not arrive, because the name of the server leads to another one since then, the library subscribes again. Only
+	// waiters with a *redis.Client are handed keys directly. With a Ring, a type without Subscribe (see [RedisClient]), or a
+	// user who may not use the channel, waiters stand in the same line and try each interval, or as often as RetryStrategy
+	// says. The file docs/line.md has the details.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster, or on different shards of a Ring. Redis
@@ -273,7 +276,8 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 	return newShort(client).ObtainMulti(ctx, keys, ttl, opt)
 }
 
-// Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. From then on, Obtain,
+// Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. It ends those of this Client
+// only, and not those of other Clients of the same Redis client. From then on, Obtain,
 // ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
 // their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places, for
 // releases in the background, for a Refresh of a lock with [Options.Token], and for calls at other servers or slots
@@ -310,11 +314,28 @@ func (c *Client) shut() {
 	case c.redis == nil: // New could not use what it was given
 		return
 	}
-	c.renewals.close()
+	c.endKept()
 	if slots != nil {
-		slots.renewals.close()
+		slots.endKept()
 	}
 	c.lines.close()
+}
+
+// endKept ends every kept context of the Client's locks.
+func (c *Client) endKept() {
+	if c.keeps.Load() {
+		c.renewals.end(c)
+	}
+}
+
+// hasClosed reports whether Close was called.
+func (c *Client) hasClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 // busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a
@@ -345,12 +366,10 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	select {
-	case <-c.closed:
+	if c.hasClosed() {
 		return ErrClosed
-	default:
-		return nil
 	}
+	return nil
 }
 
 // randomToken returns 128 random bits as 22 characters. In practice no two locks ever share one.

@@ -11,7 +11,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// renewals renews the kept locks of a Client. It sends together what is due in one round of the schedule.
+// renewals renews the kept locks of all Clients of one Redis client. It sends together what is due in one round of the
+// schedule.
 type renewals struct {
 	redis    *transport.Redis
 	schedule *schedule.Schedule
@@ -44,8 +45,13 @@ func (u *upkeep) Wanted() bool { return (*Lock)(u).isKept() }
 // Entry is the lock's place in the schedule.
 func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 
-// add starts the renewals of a lock. It reports false after close.
-func (r *renewals) add(l *Lock) bool { return r.schedule.Add((*upkeep)(l)) }
+// add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
+// contexts. It looks only afterwards, so either it or a Close that comes at the same time finds the other.
+func (r *renewals) add(l *Lock) bool {
+	l.client.keeps.Store(true)
+	r.schedule.Add((*upkeep)(l))
+	return !l.client.hasClosed()
+}
 
 // remove stops the renewals of a lock, unless it is kept again.
 func (r *renewals) remove(l *Lock) { r.schedule.Remove((*upkeep)(l)) }
@@ -53,10 +59,11 @@ func (r *renewals) remove(l *Lock) { r.schedule.Remove((*upkeep)(l)) }
 // lookBy makes the scheduler look at a lock no later than at that time.
 func (r *renewals) lookBy(l *Lock, at time.Time) { r.schedule.LookBy((*upkeep)(l), at) }
 
-// close ends every kept context.
-func (r *renewals) close() {
-	for _, item := range r.schedule.Close() {
-		if l := (*Lock)(item.(*upkeep)); !l.lapse() {
+// end ends every kept context of the locks of a Client that was closed.
+func (r *renewals) end(c *Client) {
+	for _, item := range r.schedule.Items() {
+		l := (*Lock)(item.(*upkeep))
+		if l.client == c && !l.lapse() {
 			l.endKept(ErrClosed)
 			if l.number > 0 { // the contexts must have ended when Close returns
 				l.holds.whole.endKept(ErrClosed)
@@ -87,6 +94,7 @@ func (r *renewals) endRound(over []schedule.Item) {
 	calls := make([]*transport.Call, len(r.due))
 	for i, due := range r.due {
 		calls[i] = due.call
+		calls[i].Alone, _ = due.lock.client.redis.Separates()
 	}
 	r.due = nil
 	patience := func(c *transport.Call) time.Duration { return c.Tag.(*renewal).lease.Patience }

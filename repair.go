@@ -3,7 +3,7 @@ package redislock
 import "time"
 
 // maxRepairs bounds the repairs under way at one server. Each has a goroutine, and when a server hangs, all kept locks of
-// a Client lose their holds there at about the same time.
+// all Clients lose their holds there at about the same time.
 const maxRepairs = 16
 
 // admitRepair is admit for a repair, which must call repairEnded afterwards. A kept lock whose repair it refuses waits:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,7 +36,7 @@ type spreading struct {
 	open     bool          // the present round takes answers
 	won      bool          // the present round has been granted
 	fastest  time.Duration // of the answers in this round
-	ticket   int64         // in all lines; 0 before the first refusal
+	ticket   int64         // in all lines, from tickets; 0 before the first refusal
 	over     bool          // the obtain has ended
 	holds    *holds        // of the lock, once it is made
 	panicked *panicked     // what a hook has panicked with; nil if none has
@@ -43,19 +44,16 @@ type spreading struct {
 	after aftermath // of an obtain that has ended without a lock
 }
 
-// maxPlaces is how many places a lock can have: as many as a Cluster has slots.
-const maxPlaces = 1 << 14
+// spreadNumbers is the last number given to a waiter on several places. Obtains of many Clients may share an inbox.
+var spreadNumbers atomic.Int64
 
 // newSpreading returns what a prepared obtain needs for several places.
-//
-// Where two waiters have the same ticket, their names decide who is first. All places must decide alike, or the two would
-// refuse each other for ever. So each obtain has a range of numbers of its own, and the inboxes of a quorum have one name.
 func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	s := &spreading{
 		o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
 		after: aftermath{client: o.client, keys: o.keys},
 	}
-	first := o.client.spread.Add(maxPlaces)
+	first := spreadNumbers.Add(int64(len(at.all))) - int64(len(at.all)) + 1
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
@@ -71,10 +69,7 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 		}
 		if queue {
 			part.o.waiter = newWaiter(p.client.lines)
-			part.o.waiter.woken, part.o.waiter.number = s.news, first
-			if o.client.quorum == nil { // one inbox for all
-				part.o.waiter.number += int64(i)
-			}
+			part.o.waiter.woken, part.o.waiter.number = s.news, first+int64(i) // across slots, they may share an inbox
 		}
 	}
 	return s

@@ -67,6 +67,7 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	c.SetArgs(len(keys))
 	if stays {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
+		w.marked, w.waiting = w.opened, false
 	}
 	p.o.lock, p.o.got, p.o.taken = nil, nil, nil
 	p.busy, p.began = true, time.Now()
@@ -94,6 +95,9 @@ func (s *spreading) end(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over, s.open, s.won = true, false, false
+	if s.ticket > 0 {
+		tickets.drop(s.ticket)
+	}
 	if s.holds == nil {
 		s.after.expect(ctx, len(s.parts)) // each leaves once
 	}

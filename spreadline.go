@@ -43,6 +43,9 @@ func (s *spreading) agree() {
 			s.ticket = max(s.ticket, p.o.waiter.ticket)
 		}
 	}
+	if s.ticket > 0 {
+		s.ticket = tickets.claim(s.ticket)
+	}
 }
 
 // await waits until the next round is due. It returns false if ctx ends or the Client is closed first.

@@ -290,7 +290,7 @@ func startServer(config ...string) *redistest.Server {
 
 // connect returns a client that ends with the spec.
 func connect(opt *redis.Options) *redis.Client {
-	if memnet.Has(opt.Addr) {
+	if opt.Dialer == nil && memnet.Has(opt.Addr) {
 		opt.Dialer = memnet.Dial
 	}
 	client := redis.NewClient(opt)

@@ -12,8 +12,8 @@ import (
 //
 // The Client holds none of its own mutexes while it calls a function. It calls the functions from many goroutines,
 // possibly concurrently. A function may call the library, but it must not block for long: a call of the library, or the
-// renewals of other locks, may be waiting for it. If a function panics in the goroutine of a caller, the caller gets
-// the panic; if it panics in a goroutine of the library, the program ends.
+// renewals of other locks, also those of other Clients, may be waiting for it. If a function panics in the goroutine of
+// a caller, the caller gets the panic; if it panics in a goroutine of the library, the program ends.
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
 // lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. With a custom token, a

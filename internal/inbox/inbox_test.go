@@ -20,6 +20,7 @@ type source struct {
 
 	mu      sync.Mutex // protects what follows
 	begun   int        // listenings so far
+	at      time.Time  // of the last one
 	channel string     // of the last one
 	ctx     context.Context
 	state   func(open bool)
@@ -31,6 +32,7 @@ func (s *source) CanListen() bool { return !s.deaf }
 func (s *source) Listen(ctx context.Context, channel string, state func(open bool), message func(payload string)) {
 	s.mu.Lock()
 	s.begun++
+	s.at = time.Now()
 	s.ctx, s.channel, s.state, s.message = ctx, channel, state, message
 	s.mu.Unlock()
 	<-ctx.Done()
@@ -44,12 +46,13 @@ func (s *source) listening() (ctx context.Context, begun int) {
 	return s.ctx, s.begun
 }
 
-// inBubble runs test on fake time. The bubble fails if a goroutine outlives the inbox.
-func inBubble(t *testing.T, test func(t *testing.T, s *source, b *inbox.Inbox)) {
+// inBubble runs test on fake time, with a Share of an Inbox. The bubble fails if a goroutine outlives the Share and its
+// members.
+func inBubble(t *testing.T, test func(t *testing.T, s *source, b *inbox.Share)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		s := &source{}
-		b := inbox.New(s, "name", linger)
+		b := inbox.New(s, "name", linger).Join(true)
 		defer b.Close()
 		test(t, s, b)
 	})
@@ -62,7 +65,7 @@ type member struct {
 	told chan string
 }
 
-func enter(b *inbox.Inbox) *member {
+func enter(b *inbox.Share) *member {
 	m := &member{told: make(chan string, 100)}
 	m.Member = b.Enter(func(words string) { m.told <- words })
 	return m
@@ -83,7 +86,7 @@ func (m *member) heard() (all []string) {
 func woken(m *member) bool { return len(m.heard()) > 0 }
 
 func TestMessagesWakeWhomTheyName(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		first, second := enter(b), enter(b)
 		if first.ID() != "name/1" || second.ID() != "name/2" {
 			t.Errorf("members are %q and %q", first.ID(), second.ID())
@@ -106,18 +109,21 @@ func TestMessagesWakeWhomTheyName(t *testing.T) {
 		if woken(second) {
 			t.Error("woken after it had left")
 		}
-		if third := enter(b); third.ID() != "name/3" {
+		third := enter(b)
+		if third.ID() != "name/3" {
 			t.Errorf("the number of one that has left was given to another: %q", third.ID())
 		}
 		if n := b.Members(); n != 2 {
 			t.Errorf("%d members", n)
 		}
+		b.Leave(first.Member)
+		b.Leave(third.Member)
 	})
 }
 
 // What was published while nobody listened is lost, so everybody looks for themselves.
 func TestOpeningWakesAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		first, second := enter(b), enter(b)
 		b.Listen()
 		s.listening()
@@ -137,27 +143,30 @@ func TestOpeningWakesAll(t *testing.T) {
 				t.Error("woken when the source heard nothing any more")
 			}
 		}
+		b.Leave(first.Member)
+		b.Leave(second.Member)
 	})
 }
 
 func TestListensOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		if _, begun := s.listening(); begun != 0 {
 			t.Error("listens before it is asked to")
 		}
-		enter(b)
+		m := enter(b)
 		for range 3 {
 			b.Listen()
 		}
 		if _, begun := s.listening(); begun != 1 {
 			t.Errorf("%d listenings", begun)
 		}
+		b.Leave(m.Member)
 	})
 }
 
 // The listening outlives the last member by linger, counted anew from each last one.
 func TestLingers(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		first := enter(b)
 		b.Listen()
 		b.Leave(first.Member)
@@ -191,32 +200,37 @@ func TestLingers(t *testing.T) {
 		if s.state(true); !b.Hears() || !woken(third) {
 			t.Error("the new listening was not believed")
 		}
+		b.Leave(third.Member)
 	})
 }
 
 func TestClose(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
-		member := enter(b)
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
+		first := enter(b)
 		b.Listen()
 		ctx, _ := s.listening()
 		s.state(true)
 		b.Close()
 		b.Close()
+		if ctx.Err() != nil || !b.Hears() {
+			t.Error("ended although a member is left, which is about to leave")
+		}
+		b.Leave(first.Member)
 		if ctx.Err() == nil || b.Hears() {
 			t.Error("still listens")
 		}
+		second := enter(b)
 		b.Listen()
 		if _, begun := s.listening(); begun != 1 {
 			t.Error("listens again after Close")
 		}
-		b.Leave(member.Member)
-		time.Sleep(2 * linger)
+		b.Leave(second.Member)
 	})
 }
 
 // A listening that is closed while it lingers leaves no timer behind that could end another.
 func TestCloseWhileLingering(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		member := enter(b)
 		b.Listen()
 		b.Leave(member.Member)
@@ -227,9 +241,96 @@ func TestCloseWhileLingering(t *testing.T) {
 	})
 }
 
+// Those who share an inbox share its listening. It lingers until the last one that lingers is closed.
+func TestShares(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &source{}
+		b := inbox.New(s, "name", linger)
+		first, second, short := b.Join(true), b.Join(true), b.Join(false)
+		one, two, three := enter(first), enter(second), enter(short)
+		if one.ID() != "name/1" || two.ID() != "name/2" || three.ID() != "name/3" {
+			t.Errorf("members are %q, %q and %q", one.ID(), two.ID(), three.ID())
+		}
+		for _, share := range []*inbox.Share{first, second, short} {
+			share.Listen()
+		}
+		ctx, begun := s.listening()
+		if s.state(true); begun != 1 || !woken(one) || !woken(two) || !woken(three) {
+			t.Errorf("%d listenings, or not everybody was woken", begun)
+		}
+		first.Leave(one.Member)
+		first.Close()
+		s.message("2")
+		s.message("3")
+		if !woken(two) || !woken(three) || second.Members() != 1 || first.Members() != 0 {
+			t.Error("the end of one is the end of another")
+		}
+		second.Leave(two.Member)
+		short.Leave(three.Member)
+		if ctx.Err() != nil {
+			t.Error("did not linger for the second")
+		}
+		time.Sleep(linger / 2)
+		four := enter(short)
+		short.Leave(four.Member)
+		time.Sleep(linger - time.Nanosecond)
+		if ctx.Err() != nil {
+			t.Error("ended before its time")
+		}
+		second.Close()
+		if ctx.Err() == nil {
+			t.Error("lingers for nobody")
+		}
+
+		five := enter(short) // the second listening is for the short one alone
+		short.Listen()
+		ctx, begun = s.listening()
+		if short.Leave(five.Member); begun != 2 || ctx.Err() == nil {
+			t.Errorf("%d listenings, and the last one lingers for one that does not", begun)
+		}
+		short.Close()
+	})
+}
+
+// A share that was not closed counts for the listening in which it listened, and for no other.
+func TestForgottenShare(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &source{}
+		b := inbox.New(s, "name", linger)
+		forgotten, short := b.Join(true), b.Join(false)
+		for _, share := range []*inbox.Share{forgotten, short} {
+			m := enter(share)
+			share.Listen()
+			share.Leave(m.Member)
+			time.Sleep(2 * linger)
+		}
+		if ctx, begun := s.listening(); begun != 2 || ctx.Err() == nil {
+			t.Errorf("%d listenings, or the last one goes on", begun)
+		}
+		m := enter(short)
+		short.Listen()
+		ctx, _ := s.listening()
+		if short.Leave(m.Member); ctx.Err() == nil {
+			t.Error("lingers for a share of an earlier listening")
+		}
+		m = enter(short)
+		short.Listen()
+		other := b.Join(true)
+		kept := enter(other)
+		other.Listen()
+		forgotten.Close()
+		short.Leave(m.Member)
+		other.Leave(kept.Member)
+		if ctx, _ := s.listening(); ctx.Err() != nil {
+			t.Error("the end of a share of an earlier listening counts for this one")
+		}
+		other.Close()
+	})
+}
+
 // A source that cannot hear is not asked to.
 func TestDeafSource(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		s.deaf = true
 		member := enter(b)
 		b.Listen()
@@ -242,7 +343,7 @@ func TestDeafSource(t *testing.T) {
 
 // All methods may be called at once. The race detector looks on.
 func TestConcurrently(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *source, b *inbox.Inbox) {
+	inBubble(t, func(t *testing.T, s *source, b *inbox.Share) {
 		var wait sync.WaitGroup
 		ids := sync.Map{}
 		for i := range 20 {

@@ -38,7 +38,6 @@ type Schedule struct {
 	mu      sync.Mutex // protects the fields below
 	queue   queue
 	running bool
-	closed  bool
 
 	wake chan struct{} // has room for one; tells the goroutine that the head of the queue may have changed
 }
@@ -49,13 +48,10 @@ func New(ended func(over []Item)) *Schedule {
 	return &Schedule{ended: ended, wake: make(chan struct{}, 1)}
 }
 
-// Add makes the Schedule look at an item soon, unless the item is already in it. It reports false after Close.
-func (s *Schedule) Add(item Item) bool {
+// Add makes the Schedule look at an item soon, unless the item is already in it.
+func (s *Schedule) Add(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
 	if e := item.Entry(); !e.in {
 		*e = Entry{item: item, next: time.Now(), in: true}
 		heap.Push(&s.queue, e)
@@ -65,7 +61,6 @@ func (s *Schedule) Add(item Item) bool {
 		s.running = true
 		go s.run() // ends when the queue is empty
 	}
-	return true
 }
 
 // Remove takes an item out of the Schedule, unless it is wanted again.
@@ -112,11 +107,10 @@ func (s *Schedule) nudge() {
 	}
 }
 
-// Close refuses new items from now on, and returns the present ones. They stay until they are removed.
-func (s *Schedule) Close() []Item {
+// Items returns the present items, in no order.
+func (s *Schedule) Items() []Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
 	items := make([]Item, len(s.queue))
 	for i, e := range s.queue {
 		items[i] = e.item

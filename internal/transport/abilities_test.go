@@ -142,7 +142,7 @@ func TestWhatAClientTellsOfItself(t *testing.T) {
 		{embeddingScripter{own{}}, abilities{address: here + "embeddingScripter"}},
 		{stub{}, abilities{address: here + "stub"}},
 	} {
-		r, err := transport.New(tt.client, false)
+		r, err := transport.New(tt.client)
 		if err != nil {
 			t.Errorf("%T: %v", tt.client, err)
 			continue
@@ -170,7 +170,7 @@ func TestWhoCannotRunScripts(t *testing.T) {
 		{struct{ redis.Pipeliner }{c.single.Pipeline()}, "a struct { redis.Pipeliner } queues scripts"},
 		{&embeddingScripter{c.single.Pipeline()}, "a *transport_test.embeddingScripter queues scripts"},
 	} {
-		if _, err := transport.New(tt.client, false); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if _, err := transport.New(tt.client); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%T: %v, want %s", tt.client, err, tt.want)
 		}
 	}
@@ -192,7 +192,7 @@ func TestClientsThatEmbedANil(t *testing.T) {
 		{stub{}, ""},
 		{&stub{}, ""},
 	} {
-		r, err := transport.New(tt.client, false)
+		r, err := transport.New(tt.client)
 		if err != nil {
 			t.Errorf("%T: %v", tt.client, err)
 			continue

@@ -26,14 +26,19 @@ const (
 	leastConnecting = 50 * time.Millisecond
 )
 
-// SendBatches sends each call once. Calls for the same server share pipelines, in the order given. It calls finished
+// SendBatches sends each call once. Calls for the same server share pipelines, in the order given, except those that are to
+// be Alone. It calls finished
 // once per finished call, possibly concurrently, and does not wait for that. patience returns how soon a call should
 // have been sent; the patience of a pipeline is that of its first call.
 //
 // If too many pipelines hang, it does not send the rest of the calls and does not call finished for them: offer them
 // again later.
 func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) {
-	byServer := map[*redis.Client][]*Call{}
+	type way struct {
+		client *redis.Client
+		alone  bool
+	}
+	ways := map[way][]*Call{}
 	for _, c := range calls {
 		client, err := r.serverOf(c)
 		if err != nil {
@@ -41,18 +46,19 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 			finished(c)
 			continue
 		}
-		byServer[client] = append(byServer[client], c)
+		to := way{client, c.Alone}
+		ways[to] = append(ways[to], c)
 	}
-	for client, all := range byServer {
+	for to, all := range ways {
 		for batch := range slices.Chunk(all, maxBatch) {
 			wait := patience(batch[0])
-			t := r.beginBatch(client, wait)
+			t := r.beginBatch(to.client, wait)
 			if t == nil {
 				break
 			}
 			go func() { // ends when the Redis client has an answer or gives up
-				defer r.endBatch(client, t)
-				r.sendTogether(client, batch, max(wait, leastConnecting), finished)
+				defer r.endBatch(to.client, t)
+				r.sendTogether(to.client, batch, max(wait, leastConnecting), finished)
 			}()
 		}
 	}

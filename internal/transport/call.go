@@ -20,6 +20,8 @@ type Call struct {
 
 	// Simple says that the joint script may run the call: it has one key and one spare key.
 	Simple bool
+	// Alone says that the call shares no round trip. A Link sets it.
+	Alone bool
 	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply. Then the arguments
 	// that the joint script takes say all, and the script itself gets no others.
 	Accept func(reply any) bool

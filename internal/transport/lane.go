@@ -44,7 +44,7 @@ const (
 
 // lane returns the lane of the call and the client of its server, or nil for a call that goes by itself.
 func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
-	if r.process == nil || len(c.Keys) >= largeCall || r.sharing.Load() != sharingAllowed {
+	if r.process == nil || c.Alone || len(c.Keys) >= largeCall || r.rewritten.Load() {
 		return nil, nil
 	}
 	client, err := r.serverOf(c)

@@ -19,7 +19,8 @@ const strays = 64
 // know its script, if a joint script has left it alone, or if the server redirects it.
 //
 // A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
-// because their server is not known, and if a hook that rewrites keys was noticed after the batch was formed.
+// because their server is not known, and if a hook that rewrites keys was noticed after the batch was formed. Either all
+// calls are to be Alone, or none.
 //
 // If a hook panics, that is the error of all calls that have not finished yet.
 func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
@@ -31,7 +32,7 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 			wanted = append(wanted, c)
 		}
 	}
-	if separates, _ := r.Separates(); separates || client == nil {
+	if client == nil || r.rewritten.Load() || len(wanted) > 0 && wanted[0].Alone {
 		r.sendApart(wanted, patience, finished)
 		return
 	}

@@ -20,18 +20,18 @@ type Redis struct {
 
 	only *server // the server of single; nil without one
 
-	sharing atomic.Int32 // one of sharingUnknown, sharingAllowed and sharingForbidden
-	reached atomic.Bool  // something was answered; before that, asking a Cluster for the server of a key may hang
-	servers servers
-	senders senders
+	rewritten atomic.Bool // a hook has rewritten the arguments of a call, so every call goes by itself
+	reached   atomic.Bool // something was answered; before that, asking a Cluster for the server of a key may hang
+	servers   servers
+	senders   senders
 
 	batchMu sync.Mutex                // protects batches
 	batches map[*redis.Client][]*trip // pipelines of SendBatches that are under way, oldest first, by server
 }
 
-// New returns the Redis behind client. If separate is true, every call goes by itself through client. New returns an
-// error if client cannot run scripts.
-func New(client redis.Scripter, separate bool) (*Redis, error) {
+// New returns the Redis behind client, or an error if client cannot run scripts. Users of the same client should share one
+// Redis, and each have a Link to it.
+func New(client redis.Scripter) (*Redis, error) {
 	can, err := abilitiesOf(client)
 	if err != nil {
 		return nil, err
@@ -40,9 +40,6 @@ func New(client redis.Scripter, separate bool) (*Redis, error) {
 	r.senders.redis = r
 	if r.single != nil {
 		r.only = newServer(r)
-	}
-	if separate {
-		r.sharing.Store(sharingForbidden)
 	}
 	return r, nil
 }
@@ -59,29 +56,9 @@ func (r *Redis) Address() string {
 	return r.address
 }
 
-// Whether calls may share round trips. A hook of the Redis client may rewrite the keys of a command, for example to put
-// the name of a tenant before each. A shared round trip does not carry the values of each ctx, and on a Cluster and a
-// Ring it bypasses the client's own hooks, so the same key would get another name there. Calls that go by themselves
-// show whether there is such a hook. No calls share before the first of them has been answered.
-const (
-	sharingUnknown int32 = iota
-	sharingAllowed
-	sharingForbidden // for good
-)
-
 // learn notes whether a command that was answered still had the arguments that it was made with.
 func (r *Redis) learn(unchanged bool) {
-	switch {
-	case !unchanged:
-		r.sharing.Store(sharingForbidden)
-	case r.sharing.Load() == sharingUnknown:
-		r.sharing.CompareAndSwap(sharingUnknown, sharingAllowed)
+	if !unchanged {
+		r.rewritten.Store(true)
 	}
-}
-
-// Separates reports whether every call has to go by itself, through the caller's client, because a hook rewrites keys
-// or might. known is false until the first call has been answered.
-func (r *Redis) Separates() (separates, known bool) {
-	sharing := r.sharing.Load()
-	return sharing == sharingForbidden, sharing != sharingUnknown
 }

@@ -161,7 +161,7 @@ func (e *UnreleasedError) which() string {
 	case left > never:
 		what = have + " no expiry"
 	default:
-		what = expire + " by " + When(e.By)
+		what = expire + " by " + ClockTime(e.By)
 	}
 	return Names(e.Keys) + ", which " + what
 }
@@ -180,8 +180,8 @@ func Names(keys []string) string {
 	return text
 }
 
-// When writes a time of the near future for people: the time of day here, and how long it takes until then.
-func When(t time.Time) string {
+// ClockTime writes a time of the near future for people: the time of day here, and how long it takes until then.
+func ClockTime(t time.Time) string {
 	now, layout := time.Now(), time.TimeOnly
 	if t.Sub(now) >= 12*time.Hour {
 		layout = time.DateTime

@@ -16,15 +16,15 @@ import (
 	"github.com/redislock/redislock/internal/bubble"
 )
 
-// answer is an error that a server has answered.
-type answer string
+// serverError is an error that a server has answered.
+type serverError string
 
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
 
-var _ redis.Error = answer("")
+var _ redis.Error = serverError("")
 
-const errNotNow = answer("NOREPLICAS Not enough good replicas to write.")
+const errNotNow = serverError("NOREPLICAS Not enough good replicas to write.")
 
 // insisting counts the tries of an Insist that ends after a while, and what it tells. Each try takes a millisecond.
 type insisting struct {
@@ -71,7 +71,7 @@ func TestInsistUntilItsEnd(t *testing.T) {
 
 func TestInsistOnNothingThatIsFinal(t *testing.T) {
 	for _, final := range []error{
-		redislock.ErrLockNotHeld, redislock.ErrNotObtained, redislock.ErrInvalid, answer("NOPERM this user has no permissions"),
+		redislock.ErrLockNotHeld, redislock.ErrNotObtained, redislock.ErrInvalid, serverError("NOPERM this user has no permissions"),
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			g, i := NewWithT(t), new(insisting)

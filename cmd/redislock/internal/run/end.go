@@ -74,7 +74,7 @@ func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error
 	h.stopAll() // before the Refresh: a renewal gives the keys their ttl again
 	by := time.Now().Add(max(h.ttl, time.Until(end)))
 	err := claim.Insist(ctx, func(ctx context.Context) error { return h.expireAt(ctx, end) }, func(why error) {
-		tell(fmt.Errorf("still trying to leave %s locked until %s: %w", keys, claim.When(end), claim.Plainly(h.Session, why)))
+		tell(fmt.Errorf("still trying to leave %s locked until %s: %w", keys, claim.ClockTime(end), claim.Plainly(h.Session, why)))
 	})
 	switch {
 	case err == nil, errors.Is(err, redislock.ErrLockNotHeld):
@@ -83,8 +83,8 @@ func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error
 		if end.Before(certain) {
 			certain = end // the Refresh may have been executed
 		}
-		return fmt.Errorf("cannot leave %s locked until %s: %w; held until %s, expired by %s", keys, claim.When(end),
-			claim.Plainly(h.Session, err), claim.When(certain), claim.When(by))
+		return fmt.Errorf("cannot leave %s locked until %s: %w; held until %s, expired by %s", keys, claim.ClockTime(end),
+			claim.Plainly(h.Session, err), claim.ClockTime(certain), claim.ClockTime(by))
 	case time.Until(end) <= 0: // the answer was so late that nothing is left to rely on
 		return nil
 	}

@@ -1,0 +1,90 @@
+package inbox
+
+import "time"
+
+// A subscription can be alive and yet useless: it stays where it was made, but since then the name of its server leads to
+// another one, on which the scripts run and publish. No error shows that. What shows it is that members find out by
+// themselves what a message should have told them.
+//
+// Such a subscription is replaced by a new one, and until then counts as none. Replacing does not always help: behind some
+// proxies, a server that nobody can subscribe to publishes. So the pauses before a replacement grow.
+
+const (
+	// maxMissed is how many messages in a row must have been missed. One alone may only be late, or may never have been
+	// published, for example because somebody has deleted a key.
+	maxMissed = 3
+
+	// The first replacement comes at once, the second one after firstPause. Each further pause is twice as long, up to
+	// maxPause. A time of calm without a doubt begins anew.
+	firstPause = time.Second
+	maxPause   = 5 * time.Minute
+	calm       = 2 * maxPause
+)
+
+// doubts are what speaks against the present subscription.
+type doubts struct {
+	missed       int           // messages, since the last one that has arrived
+	subscription int           // the last one that was doubted
+	since        time.Time     // when it was
+	pause        time.Duration // before its replacement
+	replacement  *time.Timer   // makes it; nil if none is due
+}
+
+// Miss notes that a member of the Share has missed a message, while this subscription was the present one.
+func (s *Share) Miss(subscription int) {
+	b := s.inbox
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.opened != subscription {
+		return
+	}
+	if b.doubts.missed++; b.doubts.missed >= maxMissed {
+		b.doubt(subscription)
+	}
+}
+
+// Doubt notes that no message arrives through this subscription. Subscription returns 0 from now on, until there is
+// another one.
+func (s *Share) Doubt(subscription int) {
+	s.inbox.mu.Lock()
+	defer s.inbox.mu.Unlock()
+	s.inbox.doubt(subscription)
+}
+
+// doubt does the work of Doubt. The caller holds b.mu.
+func (b *Inbox) doubt(subscription int) {
+	d, now := &b.doubts, time.Now()
+	if !b.open || b.opened != subscription || d.subscription == subscription {
+		return
+	}
+	switch {
+	case d.since.IsZero() || now.Sub(d.since) > calm:
+		d.pause = 0
+	default:
+		d.pause = min(max(2*d.pause, firstPause), maxPause)
+	}
+	d.subscription, d.since = subscription, now
+	d.replacement = time.AfterFunc(d.pause, b.replace)
+}
+
+// cancel forgets what speaks against a subscription that is no longer the present one.
+func (d *doubts) cancel() {
+	d.missed = 0
+	if d.replacement != nil {
+		d.replacement.Stop()
+		d.replacement = nil
+	}
+}
+
+// replace ends the present subscription and begins another one.
+func (b *Inbox) replace() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop == nil || b.doubts.replacement == nil {
+		return
+	}
+	b.doubts.cancel()
+	b.stop()
+	b.open = false
+	b.begin()
+}
