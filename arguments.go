@@ -24,9 +24,9 @@ func checkKeys(keys []string) error {
 	return nil
 }
 
-// maxScriptKeys is the most keys of one script. Redis serves nobody else while a script runs: for 3 to 8 s with so many keys.
-// With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and Redis
-// answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
+// maxScriptKeys is the most keys of one script. Redis serves nobody else while a script runs: with so many keys, for 2 to
+// 8 s. With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and
+// Redis answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
 const maxScriptKeys = 1_000_000
 
 // checkScript returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.

@@ -28,6 +28,15 @@ var _ = Describe("The README", func() {
 		}
 	})
 
+	It("leads to recipes whose code an example runs", func() {
+		examples := readme("example_recipes_test.go")
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme(filepath.Join("docs", "recipes.md")), -1)
+		Expect(blocks).To(HaveLen(4))
+		for _, block := range blocks {
+			Expect(examples).To(ContainSubstring(block[1]))
+		}
+	})
+
 	It("names the commands for a new machine as continuous integration runs them", func() {
 		commands := regexp.MustCompile("`(go (?:run ./cmd/redislock demo|test [^`]*))`").FindAllStringSubmatch(readme("README.md"), -1)
 		Expect(commands).To(HaveLen(2))

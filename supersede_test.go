@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // An obtain with a custom token compares its keys with those of every cleanup for that token. Pair by pair, as many
@@ -19,7 +21,7 @@ func TestSupersedeManyKeys(t *testing.T) {
 		return names
 	}
 	background, theirs := context.Background(), names("a")
-	locks := New(nil)
+	locks := New(redis.NewClient(&redis.Options{}))
 	release := newRelease(background, "me", nil, nil)
 	end := make(chan struct{})
 	locks.inBackground(&cleanup{release: release, keys: theirs}, func() error {

@@ -19,6 +19,11 @@ type Feature struct {
 	Needs    []string // the other features whose rows it needs
 }
 
+var (
+	rows     = regexp.MustCompile("(?m)^\\| (.+?) \\| ((?:`[A-Z ]+` ?)+|– )\\| (.*)\\|$")
+	commands = regexp.MustCompile("`([A-Z ]+)`")
+)
+
 // Read reads the page at path. It returns an error if a row needs one that is not there.
 func Read(path string) (Features, error) {
 	text, err := os.ReadFile(path)
@@ -26,9 +31,9 @@ func Read(path string) (Features, error) {
 		return nil, err
 	}
 	all := Features{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (.+?) \\| ((?:`[A-Z ]+` ?)+|– )\\| (.*)\\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range rows.FindAllStringSubmatch(string(text), -1) {
 		var f Feature
-		for _, command := range regexp.MustCompile("`([A-Z ]+)`").FindAllStringSubmatch(row[2], -1) {
+		for _, command := range commands.FindAllStringSubmatch(row[2], -1) {
 			f.Commands = append(f.Commands, command[1])
 		}
 		for needed := range strings.SplitSeq(row[3], ", ") {

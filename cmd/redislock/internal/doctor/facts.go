@@ -161,8 +161,8 @@ func (f facts) replicas() finding {
 		fence = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
 		lost  = "replication is asynchronous: a failover loses the last locks"
 	)
-	do := fmt.Sprintf("on each server, CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE "+
-		"(it grants no locks then while a replica is away); %s", replicas, fence)
+	do := fmt.Sprintf("on each server, CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, "+
+		"then CONFIG REWRITE (it grants no locks then while a replica is away); %s", replicas, fence)
 	least, lag := f.config["min-replicas-to-write"], f.config["min-replicas-max-lag"]
 	wanted, _ := strconv.Atoi(least)
 	switch {

@@ -106,7 +106,8 @@ func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f fact
 				because("when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
 		case ahead <= -limit:
 			c = c.sayf(isWarning, "%s is %s", addr, apart(ahead, "its master")).
-				because("when it becomes the master, locks last that much longer, fencing tokens may fall, and lines lose their order", ntp)
+				because("when it becomes the master, locks last that much longer, fencing tokens may fall, and lines "+
+					"lose their order", ntp)
 		default:
 			c = c.sayf(isOK, "%s is within %v of its master", addr,
 				max(ahead.Abs(), (took+tookHere)/2+time.Millisecond).Round(time.Millisecond))
