@@ -361,6 +361,14 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		DeferCleanup(replica.Close)
 		Eventually(func() (int64, error) { return replica.Exists(ctx, "kept", "fence").Result() }).Should(BeNumerically("==", 2))
 		Expect(sentinel.KillMaster()).To(Succeed())
+		during := make(chan error, 1)
+		go func() { // a caller that comes during the failover
+			lock, err := locks.Obtain(within(ctx, 30*time.Second), "during", time.Minute, &redislock.Options{Queue: true})
+			if err == nil {
+				err = lock.Release(ctx)
+			}
+			during <- err
+		}()
 
 		Eventually(func() error {
 			_, err := kept.TTL(ctx)
@@ -373,6 +381,7 @@ var _ = Describe("Behind Sentinel", Label(onServer), func() {
 		next := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "fence"}, "next")
 		Expect(next.FenceToken()).To(BeNumerically(">", kept.FenceToken()))
 		Expect(kept.Release(ctx)).To(Succeed())
+		Eventually(during).WithTimeout(10 * time.Second).Should(Receive(BeNil()))
 	})
 })
 

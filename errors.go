@@ -14,15 +14,17 @@ import (
 
 var (
 	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, or callers wait in line
-	// for one, and by Refresh if the whole lock is lost.
+	// for one, and by Refresh if the whole lock is lost. The errors of an obtain that ctx has ended, and of one whose grant
+	// came too late, match it.
 	ErrNotObtained = errors.New("redislock: not obtained")
 
 	// ErrLockNotHeld is returned by Release and Attach if the token holds no key of the lock: the lock expired, was
 	// released before, or another holder took its keys.
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 
-	// ErrLapsed says that the validity of a lock ended before Redis answered. Nobody knows then whether the keys are still
-	// held. The cause of a context of KeepAlive or Do matches it, and so does the error of a Refresh.
+	// ErrLapsed says that the validity of a lock ended before Redis answered. The cause of a context of KeepAlive or Do
+	// matches it, and so does the error of a Refresh; nobody knows then whether the keys are still held. The error of an
+	// obtain matches ErrLapsed and ErrNotObtained if the answer took longer than the ttl; the library gives the keys back.
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
 	// ErrInvalid is wrapped by the error of every call whose arguments cannot be used. The text says what to fix. Such

@@ -56,9 +56,11 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 	var proxy *faultproxy.Proxy
 	var locks *redislock.Client
 	var lock *redislock.Lock
+	var ttl time.Duration
 	keys := []string{"a", "b"}
 
 	BeforeEach(func(ctx SpecContext) {
+		ttl = time.Minute
 		proxy = on.newProxy()
 		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
 		DeferCleanup(locks.Close)
@@ -69,12 +71,12 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		return strings.HasPrefix(method, "Obtain") || strings.HasPrefix(method, "with ")
 	}
 	methods := map[string]func(ctx context.Context) (any, error){
-		"Obtain":      func(ctx context.Context) (any, error) { return locks.Obtain(ctx, "a", time.Minute, nil) },
-		"ObtainMulti": func(ctx context.Context) (any, error) { return locks.ObtainMulti(ctx, keys, time.Minute, nil) },
+		"Obtain":      func(ctx context.Context) (any, error) { return locks.Obtain(ctx, "a", ttl, nil) },
+		"ObtainMulti": func(ctx context.Context) (any, error) { return locks.ObtainMulti(ctx, keys, ttl, nil) },
 		"with `Options.Explain`": func(ctx context.Context) (any, error) {
-			return locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
+			return locks.ObtainMulti(ctx, keys, ttl, &redislock.Options{Explain: true})
 		},
-		"Refresh": func(ctx context.Context) (any, error) { return nil, lock.Refresh(ctx, time.Minute, nil) },
+		"Refresh": func(ctx context.Context) (any, error) { return nil, lock.Refresh(ctx, ttl, nil) },
 		"Release": func(ctx context.Context) (any, error) { return nil, lock.Release(ctx) },
 		"TTL":     func(ctx context.Context) (any, error) { return lock.TTL(ctx) },
 		"Attach":  func(ctx context.Context) (any, error) { return locks.Attach(ctx, keys, lock.Token()) },
@@ -90,6 +92,16 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		},
 		"some keys lost": func(ctx context.Context, _ string) context.Context {
 			on.client.Del(ctx, "b")
+			return ctx
+		},
+		"answer after the ttl": func(ctx context.Context, method string) context.Context {
+			if isObtain(method) {
+				on.client.Del(ctx, keys...)
+			}
+			ttl = 100 * time.Millisecond
+			proxy.Add(faultproxy.Rule{
+				Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.DelayReply(150 * time.Millisecond),
+			})
 			return ctx
 		},
 		"ctx ended": func(ctx context.Context, _ string) context.Context {
@@ -130,6 +142,7 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 		},
+		"matches `ErrNotObtained` and `ErrLapsed`": func(_ string, _ any, err error) { Expect(err).To(beTooLate) },
 		"wraps `ctx.Err()`": func(method string, _ any, err error) {
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(err).To(MatchError(HavePrefix(`redislock: ` + strings.ToLower(method) + ` "a" and 1 more: `)))

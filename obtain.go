@@ -23,6 +23,8 @@ type obtaining struct {
 	custom   bool // the caller chose the token
 	explain  bool // a refusal is to say what is in the way
 	part     bool // it is at one of several places
+	limited  bool // ctx ends after one ttl, because the caller set no deadline
+	belated  int8 // how many grants in a row came too late; see decline
 
 	// Only at one of several places, with a custom token. They stand among these flags because there they add nothing to the
 	// size of the struct.
@@ -93,6 +95,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, o.ttl)
 			defer cancel()
+			o.limited = true
 		}
 	}
 	if o.custom {
@@ -194,7 +197,8 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	c := new(transport.Call)
 	o.fillObtain(c)
 	o.seen.tries++
-	c.GiveUp = time.Now().Add(o.ttl)
+	began := time.Now()
+	c.GiveUp = began.Add(o.ttl)
 	var cancel context.CancelFunc
 	o.collect()
 	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
@@ -203,7 +207,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return o.conclude(ctx, c)
 	}
 	o.abandoned = append(o.abandoned, c)
-	again, err = o.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), errUnanswered)})
+	again, err = o.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), o.unanswered(began))})
 	if again {
 		o.waiter.next = time.Now().Add(time.Millisecond) // it has waited long enough
 	}
@@ -228,6 +232,9 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 		o.doubtful = true
 		return false, failed("obtain", o.keys, err)
 	case !g.granted:
+		if o.belated > 0 && !lease.Passed(lease.ValidUntil(c.Sent, o.ttl)) {
+			o.belated = 0
+		}
 		if o.waiter != nil {
 			o.waiter.refuse(c.Sent, g)
 		}
@@ -245,7 +252,7 @@ func (o *obtaining) conclude(ctx context.Context, c *transport.Call) (again bool
 func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
 	valid := lease.Granted(since, o.ttl)
 	if lease.Passed(valid.Until()) {
-		return o.decline(ctx, taken)
+		return o.decline(ctx, since, taken)
 	}
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
@@ -319,60 +326,4 @@ func (o *obtaining) note(c *transport.Call) {
 	if g.granted {
 		o.late, o.taken = true, append(o.taken, g.taken...)
 	}
-}
-
-// decline gives back a grant whose reply came too late to be relied on, and counts it as a refusal.
-//
-// With a random token, the next try uses a new token. So the old one can be released in the background, and no release
-// can hit a later grant. All keys are released, because the grant may answer a resend whose first sending acquired
-// them.
-//
-// A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
-//
-// An obtain at one of several places with a random token leaves the keys to its round, or to the lock. The token may be
-// used there again, and a release that is sent twice could take away what the next call obtains. It does the same if the
-// lock is made already: a call after this one may have obtained the hold.
-func (o *obtaining) decline(ctx context.Context, taken []string) (again bool, err error) {
-	if o.waiter != nil {
-		o.waiter.next = time.Now().Add(time.Millisecond)
-	}
-	if o.joins != nil || o.part && !o.custom {
-		o.late, o.taken = o.joins == nil, append(o.taken, taken...)
-		return true, ErrNotObtained
-	}
-	if !o.custom {
-		back := o.newRelease(ctx)
-		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			andLeave(back, o.waiter.entry)
-			o.waiter.renew()
-		}
-		o.client.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)
-		o.token, o.doubtful = randomToken(), false
-		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
-		return true, ErrNotObtained
-	}
-	if len(taken) == 0 { // the others may belong to an earlier hold
-		return true, ErrNotObtained
-	}
-	back := releaseOf(ctx, o.token, taken)
-	back.GiveUp = time.Now().Add(o.ttl)
-	before := o.taken
-	o.taken = append(o.taken, taken...) // for withdraw, if this fails or a hook panics
-	answered := o.client.redis.Do(ctx, back)
-	if !answered || back.Err == nil {
-		o.taken = before
-	}
-	if !answered {
-		o.client.persist(back, WhyLate, taken)
-		back = &transport.Call{Err: errUnanswered}
-	}
-	if back.Err != nil {
-		o.doubtful = true
-		o.fail(back)
-		if ended(ctx) != nil {
-			return false, o.cutShort(ctx)
-		}
-		return false, o.failure
-	}
-	return !back.Doubtful, ErrNotObtained
 }

@@ -240,8 +240,9 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // keys. docs/redis.md has figures, and says what else limits the number.
 //
 // ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
-// [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives it back and treats
-// it as a refusal.
+// [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives the keys back. The
+// call then tries again as after a refusal, but the second such grant in a row ends it: answers take longer than the ttl
+// lasts.
 //
 // ObtainMulti blocks until the lock is granted, the strategy stops or ctx ends. With a strategy and no deadline on ctx,
 // it gives up after one ttl. With [Options.Queue], it waits in line until ctx ends. It returns within milliseconds of
@@ -256,6 +257,9 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
 //     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
 //     lock that another holds;
+//   - an error that matches [ErrNotObtained] and [ErrLapsed], and says how long the answer took, if the lock was granted
+//     but had lapsed when the grant arrived. If it is the ttl that limits the call, and there was no answer within it, the
+//     error of the second kind matches ErrLapsed as well;
 //   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call, except that the library resends

@@ -2,10 +2,13 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
 )
 
 // spreading is the part of an obtain that is special to several places. It asks the places side by side, in rounds, and
@@ -84,6 +87,7 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, o.ttl)
 			defer cancel()
+			o.limited = true
 		}
 		if s.places.quorum {
 			strategy = spreadOut{strategy}
@@ -150,7 +154,8 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	for splits := 0; ; splits++ {
 		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
-		if err == nil || err == ErrClosed || s.queue || s.splits == 0 || splits >= maxSplits || ended(ctx) != nil {
+		decided := err == nil || err == ErrClosed || s.splits == 0 || s.o.belated >= maxBelated
+		if decided || s.queue || splits >= maxSplits || ended(ctx) != nil {
 			return again, err
 		}
 		pause := time.NewTimer(rand.N(splitPause << splits))
@@ -196,7 +201,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	case refused:
-		o.failure = nil
+		o.failure = s.lateness()
 	case undecided:
 		o.failure = s.failures()
 	}
@@ -208,11 +213,38 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	if s.splits++; !s.isSplit() {
 		s.splits = 0
 	}
-	if o.failure != nil {
+	switch {
+	case answer != undecided && errors.Is(o.failure, ErrLapsed):
+		o.belated++
+		return o.belated < maxBelated, o.failure
+	case o.failure != nil:
 		return passes && s.bears(ctx), o.failure
+	case !lease.Passed(lease.ValidUntil(s.began, o.ttl)): // see obtaining.decline
+		o.belated = 0
 	}
 	s.refused = true
 	return true, ErrNotObtained
+}
+
+// lateness returns the error of a round that was refused because grants came too late. It returns nil if others have so many
+// places that the round would have been refused anyway.
+func (s *spreading) lateness() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others, late := 0, false
+	for i := range s.parts {
+		switch p := &s.parts[i]; {
+		case p.state != partRefused || p.busy:
+		case p.late:
+			late = true
+		default:
+			others++
+		}
+	}
+	if !late || others > s.places.spare() {
+		return nil
+	}
+	return tooLate(s.began, s.o.ttl)
 }
 
 // bears reports whether the obtain goes on after a round that has failed in a way that may pass. In line, that is as at one

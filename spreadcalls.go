@@ -21,7 +21,8 @@ type part struct {
 	state partState
 	err   error // how it failed
 
-	refused bool // the last answer was a refusal
+	refused bool // the last answer was a refusal, or a grant that came too late
+	late    bool // it was a grant that came too late
 	ready   bool // it was a grant, which was given back
 	topped  bool // it was asked once more after the lock was made
 }
@@ -212,7 +213,8 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	if s.places.quorum {
 		p.place.health.ended(now, took, answered)
 	}
-	p.refused, p.ready = err == ErrNotObtained, err == nil
+	p.refused, p.ready = errors.Is(err, ErrNotObtained), err == nil
+	p.late = p.refused && errors.Is(err, ErrLapsed)
 	switch {
 	case err == nil:
 		p.state = partGranted

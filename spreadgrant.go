@@ -8,7 +8,8 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// make makes the lock of a round that was won. It returns ErrNotObtained if the lock has lapsed by now.
+// make makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed
+// by now, or if there is no fencing token for it on a quorum.
 func (s *spreading) make(ctx context.Context) error {
 	o := s.o
 	fence, err := s.fence(ctx)
@@ -48,6 +49,7 @@ func (s *spreading) make(ctx context.Context) error {
 	}
 	h.begin()
 	if lease.Passed(h.until()) {
+		o.failure = tooLate(s.began, o.ttl)
 		return ErrNotObtained
 	}
 	o.lock, s.holds, h.shown = lock, h, h.until()

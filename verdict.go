@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -173,7 +174,7 @@ func (s *spreading) failures() error {
 		case p.state == partFailed:
 			errs = append(errs, s.named(p, p.err))
 		case p.busy || p.state == partIdle && !s.ordered:
-			errs = append(errs, s.named(p, errUnanswered))
+			errs = append(errs, s.named(p, s.o.unanswered(s.began)))
 		}
 	}
 	if len(errs) == 0 {
@@ -184,7 +185,7 @@ func (s *spreading) failures() error {
 
 // named adds the name of the place to an error that does not have it.
 func (s *spreading) named(p *part, err error) error {
-	if !s.places.quorum && err != errUnanswered {
+	if !s.places.quorum && !errors.Is(err, errUnanswered) {
 		return err
 	}
 	return p.place.named(err)

@@ -52,6 +52,18 @@ var _ = Describe("A Redis that answers", func() {
 			})
 		}
 	}
+	It("later than the ttl has not given the locks", func() {
+		proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.DelayReply(400 * time.Millisecond)})
+		for _, wait := range []string{"--no-wait", "--wait=10s"} {
+			began := time.Now()
+			session := clitest.Run("redis://"+proxy.Addr(), "acquire", "a", "--ttl", "300ms", wait)
+			Expect(session).To(gexec.Exit(1))
+			Expect(clitest.Stderr(session)).To(MatchRegexp(
+				`^redislock: not acquired: the Redis at [\d.:]+ takes longer to answer than a ttl of 300ms lasts; raise --ttl\n$`))
+			Expect(time.Since(began)).To(BeNumerically("<", 8*time.Second))
+		}
+	})
+
 	for name, args := range commands {
 		It("that the user may not do it is not waited for by "+name, func() {
 			proxy.Add(faultproxy.Rule{
