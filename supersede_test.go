@@ -3,9 +3,12 @@ package redislock
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // An obtain with a custom token compares its keys with those of every cleanup for that token. Pair by pair, as many
@@ -19,7 +22,11 @@ func TestSupersedeManyKeys(t *testing.T) {
 		return names
 	}
 	background, theirs := context.Background(), names("a")
-	locks := New(nil)
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no server")
+	}})
+	defer client.Close()
+	locks := New(client)
 	release := newRelease(background, "me", nil, nil)
 	end := make(chan struct{})
 	locks.inBackground(&cleanup{release: release, keys: theirs}, func() error {
