@@ -65,14 +65,16 @@ func (h *holds) untilLocked() time.Time {
 		return h.end
 	}
 	if !lease.Passed(h.end) {
-		h.end = h.leasesEnd()
+		end := h.leasesEnd()
+		if !lease.Passed(end) {
+			h.end = end
+		}
+		return end // if it has passed, keys are lost; places that are still to answer may make up for that before h.end
 	}
-	if lease.Passed(h.end) {
-		h.lapsedAt = time.Now()
-		for i := range h.at {
-			if lock := h.at[i].lock; lock != nil {
-				lock.endLease(h.lapsedAt)
-			}
+	h.lapsedAt = time.Now()
+	for i := range h.at {
+		if lock := h.at[i].lock; lock != nil {
+			lock.endLease(h.lapsedAt)
 		}
 	}
 	return h.end

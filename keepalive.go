@@ -28,9 +28,9 @@ import (
 //
 // KeepAlive does not block. If ctx is one of package context, it needs no goroutine and no timer of its own: one
 // scheduler renews all locks of a Redis client, in shared pipelines, each after a third of its validity. The library
-// retries a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key; a key that
-// has lost its expiry gets one again. So a renewal that is on its way when the lock is released or the function is
-// called does no harm, and nobody waits for it. Refresh may still be called meanwhile.
+// retries a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key; a
+// key that has lost its expiry gets one again. So a renewal that is on its way when the lock is released or the function
+// is called does no harm, and nobody waits for it. Refresh may still be called meanwhile.
 //
 // KeepAlive may be called several times. The lock is renewed while any of the contexts lives, and each context ends by
 // itself. Always call the returned function; it may be called several times and concurrently. It does not release the

@@ -3,6 +3,8 @@ package redislock_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,30 +90,44 @@ func TestQuorumLineNeverStalls(t *testing.T) {
 	}
 }
 
-// Two waiters with the same ticket have one order at all servers.
-func TestQuorumWaitersHaveOneName(t *testing.T) {
+// Waiters have one order at all servers, also those that come at the same moment, with different Redis clients.
+func TestQuorumWaitersHaveOneOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
-		locks := connect()
-		if _, err := locks.Obtain(t.Context(), "a", time.Hour, nil); err != nil {
+		all := []*redislock.Client{connect(), connect()}
+		if _, err := all[0].Obtain(t.Context(), "a", time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
-		for range 10 {
-			wait.Go(func() { _, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true}) })
+		for i := range 10 {
+			wait.Go(func() { _, _ = all[i%2].Obtain(ctx, "a", time.Minute, &redislock.Options{Queue: true}) })
 		}
 		time.Sleep(100 * time.Millisecond)
-		for _, server := range servers[1:] {
-			first, _ := servers[0].memory.SortedSet("a{a}:redislock:line")
-			other, _ := server.memory.SortedSet("a{a}:redislock:line")
-			for entry, ticket := range first {
-				if at, found := other[entry]; !found || entry[0] != '~' && at != ticket {
-					t.Errorf("%q with ticket %.0f is at %.0f elsewhere", entry, ticket, at)
+		line := func(server *memoryServer) map[string]float64 { // tickets by what an entry says after its id
+			tickets := map[string]float64{}
+			members, _ := server.memory.SortedSet("a{a}:redislock:line")
+			for member, ticket := range members {
+				if id, rest, _ := strings.Cut(member, " "); id[0] != '~' {
+					tickets[rest] = ticket
 				}
 			}
-			if len(first) != 20 || len(other) != 20 {
-				t.Errorf("%d and %d members, want 20", len(first), len(other))
+			return tickets
+		}
+		first := line(servers[0])
+		taken := map[float64]bool{}
+		for entry, ticket := range first {
+			if taken[ticket] {
+				t.Errorf("%q has the ticket %.0f of another waiter", entry, ticket)
+			}
+			taken[ticket] = true
+		}
+		if len(first) != 10 {
+			t.Errorf("%d waiters, want 10", len(first))
+		}
+		for _, server := range servers[1:] {
+			if other := line(server); !maps.Equal(first, other) {
+				t.Errorf("the line %v is %v elsewhere", first, other)
 			}
 		}
 		cancel()

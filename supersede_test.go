@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -21,7 +22,11 @@ func TestSupersedeManyKeys(t *testing.T) {
 		return names
 	}
 	background, theirs := context.Background(), names("a")
-	locks := New(redis.NewClient(&redis.Options{}))
+	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("there is no server")
+	}})
+	defer client.Close()
+	locks := New(client)
 	release := newRelease(background, "me", nil, nil)
 	end := make(chan struct{})
 	locks.inBackground(&cleanup{release: release, keys: theirs}, func() error {

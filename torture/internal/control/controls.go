@@ -166,7 +166,7 @@ var All = []Control{
 	{
 		Name: "quorum-of-one", Off: "Until of a quorum is the largest of all validities",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Edits: []Edit{{"holds.go", "return all[h.places.need-1]\n}\n\n// leaseUntil", "return all[0]\n}\n\n// leaseUntil"}},
+		Edits: []Edit{{"holds.go", "return all[h.places.need-1]\n}\n\n// endLease", "return all[0]\n}\n\n// endLease"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
