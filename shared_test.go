@@ -145,6 +145,7 @@ var _ = describe("Many Clients of one Redis client", func(on *onRedis) {
 		Expect(subscriptions(ctx, on.client)).To(HaveLen(3))
 		queued[4].cancel()
 		Expect(queued[4].over()).To(MatchError(context.Canceled))
+		Eventually(func() int { return len(line(ctx, on.client, "b")) }).Should(BeZero()) // it leaves through the client as well
 		sent := countCalls(client)
 		Expect(held.Release(ctx)).To(Succeed())
 		lock := queued[2].granted()
