@@ -113,8 +113,14 @@ var _ = Describe("doctor", func() {
 					name, value, _ := strings.Cut(setting, " ")
 					Expect(client.ConfigSet(ctx, name, value).Err()).To(Succeed())
 				}
-				session := clitest.Run("redis://"+master.Addr(), "doctor", "--json")
-				Expect(session).To(gexec.Exit(1), clitest.Stdout(session))
+				// With a short lag, the master refuses writes until the replica has confirmed one, which it does once a second.
+				writes := func() error { return client.Set(ctx, "confirmed", "", time.Minute).Err() }
+				var session *gexec.Session
+				Eventually(func() int {
+					Eventually(writes).WithTimeout(10 * time.Second).Should(Succeed())
+					session = clitest.Run("redis://"+master.Addr(), "doctor", "--json")
+					return session.ExitCode()
+				}).WithTimeout(20 * time.Second).Should(Equal(1))
 				c := checkup(session)["replicas"]
 				Expect(c.Status).To(Equal("warn"))
 				Expect(c.Found).To(Equal(found))
