@@ -336,6 +336,37 @@ var _ = describeQuorumOf(inMemory, 3, "a lock that has not lapsed", func(on *quo
 		Entry("before both of the others", 5*time.Millisecond, time.Duration(0), 10*time.Millisecond),
 		Entry("between them", time.Duration(0), 5*time.Millisecond, 10*time.Millisecond),
 	)
+
+	It("lasts as long as before, if a Refresh to a shorter ttl was never sent", func(ctx SpecContext) {
+		var clients []redislock.RedisClient
+		var pools []*redis.Client
+		for _, s := range on.servers {
+			client := s.memory.connect(1, func(opt *redis.Options) { opt.PoolSize = 1 })
+			DeferCleanup(client.Close)
+			clients, pools = append(clients, client), append(pools, client)
+		}
+		locks := redislock.NewQuorum(clients)
+		DeferCleanup(locks.Close)
+		for range 10 { // whether the call is abandoned before it ends is a matter of chance
+			lock := obtain(ctx, locks, time.Minute, nil, "a")
+			until := lock.Until()
+			time.Sleep(50 * time.Millisecond)
+			var taken []*redis.Conn
+			for _, pool := range pools {
+				conn := pool.Conn()
+				Expect(conn.Ping(ctx).Err()).To(Succeed()) // from now on, others wait for a connection
+				taken = append(taken, conn)
+			}
+			Expect(lock.Refresh(within(ctx, 100*time.Millisecond), time.Second, nil)).NotTo(Succeed())
+			for _, conn := range taken {
+				Expect(conn.Close()).To(Succeed())
+			}
+			time.Sleep(2 * time.Second)
+			Expect(lock.Until()).To(BeTemporally("~", until, time.Second))
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
 })
 
 // The first of these schedules, on real servers behind proxies.
