@@ -99,7 +99,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	p := h.newPoll()
 	numbers := h.numbers()
 	h.mu.Lock()
-	lapsed := lease.Passed(h.untilLocked())
+	lapsed, lapsedAt := lease.Passed(h.untilLocked()), h.lapsedAt
 	for i := range h.at {
 		switch {
 		case !lapsed || !h.at[i].isStuck():
@@ -138,7 +138,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	switch {
 	case err == nil:
 		confirmed.Store(true)
-		return false, h.refreshed(metadata)
+		return false, h.refreshed(lapsedAt, metadata)
 	case errors.Is(err, ErrNotObtained):
 		return false, err
 	case ended(valid) != nil:
@@ -151,15 +151,16 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	return true, err
 }
 
-// refreshed notes that enough holds have been refreshed.
-func (h *holds) refreshed(metadata string) error {
+// refreshed notes that enough holds have been refreshed. lapsedAt is of the time when the Refresh began; see revive.
+func (h *holds) refreshed(lapsedAt time.Time, metadata string) error {
 	l := h.whole
 	l.mu.Lock()
 	if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
-		l.ended, l.told = nil, false
 		h.mu.Lock()
-		h.revive()
-		h.over, h.shown = false, h.untilLocked()
+		if h.revive(lapsedAt) {
+			l.ended, l.told = nil, false
+			h.over, h.shown = false, h.end
+		}
 		h.mu.Unlock()
 	}
 	l.renewErr = nil

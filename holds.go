@@ -25,8 +25,8 @@ type holds struct {
 
 	mu       sync.Mutex // protects the fields below
 	at       []hold     // by place
-	end      time.Time  // the end of the validity when it was last looked at
-	lapsedAt time.Time  // when it was seen to have passed; zero while the lock is valid
+	end      time.Time  // the end of the validity when it was last seen not to have passed
+	lapsedAt time.Time  // when that was seen to have passed; zero unless the lock has lapsed
 
 	over  bool            // released or lost: nothing is added
 	busy  int             // calls of Refresh under way
@@ -59,37 +59,42 @@ func (h *holds) until() time.Time {
 //
 // With the lease of step 1, two servers of three would now make the lock valid again. So a lapse ends all leases, and only
 // revive makes the lock valid again. Whatever moves a lease must call untilLocked right after that, before the end passes.
+//
+// A loss is no lapse, although the lock is not valid while too few holds are left: one server may answer a Refresh that it
+// has lost the keys before enough others, which are asked at the same time, confirm it. The end stays where it was then.
 // The caller holds h.mu.
 func (h *holds) untilLocked() time.Time {
+	if h.lapsedAt.IsZero() && lease.Passed(h.end) {
+		h.lapsedAt = time.Now()
+		for i := range h.at {
+			if lock := h.at[i].lock; lock != nil {
+				lock.endLease(h.lapsedAt)
+			}
+		}
+	}
 	if !h.lapsedAt.IsZero() {
 		return h.end
 	}
-	if !lease.Passed(h.end) {
-		end := h.leasesEnd()
-		if !lease.Passed(end) {
-			h.end = end
-		}
-		return end // if it has passed, keys are lost; places that are still to answer may make up for that before h.end
+	end := h.leasesEnd()
+	if !lease.Passed(end) {
+		h.end = end
 	}
-	h.lapsedAt = time.Now()
-	for i := range h.at {
-		if lock := h.at[i].lock; lock != nil {
-			lock.endLease(h.lapsedAt)
-		}
-	}
-	return h.end
+	return end
 }
 
 // begin makes a new lock valid for as long as its holds are. The caller is alone.
 func (h *holds) begin() { h.end = h.leasesEnd() }
 
-// revive makes the lock valid again, if it had lapsed: a majority has just confirmed a Refresh that began after that. It
-// does nothing if the lock has lapsed during that Refresh. The caller holds h.mu.
-func (h *holds) revive() {
-	h.untilLocked()
-	if end := h.leasesEnd(); !lease.Passed(end) {
+// revive notes that a majority has just confirmed a Refresh, and reports whether the lock is valid. If it had lapsed at that
+// time, which was the last lapse when the Refresh began, it is valid again. A Refresh that began before the last lapse
+// revives nothing, even if some of its requests were sent after that: others may have been confirmed before, and places that
+// are stuck counted when it began. The caller holds h.mu.
+func (h *holds) revive(lapsedAt time.Time) bool {
+	h.untilLocked() // it may have lapsed since
+	if end := h.leasesEnd(); h.lapsedAt.Equal(lapsedAt) && !lease.Passed(end) {
 		h.end, h.lapsedAt = end, time.Time{}
 	}
+	return !lease.Passed(h.untilLocked())
 }
 
 // leasesEnd returns the need-th largest end of the leases of the holds. The caller holds h.mu, or is alone.

@@ -31,6 +31,9 @@ func lateOn(on *onRedis, where string) {
 	f := &faultyPlaces{onRedis: on, where: where}
 	keys, options := f.keys(), f.options
 	BeforeEach(func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("the faults are those of calls that go by themselves")
+		}
 		locks = f.begin(ctx, redislock.WithTracer(&redislock.Tracer{
 			ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },
 		}))

@@ -2,6 +2,9 @@ package redislock_test
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -153,6 +156,216 @@ var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
 		Expect(attached.Refresh(within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(attached.Until()).To(BeTemporally("<", time.Now()))
+	})
+
+	It("is not revived by a Refresh that began before the lapse, and a server that confirms another one", func(ctx SpecContext) {
+		locks, other := on.twoClients(ctx, func(opt *redis.Options) { opt.MaxRetries = -1 })
+		var mu sync.Mutex
+		var lost []int // servers that requests of client 1 do not reach
+		lose := func(servers ...int) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost = servers
+		}
+		var silent, late atomic.Bool
+		for i := range on.servers {
+			on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case w.owner != 1:
+				case !reply && slices.Contains(lost, i):
+					f.lost = true
+				case i == 1 && !reply && silent.Load():
+					f.cut = true
+				case i == 2 && reply && late.Load():
+					f.delay = time.Until(start.Add(1200 * time.Millisecond))
+				}
+			})
+		}
+		start = time.Now()
+		lock := obtain(ctx, locks, time.Second, nil, "a")
+		at(100 * time.Millisecond)
+		lose(0)
+		silent.Store(true)
+		Expect(lock.Refresh(within(ctx, 50*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 2 lasts longer
+		silent.Store(false)
+		at(500 * time.Millisecond)
+		lose(0, 1)
+		late.Store(true)
+		go func() { _ = lock.Refresh(ctx, 10*time.Second, nil) }() // keeps the next one waiting at server 2 until 1.2 s
+		at(900 * time.Millisecond)
+		late.Store(false)
+		at(950 * time.Millisecond)
+		lose(1)
+		ended := make(chan struct{})
+		go func() { // server 0 confirms it before the lapse, and server 2 after it
+			defer close(ended)
+			_ = lock.Refresh(ctx, 100*time.Millisecond, nil)
+		}()
+		at(1080 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		lose(0, 2)
+		Expect(lock.Refresh(within(ctx, 40*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 1 confirms it
+		at(1140 * time.Millisecond)
+		on.servers[1].memory.memory.FlushAll()
+		second := obtain(ctx, other, 5*time.Second, nil, "a")
+		at(1180 * time.Millisecond)
+		lose()
+		<-ended
+		Expect(time.Now()).To(BeTemporally("<", second.Until()))
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+	})
+
+	It("has its keys everywhere again, if it is kept after the revival", func(ctx SpecContext) {
+		lock := extended(ctx, nil)
+		at(1500 * time.Millisecond)
+		on.fates(2, cutsOff(1))
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(300 * time.Millisecond)
+		normal()
+		for round := range 6 { // each server forgets twice
+			time.Sleep(2500 * time.Millisecond)
+			Expect(kept.Err()).NotTo(HaveOccurred())
+			Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+			on.servers[round%3].memory.memory.FlushAll()
+			expectExclusive(ctx, other, lock)
+		}
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("gets a server that grants the keys only after the revival", func(ctx SpecContext) {
+		slow(2, 1200*time.Millisecond)
+		lock := obtain(ctx, locks, 10*time.Second, nil, "a")
+		at(300 * time.Millisecond)
+		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed())
+		time.Sleep(time.Until(lock.Until()))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
+		normal()
+		at(3 * time.Second)
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		at(23 * time.Second)
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, "")))
+	})
+
+	It("is over after a Release, whenever that comes during the revival", func(ctx SpecContext) {
+		for i := range 40 {
+			start = time.Now()
+			lock := extended(ctx, nil)
+			at(1500 * time.Millisecond)
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+			refreshed := make(chan struct{})
+			go func() { defer close(refreshed); _ = lock.Refresh(ctx, 5*time.Second, nil) }()
+			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+			_ = lock.Release(ctx)
+			<-refreshed
+			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+			time.Sleep(3 * time.Second)
+			Expect(on.values(ctx, "a")).To(Equal(same(3, "")))
+		}
+	})
+
+	It("across slots is revived by a Refresh that every slot confirms", func(ctx SpecContext) {
+		var shards []*memoryServer
+		for _, s := range on.servers {
+			shards = append(shards, s.memory)
+		}
+		ring := newMemoryRing(shards, 1, nil)
+		DeferCleanup(ring.Close)
+		locks := redislock.New(ring)
+		DeferCleanup(locks.Close)
+		lock := obtain(ctx, locks, time.Second, &redislock.Options{AcrossSlots: true}, "a", "b")
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		start = time.Now()
+		at(300 * time.Millisecond)
+		executed(0, "refresh")
+		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // b lasts for 10 s
+		normal()
+		at(1500 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		on.fates(1, cutsOff(1))
+		Expect(lock.Refresh(within(ctx, 100*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // only a is confirmed
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		normal()
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		time.Sleep(10 * time.Second)
+		Expect(kept.Err()).NotTo(HaveOccurred())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+})
+
+// A lock that a majority has does not lapse.
+var _ = describeQuorumOf(inMemory, 3, "a lock that has not lapsed", func(on *quorum) {
+	BeforeEach(func() {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+	})
+
+	DescribeTable("is refreshed, if one server answers that it has forgotten, and another had not answered Attach", func(
+		ctx SpecContext, delays ...time.Duration,
+	) {
+		lock := obtain(ctx, on.locks, time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		on.servers[2].memory.hang()
+		attached, err := on.locks.Attach(ctx, lock.Keys(), lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		on.servers[2].memory.resume()
+		time.Sleep(time.Second)
+		on.servers[1].memory.memory.FlushAll()
+		for i, delay := range delays {
+			on.fates(i, func(f *fate, _ *wire, _ bool, _ []byte) { f.delay += delay })
+		}
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(attached.Until()).To(BeTemporally("~", time.Now().Add(time.Minute), time.Second))
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+	},
+		Entry("before both of the others", 5*time.Millisecond, time.Duration(0), 10*time.Millisecond),
+		Entry("between them", time.Duration(0), 5*time.Millisecond, 10*time.Millisecond),
+	)
+
+	It("lasts as long as before, if a Refresh to a shorter ttl was never sent", func(ctx SpecContext) {
+		var clients []redislock.RedisClient
+		var pools []*redis.Client
+		for _, s := range on.servers {
+			client := s.memory.connect(1, func(opt *redis.Options) { opt.PoolSize = 1 })
+			DeferCleanup(client.Close)
+			clients, pools = append(clients, client), append(pools, client)
+		}
+		locks := redislock.NewQuorum(clients)
+		DeferCleanup(locks.Close)
+		for range 10 { // whether the call is abandoned before it ends is a matter of chance
+			lock := obtain(ctx, locks, time.Minute, nil, "a")
+			until := lock.Until()
+			time.Sleep(50 * time.Millisecond)
+			var taken []*redis.Conn
+			for _, pool := range pools {
+				conn := pool.Conn()
+				Expect(conn.Ping(ctx).Err()).To(Succeed()) // from now on, others wait for a connection
+				taken = append(taken, conn)
+			}
+			Expect(lock.Refresh(within(ctx, 100*time.Millisecond), time.Second, nil)).NotTo(Succeed())
+			for _, conn := range taken {
+				Expect(conn.Close()).To(Succeed())
+			}
+			time.Sleep(2 * time.Second)
+			Expect(lock.Until()).To(BeTemporally("~", until, time.Second))
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(50 * time.Millisecond)
+		}
 	})
 })
 

@@ -245,6 +245,9 @@ func (r *refreshing) abandon(c *transport.Call) {
 		r.note(c)
 		l.mu.Unlock()
 		r.end()
+		if l.number > 0 {
+			l.holds.until() // if nothing was sent, the hold lasts as long as before, and so may the lock
+		}
 	}()
 }
 
