@@ -225,3 +225,31 @@ var _ = describeQuorumOf(inMemory, 3, "a server that has missed a grant", func(o
 		Expect(last.Release(ctx)).To(Succeed())
 	})
 })
+
+var _ = describeQuorumOf(inMemory, 3, "a grant that comes when it has lapsed", func(on *quorum) {
+	It("is given back, although the obtain has ended long before", func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("this is a schedule of calls that go by themselves")
+		}
+		locks, other := on.twoClients(ctx, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+		held := obtain(ctx, other, time.Minute, nil, "a")
+		time.Sleep(100 * time.Millisecond)
+		Expect(on.servers[2].own.Del(ctx, "a").Err()).To(Succeed())
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1:
+			case reply:
+				f.delay = time.Second
+			case runs(data, "obtain"):
+				f.delay = 9500 * time.Millisecond
+			}
+		})
+		_, err := locks.Obtain(within(ctx, 100*time.Millisecond), "a", 10*time.Second, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		time.Sleep(9600 * time.Millisecond)
+		Expect(on.values(ctx, "a")[2]).NotTo(BeEmpty(), "it was granted")
+		on.fates(2, nil)
+		time.Sleep(3 * time.Second) // its answer has come
+		Expect(on.values(ctx, "a")).To(Equal([]string{held.Token(), held.Token(), ""}))
+	})
+})

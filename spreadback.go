@@ -118,7 +118,7 @@ func (s *spreading) leave(ctx context.Context, p *part) {
 	o := &p.o
 	gone := &obtaining{
 		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
-		doubtful: o.doubtful, taken: o.taken,
+		doubtful: o.doubtful, taken: o.taken, late: len(o.taken) > 0, // a grant that had lapsed when it arrived
 	}
 	if s.holds == nil {
 		gone.after = &s.after
