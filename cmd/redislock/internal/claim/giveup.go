@@ -116,16 +116,16 @@ func GiveUp(
 // redislock.ErrLockNotHeld if the token does not, an *UnreleasedError if keys stay, and any other error as Attach does.
 func Release(ctx context.Context, s *connect.Session, keys []string, token string, tell func(error)) error {
 	var lock *redislock.Lock
-	var sent time.Time
+	var left time.Duration // Until does not tell a key without expiry
 	err := Insist(ctx, func(ctx context.Context) (err error) {
-		sent = time.Now()
-		lock, err = s.Locks.Attach(ctx, keys, token)
+		if lock, err = s.Locks.Attach(ctx, keys, token); err == nil {
+			left, err = lock.TTL(ctx)
+		}
 		return err
 	}, func(why error) { tell(fmt.Errorf("still trying to release %s: %w", Names(keys), Plainly(s, why))) })
 	switch {
 	case err == nil:
-		left := lock.Until().Sub(sent)
-		return GiveUp(ctx, s, lock, time.Now().Add(left+left/99+2*time.Millisecond), tell) // without the margin of Until
+		return GiveUp(ctx, s, lock, time.Now().Add(left).Add(time.Millisecond), tell) // TTL is rounded down
 	case isFinal(err):
 		return err
 	}

@@ -93,6 +93,16 @@ var _ = Describe("release", func() {
 				`redislock: cannot release "a", which expires by \d\d:\d\d:\d\d \(in 5\ds\): NOREPLICAS .*\n$`))
 		})
 
+		It("says that a key without expiry stays", func() {
+			clitest.Hold(client, "", "a")
+			Expect(client.Persist(ctx, "a").Err()).To(Succeed())
+			refuse(true)
+			session := clitest.Begin(url, "release", "a", "--token", "the-token")
+			Eventually(session.Err).Should(gbytes.Say(`still trying to release "a", which has no expiry: NOREPLICAS`))
+			refuse(false)
+			Eventually(session).Should(gexec.Exit(0))
+		})
+
 		It("waits for a server that is down", func() {
 			Expect(server.Kill()).To(Succeed())
 			session := clitest.Begin(url, "release", "a", "--token", "the-token")
