@@ -19,7 +19,6 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -130,20 +129,7 @@ var _ = Describe("acquire", func() {
 		}
 		defer full.Close()
 		Expect(clitest.Run(url, "run", "-k", "warm", "--", "true")).To(gexec.Exit(0)) // now the server has the scripts
-		proxy, err := faultproxy.New(server.Addr())
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		scripts := 0
-		fault := proxy.Add(faultproxy.Rule{ // each but the first, which acquires
-			Match: func(args []string) bool {
-				if !faultproxy.Command("evalsha", "eval")(args) {
-					return false
-				}
-				scripts++
-				return scripts > 1
-			},
-			Times: 10, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
-		})
+		proxy, fault := clitest.RefusingReleases(server, 10)
 		cmd := clitest.Command([]string{"REDIS_URL=redis://" + proxy.Addr()}, "acquire", "a", "--ttl", "10m")
 		cmd.Stdout = full
 		Expect(cmd.Run()).NotTo(Succeed())

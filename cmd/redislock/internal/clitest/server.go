@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -38,6 +39,26 @@ func NewServer(config ...string) (*redistest.Server, *redis.Client) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	ginkgo.DeferCleanup(client.Close)
 	return server, client
+}
+
+// RefusingReleases returns a proxy before a server. It lets the first script through, which acquires, and refuses the next
+// times scripts, as a server does that has too few replicas. The server must know the scripts.
+func RefusingReleases(server *redistest.Server, times int) (*faultproxy.Proxy, *faultproxy.Fault) {
+	ginkgo.GinkgoHelper()
+	proxy, err := faultproxy.New(server.Addr())
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	ginkgo.DeferCleanup(proxy.Close)
+	isScript, scripts := faultproxy.Command("evalsha", "eval"), 0
+	return proxy, proxy.Add(faultproxy.Rule{
+		Match: func(args []string) bool {
+			if !isScript(args) {
+				return false
+			}
+			scripts++
+			return scripts > 1
+		},
+		Times: times, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
+	})
 }
 
 // Redis is a server of its own for each spec.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -117,7 +116,7 @@ var _ = Describe("the end of a run", Label(ends), func() {
 			Expect(p.free("a", "b")).To(BeTrue())
 			Expect(clitest.Stderr(session)).NotTo(ContainSubstring("cannot release"))
 		},
-		Entry("for want of replicas", noReplicas),
+		Entry("which has too few replicas", noReplicas),
 		Entry("which is a replica for a moment", readOnly),
 		Entry("which refuses connections", refused),
 		Entry("which hangs", hanging),
@@ -177,20 +176,7 @@ var _ = Describe("the end of a run", Label(ends), func() {
 
 	It("releases the locks of a command that cannot be started", func() {
 		Expect(p.begin("-k", "warm", "--", "true").Wait("10s")).To(gexec.Exit(0)) // now the server has the scripts
-		proxy, err := faultproxy.New(p.server.Addr())
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(proxy.Close)
-		scripts := 0
-		fault := proxy.Add(faultproxy.Rule{ // each but the first, which acquires
-			Match: func(args []string) bool {
-				if !faultproxy.Command("evalsha", "eval")(args) {
-					return false
-				}
-				scripts++
-				return scripts > 1
-			},
-			Times: 10, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
-		})
+		proxy, fault := clitest.RefusingReleases(p.server, 10)
 		script := filepath.Join(p.dir, "script")
 		Expect(os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o700)).To(Succeed())
 		session := p.beginAt("redis://"+proxy.Addr(), "-k", "a", "--ttl", "10m", "--at-least", "5m", "--", script)
