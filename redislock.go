@@ -81,8 +81,8 @@ import (
 //
 // Through any other type, except a *redis.Conn, the library sends each call by itself, by EvalSha and Eval of that type. So
 // a type that overrides them to count calls, or to put a prefix before each key, sees every call, and whether calls are
-// resent is up to that type. In return, no calls share pipelines: if your type overrides neither, pass
-// the client that it embeds. What else such a type can do, the library asks once, in New:
+// resent is up to that type. In return, no calls share pipelines: if your type overrides neither, pass the client that it
+// embeds. What else such a type can do, the library asks once, in New:
 //   - If it has Subscribe, waiters in line are woken. Subscribe must receive what the scripts publish. If it also has
 //     Options, as a *redis.Client has, releases hand keys over.
 //   - If it, or what it embeds to run scripts, has Options of a *redis.Client, MasterForKey of a *redis.ClusterClient, or
@@ -281,8 +281,9 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 }
 
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. It ends those of this Client
-// only, and not those of other Clients of the same Redis client. From then on, Obtain,
-// ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
+// only, and not those of other Clients of the same Redis client.
+//
+// From then on, Obtain, ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
 // their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places, for
 // releases in the background, for a Refresh of a lock with [Options.Token], and for calls at other servers or slots
 // that go on after an Obtain or a Release has returned. So call it before you close the Redis client, and before the

@@ -246,7 +246,7 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 	// twoWait lets two wait in line for a key, and releases it.
 	twoWait := func(ctx context.Context) func(locks *redislock.Client, refused chan struct{}) {
 		return func(locks *redislock.Client, refused chan struct{}) {
-			// Whoever waits behind one who is about to be dead looks for others in between.
+			// A waiter behind one that is about to count as dead looks for others in between.
 			on.stand(ctx, keyname.LineOf("b"), 17, "box/7 1 60000 0 t7", 900*time.Millisecond, true)
 			Expect(obtain(ctx, locks, time.Minute, &redislock.Options{Queue: true}, "b").Release(ctx)).To(Succeed())
 			Expect(refused).To(Receive())

@@ -82,7 +82,8 @@ func (l *Lock) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	return err
 }
 
-// lateAnswer is how long past Until a Refresh waits. An answer that comes so late may still extend the validity.
+// lateAnswer is how long past Until a Refresh waits. On one place, an answer that comes so late may still extend the
+// validity. On several, only if the lock had lapsed before the Refresh began.
 const lateAnswer = 250 * time.Millisecond
 
 // whileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a

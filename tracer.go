@@ -143,7 +143,7 @@ const (
 	WhyAbandoned = "abandoned obtain"  // the call ended without the answer to one of its tries
 	WhyLate      = "late grant"        // the grant arrived after its validity had ended
 	WhyResent    = "resent obtain"     // the lock is released, but its obtain was sent twice and may arrive again
-	WhyRelease   = "abandoned release" // Release returned before Redis answered
+	WhyRelease   = "abandoned release" // Release returned before the keys were freed
 	WhyLine      = "place in line"     // a waiter gave up its place
 )
 

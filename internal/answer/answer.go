@@ -12,8 +12,8 @@ import (
 
 // Is reports whether err is an answer of a server, and not a failure to get one.
 func Is(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer)
+	_, ok := errors.AsType[redis.Error](err)
+	return ok
 }
 
 // passing is how the answers begin that mean "not now": the server has done nothing, and the same call may succeed later
@@ -21,7 +21,7 @@ func Is(err error) bool {
 //
 // The other errors of Redis are not among them, for these reasons:
 //   - NOAUTH, WRONGPASS, NOPERM, DENIED (protected mode), WRONGTYPE, CROSSSLOT, NOPROTO and a plain ERR mean that the
-//     call, the rights, the key or the server is the wrong one. Waiting hides that from whoever can change it.
+//     call, the rights, the key or the server is the wrong one. Waiting hides that from the person who can change it.
 //   - MOVED and ASK are followed by a client for a Cluster. If one is left, the client is for a single server.
 //   - NOSCRIPT is answered with the script, at once.
 //   - UNKILLABLE, NOTBUSY, NOGOODSLAVE, INPROG, NOMASTERLINK, BUSYKEY, BUSYGROUP, EXECABORT and UNBLOCKED answer commands
@@ -44,8 +44,8 @@ func Passing() []string { return slices.Clone(passing) }
 
 // IsPassing reports whether err is an answer that means "not now".
 func IsPassing(err error) bool {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok {
 		return false
 	}
 	text := strings.TrimPrefix(answer.Error(), "ERR ")

@@ -57,10 +57,9 @@ func (b *Inbox) doubt(subscription int) {
 	if !b.open || b.opened != subscription || d.subscription == subscription {
 		return
 	}
-	switch {
-	case d.since.IsZero() || now.Sub(d.since) > calm:
+	if d.since.IsZero() || now.Sub(d.since) > calm {
 		d.pause = 0
-	default:
+	} else {
 		d.pause = min(max(2*d.pause, firstPause), maxPause)
 	}
 	d.subscription, d.since = subscription, now
