@@ -283,11 +283,11 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. It ends those of this Client
 // only, and not those of other Clients of the same Redis client.
 //
-// From then on, Obtain, ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but are no longer renewed;
-// their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up their places, for
-// releases in the background, for a Refresh of a lock with [Options.Token], and for calls at other servers or slots
-// that go on after an Obtain or a Release has returned. So call it before you close the Redis client, and before the
-// process ends. It always returns nil and may be called again.
+// From then on, Obtain, ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are held stay held but
+// are no longer renewed; their TTL, Refresh and Release keep working. Close waits up to a second for waiters to give up
+// their places, for releases in the background, for a Refresh of a lock with [Options.Token], and for calls at other
+// servers or slots that go on after an Obtain or a Release has returned. So call it before you close the Redis client,
+// and before the process ends. It always returns nil and may be called again.
 func (c *Client) Close() error {
 	if c == nil || c.closed == nil {
 		return nil

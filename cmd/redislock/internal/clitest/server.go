@@ -49,7 +49,7 @@ func RefusingReleases(server *redistest.Server, times int) (*faultproxy.Proxy, *
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	ginkgo.DeferCleanup(proxy.Close)
 	isScript, scripts := faultproxy.Command("evalsha", "eval"), 0
-	return proxy, proxy.Add(faultproxy.Rule{
+	fault := proxy.Add(faultproxy.Rule{
 		Match: func(args []string) bool {
 			if !isScript(args) {
 				return false
@@ -59,6 +59,7 @@ func RefusingReleases(server *redistest.Server, times int) (*faultproxy.Proxy, *
 		},
 		Times: times, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
 	})
+	return proxy, fault
 }
 
 // Redis is a server of its own for each spec.
