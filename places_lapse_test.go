@@ -397,10 +397,10 @@ var _ = describeQuorumOf(onServer, 3, "a lapsed lock", func(on *quorum) {
 			proxies[2].Add(faultproxy.Rule{Match: refreshes, Action: faultproxy.CutAfterRequestBytes(1)}),
 		}
 		Expect(lock.Refresh(within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		for _, fault := range faults {
+		Eventually(func() time.Duration { return time.Until(lock.Until()) }).WithTimeout(3 * time.Second).Should(BeNumerically("<", 0))
+		for _, fault := range faults { // not before: a request that is sent again could still be confirmed in time
 			fault.Remove()
 		}
-		Eventually(func() time.Duration { return time.Until(lock.Until()) }).WithTimeout(3 * time.Second).Should(BeNumerically("<", 0))
 		on.servers[1].restart()
 		Eventually(func() error {
 			_, err := on.locks.Obtain(ctx, "a", 20*time.Second, nil)
