@@ -67,6 +67,52 @@ func checkFenceKey(fenceKey string, keys []string) error {
 	return nil
 }
 
+// checkPlaces returns an error if the names of the keys and the options say that no lock can be where the keys are. It asks
+// the names alone, and not where slots are today: so the same call gets the same answer every time.
+//
+// A Ring sends a script to the shard of its first key, so it would lock the other keys where nobody else looks for them. A
+// common hash tag keeps them together, also if a hook rewrites keys.
+//
+// With a token of the caller, a lock at several places cannot tell which of its keys an earlier call with that token has
+// acquired, so the cleanup after one call could free what the next one relies on.
+func (c *Client) checkPlaces(keys []string, opt *Options) error {
+	if opt == nil {
+		opt = &Options{}
+	}
+	together := haveOneTag(keys, opt.FenceKey)
+	switch {
+	case c.quorum != nil && opt.AcrossSlots:
+		return invalid("AcrossSlots does not work with a quorum of servers")
+	case c.quorum != nil && opt.Token != "":
+		return invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
+	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, (*place).isRing):
+		return invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
+	case c.quorum != nil || together:
+		return nil
+	case c.redis.IsRing():
+		return invalid("a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
+	case opt.AcrossSlots && opt.Token != "" && c.redis.IsCluster():
+		return invalid("Token does not work with AcrossSlots for keys without a common hash tag; %s", insteadOfToken)
+	}
+	return nil
+}
+
+// insteadOfToken says what to do instead of choosing the token of a lock on several servers or slots.
+const insteadOfToken = "let the library choose the token, and resume or share the lock with Attach"
+
+// haveOneTag reports whether all keys, and the fence key if there is one, have the same hash tag. One key has.
+func haveOneTag(keys []string, fenceKey string) bool {
+	if len(keys) == 1 && fenceKey == "" {
+		return true
+	}
+	first, tagged := keyname.HashTag(keys[0])
+	isOther := func(key string) bool {
+		tag, has := keyname.HashTag(key)
+		return !has || tag != first
+	}
+	return tagged && !slices.ContainsFunc(keys[1:], isOther) && (fenceKey == "" || !isOther(fenceKey))
+}
+
 // checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
 func checkLines(keys []string) error {
 	for _, key := range keys {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 var _ = describe("Arguments", func(on *onRedis) {
@@ -102,6 +104,175 @@ var _ = describe("Arguments", func(on *onRedis) {
 		Expect(err).To(MatchError(context.Canceled))
 		_, err = locks.Attach(ctx, []string{"a"}, "t")
 		Expect(err).To(MatchError(context.Canceled))
+	})
+})
+
+// What is decided from the names of the keys alone, on every kind of Redis that can have a lock at several places.
+var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quorums), func() {
+	var servers []*memoryServer
+	var sent atomic.Int64 // to all servers
+
+	BeforeEach(func() {
+		servers = nil
+		for range 3 {
+			server := newMemoryServer()
+			DeferCleanup(server.end)
+			server.setFate(func(_ *wire, reply bool, _ []byte) fate {
+				if !reply {
+					sent.Add(1)
+				}
+				return fate{}
+			})
+			servers = append(servers, server)
+		}
+	})
+
+	begin := func(client redislock.RedisClient, opts ...redislock.RedisClient) *redislock.Client {
+		locks := redislock.NewQuorum(append([]redislock.RedisClient{client}, opts...))
+		DeferCleanup(locks.Close)
+		return locks
+	}
+	quorum := func() *redislock.Client {
+		var clients []redislock.RedisClient
+		for _, server := range servers {
+			client := server.connect(0, nil)
+			DeferCleanup(client.Close)
+			clients = append(clients, client)
+		}
+		return begin(clients[0], clients[1:]...)
+	}
+	cluster := func() *redis.ClusterClient {
+		client := newMemoryCluster(servers, 0, nil)
+		DeferCleanup(client.Close)
+		return client
+	}
+	ring := func() *redis.Ring {
+		client := redis.NewRing(&redis.RingOptions{
+			Addrs:              map[string]string{"0": "node-0:6379", "1": "node-1:6379", "2": "node-2:6379"},
+			HeartbeatFrequency: time.Hour,
+			NewClient: func(opt *redis.Options) *redis.Client {
+				return servers[opt.Addr[len("node-")]-'0'].connect(0, nil)
+			},
+		})
+		DeferCleanup(client.Close)
+		return client
+	}
+	var sameSlot string // a key in the slot of "a"
+	for i := 0; transport.Slot(sameSlot) != transport.Slot("a"); i++ {
+		sameSlot = strconv.Itoa(i)
+	}
+
+	token, across := &redislock.Options{Token: "me"}, &redislock.Options{Token: "me", AcrossSlots: true}
+	const attach = "let the library choose the token, and resume or share the lock with Attach"
+	for _, on := range []struct {
+		name  string
+		locks func() *redislock.Client
+		keys  []string
+		opt   *redislock.Options
+		words string
+	}{
+		{"a token on a quorum", quorum, []string{"a"}, token, "Token does not work with a quorum of servers; " + attach},
+		{"a token on a quorum, for several keys", quorum, []string{"{a}1", "{a}2"}, token, attach},
+		{"a token across slots", func() *redislock.Client { return begin(cluster()) }, []string{"a", "b"}, across,
+			"Token does not work with AcrossSlots for keys without a common hash tag; " + attach},
+		{"a token across slots, through a type that embeds a Cluster", func() *redislock.Client {
+			return begin(embeddingUniversal{cluster()})
+		}, []string{"a", "b"}, across, attach},
+		{"a token across slots, with a FenceKey elsewhere", func() *redislock.Client { return begin(cluster()) }, []string{"a"},
+			&redislock.Options{Token: "me", AcrossSlots: true, FenceKey: "fence"}, attach},
+		{"a token across slots, for keys that happen to be in one slot", func() *redislock.Client { return begin(cluster()) },
+			[]string{"a", sameSlot}, across, attach},
+		{"several keys on a Ring", func() *redislock.Client { return begin(ring()) }, []string{"a", "b"}, nil,
+			"a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock"},
+		{"several keys on a Ring, with one tag and another", func() *redislock.Client { return begin(ring()) },
+			[]string{"{a}1", "{a}2", "{b}1"}, nil, "a Ring needs one hash tag"},
+		{"several keys on a Ring, across slots", func() *redislock.Client { return begin(ring()) }, []string{"a", "b"},
+			&redislock.Options{AcrossSlots: true}, "a Ring needs one hash tag"},
+		{"a FenceKey elsewhere on a Ring", func() *redislock.Client { return begin(ring()) }, []string{"a"},
+			&redislock.Options{FenceKey: "fence"}, "a Ring needs one hash tag"},
+		{"several keys on a quorum of Rings", func() *redislock.Client { return begin(ring(), ring(), ring()) },
+			[]string{"a", "b"}, nil, "a quorum of Rings needs one hash tag"},
+	} {
+		Context(on.name, func() {
+			var locks *redislock.Client
+			BeforeEach(func() {
+				locks = on.locks()
+				sent.Store(0)
+			})
+
+			expectRefused := func(err error) {
+				GinkgoHelper()
+				Expect(err).To(MatchError(redislock.ErrInvalid))
+				Expect(err).To(MatchError(ContainSubstring(on.words)))
+			}
+
+			It("is refused by Obtain and ObtainMulti, and nothing is sent", func(ctx SpecContext) {
+				_, err := locks.ObtainMulti(ctx, on.keys, time.Minute, on.opt)
+				expectRefused(err)
+				if len(on.keys) == 1 {
+					_, err = locks.Obtain(ctx, on.keys[0], time.Minute, on.opt)
+					expectRefused(err)
+				}
+				Expect(sent.Load()).To(BeZero())
+			})
+
+			It("is refused by Do, and nothing is sent", func(ctx SpecContext) {
+				expectRefused(locks.Do(ctx, on.keys, time.Minute, on.opt, func(context.Context) error {
+					Fail("fn is called")
+					return nil
+				}))
+				Expect(sent.Load()).To(BeZero())
+			})
+
+			It("is refused by a Do inside others that hold some keys, or all", func(ctx SpecContext) {
+				inner := func(outer context.Context) {
+					before := sent.Load()
+					expectRefused(locks.Do(outer, on.keys, time.Minute, on.opt, func(context.Context) error {
+						Fail("fn is called")
+						return nil
+					}))
+					Expect(sent.Load()).To(Equal(before))
+				}
+				var within func(outer context.Context, keys []string) error
+				within = func(outer context.Context, keys []string) error {
+					if len(keys) == 0 {
+						return nil
+					}
+					return locks.Do(outer, keys[:1], time.Minute, nil, func(outer context.Context) error {
+						inner(outer)
+						return within(outer, keys[1:])
+					})
+				}
+				Expect(within(ctx, on.keys)).To(Succeed())
+			})
+
+			It("is looked at as a whole by Attach, which asks for one hash tag where that is needed", func(ctx SpecContext) {
+				_, err := locks.Attach(ctx, on.keys, "me")
+				if on.opt != nil && on.opt.Token != "" || len(on.keys) == 1 {
+					Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+					return
+				}
+				expectRefused(err)
+				Expect(sent.Load()).To(BeZero())
+			})
+		})
+	}
+
+	It("can be there with a token if its keys have one hash tag, or if it has one key", func(ctx SpecContext) {
+		locks := begin(cluster())
+		for _, keys := range [][]string{{"{a}1", "{a}2"}, {"b"}} {
+			lock := obtain(ctx, locks, time.Minute, across, keys...)
+			Expect(obtain(ctx, locks, time.Hour, across, keys...).Token()).To(Equal("me"))
+			Expect(lock.TTL(ctx)).To(BeNumerically(">", time.Minute))
+			Expect(lock.Release(ctx)).To(Succeed())
+		}
+		locks = begin(ring())
+		for _, opt := range []*redislock.Options{nil, token, across, {FenceKey: "{a}fence"}} {
+			lock := obtain(ctx, locks, time.Minute, opt, "{a}1", "{a}2")
+			found, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found.Release(ctx)).To(Succeed())
+		}
 	})
 })
 

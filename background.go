@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +26,6 @@ type cleanup struct {
 	follows *cleanup        // if follows was dropped before this one began, this one is dropped as well; nil for none
 	stop    chan struct{}   // closed when it is superseded; nil for a call
 	done    chan struct{}   // closed when nothing more is sent; see ending
-	of      *holds          // it gives keys back for this lock, which is not released; nil for any other
 	after   *aftermath      // is told how it ends, in place of the Tracer; nil unless it is at one of several places
 }
 
@@ -187,28 +185,8 @@ func (s *cleanups) any() bool {
 	return len(s.byToken) > 0
 }
 
-// concerning returns a channel that is closed when a cleanup ends that may free some of these keys of the lock; nil if there
-// is none. Such a cleanup has the lock's token, but is not what the lock itself gives back. before tells the calls that may
-// lead to one: those with a smaller order.
-func (s *cleanups) concerning(lock *holds, keys []string, before int) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.byToken[lock.token]) == 0 {
-		return nil
-	}
-	wanted := setOf(keys)
-	isWanted := func(key string) bool { return wanted[key] }
-	for _, x := range s.byToken[lock.token] {
-		if x.of != lock && (!x.isCall() || x.order < before) && slices.ContainsFunc(x.keys, isWanted) {
-			return x.ending()
-		}
-	}
-	return nil
-}
-
-// underWay makes a call at one of several places, or a Refresh, known to supersede, which then waits for it. Such a call
-// may go on after its caller has returned, and free the keys, shorten their ttl, or lead to a cleanup that frees them.
-// Call ended with the result when the call has ended and its cleanup, if there is one, has begun.
+// underWay makes a Refresh known to supersede, which then waits for it: it may go on after its caller has returned, and
+// shorten the ttl. Call ended with the result when it has ended.
 func (c *Client) underWay(token string, keys []string) *cleanup {
 	x := &cleanup{token: token, keys: keys, sending: true}
 	c.cleanups.mu.Lock()

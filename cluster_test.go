@@ -432,34 +432,15 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 		}
 	})
 
-	It("refuses keys of several shards, before anything is sent", func(ctx SpecContext) {
-		sent := &calls{}
-		ring.AddHook(sent)
-		for _, try := range []func() error{
-			func() error { _, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil); return err },
-			func() error { _, err := locks.ObtainMulti(ctx, []string{far, near}, time.Minute, nil); return err },
-			func() error {
-				_, err := locks.Obtain(ctx, near, time.Minute, &redislock.Options{FenceKey: far})
-				return err
-			},
-		} {
-			err := try()
-			Expect(err).To(MatchError(redislock.ErrInvalid))
-			Expect(err).To(MatchError(ContainSubstring("are on different shards of the Ring; give all keys of a lock one hash tag")))
-		}
-		Expect(sent.count()).To(BeZero())
-	})
-
-	DescribeTable("has each set of keys on one shard through types that embed it",
+	DescribeTable("needs one hash tag for the keys of a lock through types that embed it",
 		func(ctx SpecContext, wrap func() redislock.RedisClient) {
 			locks := redislock.New(wrap())
 			DeferCleanup(locks.Close)
 			_, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil)
 			Expect(err).To(MatchError(redislock.ErrInvalid))
-			Expect(err).To(MatchError(ContainSubstring("are on different shards of the Ring")))
-			opt := &redislock.Options{AcrossSlots: true}
-			held := obtain(ctx, locks, time.Minute, opt, near, far)
-			_, err = locks.ObtainMulti(ctx, []string{far, near}, time.Minute, opt)
+			Expect(err).To(MatchError(ContainSubstring("a Ring needs one hash tag for all keys of a lock")))
+			held := obtain(ctx, locks, time.Minute, nil, "{tag}:"+near, "{tag}:"+far)
+			_, err = locks.ObtainMulti(ctx, []string{"{tag}:" + far, "{tag}:" + near}, time.Minute, nil)
 			Expect(err).To(Equal(redislock.ErrNotObtained))
 			Expect(held.Release(ctx)).To(Succeed())
 		},
@@ -467,25 +448,10 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &embeddingUniversal{ring} }),
 		Entry("as a redis.Scripter", func() redislock.RedisClient { return &wrapper{Scripter: ring} }),
 		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: ring} }),
+		Entry("with a prefix before its keys", func() redislock.RedisClient {
+			return &overriding{UniversalClient: ring, prefix: "tenant:"}
+		}),
 	)
-
-	It("needs one hash tag with a type that puts a prefix before keys", func(ctx SpecContext) {
-		locks := redislock.New(&overriding{UniversalClient: ring, prefix: "tenant:"})
-		DeferCleanup(locks.Close)
-		var same string // a key on the same shard as near, which it leaves with the prefix
-		for i := 0; same == ""; i++ {
-			key := fmt.Sprint(i)
-			if shardsOf(ring, near, key) == 1 && shardsOf(ring, "tenant:"+near, "tenant:"+key) == 2 {
-				same = key
-			}
-		}
-		for _, opt := range []*redislock.Options{nil, {AcrossSlots: true}} {
-			_, err := locks.ObtainMulti(ctx, []string{near, same}, time.Minute, opt)
-			Expect(err).To(MatchError(redislock.ErrInvalid))
-			Expect(err).To(MatchError(ContainSubstring("may rewrite keys")))
-		}
-		obtain(ctx, locks, time.Minute, nil, "{tag}:"+near, "{tag}:"+same)
-	})
 
 	It("inspects keys of several shards", func(ctx SpecContext) {
 		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "n"}, near)
@@ -495,21 +461,9 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 		Expect(statuses[0].Token + statuses[1].Token).To(Equal("fn"))
 	})
 
-	It("says that it was not obtained if ctx ends while the first call asks for hooks", func(ctx SpecContext) {
-		for _, server := range servers {
-			Expect(server.Pause()).To(Succeed())
-			DeferCleanup(server.Resume)
-		}
-		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-		defer cancel()
-		_, err := locks.ObtainMulti(short, []string{near, far}, time.Minute, &redislock.Options{AcrossSlots: true})
-		Expect(err).To(MatchError(redislock.ErrNotObtained))
-		Expect(err).To(MatchError(context.DeadlineExceeded))
-	})
-
 	It("tries at the pace of the strategy while it waits in line, since no message can come", func(ctx SpecContext) {
 		DeferCleanup(locks.Close)
-		held := obtain(ctx, locks, time.Minute, &redislock.Options{AcrossSlots: true}, near, far)
+		held := obtain(ctx, locks, time.Minute, nil, "{tag}:1", "{tag}:2")
 		released := make(chan time.Time, 1)
 		go func() {
 			defer GinkgoRecover()
@@ -518,8 +472,8 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 			Expect(held.Release(ctx)).To(Succeed())
 		}()
 		obtain(ctx, locks, time.Minute, &redislock.Options{
-			AcrossSlots: true, Queue: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
-		}, near, far)
+			Queue: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
+		}, "{tag}:1", "{tag}:2")
 		Expect(time.Since(<-released)).To(BeNumerically("<", 200*time.Millisecond))
 	})
 
@@ -528,7 +482,7 @@ var _ = Describe("On a Ring", Label(onServer), func() {
 			Expect(server.Kill()).To(Succeed())
 		}
 		Eventually(func() error {
-			_, err := locks.ObtainMulti(ctx, []string{near, far}, time.Minute, nil)
+			_, err := locks.Obtain(ctx, near, time.Minute, nil)
 			return err
 		}).WithTimeout(10 * time.Second).Should(MatchError(ContainSubstring("all ring shards are down")))
 	})

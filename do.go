@@ -72,7 +72,13 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	if ctx != nil {
 		d.relyOn(outerDo(ctx, c))
 	}
-	if missing := d.missing(keys); len(missing) > 0 || len(keys) == 0 {
+	missing := d.missing(keys)
+	if len(missing) < len(keys) { // otherwise obtain checks them all
+		if err := c.check(ctx, keys, ttl, opt); err != nil {
+			return nil, err
+		}
+	}
+	if len(missing) > 0 || len(keys) == 0 {
 		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
 			return nil, err
@@ -83,9 +89,6 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 			return nil, ErrClosed
 		}
 	} else {
-		if err := (&obtaining{client: c, keys: keys, ttl: ttl}).prepare(ctx, opt); err != nil {
-			return nil, err
-		}
 		d.kept = d.parent
 	}
 	d.Context = d.kept

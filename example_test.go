@@ -425,12 +425,21 @@ func ExampleNewQuorum() {
 	// <nil>
 }
 
+// setUpCluster returns a client of a Cluster of two nodes, and a client of each node.
+func setUpCluster() (ctx context.Context, cluster *redis.ClusterClient, first, second *redis.Client) {
+	ctx, first = setUp()
+	_, second = setUp()
+	slots := func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{
+			{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: first.Options().Addr}}},
+			{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: second.Options().Addr}}},
+		}, nil
+	}
+	return ctx, redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: slots}), first, second
+}
+
 func ExampleOptions_acrossSlots() {
-	ctx, first := setUp()
-	_, second := setUp()
-	cluster := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{
-		"one": first.Options().Addr, "two": second.Options().Addr,
-	}})
+	ctx, cluster, first, second := setUpCluster()
 	locks := redislock.New(cluster)
 	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42", "account:3"}, 10*time.Second,
 		&redislock.Options{AcrossSlots: true})
@@ -438,8 +447,8 @@ func ExampleOptions_acrossSlots() {
 		log.Fatal(err)
 	}
 	defer lock.Release(ctx)
-	fmt.Println(first.DBSize(ctx).Val()+second.DBSize(ctx).Val(), "keys on two shards")
-	// Output: 3 keys on two shards
+	fmt.Println(first.DBSize(ctx).Val()+second.DBSize(ctx).Val(), "keys on two nodes")
+	// Output: 3 keys on two nodes
 }
 
 func ExampleClient_Do_nested() {

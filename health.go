@@ -38,29 +38,11 @@ func (h *health) admitLocked(now time.Time, keys int) bool {
 	if h.down {
 		h.probe = now.Add(probeInterval)
 	}
-	h.enterLocked(now)
-	return true
-}
-
-// enter counts a call that left again.
-func (h *health) enter(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.enterLocked(now)
-}
-
-func (h *health) enterLocked(now time.Time) {
 	if h.calls == 0 {
 		h.heard = now
 	}
 	h.calls++
-}
-
-// leave does not count a call any more that was admitted but not sent.
-func (h *health) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls--
+	return true
 }
 
 // ended notes that a call has ended, how long it took, and whether the server has answered it.

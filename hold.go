@@ -28,7 +28,7 @@ type hold struct {
 	unproven bool      // the keys may come from a call that has not made this hold; then missing is not zero
 	refused  int       // how often the place has refused a repair at once
 
-	mending bool // it is being repaired, or about to be
+	mending bool // it is being repaired
 	asking  bool // the obtain asks once more, since the lock was made
 	stray   bool // a call that has ended may have acquired keys unnoticed, or may still do so
 	giving  int  // how often the keys are being given back
@@ -86,7 +86,7 @@ func (h *holds) put(i int, lock *Lock) {
 		lock.lease.Follow(&old.lease, lock.since)
 		lock.mu.Unlock()
 		old.released = time.Now() // the refreshes that still wait for their turn are for the new hold
-		at.stray = at.stray || old.unanswered != nil && !old.unanswered.custom
+		at.stray = at.stray || old.unanswered != nil
 		old.mu.Unlock()
 	}
 	*at = hold{
@@ -178,7 +178,7 @@ func (h *holds) giveBack(ctx context.Context, i int, ttl time.Duration, unsure b
 		ttl = attachedTTL
 	}
 	x := newCleanup(newRelease(ctx, h.token, p.boxed[:n:n], p.boxed[n:]), WhyLate, p.keys, ttl)
-	x.again, x.of = unsure, h
+	x.again = unsure
 	if p.client.inBackground(x, func() error { defer h.givenBack(i); return p.client.sweepNow(x) }) {
 		h.at[i].giving++
 	}

@@ -243,18 +243,16 @@ func (h *holds) release(ctx context.Context) error {
 			p.note(i, ErrLockNotHeld)
 		}
 	}
-	// Enough places may answer before others, whose releases then go on. A later obtain with the same token waits for
-	// these.
+	// Enough places may answer before others, whose releases then go on. Close waits for these.
 	h.after.expect(ctx, len(numbers))
-	calls := make([]*cleanup, len(h.at))
 	for _, i := range numbers {
-		calls[i] = h.places.all[i].client.underWay(h.token, h.places.all[i].keys)
+		h.places.all[i].client.calls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	sideBySide(numbers, func(i int) error {
 		defer h.after.end(nil)
-		defer h.places.all[i].client.ended(calls[i])
+		defer h.places.all[i].client.calls.Add(-1)
 		lock, late := h.await(brief, i)
 		switch {
 		case late: // it is on its way back

@@ -105,7 +105,10 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := checkToken(token); err != nil {
 		return nil, err
 	}
-	at, err := c.placesFor(ctx, "attach", keys, "", true)
+	if err := c.checkPlaces(keys, nil); err != nil {
+		return nil, err
+	}
+	at, err := c.placesFor(keys, "", true)
 	if err != nil {
 		return nil, err
 	}

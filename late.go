@@ -42,7 +42,7 @@ const maxBelated = 2
 //
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
 //
-// An obtain at one of several places with a random token leaves the keys to its round, or to the lock. The token may be
+// An obtain at one of several places leaves the keys to its round, or to the lock. The token may be
 // used there again, and a release that is sent twice could take away what the next call obtains. It does the same if the
 // lock is made already: a call after this one may have obtained the hold.
 func (o *obtaining) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
@@ -50,14 +50,14 @@ func (o *obtaining) decline(ctx context.Context, since time.Time, taken []string
 		o.waiter.next = time.Now().Add(time.Millisecond)
 	}
 	if o.joins != nil { // its caller has the lock
-		o.taken = append(o.taken, taken...)
+		o.late = true
 		return true, ErrNotObtained
 	}
 	o.failure = tooLate(since, o.ttl)
 	o.belated++
 	again = o.belated < maxBelated
-	if o.part && !o.custom {
-		o.late, o.taken = true, append(o.taken, taken...)
+	if o.part {
+		o.late = true
 		return again, o.failure
 	}
 	if !o.custom {

@@ -95,8 +95,8 @@ func lateOn(on *onRedis, where string) {
 	}
 
 	It("are counted anew after a refusal that came in time", func(ctx SpecContext) {
-		if where == "two shards" {
-			Skip("tries after the first ask one shard after the other, so each slow answer makes another try late")
+		if where == "two slots" {
+			Skip("tries after the first ask one slot after the other, so each slow answer makes another try late")
 		}
 		other := options(redislock.Options{RetryStrategy: often})
 		var held *redislock.Lock

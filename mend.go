@@ -40,13 +40,6 @@ func (h *holds) mend() {
 			continue
 		}
 		p := h.places.all[i]
-		if !h.whole.random {
-			if freed := p.client.cleanups.concerning(h, p.keys, p.begun); freed != nil {
-				at.mending = true
-				go h.mendAfter(i, freed) // ends with the cleanup
-				continue
-			}
-		}
 		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
 			continue
 		}
@@ -54,22 +47,12 @@ func (h *holds) mend() {
 		if at.lock != nil {
 			at.lock.replace()
 		}
-		call := p.client.underWay(h.token, p.keys)
+		p.client.calls.Add(1)
 		transport.Go(func() { // ends with the call
-			defer p.client.ended(call)
+			defer p.client.calls.Add(-1)
 			h.mendAt(i, ttl)
 		})
 	}
-}
-
-// mendAfter mends when a cleanup has ended which would free what the repair acquires, because it is that of an earlier lock
-// with the same token.
-func (h *holds) mendAfter(i int, freed <-chan struct{}) {
-	<-freed
-	h.mu.Lock()
-	h.at[i].mending = false
-	h.mu.Unlock()
-	h.mend()
 }
 
 // replace says that a hold is about to be obtained again.
@@ -146,7 +129,7 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error, answe
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
-	unsure := panicked || o.doubtful || len(o.taken) > 0
+	unsure := panicked || o.doubtful || o.late
 	at.mending, at.stray = false, at.stray || unsure
 	at.unproven = at.stray || refused // then another has keys there, and what a Refresh has found before proves nothing
 	switch {

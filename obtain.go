@@ -26,11 +26,6 @@ type obtaining struct {
 	limited  bool // ctx ends after one ttl, because the caller set no deadline
 	belated  int8 // how many grants in a row came too late; see decline
 
-	// Only at one of several places, with a custom token. They stand among these flags because there they add nothing to the
-	// size of the struct.
-	tentative bool // keys that the token had before are left as they are
-	stale     bool // such keys are part of the grant, and may expire at any time; so its lock has no validity
-
 	token    string
 	waiter   *waiter       // nil if it does not wait in line
 	doubtful bool          // a sending with the present token may have been executed without a reply
@@ -38,18 +33,14 @@ type obtaining struct {
 	cut      error         // how ctx has ended the call; nil if it has not
 	why      *RefusedError // what is in the way; nil if that was not asked
 	lock     *Lock
-	got      []string // the keys that the lock newly acquired
 	seen     seen
 
 	spread *spreading // for several places; nil for one
 	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
-	proposal int64         // of a fencing token and of a ticket, in µs since 1970
-	joins    *holds        // of the lock that it obtains a further hold for; nil for none
-	call     *cleanup      // of a custom token: its present call, for supersede; nil otherwise
-	health   *health       // of its server, which counts the call as under way; nil across slots
-	waited   time.Duration // of a custom token: how long its present call has waited for earlier ones
+	proposal int64  // of a fencing token and of a ticket, in µs since 1970
+	joins    *holds // of the lock that it obtains a further hold for; nil for none
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
@@ -66,10 +57,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if err := o.prepare(ctx, opt); err != nil {
 		return nil, err
 	}
-	at, err := c.placesFor(ctx, "obtain", keys, o.fenceKey, opt != nil && opt.AcrossSlots)
-	if why := ended(ctx); why != nil && errors.Is(err, why) { // while a Ring was asked whether hooks rewrite keys
-		err = notObtained(err)
-	}
+	at, err := c.placesFor(keys, o.fenceKey, opt != nil && opt.AcrossSlots)
 	if err != nil {
 		return nil, err
 	}
@@ -140,34 +128,41 @@ func (o *obtaining) cutShort(ctx context.Context) error {
 	return notObtained(fmt.Errorf("%w; the last try: %w", o.cut, o.failure))
 }
 
-// prepare checks the arguments and copies what it needs from opt. It does no I/O.
-func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
-	if err := o.client.usable(ctx, o.keys); err != nil {
+// check returns an error if an obtain with these arguments cannot work. It does no I/O.
+func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, opt *Options) error {
+	if err := c.usable(ctx, keys); err != nil {
 		return err
 	}
-	if err := checkTTL(o.ttl); err != nil {
+	if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	o.boxed = box(o.keys)
 	if opt != nil {
 		if err := checkToken(opt.Token); err != nil {
 			return err
 		}
-		if err := checkFenceKey(opt.FenceKey, o.keys); err != nil {
+		if err := checkFenceKey(opt.FenceKey, keys); err != nil {
 			return err
 		}
-		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
-		o.explain = opt.Explain
-		if opt.AcrossSlots && o.client.quorum != nil {
-			return invalid("AcrossSlots does not work with a quorum of servers")
-		}
 		if opt.Queue {
-			if err := checkLines(o.keys); err != nil {
+			if err := checkLines(keys); err != nil {
 				return err
 			}
-			if o.client.quorum == nil {
-				o.waiter = newWaiter(o.client.lines)
-			}
+		}
+	}
+	return c.checkPlaces(keys, opt)
+}
+
+// prepare checks the arguments and copies what it needs from opt. It does no I/O.
+func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
+	if err := o.client.check(ctx, o.keys, o.ttl, opt); err != nil {
+		return err
+	}
+	o.boxed = box(o.keys)
+	if opt != nil {
+		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
+		o.explain = opt.Explain
+		if opt.Queue && o.client.quorum == nil {
+			o.waiter = newWaiter(o.client.lines)
 		}
 	}
 	if o.token == "" {
@@ -257,12 +252,8 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	o.lock = &Lock{
 		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
 		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
-		random:   !o.custom && (o.joins == nil || o.joins.whole.random),
+		random:   !o.custom,
 		doubtful: o.doubtful || len(o.abandoned) > 0,
-	}
-	o.got = taken
-	if o.stale = o.tentative && len(taken) < len(o.keys); o.stale {
-		o.lock.lease = lease.Lease{} // nobody knows for how long the place has the keys
 	}
 	switch {
 	case o.custom && len(o.abandoned)+len(o.superseded) > 0:

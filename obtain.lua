@@ -10,20 +10,18 @@ ARGV[3]     ttl in whole milliseconds
 ARGV[4]     n; 1 if missing
 ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server's clock; any other
             number proposes one, in µs since 1970
-ARGV[6]     entry of a waiter, as line.lua describes it; without it, or with "", the caller
-            takes no place. With it, either every lock key has a line or none has
+ARGV[6]     entry of a waiter, as line.lua describes it; without it, the caller takes no
+            place. With it, either every lock key has a line or none has
 ARGV[7]     the waiter's ticket; "0" if it knows of none
 ARGV[8]     "1" if its subscription is open, on this server; else "0"
 ARGV[9]     the ticket that it proposes if it has none, in µs since 1970; may be missing
-ARGV[10]    "1" to leave keys that are mine as they are, because this is one of several
-            places and the others may refuse; may be missing
 
 A proposal is taken as if it were at most a second away from the server's clock.
 
 A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine, and if it is nobody else's turn. A key
-that was mine gets the new metadata and at least the ttl, unless ARGV[10] forbids
-it: its expiry is never brought forward, but a key without expiry gets the ttl.
+that was mine gets the new metadata and at least the ttl: its expiry is never
+brought forward, but a key without expiry gets the ttl.
 
 Live waiters with lower tickets go before the caller. If the caller has no ticket, all
 live waiters do. If one of the keys is mine, none does: the caller skips the line.
@@ -283,7 +281,7 @@ if not free then
 		local done = pcall('SET', taken[i], value, 'PX', ttl)
 		failure = failure or done.err and done
 	end
-	for key, stored in pairs(ARGV[10] == '1' and {} or held) do
+	for key, stored in pairs(held) do
 		local left, done = pcall('PTTL', key), nil -- -1 without expiry
 		if type(left) == 'table' then
 			done = left

@@ -40,23 +40,16 @@ var places = map[string]struct {
 }{
 	"one server": {servers: 1, connect: func(clients []*redis.Client) redislock.RedisClient { return clients[0] }},
 	"a quorum":   {servers: 3},
-	"two shards": {servers: 2, across: true, connect: func(clients []*redis.Client) redislock.RedisClient {
-		shards := map[string]string{}
-		for _, client := range clients {
-			shards[client.Options().Addr] = client.Options().Addr
-		}
-		ring := redis.NewRing(&redis.RingOptions{
-			Addrs: shards, DB: clients[0].Options().DB,
-			HeartbeatFrequency: time.Hour, // its PINGs are not what this is about
-			NewClient: func(opt *redis.Options) *redis.Client {
-				if memnet.Has(opt.Addr) {
-					opt.Dialer = memnet.Dial
-				}
-				return redis.NewClient(opt)
-			},
+	"two slots": {servers: 2, across: true, connect: func(clients []*redis.Client) redislock.RedisClient {
+		cluster := newCluster(len(clients), func(i int, opt *redis.Options) *redis.Client {
+			opt.Addr, opt.DB = clients[i].Options().Addr, clients[i].Options().DB
+			if memnet.Has(opt.Addr) {
+				opt.Dialer = memnet.Dial
+			}
+			return redis.NewClient(opt)
 		})
-		DeferCleanup(ring.Close)
-		return ring
+		DeferCleanup(cluster.Close)
+		return cluster
 	}},
 }
 
@@ -68,7 +61,7 @@ type faultyPlaces struct {
 	proxies []*faultproxy.Proxy
 }
 
-// keys returns those of a lock: on shards, some for each.
+// keys returns those of a lock: across slots, some for each.
 func (f *faultyPlaces) keys() []string {
 	if places[f.where].across {
 		return []string{"a", "b", "c", "d", "e", "f"}

@@ -1,13 +1,14 @@
 package redislock
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/redislock/redislock/internal/transport"
 )
 
-// A lock can live on several places: the servers of a quorum, or the slots or shards that hold its keys. It is a list of
+// A lock can live on several places: the servers of a quorum, or the slots that hold its keys. It is a list of
 // holds, one for each place, and is valid while enough of them are. The rules for quorums are those of Redlock
 // (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), with the holes closed that docs/decisions.md
 // describes.
@@ -21,13 +22,12 @@ type place struct {
 	// The keys that live here, nil until a lock sets them.
 	keys  []string
 	boxed []any
-	begun int // of a lock with a custom token: the calls here that began before it have a smaller order
 }
 
 // named adds the name of the place to an error.
 func (p *place) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
 
-// isRing reports whether the place is a Ring: it sends a script to the shard of its first key, wherever the others are.
+// isRing reports whether the place is a Ring.
 func (p *place) isRing() bool { return p.client.redis.IsRing() }
 
 // places are the places of a lock, and how many of them must agree.
@@ -50,17 +50,11 @@ func (p *places) numbers() []int {
 }
 
 // placesFor returns the places of a lock, or nil if one script can hold all of its keys, which it checks. across allows
-// for several slots.
-func (c *Client) placesFor(
-	ctx context.Context, operation string, keys []string, fenceKey string, across bool,
-) (*places, error) {
-	scripted := withFence(keys, fenceKey)
+// for several slots. It does no I/O.
+func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*places, error) {
 	if c.quorum != nil {
 		if err := checkScript(len(keys)); err != nil {
 			return nil, err
-		}
-		if !haveOneTag(scripted) && slices.ContainsFunc(c.quorum.all, (*place).isRing) {
-			return nil, invalid("a quorum of Rings needs one hash tag for all keys of a lock, as in {order:7}:stock")
 		}
 		boxed := box(keys)
 		p := &places{quorum: true, need: c.quorum.need, all: make([]*place, len(c.quorum.all))}
@@ -69,42 +63,23 @@ func (c *Client) placesFor(
 		}
 		return p, nil
 	}
-	if across && !haveOneTag(scripted) && c.redis.HasSlots() {
-		p, err := c.slotsOf(keys, scripted)
-		if err != nil {
-			return nil, failed(operation, keys, err)
-		}
-		if p != nil {
-			for _, slot := range p.all {
-				if err := checkScript(len(slot.keys)); err != nil {
-					return nil, err
-				}
+	divided := across && c.redis.IsCluster() && !haveOneTag(keys, fenceKey)
+	if divided && len(transport.GroupBySlot(withFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
+		p := c.slotsOf(keys)
+		for _, slot := range p.all {
+			if err := checkScript(len(slot.keys)); err != nil {
+				return nil, err
 			}
-			if c.redis.IsRing() {
-				return p, c.checkHooks(ctx, operation, scripted)
-			}
-			return p, nil
 		}
+		return p, nil
 	}
-	if err := checkScript(len(keys)); err != nil {
-		return nil, err
-	}
-	return nil, c.checkShard(ctx, operation, scripted)
+	return nil, checkScript(len(keys))
 }
 
-// slotsOf returns the places of keys in several slots or shards, or nil if all of scripted are in one. Places are in the
-// same order for all callers, so that callers who acquire them one after the other cannot wait for each other in a circle.
-func (c *Client) slotsOf(keys, scripted []string) (*places, error) {
-	groups, err := c.redis.Group(scripted)
-	if err != nil {
-		return nil, err
-	}
-	if len(groups) < 2 {
-		return nil, nil
-	}
-	if groups, err = c.redis.Group(keys); err != nil { // the fence key can be elsewhere
-		return nil, err
-	}
+// slotsOf returns the slots of the keys as places. They are in the same order for all callers, so that callers who acquire
+// them one after the other cannot wait for each other in a circle.
+func (c *Client) slotsOf(keys []string) *places {
+	groups := transport.GroupBySlot(keys)
 	p := &places{need: len(groups)}
 	for _, group := range groups {
 		here := &place{client: c.inner(), keys: make([]string, len(group)), health: &health{}}
@@ -115,10 +90,8 @@ func (c *Client) slotsOf(keys, scripted []string) (*places, error) {
 		here.name = describe(here.keys)
 		p.all = append(p.all, here)
 	}
-	slices.SortFunc(p.all, func(a, b *place) int {
-		return strings.Compare(c.redis.Shard(a.keys[0]), c.redis.Shard(b.keys[0]))
-	})
-	return p, nil
+	slices.SortFunc(p.all, func(a, b *place) int { return cmp.Compare(transport.Slot(a.keys[0]), transport.Slot(b.keys[0])) })
+	return p
 }
 
 // inner returns the Client that obtains the holds of locks across slots. It shares the Redis of c and tells no Tracer.

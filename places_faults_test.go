@@ -249,7 +249,7 @@ var _ = describeQuorum("a failure", func(on *quorum) {
 	It("leaves nothing behind of an obtain that its caller gives up", func(ctx SpecContext) {
 		on.warm(ctx)
 		for _, opt := range []*redislock.Options{
-			nil, {Queue: true}, {RetryStrategy: redislock.LinearBackoff(time.Millisecond)}, {Token: "job"}, {Token: "job", Queue: true},
+			nil, {Queue: true}, {RetryStrategy: redislock.LinearBackoff(time.Millisecond)},
 		} {
 			on.fail(on.spare()+1, (*oneServer).hang)
 			_, err := on.locks.Obtain(within(ctx, 20*time.Millisecond), "a", time.Minute, opt)

@@ -57,9 +57,6 @@ func (h *placesHistory) settle() {
 // troubles come and go.
 func (h *placesHistory) fidget() {
 	opt := &redislock.Options{Queue: h.intN(2) == 0, RetryStrategy: redislock.LinearBackoff(3 * time.Millisecond)}
-	if h.kind.custom {
-		opt.Token = "fidget"
-	}
 	if h.intN(2) == 0 {
 		h.settle()
 	}
@@ -89,9 +86,7 @@ func (h *placesHistory) fidget() {
 			}
 			time.Sleep(h.upTo(h.ttl / 5))
 		case 7:
-			if !h.kind.custom {
-				lost = h.strand(lock)
-			}
+			lost = h.strand(lock)
 		}
 		time.Sleep(h.upTo(20 * time.Millisecond))
 	}
@@ -101,13 +96,9 @@ func (h *placesHistory) fidget() {
 	_ = lock.Release(limited)
 }
 
-// refresh refreshes a lock to a random ttl, or to the same one if its token is used again: a Refresh that is executed late
-// may shorten the next lock. It reports whether the lock is lost.
+// refresh refreshes a lock to a random ttl. It reports whether the lock is lost.
 func (h *placesHistory) refresh(lock *redislock.Lock) (lost bool) {
-	ttl := h.ttl
-	if !h.kind.custom {
-		ttl = h.ttl / 8 << h.intN(5)
-	}
+	ttl := h.ttl / 8 << h.intN(5)
 	limited, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond+h.upTo(300*time.Millisecond))
 	defer cancel()
 	return errors.Is(lock.Refresh(limited, ttl, nil), redislock.ErrNotObtained)

@@ -274,13 +274,13 @@ var _ = describeQuorumOf(inMemory, 3, "a lapsed lock", func(on *quorum) {
 	})
 
 	It("across slots is revived by a Refresh that every slot confirms", func(ctx SpecContext) {
-		var shards []*memoryServer
+		var masters []*memoryServer
 		for _, s := range on.servers {
-			shards = append(shards, s.memory)
+			masters = append(masters, s.memory)
 		}
-		ring := newMemoryRing(shards, 1, nil)
-		DeferCleanup(ring.Close)
-		locks := redislock.New(ring)
+		cluster := newMemoryCluster(masters, 1, nil)
+		DeferCleanup(cluster.Close)
+		locks := redislock.New(cluster)
 		DeferCleanup(locks.Close)
 		lock := obtain(ctx, locks, time.Second, &redislock.Options{AcrossSlots: true}, "a", "b")
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())

@@ -101,10 +101,9 @@ func watchProgress() chan struct{} {
 // faultKind is what goes wrong in a schedule.
 type faultKind struct {
 	name    string
-	slots   bool // locks across the shards of a Ring, in place of a quorum
+	slots   bool // locks across the slots of a Cluster, in place of a quorum
 	messy   bool // messages are late, lost and doubled; servers hang and clients stand still
 	fails   bool // servers hang, die and forget; keys are deleted
-	custom  bool // callers have tokens of their own
 	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
 	far     bool // every client is near some servers and far from others, and that changes
 	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
@@ -117,17 +116,12 @@ var faultKinds = []faultKind{
 	{name: "servers that fail", fails: true},
 	{name: "late answers", late: true},
 	{name: "slots on a messy network", messy: true, slots: true},
-	{name: "callers' tokens on servers that fail", fails: true, custom: true},
 	{name: "locks that come back", revives: true},
 	{name: "slots and late answers", late: true, slots: true},
 	{name: "servers that forget", forgets: true},
-	{name: "callers' tokens and late answers", late: true, custom: true},
-	{name: "callers' tokens, slots and late answers", late: true, custom: true, slots: true},
 	{name: "servers far away", late: true, far: true},
-	{name: "callers' tokens on servers far away", late: true, far: true, custom: true},
 	{name: "a fidget", fidgets: true},
 	{name: "a fidget on servers that forget", fidgets: true, forgets: true},
-	{name: "a fidget with its own token", fidgets: true, custom: true},
 }
 
 // placesHistory is one schedule.
@@ -171,7 +165,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		t.Cleanup(server.end)
 		h.servers = append(h.servers, server)
 	}
-	patient := h.kind.late || h.kind.revives || h.kind.fidgets && (h.kind.custom || h.random.IntN(2) == 0)
+	patient := h.kind.late || h.kind.revives || h.kind.fidgets && h.random.IntN(2) == 0
 	change := func(opt *redis.Options) {
 		opt.ReadTimeout, opt.DialerRetries = 300*time.Millisecond, 1
 		if patient {
@@ -194,9 +188,9 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 // connect returns a Client on the servers.
 func (h *placesHistory) connect(t *testing.T, owner int, change func(*redis.Options)) *redislock.Client {
 	if h.kind.slots {
-		ring := newMemoryRing(h.servers, owner, change)
-		t.Cleanup(func() { _ = ring.Close() })
-		return redislock.New(ring)
+		cluster := newMemoryCluster(h.servers, owner, change)
+		t.Cleanup(func() { _ = cluster.Close() })
+		return redislock.New(cluster)
 	}
 	var clients []redislock.RedisClient
 	for _, server := range h.servers {
@@ -382,9 +376,6 @@ func (h *placesHistory) call(caller int, final bool) {
 	if !opt.Queue && h.intN(2) == 0 {
 		opt.RetryStrategy = redislock.LinearBackoff(50 * time.Millisecond)
 	}
-	if h.kind.custom {
-		opt.Token = fmt.Sprint("caller-", caller)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	if !final {
 		ctx, cancel = context.WithTimeout(ctx, time.Millisecond+h.upTo(3*time.Second))
@@ -418,7 +409,7 @@ func (h *placesHistory) call(caller int, final bool) {
 	}
 	h.keep(c, false)
 	stop()
-	if final || h.kind.custom || h.kind.late || h.kind.forgets || h.kind.fidgets || h.intN(8) > 0 {
+	if final || h.kind.late || h.kind.forgets || h.kind.fidgets || h.intN(8) > 0 {
 		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
 		_ = lock.Release(limited)
 		cancel()

@@ -18,19 +18,6 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 	fates, connect := on.fates, on.connectAs
 	has := func(ctx context.Context, i int) int64 { return on.servers[i].own.Exists(ctx, "a").Val() }
 
-	// again releases a lock and obtains it with the same token, which waits for itself at a server that frees the key late.
-	again := func(ctx context.Context, lock *redislock.Lock, opt *redislock.Options) *redislock.Lock {
-		GinkgoHelper()
-		fates(2, func(f *fate, w *wire, reply bool, data []byte) {
-			if w.owner == 0 && !reply && runs(data, "release") {
-				f.delay = time.Second
-			}
-		})
-		Expect(lock.Release(ctx)).To(Succeed())
-		fates(2, nil)
-		return obtain(ctx, on.locks, time.Minute, opt, "a")
-	}
-
 	It("does not become valid by a repair that arrives when the lock has lapsed", func(ctx SpecContext) {
 		var stalls atomic.Bool
 		start, obtains := time.Now(), running("obtain")
@@ -106,19 +93,17 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		Eventually(on.left).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
-	It("refuses a custom token as soon as a random one, and has no longer waits", func(ctx SpecContext) {
+	It("refuses soon although a server hangs, and is granted soon after a release", func(ctx SpecContext) {
 		on.warm(ctx)
 		held := obtain(ctx, connect(2, nil), time.Hour, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		on.servers[0].hang()
-		opt := &redislock.Options{Token: "me"}
 		start := time.Now()
-		_, err := on.locks.Obtain(ctx, "a", time.Minute, opt)
+		_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
 		Expect(time.Since(start)).To(BeNumerically("<", 500*time.Millisecond))
 		time.Sleep(time.Minute)
-		opt.Queue = true
-		first := wait(ctx, on.locks, time.Minute, opt, "a")
+		first := wait(ctx, on.locks, time.Minute, &redislock.Options{Queue: true}, "a")
 		time.Sleep(2 * time.Second)
 		released := time.Now()
 		Expect(held.Release(ctx)).To(Succeed())
@@ -127,64 +112,6 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 		on.servers[0].restore()
 		Expect(lock.Release(ctx)).To(Succeed())
 		Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
-	})
-
-	It("is obtained at once where the library waits before it releases the same token once more", func(ctx SpecContext) {
-		on.warm(ctx)
-		opt := &redislock.Options{Token: "me"}
-		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
-		time.Sleep(100 * time.Millisecond)
-		fates(2, func(f *fate, w *wire, reply bool, data []byte) {
-			f.cut = w.owner == 0 && !reply && runs(data, "release")
-		})
-		Expect(lock.Release(ctx)).To(Succeed())
-		time.Sleep(150 * time.Millisecond)
-		fates(2, nil)
-		time.Sleep(200 * time.Millisecond)
-		lock = obtain(ctx, on.locks, time.Minute, opt, "a")
-		time.Sleep(50 * time.Millisecond)
-		Expect(on.values(ctx, "a")).To(Equal(same(3, "me")))
-		Expect(lock.Release(ctx)).To(Succeed())
-	})
-
-	It("leaves no server out because a custom token waits there for its own earlier call", func(ctx SpecContext) {
-		on.warm(ctx)
-		opt := &redislock.Options{Token: "me"}
-		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
-		time.Sleep(100 * time.Millisecond)
-		lock = again(ctx, lock, opt)
-		for range 4 {
-			time.Sleep(150 * time.Millisecond)
-			another := obtain(ctx, on.locks, time.Minute, nil, "b")
-			time.Sleep(20 * time.Millisecond)
-			Expect(on.values(ctx, "b")).To(Equal(same(3, another.Token())))
-			Expect(another.Release(ctx)).To(Succeed())
-		}
-		time.Sleep(time.Second)
-		Expect(on.values(ctx, "a")).To(Equal(same(3, "me")))
-		Expect(lock.Release(ctx)).To(Succeed())
-	})
-
-	It("has no more patience with a server because a custom token has waited for itself there", func(ctx SpecContext) {
-		on.warm(ctx)
-		opt := &redislock.Options{Token: "me"}
-		for range 12 {
-			lock := obtain(ctx, on.locks, time.Minute, opt, "a")
-			time.Sleep(100 * time.Millisecond)
-			lock = again(ctx, lock, opt)
-			time.Sleep(2 * time.Second)
-			Expect(lock.Release(ctx)).To(Succeed())
-			time.Sleep(100 * time.Millisecond)
-		}
-		obtain(ctx, on.locks, time.Minute, nil, "a")
-		time.Sleep(100 * time.Millisecond)
-		on.servers[2].memory.hang()
-		DeferCleanup(on.servers[2].memory.resume)
-		Expect(on.servers[1].own.Del(ctx, "a").Err()).To(Succeed()) // so that server 2 decides
-		began := time.Now()
-		_, err := on.locks.Obtain(ctx, "a", time.Minute, nil)
-		Expect(err).To(HaveOccurred())
-		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
 	})
 
 	It("is released at a server that was away for some seconds", func(ctx SpecContext) {
@@ -422,7 +349,7 @@ var _ = describeQuorumOf(inMemory, 3, "after a rare fault", func(on *quorum) {
 })
 
 var _ = Describe("Across slots, an obtain that tries again", Label(inMemory), func() {
-	DescribeTable("ends with the error of a shard in the middle", func(ctx SpecContext, fail func(ctx context.Context, s *memoryServer, own *redis.Client)) {
+	DescribeTable("ends with the error of a slot in the middle", func(ctx SpecContext, fail func(ctx context.Context, s *memoryServer, own *redis.Client)) {
 		servers := []*memoryServer{newMemoryServer(), newMemoryServer(), newMemoryServer()}
 		var own []*redis.Client
 		for _, s := range servers {
@@ -431,9 +358,9 @@ var _ = Describe("Across slots, an obtain that tries again", Label(inMemory), fu
 			DeferCleanup(client.Close)
 			own = append(own, client)
 		}
-		ring := newMemoryRing(servers, 0, nil)
-		DeferCleanup(ring.Close)
-		locks := redislock.New(ring)
+		cluster := newMemoryCluster(servers, 0, nil)
+		DeferCleanup(cluster.Close)
+		locks := redislock.New(cluster)
 		DeferCleanup(locks.Close)
 		Expect(own[1].Set(ctx, "b", "other", time.Minute).Err()).To(Succeed())
 		ended := make(chan error, 1)

@@ -94,26 +94,6 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 		}
 	})
 
-	It("of a custom token last as its next obtain says, and no longer if that is refused", func(ctx SpecContext) {
-		opt := &redislock.Options{Token: "job", AcrossSlots: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond)}
-		obtain(ctx, locks, 300*time.Millisecond, opt, "a", "b")
-		other := obtain(ctx, locks, time.Minute, nil, "c")
-		short, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := locks.ObtainMulti(short, keys, time.Minute, opt)
-		Expect(err).To(MatchError(context.DeadlineExceeded))
-		Eventually(left).WithArguments(ctx).WithTimeout(250 * time.Millisecond).Should(ConsistOf("c"))
-		Expect(other.Release(ctx)).To(Succeed())
-
-		lock := obtain(ctx, locks, 300*time.Millisecond, opt, "a", "b")
-		again := obtain(ctx, locks, time.Minute, opt, keys...)
-		Expect(again.TTL(ctx)).To(BeNumerically(">", 59*time.Second))
-		Expect(again.Until()).To(BeTemporally(">", time.Now().Add(59*time.Second)))
-		Expect(again.Release(ctx)).To(Succeed())
-		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
-		Expect(left(ctx)).To(BeEmpty())
-	})
-
 	It("are lost as a whole when one part is, and say so to who keeps them", func(ctx SpecContext) {
 		lock := obtain(ctx, locks, 300*time.Millisecond, across, keys...)
 		kept, stop := lock.KeepAlive(ctx)
@@ -235,25 +215,4 @@ var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered
 		DeferCleanup(client.Close)
 		return client
 	}, func() []*redis.Client { return masters })
-})
-
-var _ = Describe("Locks across the shards of a Ring of two", Label(onServer, slots), func() {
-	var shards []*redis.Client
-	addrs := map[string]string{}
-
-	BeforeEach(func() {
-		startQuorum()
-		shards = nil
-		for i, name := range []string{"one", "two"} {
-			addrs[name] = quorumServers[i].Addr()
-			shards = append(shards, redis.NewClient(&redis.Options{Addr: addrs[name]}))
-			DeferCleanup(shards[i].Close)
-		}
-	})
-
-	acrossSlots(func() redislock.RedisClient {
-		client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
-		DeferCleanup(client.Close)
-		return client
-	}, func() []*redis.Client { return shards })
 })

@@ -22,6 +22,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/memnet"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // memoryServer is an in-memory Redis that can hang, die and forget, behind a network that can do to each request and
@@ -284,28 +285,68 @@ func (s *memoryServer) connect(owner int, change func(*redis.Options)) *redis.Cl
 	return redis.NewClient(opt)
 }
 
-// newMemoryRing returns a Ring of the servers. The keys "a", "b" and "c" are on the first three, and all others on the first.
-func newMemoryRing(servers []*memoryServer, owner int, change func(*redis.Options)) *redis.Ring {
-	opt := &redis.RingOptions{
-		Addrs:              map[string]string{},
-		HeartbeatFrequency: time.Hour, // a Ring moves the keys of a shard that it believes to be down
-		NewConsistentHash:  func([]string) redis.ConsistentHash { return keyOrder{} },
-	}
-	for i := range servers {
-		opt.Addrs[fmt.Sprint(i)] = fmt.Sprintf("127.0.0.1:%d", i)
-	}
-	opt.NewClient = func(shard *redis.Options) *redis.Client {
-		i, _ := strconv.Atoi(strings.TrimPrefix(shard.Addr, "127.0.0.1:"))
-		return servers[i].connect(owner, change)
-	}
-	return redis.NewRing(opt)
+// newMemoryCluster returns a client of a Cluster of the servers. The keys "a", "b" and "c" are on the first three, and all
+// others on the first.
+func newMemoryCluster(servers []*memoryServer, owner int, change func(*redis.Options)) *redis.ClusterClient {
+	return newCluster(len(servers), func(i int, opt *redis.Options) *redis.Client {
+		return servers[i].connect(owner, func(own *redis.Options) {
+			own.MaxRetries = opt.MaxRetries // a Cluster resends by itself
+			if change != nil {
+				change(own)
+			}
+		})
+	})
 }
 
-// keyOrder is the hash of newMemoryRing.
-type keyOrder struct{}
+// newCluster returns a client of a Cluster of so many nodes, which need not know that they are one. The keys "a", "b" and "c"
+// are on the first three, and all others on the first. connect connects to a node.
+func newCluster(nodes int, connect func(i int, opt *redis.Options) *redis.Client) *redis.ClusterClient {
+	addrs := make([]string, nodes)
+	for i := range addrs {
+		addrs[i] = fmt.Sprintf("node-%d:6379", i) // a loopback address would get another host
+	}
+	var ranges []redis.ClusterSlot
+	add := func(first, last, node int) {
+		if first <= last {
+			ranges = append(ranges, redis.ClusterSlot{Start: first, End: last, Nodes: []redis.ClusterNode{{Addr: addrs[node]}}})
+		}
+	}
+	next := 0
+	for _, key := range []string{"b", "c", "a"} { // in the order of their slots
+		slot := transport.Slot(key)
+		add(next, slot-1, 0)
+		add(slot, slot, min(slices.Index([]string{"a", "b", "c"}, key), nodes-1))
+		next = slot + 1
+	}
+	add(next, 16383, 0)
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:        addrs,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return ranges, nil },
+		NewClient: func(opt *redis.Options) *redis.Client {
+			client := connect(slices.Index(addrs, opt.Addr), opt)
+			client.AddHook(knowing{})
+			return client
+		},
+		MaxRedirects: 3,
+	})
+}
 
-func (keyOrder) Get(key string) string {
-	return fmt.Sprint(max(0, slices.Index([]string{"a", "b", "c"}, key)))
+// knowing answers COMMAND, which the first call on a Cluster sends with a mutex locked: so the clock of a bubble would not
+// move if others wait for the mutex.
+type knowing struct{}
+
+func (knowing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (knowing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (knowing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if infos, is := cmd.(*redis.CommandsInfoCmd); is {
+			infos.SetVal(map[string]*redis.CommandInfo{"eval": {Name: "eval"}, "evalsha": {Name: "evalsha"}})
+			return nil
+		}
+		return next(ctx, cmd)
+	}
 }
 
 // has reports whether the server holds all keys of a lock, for another left at least.

@@ -82,10 +82,6 @@ func (o *obtaining) fillObtain(c *transport.Call) {
 		c.Args = o.waiter.begin(o, c.Args)
 		c.Accept = isNoRefusal
 	}
-	if o.tentative {
-		absent := [...]any{"", "0", "0", "0"} // in place of a waiter, and of the ticket that it proposes
-		c.Args = append(append(c.Args, absent[len(c.Args)-4:]...), "1")
-	}
 }
 
 // isNoRefusal reports whether a reply of obtain_each finishes a call that wants a place in line if it is refused.

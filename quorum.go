@@ -221,9 +221,6 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 		after: aftermath{client: c, keys: keys},
 	}
 	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
-	for _, here := range at.all {
-		here.begun = here.client.cleanups.next()
-	}
 	p := h.newPoll()
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {

@@ -110,7 +110,7 @@ type Client struct {
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
-	obtains  atomic.Int64  // obtains under way at several places, and their calls here
+	calls    atomic.Int64  // under way here for locks on several places: whole obtains, and calls that their caller may not await
 	cleanups *cleanups     // never nil
 	keeps    atomic.Bool   // some lock was kept
 
@@ -344,9 +344,9 @@ func (c *Client) hasClosed() bool {
 }
 
 // busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a
-// cleanup), by an obtain at several places, or by a call at one of these places whose caller has already returned.
+// cleanup), by an obtain at several places, or by a call at one of these places whose caller may have returned.
 func (c *Client) busy() bool {
-	if c.obtains.Load() > 0 || c.cleanups.any() {
+	if c.calls.Load() > 0 || c.cleanups.any() {
 		return true
 	}
 	if c.quorum != nil {

@@ -94,7 +94,7 @@ func (r *renewals) endRound(over []schedule.Item) {
 	calls := make([]*transport.Call, len(r.due))
 	for i, due := range r.due {
 		calls[i] = due.call
-		calls[i].Alone, _ = due.lock.client.redis.Separates()
+		calls[i].Alone = due.lock.client.redis.Separates()
 	}
 	r.due = nil
 	patience := func(c *transport.Call) time.Duration { return c.Tag.(*renewal).lease.Patience }

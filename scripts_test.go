@@ -127,29 +127,6 @@ var _ = describe("The contract of", func(on *onRedis) {
 				Expect(run(ctx, "obtain", "long endless", "t", "new", minute, 2, "0")).To(Equal(list{int64(0), int64(1), int64(2)}))
 				Expect(everything(ctx)).To(Equal(map[string]string{"long": "t new 60m", "endless": "t new 1m"}))
 			}
-			on.client.Set(ctx, "endless", "t old", 0)
-			args := list{"t", "new", minute, 1, "0", "", "0", "0", "0", "1"}
-			Expect(run(ctx, "obtain", "endless le", args...)).To(Equal(list{int64(0), int64(1)}))
-			Expect(on.client.PTTL(ctx, "endless").Val()).To(Equal(time.Duration(-1)), "ARGV[10] leaves it as it is")
-		})
-
-		It("{0, i, …}: granted at one of several places, where nothing of mine is changed yet", func(ctx SpecContext) {
-			set(ctx, "b", "t old")
-			stand(ctx, "la", 17, "box/7 2 60000 0 t7", 2*time.Second, true)
-			for _, waiter := range []list{{"", "0", "0", "0"}, {"box/1 1 60000 0 t", 0, "0", "0"}} {
-				args := append(append(list{"t", "new", hour, 2, "0"}, waiter...), "1")
-				Expect(run(ctx, "obtain", "a b la lb", args...)).To(Equal(list{int64(0), int64(2)}))
-				Expect(everything(ctx)).To(And(HaveKeyWithValue("a", "t new 60m"), HaveKeyWithValue("b", "t old 1m")))
-				on.client.Del(ctx, "a")
-			}
-		})
-
-		It("0: refused at one of several places, to a caller that waits in no line", func(ctx SpecContext) {
-			set(ctx, "a", "t old")
-			set(ctx, "b", "other")
-			before := everything(ctx)
-			Expect(run(ctx, "obtain", "a b la lb", "t", "new", hour, 2, "0", "", "0", "0", "0", "1")).To(Equal(none))
-			Expect(everything(ctx)).To(Equal(before))
 		})
 
 		It("a replay is granted and changes nothing", func(ctx SpecContext) {

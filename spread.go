@@ -17,8 +17,7 @@ import (
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place; a call that is answered late
 // belongs to its own round, and what it was granted is given back, unless that round made the lock. Each round has a new
-// random token, so that giving back never hits a later grant. A custom token stays; so what it was granted late joins the
-// lock of a later round.
+// random token, so that giving back never hits a later grant.
 type spreading struct {
 	o       *obtaining // the whole obtain; belongs to the goroutine of the caller
 	places  *places
@@ -60,15 +59,11 @@ func newSpreading(o *obtaining, at *places, queue bool) *spreading {
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.place = p
-		if o.custom {
-			p.begun = p.client.cleanups.next()
-		}
 		part.o = obtaining{
-			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, custom: o.custom, token: o.token,
-			part: true,
+			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, token: o.token, part: true,
 		}
 		if at.quorum {
-			part.o.fenceKey, part.o.health = o.fenceKey, p.health
+			part.o.fenceKey = o.fenceKey
 		}
 		if queue {
 			part.o.waiter = newWaiter(p.client.lines)
@@ -93,8 +88,8 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			strategy = spreadOut{strategy}
 		}
 	}
-	o.client.obtains.Add(1) // until s.end has begun the cleanups
-	defer o.client.obtains.Add(-1)
+	o.client.calls.Add(1) // until s.end has begun the cleanups
+	defer o.client.calls.Add(-1)
 	defer s.end(ctx) // also after a panic
 	var cut bool
 	var err error
@@ -188,7 +183,9 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		return s.judge(now)
 	})
 	if err != nil {
-		o.failure = s.failures()
+		if o.failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
+			o.failure = s.failures()
+		}
 		if ended(ctx) != nil {
 			return false, o.cutShort(ctx)
 		}
@@ -262,7 +259,7 @@ func (s *spreading) bears(ctx context.Context) bool {
 func (s *spreading) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.round++; s.round > 1 && !s.o.custom {
+	if s.round++; s.round > 1 {
 		s.o.token = randomToken()
 	}
 	s.began, s.open, s.won, s.fastest = time.Now(), true, false, 0

@@ -41,12 +41,9 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 // ticket. The caller holds s.mu, and no call is under way to the place.
 func (s *spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
-	keys := p.o.got
-	switch {
-	case !granted:
-		keys = p.o.taken
-	case p.o.doubtful && !p.o.custom: // the grant may answer a resend whose first sending acquired the keys
-		keys = p.o.keys
+	var keys []string
+	if granted || p.o.late {
+		keys = p.o.keys // none is of an earlier hold, because the token is new
 	}
 	p.state = partIdle
 	w := p.o.waiter
@@ -61,15 +58,13 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	if stays {
 		w.sent = time.Now() // stepping back is a sign of life; without this, the place would be asked again at once
 	}
-	c := newRelease(ctx, p.o.token, nil, nil)
-	boxed := box(keys)
-	c.Keys, c.Spare, c.Simple = boxed[:len(keys)], p.o.boxed[len(p.o.keys):], false
-	c.SetArgs(len(keys))
+	c := newRelease(ctx, p.o.token, p.o.boxed[:len(keys):len(keys)], p.o.boxed[len(p.o.keys):])
+	c.Simple = c.Simple && !stays
 	if stays {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
 		w.marked, w.waiting = w.opened, false
 	}
-	p.o.lock, p.o.got, p.o.taken = nil, nil, nil
+	p.o.lock, p.o.late = nil, false
 	p.busy, p.began = true, time.Now()
 	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys, ttl: p.o.ttl}
 	if !p.o.client.inBackground(x, func() error {
@@ -117,17 +112,14 @@ func (s *spreading) end(ctx context.Context) {
 func (s *spreading) leave(ctx context.Context, p *part) {
 	o := &p.o
 	gone := &obtaining{
-		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, custom: o.custom, token: o.token, waiter: o.waiter,
-		doubtful: o.doubtful, taken: o.taken, late: len(o.taken) > 0, // a grant that had lapsed when it arrived
+		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, token: o.token, waiter: o.waiter, doubtful: o.doubtful,
+		late: o.late || p.state == partGranted && o.lock != nil,
 	}
 	if s.holds == nil {
 		gone.after = &s.after
 		defer s.after.end(nil)
 	}
-	if p.state == partGranted && o.lock != nil {
-		gone.late, gone.taken = true, o.got
-	}
-	p.state, o.lock, o.waiter, o.doubtful, o.taken = partIdle, nil, nil, false, nil
+	p.state, o.lock, o.waiter, o.doubtful, o.late = partIdle, nil, nil, false, false
 	gone.withdraw(ctx)
 	gone.waiter.quitInbox()
 }

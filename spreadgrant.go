@@ -35,8 +35,7 @@ func (s *spreading) make(ctx context.Context) error {
 		at: make([]hold, len(s.parts)), after: aftermath{client: o.client, keys: o.keys},
 	}
 	lock := &Lock{
-		client: o.client, keys: o.keys, token: o.token, random: !o.custom, fence: fence, metadata: o.metadata, obtained: o.ttl,
-		holds: h,
+		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
 	}
 	h.whole = lock
 	for i := range s.parts {
@@ -63,10 +62,7 @@ func (s *spreading) make(ctx context.Context) error {
 		switch {
 		case p.state == partGranted:
 			p.o.lock = nil // it belongs to the lock now
-			if p.o.stale {
-				s.askAgain(ctx, p)
-			}
-		case !p.busy && p.round != s.round && !o.custom: // a call of an earlier round has ended since this one was won
+		case !p.busy && p.round != s.round: // a call of an earlier round has ended since this one was won
 			s.settle(ctx, p)
 		case !p.busy:
 			s.joinLate(ctx, p)
@@ -84,14 +80,10 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 	if p.state == partGranted {
 		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
 		p.o.lock = nil
-		if p.o.stale {
-			s.askAgain(ctx, p)
-		} else {
-			p.o.waiter.quitInbox()
-		}
+		p.o.waiter.quitInbox()
 		return
 	}
-	s.holds.miss(i, p.state == partRefused, p.o.doubtful || len(p.o.taken) > 0)
+	s.holds.miss(i, p.state == partRefused, p.o.doubtful || p.o.late)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
@@ -107,7 +99,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 // s.mu.
 func (s *spreading) askAgain(ctx context.Context, p *part) {
 	p.topped = true
-	p.o.fenceKey, p.o.joins, p.o.tentative = "", s.holds, false
+	p.o.fenceKey, p.o.joins = "", s.holds
 	if s.queue {
 		s.topUp(ctx, p)
 		return
@@ -120,18 +112,13 @@ func (s *spreading) askAgain(ctx context.Context, p *part) {
 }
 
 // topUp asks a place once more for a lock that is made, unless that has ended or lapsed. The caller holds s.mu.
-//
-// It registers the call before it checks that. So an obtain with the same token that can succeed after the end of the lock
-// waits for the call. Otherwise the library could give back what the call acquires when that already belongs to the new
-// obtain.
 func (s *spreading) topUp(ctx context.Context, p *part) {
-	now, call := time.Now(), p.o.known()
+	now := time.Now()
 	if !s.holds.isOver() && !lease.Passed(s.holds.until()) && s.admits(p, now) {
 		s.holds.ask(s.number(p), true)
-		s.start(ctx, p, now, call)
+		s.start(ctx, p, now)
 		return
 	}
-	p.o.client.ended(call)
 	p.o.quitLine(ctx)
 }
 

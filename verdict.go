@@ -183,6 +183,13 @@ func (s *spreading) failures() error {
 	return failed("obtain", s.o.keys, joined(errs))
 }
 
+// hasFailed reports whether a place has answered the present round with an error, or was not asked because it hangs.
+func (s *spreading) hasFailed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.parts, func(p part) bool { return p.state == partFailed })
+}
+
 // named adds the name of the place to an error that does not have it.
 func (s *spreading) named(p *part, err error) error {
 	if !s.places.quorum && !errors.Is(err, errUnanswered) {

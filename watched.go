@@ -49,13 +49,12 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 // abandon gives back, in the background, a lock that its caller never gets. Keys with a custom token may belong to an
 // earlier hold, so they expire with their ttl instead.
 func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
-	switch {
-	case o.spread == nil:
+	if o.spread == nil {
 		o.doubtful = true
 		o.withdraw(ctx)
-	case !o.custom:
-		go func() { _ = lock.holds.release(context.WithoutCancel(ctx)) }() // ends with the calls
+		return
 	}
+	go func() { _ = lock.holds.release(context.WithoutCancel(ctx)) }() // ends with the calls
 }
 
 // attempt calls try, and reports a refusal to the Tracer.

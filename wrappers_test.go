@@ -194,15 +194,3 @@ func (on *onRedis) handsOver(ctx context.Context, line string) bool {
 	}
 	return false
 }
-
-// shardsOf returns on how many shards of a Ring keys are.
-func shardsOf(ring *redis.Ring, keys ...string) int {
-	GinkgoHelper()
-	shards := map[*redis.Client]bool{}
-	for _, key := range keys {
-		shard, err := ring.GetShardClientForKey(key)
-		Expect(err).NotTo(HaveOccurred())
-		shards[shard] = true
-	}
-	return len(shards)
-}

@@ -98,12 +98,12 @@ func newClients(t *testing.T) clients {
 func TestWhatAClientTellsOfItself(t *testing.T) {
 	c := newClients(t)
 	type abilities struct {
-		listens, isSingle, hasSlots, isRing bool
-		address                             string
+		listens, isSingle, isCluster, isRing bool
+		address                              string
 	}
 	single := abilities{listens: true, isSingle: true, address: "single:1"}
-	cluster := abilities{listens: true, hasSlots: true, address: "cluster:1"}
-	ring := func(name string) abilities { return abilities{hasSlots: true, isRing: true, address: name} }
+	cluster := abilities{listens: true, isCluster: true, address: "cluster:1"}
+	ring := func(name string) abilities { return abilities{isRing: true, address: name} }
 	const here = "transport_test."
 	for _, tt := range []struct {
 		client redis.Scripter
@@ -129,8 +129,8 @@ func TestWhatAClientTellsOfItself(t *testing.T) {
 		{&embeddingCluster{c.cluster}, cluster},
 		{embeddingUniversal{c.cluster}, cluster},
 		{&embeddingUniversal{&embeddingUniversal{c.cluster}}, cluster},
-		{embeddingScripter{c.cluster}, abilities{hasSlots: true, address: "cluster:1"}},
-		{telling{cluster: c.cluster}, abilities{listens: true, hasSlots: true, address: here + "telling"}},
+		{embeddingScripter{c.cluster}, abilities{isCluster: true, address: "cluster:1"}},
+		{telling{cluster: c.cluster}, abilities{listens: true, isCluster: true, address: here + "telling"}},
 
 		{c.ring, ring("*redis.Ring")},
 		{embeddingRing{c.ring}, ring(here + "embeddingRing")},
@@ -147,7 +147,7 @@ func TestWhatAClientTellsOfItself(t *testing.T) {
 			t.Errorf("%T: %v", tt.client, err)
 			continue
 		}
-		if got := (abilities{r.CanListen(), r.IsSingle(), r.HasSlots(), r.IsRing(), r.Address()}); got != tt.want {
+		if got := (abilities{r.CanListen(), r.IsSingle(), r.IsCluster(), r.IsRing(), r.Address()}); got != tt.want {
 			t.Errorf("%T:\n got %+v\nwant %+v", tt.client, got, tt.want)
 		}
 	}

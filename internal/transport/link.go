@@ -35,8 +35,5 @@ func (l *Link) Do(ctx context.Context, c *Call) bool {
 }
 
 // Separates reports whether every call has to go by itself, through the caller's client, because the user wants that, or
-// because a hook rewrites keys. known is false until the first call has been answered.
-func (l *Link) Separates() (separates, known bool) {
-	separates = l.separate || l.rewritten.Load()
-	return separates, separates || l.answered.Load()
-}
+// because a hook rewrites keys.
+func (l *Link) Separates() bool { return l.separate || l.rewritten.Load() }

@@ -1,8 +1,6 @@
 package transport
 
 import (
-	"fmt"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/keyname"
@@ -38,8 +36,8 @@ func (r *Redis) Server(key string) string {
 // keys are.
 func (r *Redis) IsRing() bool { return r.layout == shards }
 
-// HasSlots reports whether one script cannot reach all keys, because they are in slots or on shards.
-func (r *Redis) HasSlots() bool { return r.layout == slots || r.layout == shards }
+// IsCluster reports whether the Redis is a Cluster, where a command reaches the keys of one slot.
+func (r *Redis) IsCluster() bool { return r.layout == slots }
 
 // IsSingle reports whether the Redis is one server, or one behind Sentinel, as far as the Redis client knows. Then
 // scripts and subscriptions are on the same server.
@@ -54,16 +52,6 @@ func (r *Redis) Group(keys []string) ([][]int, error) {
 		return GroupBySlot(keys), nil
 	}
 	return grouped(keys, func(string) (struct{}, error) { return struct{}{}, nil })
-}
-
-// Shard returns a text that sorts the keys' slots, or shards, in the same order for everybody.
-func (r *Redis) Shard(key string) string {
-	if r.layout == shards {
-		if client, err := r.node(key); err == nil {
-			return client.Options().Addr
-		}
-	}
-	return fmt.Sprintf("%05d", Slot(key))
 }
 
 // GroupBySlot does what Group does on a Cluster.
