@@ -28,7 +28,7 @@ var (
 	ErrLapsed = errors.New("redislock: the lease ran out unrenewed")
 
 	// ErrInvalid is wrapped by the error of every call whose arguments cannot be used. The text says what to fix. Such
-	// a call sends nothing, or on a Ring one request that changes nothing.
+	// a call sends nothing.
 	ErrInvalid = errors.New("redislock: invalid argument")
 
 	// ErrClosed is returned by calls that need an open Client, after Close.

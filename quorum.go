@@ -33,8 +33,8 @@ import (
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
 //     that a majority misses.
 //   - Waiters are woken; no server hands keys over directly.
-//   - An Obtain with [Options.AcrossSlots] returns an error that wraps [ErrInvalid]. If a client is a Ring, so does an
-//     Obtain of several keys, or with a FenceKey, without a common hash tag.
+//   - An Obtain with [Options.AcrossSlots] or [Options.Token] returns an error that wraps [ErrInvalid]. To resume or share
+//     a lock, use Attach. If a client is a Ring, several keys, or a key with a FenceKey, need one hash tag, as on one Ring.
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
 // lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that

@@ -17,9 +17,9 @@
 //
 // A server that loses data loses locks: by a restart without persistence, a failover that drops the last writes, or an
 // eviction. Where that matters, set [Options.FenceKey] and let the resource refuse any fencing token that is lower than
-// one it has seen. On a Redis Cluster, all keys of one lock share a hash tag, unless you set [Options.AcrossSlots]. A
-// [redis.Ring] looks for keys on other shards while one is down. The file docs/guarantees.md says what holds under which
-// fault.
+// one it has seen. On a Redis Cluster, all keys of one lock share a hash tag, unless you set [Options.AcrossSlots]. On
+// a [redis.Ring] they always do, and it looks for keys on other shards while one is down. The file docs/guarantees.md
+// says what holds under which fault.
 //
 // # Waiting
 //
@@ -72,10 +72,9 @@ import (
 //
 // A hook may change the arguments of a command, for example to put a prefix before each key. If it changes those of a
 // call that goes by itself, then no calls share any more, renewals carry the values of the ctx that KeepAlive was
-// given, and on a Ring all keys of a lock need one hash tag. No calls of a Client share before its first one has been
-// answered, so the library always notices a hook that changes the first call before any calls share. Pass
-// [WithSeparateCalls] to [New] for a hook that must see each command, that changes only some of them, or that sends
-// another command instead.
+// given. No calls of a Client share before its first one has been answered, so the library always notices a hook that
+// changes the first call before any calls share. Pass [WithSeparateCalls] to [New] for a hook that must see each
+// command, that changes only some of them, or that sends another command instead.
 //
 // If a hook panics, the call panics in the goroutine of its caller.
 //
@@ -87,7 +86,7 @@ import (
 //     Options, as a *redis.Client has, releases hand keys over.
 //   - If it, or what it embeds to run scripts, has Options of a *redis.Client, MasterForKey of a *redis.ClusterClient, or
 //     GetShardClientForKey of a *redis.Ring, then the library treats it as that kind: for [Options.AcrossSlots], and to
-//     refuse keys that a Ring would lock on the wrong shard. Otherwise it treats the type as one server.
+//     refuse keys without a common hash tag on a Ring. Otherwise it treats the type as one server.
 //
 // No other method is called, even if the type overrides it, except WithTimeout: if ReadTimeout is off or over 5 s, the
 // library subscribes by the client that WithTimeout returns.
@@ -110,7 +109,7 @@ type Client struct {
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
 	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
-	calls    atomic.Int64  // under way here for locks on several places: whole obtains, and calls that their caller may not await
+	calls    atomic.Int64  // under way for locks on several places: whole obtains, and calls that nobody may wait for
 	cleanups *cleanups     // never nil
 	keeps    atomic.Bool   // some lock was kept
 
@@ -164,13 +163,15 @@ type Options struct {
 	// token of an existing lock acquires the keys of that lock again and shares it, so choose a token that nobody else
 	// can have. Do not call Obtain with the same token twice at the same time: the call that fails gives back keys on which
 	// the other may rely. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that
-	// token through another Client. A token must not contain white space or control characters.
+	// token through another Client. A token must not contain white space or control characters. On a quorum of servers, and
+	// with AcrossSlots for keys without a common hash tag, a Token is an error that wraps [ErrInvalid]: there the library
+	// chooses the token, and [Client.Attach] resumes or shares the lock.
 	Token string
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
 	// than every one before: see [Lock.FenceToken]. The counter has no expiry; it belongs to the resource, not to the
-	// lock, and cannot be one of its keys. The default "" mints none. On a Cluster, the counter needs the hash tag of the
-	// keys.
+	// lock, and cannot be one of its keys. The default "" mints none. On a Cluster and a Ring, the counter needs the hash
+	// tag of the keys.
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
@@ -207,14 +208,14 @@ type Options struct {
 	// says. The file docs/line.md has the details.
 	Queue bool
 
-	// AcrossSlots lets the keys of a lock be in different slots of a Cluster, or on different shards of a Ring. Redis
-	// cannot lock them in one step, so the library locks those of each slot and gives all back if one refuses: all or
-	// none in the outcome. It costs a request for each slot, and a try that is refused may hold some keys for a moment.
-	// FenceKey then may be in any slot. Without Queue, a retry asks one slot after the other, always in the same order, so
-	// that callers cannot refuse each other for ever. Waiters are woken as Queue says, and no release hands keys over to
-	// them. If keys of several slots are lost, the error that ends KeepAlive or Do may name those of one slot only. The
-	// default false returns an error for such keys. It makes no difference to keys of one slot, to one server, and with a
-	// type that does not say where keys are: see [RedisClient].
+	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. Redis cannot lock them in one step, so
+	// the library locks those of each slot and gives all back if one refuses: all or none in the outcome. It costs a
+	// request for each slot, and a try that is refused may hold some keys for a moment. FenceKey then may be in any
+	// slot. Without Queue, a retry asks one slot after the other, always in the same order, so that callers cannot
+	// refuse each other for ever. Waiters are woken as Queue says, and no release hands keys over to them. If keys of
+	// several slots are lost, the error that ends KeepAlive or Do may name those of one slot only. The default false
+	// returns an error for such keys. It makes no difference to keys of one slot, to one server, to a Ring, where the
+	// keys of a lock always need one hash tag, and with a type that does not say where keys are: see [RedisClient].
 	AcrossSlots bool
 
 	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -177,9 +178,15 @@ func (g *goroutine) refreshes() {
 }
 
 // custom obtains with a token of its own, again and for more keys, also after it has abandoned an obtain with that token.
+// On a quorum, a caller cannot choose the token.
 func (g *goroutine) custom() {
+	if g.Endpoint.Topology == "quorum" {
+		g.attach()
+		return
+	}
 	client := g.client(0) // only one Client may use the token at a time
 	keys := g.someKeys()
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) // those of one slot
 	token := g.nextOp()
 	if g.chance(2) {
 		c := g.newCall("ObtainMulti", keys, g.someTTL(), 0)

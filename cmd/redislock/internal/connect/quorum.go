@@ -193,9 +193,15 @@ func (q *Quorum) answering(ctx context.Context, wait time.Duration) ([]*redis.Cl
 	return good, nil
 }
 
+// IsQuorum reports whether several servers are named.
+func (t *Target) IsQuorum() bool {
+	urls, _ := t.urlsOf()
+	return len(urls) > 1
+}
+
 // NoQuorum returns a usage error if several servers are named, for what works on one only.
 func (t *Target) NoQuorum(what string) error {
-	if urls, _ := t.urlsOf(); len(urls) > 1 {
+	if t.IsQuorum() {
 		return cli.Usagef("%s does not work on a quorum of servers", what)
 	}
 	return nil

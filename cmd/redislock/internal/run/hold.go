@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -94,6 +95,9 @@ func (h *hold) variables(keys []string) []string {
 		variables = append(variables, fenceVariable+"="+strconv.FormatInt(h.fence, 10))
 	}
 	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
+	if h.kept != nil && h.kept.Token() != h.token {
+		outer = append(outer, h.kept.Token())
+	}
 	if len(outer) > 0 {
 		variables = append(variables, claim.OuterVariable+"="+strings.Join(outer, " "))
 	}
@@ -172,8 +176,8 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 		unhook := context.AfterFunc(h.alive, func() { cancel(context.Cause(h.alive)) })
 		defer unhook()
 	}
-	if f.hasToken && !f.share {
-		token = "" // see rename
+	if f.hasToken && !f.share || h.Target.IsQuorum() { // see rename; and on a quorum, no token can be chosen
+		token = ""
 	}
 	lock, err := f.Acquire(ctx, h.Session, missing, token)
 	if err != nil {
@@ -195,7 +199,7 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 // keep renews a lock from now on.
 func (h *hold) keep(lock *redislock.Lock) {
 	alive, stop := lock.KeepAlive(context.Background())
-	h.kept, h.token, h.stop = lock, lock.Token(), append(h.stop, stop)
+	h.kept, h.token, h.stop = lock, cmp.Or(h.token, lock.Token()), append(h.stop, stop)
 	if h.alive == nil {
 		h.alive = alive
 		return

@@ -77,6 +77,8 @@ Nesting. COMMAND may call redislock run. A KEY that a run around it holds would 
 wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
 run around it: it watches them, but does not renew, shorten or release them; it acquires
 and releases only the others. If no KEY is held by the run around it, --reenter fails.
+On a quorum of servers, those others get a token of their own, so a run inside this one
+cannot share them.
 If all are, --fence-key has no effect.
 
 Tokens. The locks get a random token. --token T gives them another one, for programs that

@@ -80,6 +80,20 @@ var _ = Describe("redislock run inside redislock run", Label(shares), func() {
 		Entry("through a run that shares nothing but the token", "-k a --token x", "-k a --reenter -k b", "-k b --reenter"),
 	)
 
+	It("re-enters on a quorum, where the keys that it acquires have a token of their own", func() {
+		second, _ := clitest.NewServer()
+		third, _ := clitest.NewServer()
+		url += " redis://" + second.Addr() + " redis://" + third.Addr()
+		session := nested("echo ran", "-k a", "-k b -k a --reenter", "-k a --reenter")
+		Expect(session).To(gexec.Exit(0))
+		Expect(clitest.Stdout(session)).To(Equal("ran\n"))
+		session = nested("echo ran", "-k a", "-k b -k a --reenter", "-k b -k a --reenter")
+		Expect(session).To(gexec.Exit(64))
+		Expect(clitest.Stderr(session)).To(ContainSubstring(`"b" is held by a run further out, which would wait for itself`))
+		Expect(clitest.Stdout(session)).To(BeEmpty())
+		Eventually(client.DBSize(ctx).Val).Should(BeZero())
+	})
+
 	It("fails with --reenter if the run around it holds none of the keys", func() {
 		session := nested("echo ran", "-k a", "-k b --reenter")
 		Expect(session).To(gexec.Exit(1))
