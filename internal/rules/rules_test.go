@@ -1,0 +1,60 @@
+package rules
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Callers in competition, on servers and through a network that fail at random, hold what doc.go promises.
+// REDISLOCK_TEST_RUNS is how many schedules there are. REDISLOCK_TEST_SEED repeats one. REDISLOCK_TEST_OFF names a rule of
+// ruleNames, which is switched off: then the test fails, and says how many schedules have broken which promise.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	runs, from := 400, rand.Uint64N(1<<48)
+	if n, err := strconv.Atoi(os.Getenv("REDISLOCK_TEST_RUNS")); err == nil {
+		runs = n
+	}
+	if seed, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
+		from, runs = seed, 1
+	}
+	off := named(t, os.Getenv("REDISLOCK_TEST_OFF"))
+	var seen [counts]int
+	broken := map[promise]int{}
+	for i := range uint64(runs) {
+		w := schedule(from+i, off)
+		for k, n := range w.seen {
+			seen[k] += n
+		}
+		if w.problem != "" {
+			if broken[w.promise]++; broken[w.promise] <= 3 {
+				t.Errorf("seed %d, %s", from+i, w.problem)
+			}
+		}
+	}
+	for p, n := range broken {
+		t.Errorf("%d of %d schedules have broken a promise: %s", n, runs, p)
+	}
+	t.Logf("%d schedules with %d grants, %d mends, %d revivals and %d attached handles; "+
+		"servers have forgotten %d times, and an operator has deleted %d locks",
+		runs, seen[grants], seen[mends], seen[revivals], seen[attached], seen[forgets], seen[deletions])
+	for k, n := range seen {
+		if runs >= 400 && n < runs/50 {
+			t.Errorf("too little is tested: number %d of %v", k, seen)
+		}
+	}
+}
+
+func named(t *testing.T, name string) rule {
+	if name == "" {
+		return 0
+	}
+	i := slices.Index(strings.Fields(ruleNames), name)
+	if i < 0 {
+		t.Fatalf("%q is not in %s", name, ruleNames)
+	}
+	return 1 << i
+}
