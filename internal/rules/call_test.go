@@ -31,7 +31,7 @@ type call struct {
 
 func (l *lock) begin(k kind, ttl time.Duration) *call {
 	c := &call{kind: k, lock: l, ttl: ttl, began: l.w.now, ends: make([]time.Duration, len(l.holds))}
-	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.over || c.asked == 0 })
+	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool { return c.over || c.until > 0 && c.asked == 0 && c != l.last })
 	l.calls = append(l.calls, c)
 	l.w.open = append(l.w.open, c)
 	return c
@@ -64,6 +64,20 @@ func (c *call) fail() {
 	}
 }
 
+// failCalls ends the calls that no majority can confirm any more.
+func (l *lock) failCalls() {
+	for i := range l.holds {
+		if l.holds[i].state == acquiring { // it will be asked when it is held
+			return
+		}
+	}
+	for _, c := range slices.Clone(l.calls) {
+		if c.asked == 0 {
+			c.fail()
+		}
+	}
+}
+
 // send sends a request for the call. heard is told the answer, if the lock has not changed its mind about the place (8b).
 func (c *call) send(r *request, heard func(a answer)) {
 	l := c.lock
@@ -85,9 +99,8 @@ func (c *call) send(r *request, heard func(a answer)) {
 		if !l.ended && (h.change == change || !l.w.on(ofThisHold)) {
 			heard(a)
 		}
-		if c.asked--; c.asked == 0 {
-			c.fail()
-		}
+		c.asked--
+		l.failCalls()
 	}
 	c.asked++
 	r.begin()
@@ -149,12 +162,20 @@ func (c *call) acquire(i int) {
 			c.refused(i)
 			return
 		}
-		h.become(held)
-		c.confirm(i, valid(l.w.counted(r), certain))
-		if l.last != nil && l.last != c { // the place has missed a call since
-			l.last.ask(i)
-		}
+		c.found(i, valid(l.w.counted(r), certain))
 	})
+}
+
+// found notes that a place has the key, until that time. The calls that it has missed ask it now.
+func (c *call) found(i int, until time.Duration) {
+	l := c.lock
+	l.holds[i].become(held)
+	c.confirm(i, until)
+	for _, other := range slices.Clone(l.calls) {
+		if other != c && !other.over && (other.until == 0 || other == l.last) {
+			other.ask(i)
+		}
+	}
 }
 
 // refused notes that a place has not granted the key. An Obtain ends when it can get no majority any more.

@@ -418,3 +418,26 @@ func TestMend(t *testing.T) {
 		t.Error(s.problem)
 	}
 }
+
+// A loss is no lapse: a Refresh that finds one goes on, because an answer of the Attach is on its way.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	s := newScript(3, 2, 0)
+	a := s.obtain(sec)
+	s.run(10 * ms)
+	s.replies(wait, 3)
+	b := s.newLock(a.token, sec)
+	b.attach(func(bool) {})
+	s.run(20 * ms)
+	s.forget(0)
+	b.refresh(sec, 100*ms)
+	s.run(30 * ms)
+	if b.isValid() {
+		t.Error("the lock is valid, although one server of two has lost the key")
+	}
+	s.deliver(3)
+	s.run(40 * ms)
+	if !b.isValid() || b.lapsed > 0 {
+		t.Error("the lock is not valid, although two servers have confirmed the Refresh")
+	}
+}

@@ -51,7 +51,9 @@
 // that are held are asked to confirm a Refresh or a renewal. Where the key is missing, the call acquires it again when a
 // majority has confirmed the call, and the grant then confirms the call as well. So a call, not a place, has an end: until
 // when it makes the lock valid. A place has the end of the last call that it has confirmed. The lock is valid until the
-// need-th largest end of the places that are held. When that has passed, the lock has lapsed.
+// need-th largest end of the places that are held. When that has passed, the lock has lapsed. If too few places are held
+// because one of them has lost the key, the lock is not valid. But it lapses only when its last end has passed, because
+// other answers to the same question may be on their way.
 //
 // # Rules
 //
@@ -145,7 +147,8 @@
 // way when the lock lapses. It arrives when B has held and released the keys at 2 and 3. A refreshes the lock at 1 and 3.
 //
 // 9. A missing key is acquired again only by a call that a majority has confirmed, and that began when the key was known to
-// be missing (9b). A call that finds a key missing is followed at once by a round of renewals. Otherwise:
+// be missing (9b). Where an Obtain was not granted, the key was missing before it began. A round of renewals follows at once
+// when a key is found to be lost. Otherwise:
 //
 //  1. An operator deletes the keys on all servers.
 //  2. A renews the lock. 1 says that the key is gone, and A acquires it there again. So do 2 and then 3.

@@ -14,7 +14,8 @@ type lock struct {
 	calls []*call       // those that may still gain something
 	last  *call         // the last one that a majority has confirmed; nil before the grant
 
-	lapsed    time.Duration // when it has lapsed; 0 for not
+	end       time.Duration // until when it was valid when that was last in the future
+	lapsed    time.Duration // when the end has passed; 0 for not
 	ended     bool          // released, or never granted
 	kept      bool
 	verifying bool // a round of renewals is about to begin
@@ -57,9 +58,17 @@ func (l *lock) isValid() bool {
 	return l.last != nil && !l.ended && l.lapsed == 0 && l.until() > l.w.now
 }
 
-// look notices a lapse. Nothing that the lock has gained before counts any more, nor does what is under way (6c, 8a).
+// look notices a lapse. Nothing that the lock has gained before counts any more, nor does what is under way (6c, 8a). A loss
+// is no lapse, although the lock is not valid while too few places are held: other answers to the same question, or grants,
+// may be on their way.
 func (l *lock) look() {
-	if l.last == nil || l.lapsed > 0 || l.ended || l.until() > l.w.now {
+	if l.last == nil || l.lapsed > 0 || l.ended {
+		return
+	}
+	if until := l.until(); until > l.w.now {
+		l.end = until
+	}
+	if l.end > l.w.now {
 		return
 	}
 	l.lapsed = l.w.now
@@ -130,8 +139,7 @@ func (l *lock) attach(done func(found bool)) {
 				l.miss(i)
 				return
 			}
-			l.holds[i].become(held)
-			c.confirm(i, valid(r.sent, left))
+			c.found(i, valid(r.sent, left))
 		})
 	}
 	l.w.after(100*time.Millisecond, c.fail)
@@ -149,6 +157,7 @@ func (l *lock) refresh(ttl, wait time.Duration) {
 	for i := range l.holds {
 		if h := &l.holds[i]; l.w.on(lowers) {
 			h.until = min(h.until, valid(l.w.now, ttl))
+			l.end = min(l.end, valid(l.w.now, ttl))
 		}
 	}
 	c := l.begin(refresh, ttl)
