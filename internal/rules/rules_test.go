@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/redislock/redislock/internal/race"
 )
 
 // Callers in competition, on servers and through a network that fail at random, hold what doc.go promises.
@@ -15,6 +17,9 @@ import (
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	runs, from := 300, rand.Uint64N(1<<48)
+	if race.Enabled { // slow, and nothing runs in parallel
+		runs = 40
+	}
 	if n, err := strconv.Atoi(os.Getenv("REDISLOCK_TEST_RUNS")); err == nil {
 		runs = n
 	}
