@@ -27,11 +27,13 @@
 //   - The clocks of servers and callers run at speeds that differ by less than 1 %.
 //   - An operator deletes the keys on all servers at the same time, or at least on so many that fewer than a majority keep
 //     them, or may get them by an Obtain or a mend that is under way.
-//   - All handles of one lock use the same ttl.
+//   - All handles of one lock use the same ttl. None of them knows of stuck requests of the others, so the promise about a
+//     lapse is for a lock with one handle.
 //
 // # What a lock knows of one place
 //
-// A hold is what a lock has at a place. Each place is in one of four states:
+// A hold is what a lock has at a place. Each place is in one of four states. An Obtain begins with all places acquiring. So
+// does an Attach, which takes what it finds for granted.
 //
 //	             granted
 //	acquiring ─────────────▶ held
