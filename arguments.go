@@ -85,13 +85,13 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 		return invalid("AcrossSlots does not work with a quorum of servers")
 	case c.quorum != nil && opt.Token != "":
 		return invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
-	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, (*place).isRing):
+	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, func(s *site) bool { return s.redis.IsRing() }):
 		return invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
 	case c.quorum != nil || together:
 		return nil
-	case c.redis.IsRing():
+	case c.one.redis.IsRing():
 		return invalid("a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
-	case opt.AcrossSlots && opt.Token != "" && c.redis.IsCluster():
+	case opt.AcrossSlots && opt.Token != "" && c.one.redis.IsCluster():
 		return invalid("Token does not work with AcrossSlots for keys without a common hash tag; %s", insteadOfToken)
 	}
 	return nil

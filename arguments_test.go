@@ -111,9 +111,10 @@ var _ = describe("Arguments", func(on *onRedis) {
 var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quorums), func() {
 	var servers []*memoryServer
 	var sent atomic.Int64 // to all servers
+	var rings int         // that were made
 
 	BeforeEach(func() {
-		servers = nil
+		servers, rings = nil, 0
 		for range 3 {
 			server := newMemoryServer()
 			DeferCleanup(server.end)
@@ -147,11 +148,13 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 		return client
 	}
 	ring := func() *redis.Ring {
+		db := rings // of its own: the Rings of a quorum must not share a key
+		rings++
 		client := redis.NewRing(&redis.RingOptions{
 			Addrs:              map[string]string{"0": "node-0:6379", "1": "node-1:6379", "2": "node-2:6379"},
 			HeartbeatFrequency: time.Hour,
 			NewClient: func(opt *redis.Options) *redis.Client {
-				return servers[opt.Addr[len("node-")]-'0'].connect(0, nil)
+				return servers[opt.Addr[len("node-")]-'0'].connect(0, func(opt *redis.Options) { opt.DB = db })
 			},
 		})
 		DeferCleanup(client.Close)
@@ -226,6 +229,7 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 
 			It("is refused by a Do inside others that hold some keys, or all", func(ctx SpecContext) {
 				inner := func(outer context.Context) {
+					time.Sleep(50 * time.Millisecond) // the outer Do need not wait for each place
 					before := sent.Load()
 					expectRefused(locks.Do(outer, on.keys, time.Minute, on.opt, func(context.Context) error {
 						Fail("fn is called")

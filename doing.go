@@ -70,7 +70,7 @@ func (d *doing) missing(keys []string) []string {
 	holders := make(map[string]*doing)
 	for o := d.outer; o != nil; o = o.outer {
 		if o.lock != nil {
-			for _, key := range o.lock.keys {
+			for _, key := range o.lock.life().keys {
 				holders[key] = o
 			}
 		}

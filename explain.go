@@ -35,7 +35,7 @@ func (o *obtaining) ask(ctx context.Context) *RefusedError {
 		ticket = o.waiter.ticket
 	}
 	c := newBlocker(ctx, keys, o.token, ticket)
-	if !o.client.redis.Do(ctx, c) || c.Err != nil {
+	if !o.place.redis.Do(ctx, c) || c.Err != nil {
 		return &RefusedError{}
 	}
 	return readBlocker(keys, c.Reply)

@@ -12,7 +12,13 @@ var AlwaysTogether = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
 func init() { transport.AlwaysTogether = AlwaysTogether }
 
 // StopRenewing does what the end of the last context of KeepAlive does once it has found that it is the last one.
-func (l *Lock) StopRenewing() { l.stopRenewing() }
+func (l *Lock) StopRenewing() { l.bearer().stopRenewing() }
+
+// FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.
+func FillCleanups(c *Client) (undo func()) {
+	c.one.pendings.cleaning.Add(maxCleanups)
+	return func() { c.one.pendings.cleaning.Add(-maxCleanups) }
+}
 
 // Registered returns for how many Redis clients Clients share something.
 func Registered() (n int) {

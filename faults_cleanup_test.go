@@ -140,7 +140,7 @@ var _ = describeFaulty("The cleanup of an abandoned obtain", func(on *faultyRedi
 		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
-	It("of a lock that was released is superseded, too, when its token is used again", func(ctx SpecContext) {
+	It("of a lock that was released ends before its token is used again", func(ctx SpecContext) {
 		locks := on.timingOut(200 * time.Millisecond)
 		on.broken("obtain", 1, faultproxy.DelayRequest(700*time.Millisecond)) // the resend is granted
 		lock := obtain(ctx, locks, time.Minute, nil, "a")

@@ -15,9 +15,9 @@ type health struct {
 	down    bool          // the last call was not answered, or not in time
 	probe   time.Time     // when to send another call to a server that is down
 
-	repairs int                 // under way, of calls
-	waiting map[*holds]struct{} // kept locks that wait for a repair
-	alarm   *time.Timer         // calls startRepairs; nil if nothing waits
+	repairs int                   // under way, of calls
+	waiting map[*several]struct{} // kept locks that wait for a repair
+	alarm   *time.Timer           // calls startRepairs; nil if nothing waits
 }
 
 // admit reports whether to send a call to the server, which must call ended afterwards. While the server does not

@@ -61,7 +61,12 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 		}
 		return c.quorum.inspect(ctx, keys)
 	}
-	groups, err := c.redis.Group(keys)
+	return c.one.inspect(ctx, keys)
+}
+
+// inspect does the work of Client.Inspect at one place.
+func (p *place) inspect(ctx context.Context, keys []string) ([]Status, error) {
+	groups, err := p.redis.Group(keys)
 	if err != nil {
 		return nil, failed("inspect", keys, err)
 	}
@@ -70,9 +75,9 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 			return nil, err
 		}
 	}
-	held, err := c.inspectGroups(ctx, keys, groups)
+	held, err := p.inspectGroups(ctx, keys, groups)
 	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
-		held, err = c.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
+		held, err = p.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
 	}
 	if err != nil {
 		return nil, err
@@ -115,40 +120,48 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if at != nil {
 		return c.attachPlaces(ctx, at, keys, token)
 	}
-	request := newInspect(ctx, keys, false)
-	held, err := c.look("attach", keys, request)
-	if err != nil {
+	lock := new(Lock)
+	if err := c.one.attach(ctx, &lock.one, keys, box(keys), token); err != nil {
 		return nil, err
+	}
+	return lock, nil
+}
+
+// attach does the work of Client.Attach at one place: it makes h a hold on the keys, which are there. boxed are the keys and
+// their lines.
+func (p *place) attach(ctx context.Context, h *hold, keys []string, boxed []any, token string) error {
+	request := newInspect(ctx, keys, false)
+	held, err := p.look("attach", keys, request)
+	if err != nil {
+		return err
 	}
 	var lost []any // as the scripts report them
 	ttl := time.Duration(math.MaxInt64)
-	for i, h := range held {
+	for i, key := range held {
 		switch {
-		case h.gone:
+		case key.gone:
 			lost = append(lost, int64(-i-1))
-		case h.token != token:
+		case key.token != token:
 			lost = append(lost, int64(i+1))
-		case h.ttl < 0:
+		case key.ttl < 0:
 			ttl = 0 // without expiry: a renewal through another handle may give it any ttl
 		default:
-			ttl = min(ttl, h.ttl)
+			ttl = min(ttl, key.ttl)
 		}
 	}
 	if err := readLoss(keys, lost, ErrLockNotHeld); err != nil {
-		return nil, err
+		return err
 	}
-	lock := &Lock{
-		client: c, keys: keys, boxed: box(keys), token: token, metadata: held[0].metadata,
-		lease: lease.Found(request.Sent, ttl), since: request.Sent,
-	}
-	return lock, nil
+	h.place, h.keys, h.boxed, h.token, h.metadata = p, keys, boxed, token, held[0].metadata
+	h.lease, h.since = lease.Found(request.Sent, ttl), request.Sent
+	return nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.
 const maxLooks = 16
 
 // inspectGroups asks what the keys hold, with one round trip for each group.
-func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
+func (p *place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
 	all := make([]held, len(keys))
 	errs := make([]error, len(groups))
 	var wait sync.WaitGroup
@@ -160,7 +173,7 @@ func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]in
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			found, err := c.look("inspect", some, newInspect(ctx, some, true))
+			found, err := p.look("inspect", some, newInspect(ctx, some, true))
 			errs[g] = err
 			for i := range found {
 				all[group[i]] = found[i]
@@ -181,8 +194,8 @@ func (c *Client) inspectGroups(ctx context.Context, keys []string, groups [][]in
 }
 
 // look sends a call of newInspect, and returns what the keys hold.
-func (c *Client) look(operation string, keys []string, request *transport.Call) ([]held, error) {
-	reply, err := c.ask(operation, keys, request)
+func (p *place) look(operation string, keys []string, request *transport.Call) ([]held, error) {
+	reply, err := p.ask(operation, keys, request)
 	if err != nil {
 		return nil, err
 	}
@@ -191,19 +204,4 @@ func (c *Client) look(operation string, keys []string, request *transport.Call) 
 		return nil, failed(operation, keys, err)
 	}
 	return all, nil
-}
-
-// ask sends a call that changes nothing. It returns the reply, or an error with the operation and the keys.
-func (c *Client) ask(operation string, keys []string, request *transport.Call) (any, error) {
-	err := ended(request.Ctx)
-	if err == nil && c.redis.Do(request.Ctx, request) {
-		if request.Err == nil {
-			return request.Reply, nil
-		}
-		err = withHint(keys, request.Err)
-	}
-	if over := ended(request.Ctx); over != nil {
-		err = over
-	}
-	return nil, failed(operation, keys, err)
 }

@@ -2,9 +2,6 @@ package redislock
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"time"
 
 	"github.com/redislock/redislock/internal/lease"
 )
@@ -49,19 +46,24 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 	if !l.exists() {
 		return stillborn(ctx, ErrLockNotHeld)
 	}
+	return keepAlive(ctx, l.bearer())
+}
+
+// keepAlive does the work of Lock.KeepAlive, apart from checking its arguments.
+func keepAlive(ctx context.Context, b bearer) (context.Context, context.CancelFunc) {
 	inner, end := context.WithCancelCause(ctx)
-	k := &kept{Context: inner, lock: l, end: end}
-	if err := l.keep(k); err != nil {
+	k := &kept{Context: inner, lock: b, end: end}
+	if err := keep(b, k); err != nil {
 		end(err)
 		return inner, func() {}
 	}
-	if !l.startRenewing(inner) {
-		l.unkeep(k)
+	if !b.startRenewing(inner) {
+		unkeep(b, k)
 		end(ErrClosed)
 		return inner, func() {}
 	}
 	// Stop renewing when the context ends, for whatever reason. Only then does this start a goroutine.
-	context.AfterFunc(inner, func() { l.unkeep(k) })
+	context.AfterFunc(inner, func() { unkeep(b, k) })
 	return k, func() {
 		k.check() // a lapse must not be hidden by the stop that follows it
 		end(nil)
@@ -75,15 +77,12 @@ func stillborn(ctx context.Context, cause error) (context.Context, context.Cance
 	return ended, func() {}
 }
 
-// errReleased is the cause of the contexts of a released lock.
-var errReleased = fmt.Errorf("redislock: the lock was released: %w", context.Canceled)
-
 // kept is the context of a lock that is kept alive. The inner context is one of package context, so that contexts
 // derived from this one need no goroutine.
 type kept struct {
 	context.Context
 
-	lock *Lock
+	lock bearer
 	end  context.CancelCauseFunc
 }
 
@@ -105,162 +104,8 @@ func (k *kept) Value(key any) any {
 
 // check ends the context if the lock is no longer valid, because the scheduler may not have run yet.
 func (k *kept) check() {
-	if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {
-		k.lock.lapse()
-		k.end(k.lock.ending()) // another goroutine may be about to do this, but it must be done when check returns
+	if k.Context.Err() == nil && lease.Passed(until(k.lock)) {
+		lapse(k.lock)
+		k.end(k.lock.handle().ending()) // another goroutine may be about to do this, but it must be done when check returns
 	}
-}
-
-// keep adds a context to those for which the lock is renewed.
-func (l *Lock) keep(k *kept) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case !l.released.IsZero():
-		return fmt.Errorf("%w: %w", ErrLockNotHeld, errReleased)
-	case l.ended != nil || lease.Passed(l.validUntil()):
-		return l.whyEnded()
-	case !l.knowsTTL():
-		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
-	}
-	l.kept = append(l.kept, k)
-	return nil
-}
-
-// knowsTTL reports whether there is a ttl to renew the lock with. The caller holds l.mu.
-func (l *Lock) knowsTTL() bool {
-	if h := l.parts(); h != nil {
-		return h.knowTTL()
-	}
-	return l.lease.TTL() > 0
-}
-
-// startRenewing starts the renewals, with the values of ctx. It reports false after Close.
-func (l *Lock) startRenewing(ctx context.Context) bool {
-	if h := l.parts(); h != nil {
-		return h.keep(ctx)
-	}
-	return l.client.renewals.add(l)
-}
-
-// stopRenewing stops the renewals, unless the lock is kept again.
-func (l *Lock) stopRenewing() {
-	if h := l.parts(); h != nil {
-		h.unkeep()
-		return
-	}
-	l.client.renewals.remove(l)
-}
-
-// unkeep removes an ended context from the lock. If it was the last one, it removes the lock from the scheduler.
-func (l *Lock) unkeep(k *kept) {
-	l.mu.Lock()
-	l.kept = slices.DeleteFunc(l.kept, func(other *kept) bool { return other == k })
-	last := len(l.kept) == 0
-	l.mu.Unlock()
-	if last {
-		l.stopRenewing()
-	}
-}
-
-// endKept ends every context of the lock.
-func (l *Lock) endKept(cause error) {
-	l.mu.Lock()
-	ending := l.kept
-	l.kept = nil
-	l.mu.Unlock()
-	l.endAll(ending, cause)
-}
-
-// endAll ends contexts that were removed from the lock.
-func (l *Lock) endAll(ending []*kept, cause error) {
-	for _, k := range ending {
-		k.end(cause)
-	}
-	if len(ending) > 0 {
-		l.stopRenewing()
-	}
-}
-
-// lapse ends every context of a lock that is no longer valid, and tells a Tracer if it has lapsed. It returns false if the
-// lock is valid and has contexts left.
-func (l *Lock) lapse() bool {
-	over, report := l.endLapsed()
-	if report != nil {
-		report()
-	}
-	return over
-}
-
-// endLapsed is lapse, but leaves it to the caller to tell a Tracer: with report, unless that is nil.
-func (l *Lock) endLapsed() (over bool, report func()) {
-	l.mu.Lock()
-	if l.ended == nil && !lease.Passed(l.validUntil()) {
-		defer l.mu.Unlock()
-		return len(l.kept) == 0, nil
-	}
-	ending := l.kept
-	l.kept = nil
-	var lapsed *Lost
-	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and that was reported there
-		lapsed = l.noteLapse()
-	}
-	cause := l.whyEnded()
-	l.mu.Unlock()
-	l.endAll(ending, cause)
-	if lapsed == nil {
-		return true, nil
-	}
-	ctx := context.WithoutCancel(ending[0].Context)
-	return true, func() { tell(ctx, l.client.tracer.Lost, *lapsed) }
-}
-
-// noteLapse returns what to tell a Tracer of a kept lock whose validity is over. The caller holds l.mu.
-func (l *Lock) noteLapse() *Lost {
-	if h := l.parts(); h != nil {
-		if cause := h.loss(); cause != nil { // its places know of it, and are about to report it
-			l.ended = cause
-			return l.endLost(h.lossCause(), lostKeys(l.keys, cause), cause)
-		}
-	}
-	return l.endLost(LossLapsed, nil, l.whyEnded())
-}
-
-// ending is whyEnded for callers that do not hold l.mu.
-func (l *Lock) ending() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.whyEnded()
-}
-
-// whyEnded returns why a lock is no longer valid. The caller holds l.mu.
-func (l *Lock) whyEnded() error {
-	switch {
-	case l.ended != nil:
-		return l.ended
-	case l.renewErr != nil:
-		return fmt.Errorf("%w: %s: %w", ErrLapsed, describe(l.keys), l.renewErr)
-	}
-	return fmt.Errorf("%w: %s", ErrLapsed, describe(l.keys))
-}
-
-// isKept reports whether any context of the lock is still to be served.
-func (l *Lock) isKept() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.kept) > 0
-}
-
-// lose notes that a reply has reported a loss, and returns what to tell a Tracer after l.mu is unlocked, or nil for
-// nothing. The caller holds l.mu.
-func (l *Lock) lose(reply any) *Lost {
-	l.lease.End(time.Now())
-	l.losses++
-	l.ended = readLossCause(l.keys, reply)
-	lost, cause := readLostKeys(l.keys, reply)
-	l.taken = cause == LossTaken
-	if !l.released.IsZero() { // the Release may have freed the keys; if not, it reports the loss
-		return nil
-	}
-	return l.endLost(cause, lost, l.ended)
 }

@@ -66,7 +66,7 @@ func (o *obtaining) decline(ctx context.Context, since time.Time, taken []string
 			andLeave(back, o.waiter.entry)
 			o.waiter.renew()
 		}
-		o.client.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)
+		o.place.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)
 		o.token, o.doubtful = randomToken(), false
 		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
 		return again, o.failure
@@ -78,12 +78,12 @@ func (o *obtaining) decline(ctx context.Context, since time.Time, taken []string
 	back.GiveUp = time.Now().Add(o.ttl)
 	before := o.taken
 	o.taken = append(o.taken, taken...) // for withdraw, if this fails or a hook panics
-	answered := o.client.redis.Do(ctx, back)
+	answered := o.place.redis.Do(ctx, back)
 	if !answered || back.Err == nil {
 		o.taken = before
 	}
 	if !answered {
-		o.client.persist(back, WhyLate, taken)
+		o.place.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {

@@ -35,12 +35,17 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if c.quorum != nil {
 		return c.quorum.line(ctx, key)
 	}
+	return c.one.waiters(ctx, key)
+}
+
+// waiters does the work of Client.Line at one place.
+func (p *place) waiters(ctx context.Context, key string) ([]Waiter, error) {
 	name := keyname.LineOf(key)
 	if name == "" {
 		return nil, nil // this key can have no line, so nobody can wait for it
 	}
 	line := []string{name}
-	reply, err := c.ask("line", line, &transport.Call{Script: waitersScript, Keys: []any{name}, Ctx: ctx})
+	reply, err := p.ask("line", line, &transport.Call{Script: waitersScript, Keys: []any{name}, Ctx: ctx})
 	if err != nil {
 		return nil, err
 	}

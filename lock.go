@@ -2,77 +2,34 @@ package redislock
 
 import (
 	"context"
-	"math"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/redislock/redislock/internal/lease"
-	"github.com/redislock/redislock/internal/schedule"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
 // behave as for a lock that is not held, except that TTL returns [ErrLockNotHeld].
 type Lock struct {
-	client *Client
-	keys   []string
-	boxed  []any // the keys and their lines; see box
-	token  string
-	fence  int64
-	since  time.Time // when the request was sent that obtained the lock, or found it
-
-	fenceKey string // "" for none, or if attached
-
-	obtained time.Duration // the ttl of the obtain; 0 if attached
-	number   int32         // of its place, from 1, if it is a hold of another lock; 0 for a lock of a caller
-	random   bool          // the library chose the token, so no other lock has it
-	doubtful bool          // a sending of its obtain was not answered: it may acquire the keys again later
-
-	entry schedule.Entry // its place among the renewals
-
-	// holds are what it consists of if it lives on several places, and what it is a part of if it is a hold; otherwise
-	// nil. One field for both, and a small number, keep a lock on one place in the size class that it has without them.
-	holds *holds
-
-	mu            sync.Mutex // protects the fields below
-	metadata      string
-	lease         lease.Lease
-	told          bool            // a Tracer has been told of the end of the present hold
-	taken         bool            // some key was found to be another's
-	releasedAgain bool            // Release was called more than once
-	losses        int32           // how often it was found lost
-	ended         error           // why the lock is no longer held; nil while it is held, as far as is known
-	released      time.Time       // when Release was first called; zero if it was not
-	release       *transport.Call // the last release, if it was not answered
-	pursuit       *pursuit        // goes on with release; nil if nothing does
-
-	unanswered *unanswered // nil if each sending of the obtain was answered, and once that no longer matters
-
-	kept     []*kept // the contexts for which the lock is kept alive
-	renewErr error   // how the last renewal failed, if it did
-}
-
-// unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
-// arrives after a Release acquires the keys again, or takes a place in line again.
-type unanswered struct {
-	waiter *waiter           // of the obtain; nil if there was none
-	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
-
-	// Of a custom token, which may have acquired the keys again by then: so only what was newly taken is released.
-	custom     bool
-	superseded []*cleanup // by the obtain; they may wait for such tries of earlier ones
+	several *several // of a lock at several places; nil for one at one place
+	one     hold     // of a lock at one place: part of the Lock, so that it costs no allocation of its own
 }
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
-func (l *Lock) exists() bool { return l != nil && l.client != nil }
+func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.place != nil) }
 
-// parts returns what the lock consists of, or nil if it lives on one place. A lock of several has no lease of its own.
-func (l *Lock) parts() *holds {
-	if l.number > 0 {
-		return nil
+// bearer returns what bears the lock.
+func (l *Lock) bearer() bearer {
+	if l.several != nil {
+		return l.several
 	}
-	return l.holds
+	return &l.one
+}
+
+// life returns what the handle knows of the lock.
+func (l *Lock) life() *life {
+	if l.several != nil {
+		return &l.several.life
+	}
+	return &l.one.life
 }
 
 // Key returns the first key of the lock, or "" for a nil lock.
@@ -80,7 +37,7 @@ func (l *Lock) Key() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.keys[0]
+	return l.life().keys[0]
 }
 
 // Keys returns a copy of the keys, in the order in which they were given, each once.
@@ -88,7 +45,7 @@ func (l *Lock) Keys() []string {
 	if !l.exists() {
 		return nil
 	}
-	return slices.Clone(l.keys)
+	return slices.Clone(l.life().keys)
 }
 
 // Token returns the token that the keys hold, or "" for a nil lock. Anyone who knows it can attach to the lock.
@@ -96,7 +53,7 @@ func (l *Lock) Token() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.token
+	return l.life().token
 }
 
 // Metadata returns the metadata that this handle last stored or, if it is attached, found.
@@ -104,9 +61,7 @@ func (l *Lock) Metadata() string {
 	if !l.exists() {
 		return ""
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.metadata
+	return l.life().currentMetadata()
 }
 
 // FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
@@ -117,7 +72,7 @@ func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
 	}
-	return l.fence
+	return l.life().fence
 }
 
 // Until returns the time up to which the lock is certainly held, as far as this handle knows. It counts from before the
@@ -136,25 +91,7 @@ func (l *Lock) Until() time.Time {
 	if !l.exists() {
 		return time.Time{}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	until := l.validUntil()
-	if !l.released.IsZero() && l.released.Before(until) {
-		until = l.released
-	}
-	// Before compares monotonic readings alone if both times have one. If the wall clock has passed, return only that.
-	if wall := until.Round(0); !time.Now().Round(0).Before(wall) {
-		return wall
-	}
-	return until
-}
-
-// validUntil returns the end of the validity. The caller holds l.mu.
-func (l *Lock) validUntil() time.Time {
-	if h := l.parts(); h != nil {
-		return h.until()
-	}
-	return l.lease.Until()
+	return until(l.bearer())
 }
 
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
@@ -170,21 +107,74 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, errNilContext
 	}
-	if h := l.parts(); h != nil {
-		return h.ttl(ctx)
-	}
-	reply, err := l.client.ask("ttl", l.keys, &transport.Call{
-		Script: pttlScript, Keys: l.boxed[:len(l.keys)], Token: l.token, Ctx: ctx,
-	})
-	if err != nil {
-		return 0, err
-	}
-	left, ok := reply.(int64)
+	return l.bearer().ttl(ctx)
+}
+
+// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
+// [Options.Metadata], it also replaces the metadata. While the lock is still valid, it retries errors of Redis as
+// RetryStrategy says. It does not retry after a loss. It ignores the other options.
+//
+// Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
+// answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
+// shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
+// still exist; but not if some request of the Obtain was never answered, because that may have acquired the keys again,
+// after another holder. It returns:
+//   - [ErrNotObtained] if all keys are lost or it must not rely on them, after Release, and for a nil lock;
+//   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
+//     matches it;
+//   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
+//   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
+//   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
+//     ms after Until, and any other error of Redis, wrapped. After these three, nobody knows whether the ttl has
+//     changed or still will change. So Until assumes the worse: unless the answer arrives after all, this handle
+//     promises no more than that ttl from then on, even after a Refresh with a longer one.
+func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
-	case !ok:
-		return 0, failed("ttl", l.keys, unexpected(reply))
-	case left < 0:
-		return math.MaxInt64, nil
+	case !l.exists():
+		return ErrNotObtained
+	case ctx == nil:
+		return errNilContext
 	}
-	return time.Duration(left) * time.Millisecond, nil
+	if err := checkTTL(ttl); err != nil {
+		return err
+	}
+	b := l.bearer()
+	t := b.tells()
+	if t.Refreshed == nil {
+		return b.refresh(ctx, ttl, opt)
+	}
+	until, err := l.Until(), errPanicked // unless refresh returns
+	defer func() {
+		t.Refreshed(ctx, Refreshed{Keys: b.handle().keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+	}()
+	err = b.refresh(ctx, ttl, opt)
+	return err
+}
+
+// Release frees every key that the lock's token still holds, even if others are lost. From the call on, the lock counts
+// as given up: [Lock.Until] has passed, and Refresh refuses.
+//
+// Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
+// It then waits for the answer for at most a second, and no longer than Until, but at least 20 ms.
+//
+// If ctx ends, or the error is one that may pass, Release returns it and keeps trying in the background until the ttl is
+// over, or for a minute if the lock is attached and its ttl is not known. A further Release meanwhile joins these tries. It
+// returns when one of them is answered, or when as many of them have failed as a first call would send. Errors of the
+// network may pass, and so may answers that mean "not now", as during a failover.
+//
+// Release returns:
+//   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
+//   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
+//   - a [*LostError] if the lock had lost some keys; the others are free now;
+//   - an error that wraps [ErrInvalid] for a nil ctx;
+//   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis or the network, wrapped. Release may
+//     then be called again.
+func (l *Lock) Release(ctx context.Context) error {
+	switch {
+	case !l.exists():
+		return ErrLockNotHeld
+	case ctx == nil:
+		return errNilContext
+	}
+	return release(ctx, l.bearer())
 }

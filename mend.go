@@ -14,7 +14,7 @@ const mendNear = 6
 // mend obtains missing holds again. It does so for a hold only if enough others were confirmed lately, and since that
 // hold was found missing. So a lock whose keys an operator has deleted at all places does not come back, even if a
 // repair had to wait.
-func (h *holds) mend() {
+func (h *several) mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ttl := h.ttlLocked()
@@ -40,37 +40,23 @@ func (h *holds) mend() {
 			continue
 		}
 		p := h.places.all[i]
-		if !p.health.admitRepair(now, len(p.keys), h, h.kept != nil) {
+		if !p.health.admitRepair(now, len(p.keys), h, h.keeping != nil) {
 			continue
 		}
 		at.mending, at.unproven = true, true
 		if at.lock != nil {
 			at.lock.replace()
 		}
-		p.client.calls.Add(1)
+		p.calls.Add(1)
 		transport.Go(func() { // ends with the call
-			defer p.client.calls.Add(-1)
+			defer p.calls.Add(-1)
 			h.mendAt(i, ttl)
 		})
 	}
 }
 
-// replace says that a hold is about to be obtained again.
-func (l *Lock) replace() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lease.Replace()
-}
-
-// knowTTL reports whether there is a ttl to renew the holds with.
-func (h *holds) knowTTL() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ttlLocked() > 0
-}
-
 // ttlLocked returns the ttl of the last obtain or refresh; 0 if it is not known. The caller holds h.mu.
-func (h *holds) ttlLocked() (ttl time.Duration) {
+func (h *several) ttlLocked() (ttl time.Duration) {
 	for i := range h.at {
 		if lock := h.at[i].lock; lock != nil && h.at[i].missing.IsZero() {
 			lock.mu.Lock()
@@ -82,11 +68,11 @@ func (h *holds) ttlLocked() (ttl time.Duration) {
 }
 
 // mendAt obtains the keys again at one place, which has admitted the repair. It does not look at lines: this lock is held.
-func (h *holds) mendAt(i int, ttl time.Duration) {
+func (h *several) mendAt(i int, ttl time.Duration) {
 	p := h.places.all[i]
 	n := len(p.keys)
 	o := &obtaining{
-		client: p.client, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.whole.Metadata(), token: h.token, part: true,
+		place: p.place, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.currentMetadata(), token: h.token, part: true,
 		joins: h,
 	}
 	err := errPanicked // unless tryHere returns
@@ -105,8 +91,8 @@ func (h *holds) mendAt(i int, ttl time.Duration) {
 	err = o.tryHere(h.ctx, c)
 	answered = c.IsAnswered()
 	if err == nil {
-		o.lock.boxed = p.boxed
-		h.join(h.ctx, i, o.lock, o.doubtful, true)
+		o.hold.boxed = p.boxed
+		h.join(h.ctx, i, o.hold, o.doubtful, true)
 	}
 }
 
@@ -115,7 +101,7 @@ const maxSoon = 5
 
 // mendSoon mends in a moment: the place has refused because it is about to get the keys back from somebody else, who has
 // too few places. Until it has the lock again, one more server that forgets could give the lock to another.
-func (h *holds) mendSoon(i int) {
+func (h *several) mendSoon(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := &h.at[i]; at.refused < maxSoon {
@@ -125,7 +111,7 @@ func (h *holds) mendSoon(i int) {
 }
 
 // missAgain notes that a hold could not be obtained again, by a try that began at that time.
-func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error, answered bool) {
+func (h *several) missAgain(i int, began time.Time, o *obtaining, err error, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
@@ -135,13 +121,13 @@ func (h *holds) missAgain(i int, began time.Time, o *obtaining, err error, answe
 	switch {
 	case panicked || answered:
 		at.missing = began
-	case h.kept != nil && !h.over: // it is tried again once the server answers
+	case h.keeping != nil && !h.over: // it is tried again once the server answers
 		h.places.all[i].health.await(h)
 	}
 	if refused {
 		at.without = time.Now()
 	}
 	if h.over && unsure {
-		h.giveBack(h.ctx, i, h.whole.obtained, true)
+		h.giveBack(h.ctx, i, h.obtained, true)
 	}
 }

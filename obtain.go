@@ -14,7 +14,8 @@ import (
 
 // obtaining is one Obtain with all its tries, or what it does at one of several places. It belongs to one goroutine.
 type obtaining struct {
-	client   *Client
+	client   *Client // of a whole obtain; nil at one of several places
+	place    *place  // nil for a whole obtain at several places
 	keys     []string
 	boxed    []any // the keys and their lines; see box
 	fenceKey string
@@ -32,23 +33,20 @@ type obtaining struct {
 	failure  error         // how the last try failed, wrapped; nil if it was granted or refused
 	cut      error         // how ctx has ended the call; nil if it has not
 	why      *RefusedError // what is in the way; nil if that was not asked
-	lock     *Lock
+	lock     *Lock         // of a whole obtain
+	hold     *hold         // at one place; part of lock if that is all of it
 	seen     seen
 
 	spread *spreading // for several places; nil for one
-	after  *aftermath // of a place that an obtain gives up; nil otherwise
 
 	// Of an obtain at one of several places.
-	proposal int64  // of a fencing token and of a ticket, in µs since 1970
-	joins    *holds // of the lock that it obtains a further hold for; nil for none
+	proposal int64    // of a fencing token and of a ticket, in µs since 1970
+	joins    *several // of the lock that it obtains a further hold for; nil for none
 
 	// Tries that were abandoned without an answer.
 	abandoned []*transport.Call // those that may still run
 	late      bool              // one of them was granted after all
-	taken     []string          // keys to be given back: those that such late grants newly acquired, and those of superseded
-
-	superseded []*cleanup // with the same token; see inherit
-	follows    *cleanup   // the cleanup that has released the lock, if there is one; see Lock.undoLate
+	taken     []string          // keys to be given back, because such late grants newly acquired them
 }
 
 // obtain is ObtainMulti for a slice of keys that belongs to the library.
@@ -87,9 +85,7 @@ func (o *obtaining) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 		}
 	}
 	if o.custom {
-		var err error
-		if o.superseded, err = c.supersede(ctx, o.token, o.keys, c.cleanups.next()); err != nil {
-			o.withdraw(ctx)
+		if err := o.place.waitForOwn(ctx, o.token, o.keys, o.waiter != nil && hasDeadline(ctx)); err != nil {
 			return nil, err
 		}
 	}
@@ -157,12 +153,12 @@ func (o *obtaining) prepare(ctx context.Context, opt *Options) error {
 	if err := o.client.check(ctx, o.keys, o.ttl, opt); err != nil {
 		return err
 	}
-	o.boxed = box(o.keys)
+	o.place, o.boxed = o.client.one, box(o.keys)
 	if opt != nil {
 		o.metadata, o.token, o.custom, o.fenceKey = opt.Metadata, opt.Token, opt.Token != "", opt.FenceKey
 		o.explain = opt.Explain
 		if opt.Queue && o.client.quorum == nil {
-			o.waiter = newWaiter(o.client.lines)
+			o.waiter = newWaiter(&o.place.lines)
 		}
 	}
 	if o.token == "" {
@@ -177,7 +173,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 		return false, o.cutShort(ctx)
 	}
 	if o.waiter != nil {
-		done, h := o.waiter.admit(ctx, o.client.closed, len(o.keys))
+		done, h := o.waiter.admit(ctx, o.place.closed, len(o.keys))
 		switch {
 		case h != nil:
 			return o.grant(ctx, o.waiter.since(h), h.fence, o.keys)
@@ -198,7 +194,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	o.collect()
 	c.Ctx, cancel = o.waiter.patience(ctx, len(o.abandoned))
 	defer cancel()
-	if o.client.redis.Do(c.Ctx, c) || hear(c) {
+	if o.place.redis.Do(c.Ctx, c) || hear(c) {
 		return o.conclude(ctx, c)
 	}
 	o.abandoned = append(o.abandoned, c)
@@ -249,19 +245,31 @@ func (o *obtaining) grant(ctx context.Context, since time.Time, fence int64, tak
 	if lease.Passed(valid.Until()) {
 		return o.decline(ctx, since, taken)
 	}
-	o.lock = &Lock{
-		client: o.client, keys: o.keys, boxed: o.boxed, token: o.token, fence: fence, fenceKey: o.fenceKey,
-		metadata: o.metadata, since: since, lease: valid, obtained: o.ttl,
-		random:   !o.custom,
-		doubtful: o.doubtful || len(o.abandoned) > 0,
-	}
-	switch {
-	case o.custom && len(o.abandoned)+len(o.superseded) > 0:
-		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned, custom: true, superseded: o.superseded}
-	case !o.custom && (o.doubtful || len(o.abandoned) > 0):
-		o.lock.unanswered = &unanswered{waiter: o.waiter, tries: o.abandoned}
-	}
+	h := o.newHold()
+	h.place, h.keys, h.boxed, h.token, h.fence, h.fenceKey = o.place, o.keys, o.boxed, o.token, fence, o.fenceKey
+	h.metadata, h.since, h.lease, h.obtained, h.random = o.metadata, since, valid, o.ttl, !o.custom
+	h.unanswered = o.unansweredTries()
 	return false, nil
+}
+
+// newHold returns what to make the hold of. At one place, it is part of the lock of the caller, and costs no allocation of
+// its own.
+func (o *obtaining) newHold() *hold {
+	if o.part {
+		o.hold = new(hold)
+	} else {
+		o.lock = new(Lock)
+		o.hold = &o.lock.one
+	}
+	return o.hold
+}
+
+// unansweredTries returns what is known of sendings that were not answered; nil if each was.
+func (o *obtaining) unansweredTries() *unanswered {
+	if !o.doubtful && len(o.abandoned) == 0 {
+		return nil
+	}
+	return &unanswered{waiter: o.waiter, tries: o.abandoned, custom: o.custom}
 }
 
 // lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns

@@ -3,6 +3,7 @@ package redislock_test
 import (
 	"context"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -180,6 +181,42 @@ var _ = describeQuorumOf(inMemory, 1, "a Refresh that is executed late", func(on
 		lock = obtain(ctx, on.locks, time.Minute, opt, "a")
 		time.Sleep(200 * time.Millisecond)
 		Expect(on.servers[0].memory.memory.TTL("a")).To(BeNumerically(">", 59*time.Second))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("does not keep an obtain with the same custom token waiting for as long as it fails", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "mine"}
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		on.servers[0].memory.refuse()
+		refreshed := make(chan error, 1)
+		go func() {
+			refreshed <- lock.Refresh(ctx, time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Second)})
+		}()
+		time.Sleep(50 * time.Millisecond)
+		began := time.Now()
+		_, err := on.locks.Obtain(ctx, "a", time.Minute, opt)
+		Expect(err).To(MatchError(syscall.ECONNREFUSED))
+		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second))
+		on.servers[0].memory.revive()
+		Expect(<-refreshed).To(Succeed())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+})
+
+var _ = describeQuorumOf(inMemory, 1, "a Release for whose cleanup there was no room", func(on *quorum) {
+	It("does not free the keys of the next lock with the same custom token", func(ctx SpecContext) {
+		opt := &redislock.Options{Token: "mine"}
+		lock := obtain(ctx, on.locks, time.Minute, opt, "a")
+		on.fates(0, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 0 && !reply && runs(data, "release") {
+				f.delay = 100 * time.Millisecond
+			}
+		})
+		DeferCleanup(redislock.FillCleanups(on.locks))
+		Expect(lock.Release(within(ctx, 10*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		lock = obtain(ctx, on.locks, time.Minute, opt, "a")
+		time.Sleep(200 * time.Millisecond)
+		Expect(on.servers[0].memory.has(lock, 59*time.Second)).To(BeTrue())
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 })

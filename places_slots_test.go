@@ -147,7 +147,8 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 	})
 
 	Describe("with a Tracer, which", func() {
-		tellsOnce(keys, *across, func(t *redislock.Tracer) (traced, other *redislock.Client) {
+		inSlots := func() int { return len(keys) } // each in a slot of its own
+		tellsOnce(keys, inSlots, *across, func(t *redislock.Tracer) (traced, other *redislock.Client) {
 			traced = redislock.New(client, redislock.WithTracer(t))
 			DeferCleanup(traced.Close)
 			return traced, locks

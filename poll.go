@@ -8,14 +8,14 @@ import (
 
 // poll collects what the places say about the lock when they are asked for one thing.
 type poll struct {
-	h      *holds
+	h      *several
 	agreed int        // places that have all keys
 	gone   int        // places that have lost some
 	lost   [][]string // those keys, by place
 	errs   []error
 }
 
-func (h *holds) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
+func (h *several) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
 
 // note takes the answer of one place and reports whether the answers decide.
 func (p *poll) note(i int, err error) (enough bool) {
@@ -46,15 +46,15 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	case p.gone > places.spare():
 		return p.h.lossOf(p.lost, whole)
 	case ended(ctx) != nil:
-		return failed(operation, p.h.whole.keys, ended(ctx))
+		return failed(operation, p.h.keys, ended(ctx))
 	case len(p.errs) == 0: // too few holds were left to ask
 		return p.h.lossOf(p.lost, whole)
 	}
-	return failed(operation, p.h.whole.keys, joined(p.errs))
+	return failed(operation, p.h.keys, joined(p.errs))
 }
 
 // lostAt returns the keys that a place has lost, as the result of a call says; nil for none.
-func (h *holds) lostAt(i int, err error) []string {
+func (h *several) lostAt(i int, err error) []string {
 	var partial *LostError
 	switch {
 	case errors.As(err, &partial):
@@ -68,7 +68,7 @@ func (h *holds) lostAt(i int, err error) []string {
 // lossOf returns the error for a lock that has lost these keys at its places: whole, if it has lost all of them. A key
 // is lost if more places miss it than can be missing. If there is no such key, although too few places have all keys,
 // every key counts as lost that any place misses.
-func (h *holds) lossOf(lost [][]string, whole error) error {
+func (h *several) lossOf(lost [][]string, whole error) error {
 	count := map[string]int{}
 	for _, keys := range lost {
 		for _, key := range keys {
@@ -76,14 +76,14 @@ func (h *holds) lossOf(lost [][]string, whole error) error {
 		}
 	}
 	spare := h.places.spare()
-	missing := slices.DeleteFunc(slices.Clone(h.whole.keys), func(key string) bool { return count[key] <= spare })
+	missing := slices.DeleteFunc(slices.Clone(h.keys), func(key string) bool { return count[key] <= spare })
 	if len(missing) == 0 {
-		missing = slices.DeleteFunc(slices.Clone(h.whole.keys), func(key string) bool { return count[key] == 0 })
+		missing = slices.DeleteFunc(slices.Clone(h.keys), func(key string) bool { return count[key] == 0 })
 	}
-	if len(missing) == len(h.whole.keys) || len(missing) == 0 {
+	if len(missing) == len(h.keys) || len(missing) == 0 {
 		return whole
 	}
-	return &LostError{Keys: missing, total: len(h.whole.keys), decides: whole}
+	return &LostError{Keys: missing, total: len(h.keys), decides: whole}
 }
 
 // lostKeys returns the keys that an error reports as lost.

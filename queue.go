@@ -128,7 +128,7 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 		if !again {
 			return false, err
 		}
-		if !o.waiter.await(ctx, o.client.closed) {
+		if !o.waiter.await(ctx, o.place.closed) {
 			if ctx.Err() != nil {
 				return true, err
 			}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -49,18 +48,17 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, closed: make(chan struct{}), cleanups: &cleanups{running: new(atomic.Int64)}}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
 	if len(clients) == 0 {
 		c.unusable = invalid("a quorum of no servers; pass three or five clients")
 		return c
 	}
-	c.quorum = &places{quorum: true, need: len(clients)/2 + 1}
+	c.quorum = &sites{quorum: true, need: len(clients)/2 + 1}
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
-		server := newClient(client, set)
-		server.tracer = silent
-		if server.unusable != nil {
-			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, server.unusable)
+		server, err := newPlace(client, set, c.closed)
+		if err != nil {
+			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, err)
 			return c
 		}
 		if reflect.ValueOf(client).Comparable() {
@@ -71,7 +69,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 			seen[client] = i
 		}
 		name := fmt.Sprintf("server %d (%s)", i+1, server.redis.Address())
-		c.quorum.all = append(c.quorum.all, &place{client: server, name: name, health: server.lines.shared.health})
+		c.quorum.all = append(c.quorum.all, &site{place: server, name: name, health: server.lines.shared.health})
 	}
 	return c
 }
@@ -79,9 +77,9 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 // This file holds what reads the state of several places without a lock: Inspect, Line and Attach.
 
 // inspect returns what a majority of the servers hold; see Client.Inspect.
-func (p *places) inspect(ctx context.Context, keys []string) ([]Status, error) {
+func (p *sites) inspect(ctx context.Context, keys []string) ([]Status, error) {
 	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]Status, error) {
-		return p.all[i].client.Inspect(ctx, keys...)
+		return p.all[i].inspect(ctx, keys)
 	})
 	if err != nil {
 		return nil, err
@@ -100,7 +98,7 @@ func (p *places) inspect(ctx context.Context, keys []string) ([]Status, error) {
 }
 
 // majority returns what the servers agree about a key. views are nil for servers that have not answered.
-func (p *places) majority(key string, views []*Status) Status {
+func (p *sites) majority(key string, views []*Status) Status {
 	s := Status{Key: key}
 	var same []*Status // those with the token that most have
 	agree := true
@@ -143,9 +141,9 @@ func (p *places) majority(key string, views []*Status) Status {
 }
 
 // line returns the waiters that a majority of the servers have in line; see Client.Line.
-func (p *places) line(ctx context.Context, key string) ([]Waiter, error) {
+func (p *sites) line(ctx context.Context, key string) ([]Waiter, error) {
 	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]Waiter, error) {
-		return p.all[i].client.Line(ctx, key)
+		return p.all[i].waiters(ctx, key)
 	})
 	if err != nil {
 		return nil, err
@@ -170,7 +168,7 @@ func (p *places) line(ctx context.Context, key string) ([]Waiter, error) {
 // of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
 // if there is no majority.
 func askMajority[T any](
-	ctx context.Context, q *places, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
+	ctx context.Context, q *sites, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
 ) ([][]T, error) {
 	type answer struct {
 		values []T
@@ -211,27 +209,30 @@ func askMajority[T any](
 }
 
 // attachPlaces does the work of Attach for several places.
-func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, token string) (*Lock, error) {
+func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, token string) (*Lock, error) {
 	type answer struct {
-		lock *Lock
+		hold *hold
 		err  error
 	}
-	h := &holds{
-		places: at, token: token, ctx: context.WithoutCancel(ctx), at: make([]hold, len(at.all)),
-		after: aftermath{client: c, keys: keys},
+	h := &several{
+		places: at, tracer: c.tracer, closed: c.closed, ctx: context.WithoutCancel(ctx), at: make([]standing, len(at.all)),
 	}
-	h.whole = &Lock{client: c, keys: keys, token: token, holds: h}
+	h.keys, h.token = keys, token
 	p := h.newPoll()
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
-		lock, err := at.all[i].client.Attach(ask, at.all[i].keys, token)
-		if err != nil && !errors.Is(err, ErrLockNotHeld) {
-			if absent[i] = err; ended(ask) != nil && ended(ctx) == nil {
-				absent[i] = errUnanswered
-			}
-			return nil, err
+		here, found := at.all[i], new(hold)
+		err := here.attach(ask, found, here.keys, here.boxed, token)
+		switch {
+		case err == nil:
+			return []answer{{hold: found}}, nil
+		case errors.Is(err, ErrLockNotHeld):
+			return []answer{{err: err}}, nil
 		}
-		return []answer{{lock, err}}, nil
+		if absent[i] = err; ended(ask) != nil && ended(ctx) == nil {
+			absent[i] = errUnanswered
+		}
+		return nil, err
 	})
 	if err != nil {
 		return nil, err
@@ -239,15 +240,16 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 	for i, answer := range answers {
 		if answer == nil {
 			p.note(i, absent[i])
-			here := at.all[i]
-			lock := &Lock{client: here.client, keys: here.keys, boxed: here.boxed, token: token, since: time.Now()}
-			h.put(i, lock) // with no validity; the next call asks whether it has the keys
+			here, unknown := at.all[i], new(hold)
+			unknown.place, unknown.keys, unknown.boxed, unknown.token = here.place, here.keys, here.boxed, token
+			unknown.since = time.Now()
+			h.put(i, unknown) // with no validity; the next call asks whether it has the keys
 			continue
 		}
 		p.note(i, answer[0].err)
-		if lock := answer[0].lock; lock != nil {
-			h.put(i, lock)
-			h.whole.metadata, h.whole.since = lock.metadata, lock.since
+		if found := answer[0].hold; found != nil {
+			h.put(i, found)
+			h.metadata, h.since = found.metadata, found.since
 		} else {
 			h.miss(i, true, false)
 		}
@@ -256,5 +258,5 @@ func (c *Client) attachPlaces(ctx context.Context, at *places, keys []string, to
 		return nil, err
 	}
 	h.begin()
-	return h.whole, nil
+	return &Lock{several: h}, nil
 }

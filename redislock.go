@@ -58,7 +58,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server, or behind Sentinel), a
@@ -102,19 +101,14 @@ type RedisClient interface {
 // get messages, the renewals and their pipelines. So a program may make a Client for each request. The caller closes the
 // Redis client, after the Clients.
 type Client struct {
-	redis    *transport.Link
-	unusable error // why nothing can be sent; nil if something can
-	renewals *renewals
-	lines    *lines
+	unusable error         // why nothing can be sent; nil if something can
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Close
-	quorum   *places       // nil for one Redis; then redis, renewals and lines are set
-	calls    atomic.Int64  // under way for locks on several places: whole obtains, and calls that nobody may wait for
-	cleanups *cleanups     // never nil
-	keeps    atomic.Bool   // some lock was kept
+	one      *place        // the Redis; nil for a quorum
+	quorum   *sites        // its servers; nil for one Redis
+	obtains  atomic.Int64  // under way at several places, until they have begun the cleanups
 
-	mu       sync.Mutex // protects the fields below
-	slots    *Client    // obtains the holds of locks across slots; nil before the first
+	mu       sync.Mutex // protects isClosed
 	isClosed bool
 }
 
@@ -127,18 +121,9 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
-	s, err := sharedBy(client)
-	if err != nil {
-		return &Client{unusable: invalid("%v", err), tracer: set.tracer, closed: make(chan struct{}), cleanups: new(cleanups)}
-	}
-	return &Client{
-		redis:    s.redis.Link(set.separate),
-		tracer:   set.tracer,
-		renewals: s.renewals,
-		lines:    &lines{shared: s, lingers: !set.short},
-		closed:   make(chan struct{}),
-		cleanups: &cleanups{running: &s.cleaning},
-	}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c.one, c.unusable = newPlace(client, set, c.closed)
+	return c
 }
 
 // newShort returns a Client for a single call. No subscription lingers for it.
@@ -162,10 +147,13 @@ type Options struct {
 	// Token identifies the holder. The default "" means 16 random bytes, as 22 base64url characters. A call with the
 	// token of an existing lock acquires the keys of that lock again and shares it, so choose a token that nobody else
 	// can have. Do not call Obtain with the same token twice at the same time: the call that fails gives back keys on which
-	// the other may rely. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that
-	// token through another Client. A token must not contain white space or control characters. On a quorum of servers, and
-	// with AcrossSlots for keys without a common hash tag, a Token is an error that wraps [ErrInvalid]: there the library
-	// chooses the token, and [Client.Attach] resumes or shares the lock.
+	// the other may rely. The call first waits until what earlier calls of this Client with the same token have left under
+	// way has ended, as far as it concerns the keys: for milliseconds or, after a lost reply, until the Redis client's
+	// ReadTimeout. If these only fail, the call returns their error after a second; with Queue and a deadline, it goes on
+	// waiting. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that token
+	// through another Client. A token must not contain white space or control characters. On a quorum of servers, and with
+	// AcrossSlots for keys without a common hash tag, a Token is an error that wraps [ErrInvalid]: there the library chooses
+	// the token, and [Client.Attach] resumes or shares the lock.
 	Token string
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
@@ -307,31 +295,32 @@ func (c *Client) shut() {
 		c.isClosed = true
 		close(c.closed)
 	}
-	slots := c.slots
 	c.mu.Unlock()
-	switch {
-	case c.quorum != nil:
-		var wait sync.WaitGroup
-		for _, server := range c.quorum.all {
-			wait.Go(server.client.shut)
-		}
-		wait.Wait()
-		return
-	case c.redis == nil: // New could not use what it was given
-		return
+	var wait sync.WaitGroup
+	for _, p := range c.places() {
+		wait.Go(p.shut)
 	}
-	c.endKept()
-	if slots != nil {
-		slots.endKept()
-	}
-	c.lines.close()
+	wait.Wait()
 }
 
-// endKept ends every kept context of the Client's locks.
-func (c *Client) endKept() {
-	if c.keeps.Load() {
-		c.renewals.end(c)
+// places returns the Redis, or the servers, of the Client; none if New could not use what it was given.
+func (c *Client) places() []*place {
+	switch {
+	case c.quorum != nil:
+		places := make([]*place, len(c.quorum.all))
+		for i, server := range c.quorum.all {
+			places[i] = server.place
+		}
+		return places
+	case c.one != nil:
+		return []*place{c.one}
 	}
+	return nil
+}
+
+// busy reports whether anything must still be given up: by an obtain at several places, or at one.
+func (c *Client) busy() bool {
+	return c.obtains.Load() > 0 || slices.ContainsFunc(c.places(), (*place).busy)
 }
 
 // hasClosed reports whether Close was called.
@@ -342,20 +331,6 @@ func (c *Client) hasClosed() bool {
 	default:
 		return false
 	}
-}
-
-// busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a
-// cleanup), by an obtain at several places, or by a call at one of these places whose caller may have returned.
-func (c *Client) busy() bool {
-	if c.calls.Load() > 0 || c.cleanups.any() {
-		return true
-	}
-	if c.quorum != nil {
-		return slices.ContainsFunc(c.quorum.all, func(server *place) bool { return server.client.busy() })
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lines != nil && c.lines.waiters() > 0 || c.slots != nil && c.slots.busy()
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or

@@ -26,47 +26,47 @@ func newRenewals(redis *transport.Redis) *renewals {
 }
 
 // upkeep is a lock as an item of the schedule of renewals.
-type upkeep Lock
+type upkeep hold
 
 // Look makes the renewal of a lock that is due.
 func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	l := (*Lock)(u)
-	r, next := l.renew(now)
+	h := (*hold)(u)
+	r, next := h.renew(now)
 	if r == nil {
 		return next, 0
 	}
-	l.client.renewals.due = append(l.client.renewals.due, r)
+	h.place.renewals.due = append(h.place.renewals.due, r)
 	return next, r.lease.Early
 }
 
 // Wanted reports whether the lock is kept.
-func (u *upkeep) Wanted() bool { return (*Lock)(u).isKept() }
+func (u *upkeep) Wanted() bool { return (*hold)(u).isKept() }
 
 // Entry is the lock's place in the schedule.
 func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 
 // add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
 // contexts. It looks only afterwards, so either it or a Close that comes at the same time finds the other.
-func (r *renewals) add(l *Lock) bool {
-	l.client.keeps.Store(true)
-	r.schedule.Add((*upkeep)(l))
-	return !l.client.hasClosed()
+func (r *renewals) add(h *hold) bool {
+	h.place.keeps.Store(true)
+	r.schedule.Add((*upkeep)(h))
+	return !h.place.hasClosed()
 }
 
 // remove stops the renewals of a lock, unless it is kept again.
-func (r *renewals) remove(l *Lock) { r.schedule.Remove((*upkeep)(l)) }
+func (r *renewals) remove(h *hold) { r.schedule.Remove((*upkeep)(h)) }
 
 // lookBy makes the scheduler look at a lock no later than at that time.
-func (r *renewals) lookBy(l *Lock, at time.Time) { r.schedule.LookBy((*upkeep)(l), at) }
+func (r *renewals) lookBy(h *hold, at time.Time) { r.schedule.LookBy((*upkeep)(h), at) }
 
 // end ends every kept context of the locks of a Client that was closed.
-func (r *renewals) end(c *Client) {
+func (r *renewals) end(p *place) {
 	for _, item := range r.schedule.Items() {
-		l := (*Lock)(item.(*upkeep))
-		if l.client == c && !l.lapse() {
-			l.endKept(ErrClosed)
-			if l.number > 0 { // the contexts must have ended when Close returns
-				l.holds.whole.endKept(ErrClosed)
+		h := (*hold)(item.(*upkeep))
+		if h.place == p && !lapse(h) {
+			endKept(h, ErrClosed)
+			if h.of != nil { // the contexts must have ended when Close returns
+				endKept(h.of.whole, ErrClosed)
 			}
 		}
 	}
@@ -76,10 +76,10 @@ func (r *renewals) end(c *Client) {
 // that were found to be no longer kept or no longer valid.
 func (r *renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
-		l := (*Lock)(item.(*upkeep))
-		over, report := l.endLapsed()
-		if !over && !r.add(l) { // a Refresh has extended it since
-			l.endKept(ErrClosed)
+		h := (*hold)(item.(*upkeep))
+		over, report := endLapsed(h)
+		if !over && !r.add(h) { // a Refresh has extended it since
+			endKept(h, ErrClosed)
 		}
 		if report != nil {
 			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
@@ -94,7 +94,7 @@ func (r *renewals) endRound(over []schedule.Item) {
 	calls := make([]*transport.Call, len(r.due))
 	for i, due := range r.due {
 		calls[i] = due.call
-		calls[i].Alone = due.lock.client.redis.Separates()
+		calls[i].Alone = due.hold.place.redis.Separates()
 	}
 	r.due = nil
 	patience := func(c *transport.Call) time.Duration { return c.Tag.(*renewal).lease.Patience }
@@ -103,20 +103,20 @@ func (r *renewals) endRound(over []schedule.Item) {
 
 // finish applies the result of a renewal that has ended.
 func (r *renewals) finish(done *renewal) {
-	switch next, exact := done.lock.renewed(done); {
+	switch next, exact := done.hold.renewed(done); {
 	case next.IsZero():
 	case exact:
-		r.schedule.LookAt((*upkeep)(done.lock), next)
-		done.lock.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
+		r.schedule.LookAt((*upkeep)(done.hold), next)
+		done.hold.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
 	default:
-		r.schedule.LookBy((*upkeep)(done.lock), next)
+		r.schedule.LookBy((*upkeep)(done.hold), next)
 	}
 	done.tell()
 }
 
 // renewal is one renewal of a lock.
 type renewal struct {
-	lock  *Lock
+	hold  *hold
 	lease *lease.Renewal
 	call  *transport.Call
 
@@ -132,13 +132,13 @@ func (r *renewal) tell() {
 	switch {
 	case !r.matters:
 		return
-	case r.lock.number > 0:
-		r.lock.holds.renewed(r)
+	case r.hold.of != nil:
+		r.hold.of.whole.renewed(r)
 		return
 	}
-	t := r.lock.client.tracer
+	t := r.hold.place.tracer
 	if t.Refreshed != nil {
-		t.Refreshed(r.call.Ctx, Refreshed{Keys: r.lock.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+		t.Refreshed(r.call.Ctx, Refreshed{Keys: r.hold.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
 	if r.loss != nil {
 		tell(r.call.Ctx, t.Lost, *r.loss)
@@ -148,53 +148,53 @@ func (r *renewal) tell() {
 // renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
 // result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
 // or no longer valid.
-func (l *Lock) renew(now time.Time) (*renewal, time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.kept) == 0 || l.ended != nil || lease.Passed(l.lease.Until()) {
+func (h *hold) renew(now time.Time) (*renewal, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.kept) == 0 || h.ended != nil || lease.Passed(h.lease.Until()) {
 		return nil, time.Time{}
 	}
-	due, next := l.lease.Renew(now)
+	due, next := h.lease.Renew(now)
 	if due == nil {
 		return nil, next
 	}
-	r := &renewal{lock: l, lease: due}
-	ctx := context.WithoutCancel(l.kept[0].Context) // a hook may look at its values
-	r.call = l.newRefresh(ctx, due.TTL, "", true)
+	r := &renewal{hold: h, lease: due}
+	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
+	r.call = h.newRefresh(ctx, due.TTL, "", true)
 	r.call.Tag = r
 	return r, next
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
 // whether it must not look sooner.
-func (l *Lock) renewed(r *renewal) (next time.Time, exact bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.kept) == 0 || l.ended != nil {
+func (h *hold) renewed(r *renewal) (next time.Time, exact bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.kept) == 0 || h.ended != nil {
 		return time.Time{}, false
 	}
-	before := l.lease.Until()
+	before := h.lease.Until()
 	r.left = max(0, time.Until(before))
 	err := r.call.Err
 	if err == nil {
-		err = readLossCause(l.keys, r.call.Reply)
+		err = readLossCause(h.keys, r.call.Reply)
 	}
 	switch {
 	case errors.Is(err, ErrLockNotHeld):
 		r.matters, r.err = true, err
-		r.loss = l.lose(r.call.Reply)
+		r.loss = h.lose(r.call.Reply)
 		return time.Now(), false // to be ended
 	case err != nil:
-		next, counts := l.lease.RenewalFailed(r.lease, time.Now())
+		next, counts := h.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
-			l.renewErr = err
-			r.matters, r.err = true, failed("renew", l.keys, err)
+			h.renewErr = err
+			r.matters, r.err = true, failed("renew", h.keys, err)
 		}
 		return next, false
 	}
-	next = l.lease.Renewed(r.lease, r.call.Sent)
-	if l.lease.Until().After(before) {
-		l.renewErr = nil
+	next = h.lease.Renewed(r.lease, r.call.Sent)
+	if h.lease.Until().After(before) {
+		h.renewErr = nil
 		r.matters = true
 	}
 	return next, true

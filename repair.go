@@ -8,7 +8,7 @@ const maxRepairs = 16
 
 // admitRepair is admit for a repair, which must call repairEnded afterwards. A kept lock whose repair it refuses waits:
 // its mend is called when there is room and the server answers, or is to be asked whether it does.
-func (h *health) admitRepair(now time.Time, keys int, lock *holds, kept bool) bool {
+func (h *health) admitRepair(now time.Time, keys int, lock *several, kept bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.repairs < maxRepairs && h.admitLocked(now, keys) {
@@ -22,15 +22,15 @@ func (h *health) admitRepair(now time.Time, keys int, lock *holds, kept bool) bo
 }
 
 // await makes a kept lock wait for a repair.
-func (h *health) await(lock *holds) {
+func (h *health) await(lock *several) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.awaitLocked(lock)
 }
 
-func (h *health) awaitLocked(lock *holds) {
+func (h *health) awaitLocked(lock *several) {
 	if h.waiting == nil {
-		h.waiting = map[*holds]struct{}{}
+		h.waiting = map[*several]struct{}{}
 	}
 	h.waiting[lock] = struct{}{}
 	h.planRepairs()
@@ -48,7 +48,7 @@ func (h *health) repairEnded(now time.Time, took time.Duration, answered bool) {
 }
 
 // forget makes sure that a lock does not wait for a repair.
-func (h *health) forget(lock *holds) {
+func (h *health) forget(lock *several) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiting, lock)
@@ -61,7 +61,7 @@ func (h *health) startRepairs() {
 		h.alarm.Stop()
 		h.alarm = nil
 	}
-	var next []*holds
+	var next []*several
 	for lock := range h.waiting {
 		if h.repairs+len(next) >= maxRepairs {
 			break
@@ -73,7 +73,7 @@ func (h *health) startRepairs() {
 		h.planRepairs()
 	}
 	h.mu.Unlock()
-	for _, lock := range next { // not while h.mu is locked: a holds.mu comes before it
+	for _, lock := range next { // not while h.mu is locked: a several.mu comes before it
 		lock.mend()
 	}
 }

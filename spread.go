@@ -20,7 +20,7 @@ import (
 // random token, so that giving back never hits a later grant.
 type spreading struct {
 	o       *obtaining // the whole obtain; belongs to the goroutine of the caller
-	places  *places
+	places  *sites
 	queue   bool          // a refused round waits in line
 	once    bool          // no strategy tries again
 	pace    RetryStrategy // see waiter.pace
@@ -40,33 +40,30 @@ type spreading struct {
 	fastest  time.Duration // of the answers in this round
 	ticket   int64         // in all lines, from tickets; 0 before the first refusal
 	over     bool          // the obtain has ended
-	holds    *holds        // of the lock, once it is made
+	holds    *several      // of the lock, once it is made
 	panicked *panicked     // what a hook has panicked with; nil if none has
-
-	after aftermath // of an obtain that has ended without a lock
 }
 
 // spreadNumbers is the last number given to a waiter on several places. Obtains of many Clients may share an inbox.
 var spreadNumbers atomic.Int64
 
 // newSpreading returns what a prepared obtain needs for several places.
-func newSpreading(o *obtaining, at *places, queue bool) *spreading {
+func newSpreading(o *obtaining, at *sites, queue bool) *spreading {
 	s := &spreading{
 		o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
-		after: aftermath{client: o.client, keys: o.keys},
 	}
 	first := spreadNumbers.Add(int64(len(at.all))) - int64(len(at.all)) + 1
 	for i, p := range at.all {
 		part := &s.parts[i]
-		part.place = p
+		part.site = p
 		part.o = obtaining{
-			client: p.client, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, token: o.token, part: true,
+			place: p.place, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, token: o.token, part: true,
 		}
 		if at.quorum {
 			part.o.fenceKey = o.fenceKey
 		}
 		if queue {
-			part.o.waiter = newWaiter(p.client.lines)
+			part.o.waiter = newWaiter(&p.lines)
 			part.o.waiter.woken, part.o.waiter.number = s.news, first+int64(i) // across slots, they may share an inbox
 		}
 	}
@@ -88,8 +85,8 @@ func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, err
 			strategy = spreadOut{strategy}
 		}
 	}
-	o.client.calls.Add(1) // until s.end has begun the cleanups
-	defer o.client.calls.Add(-1)
+	o.client.obtains.Add(1) // until s.end has begun the cleanups
+	defer o.client.obtains.Add(-1)
 	defer s.end(ctx) // also after a panic
 	var cut bool
 	var err error

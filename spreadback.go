@@ -64,11 +64,11 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
 		w.marked, w.waiting = w.opened, false
 	}
-	p.o.lock, p.o.late = nil, false
+	p.o.hold, p.o.late = nil, false
 	p.busy, p.began = true, time.Now()
-	x := &cleanup{release: c, why: WhyAbandoned, keys: keys, about: p.o.keys, ttl: p.o.ttl}
-	if !p.o.client.inBackground(x, func() error {
-		_, err := p.o.client.sendCleanup(x)
+	x := newCleanup(c, "", keys, p.o.ttl) // without why: it is a step of the obtain
+	if !p.o.place.inBackground(x, func() error {
+		_, err := p.o.place.sendCleanup(x)
 		s.undone(ctx, p)
 		return err
 	}) {
@@ -93,9 +93,6 @@ func (s *spreading) end(ctx context.Context) {
 	if s.ticket > 0 {
 		tickets.drop(s.ticket)
 	}
-	if s.holds == nil {
-		s.after.expect(ctx, len(s.parts)) // each leaves once
-	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case p.busy: // it is dealt with when its call has ended
@@ -112,14 +109,10 @@ func (s *spreading) end(ctx context.Context) {
 func (s *spreading) leave(ctx context.Context, p *part) {
 	o := &p.o
 	gone := &obtaining{
-		client: o.client, keys: o.keys, boxed: o.boxed, ttl: o.ttl, token: o.token, waiter: o.waiter, doubtful: o.doubtful,
-		late: o.late || p.state == partGranted && o.lock != nil,
+		place: o.place, keys: o.keys, boxed: o.boxed, ttl: o.ttl, token: o.token, waiter: o.waiter, doubtful: o.doubtful,
+		late: o.late || p.state == partGranted && o.hold != nil,
 	}
-	if s.holds == nil {
-		gone.after = &s.after
-		defer s.after.end(nil)
-	}
-	p.state, o.lock, o.waiter, o.doubtful, o.late = partIdle, nil, nil, false, false
+	p.state, o.hold, o.waiter, o.doubtful, o.late = partIdle, nil, nil, false, false
 	gone.withdraw(ctx)
 	gone.waiter.quitInbox()
 }

@@ -13,7 +13,7 @@ import (
 // part is what happens at one place. While busy, its o belongs to the goroutine of the call; otherwise spreading.mu
 // protects it.
 type part struct {
-	place *place
+	site  *site
 	o     obtaining
 	busy  bool      // a call is under way
 	began time.Time // when that was
@@ -59,9 +59,9 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.o.doubtful { // what an earlier round may have acquired unnoticed
-		p.o.client.sweep(newCleanup(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl), 0)
+		p.o.place.sweep(newCleanup(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl), 0)
 	}
-	p.round, p.o.token, p.o.lock, p.o.doubtful = s.round, s.o.token, nil, false
+	p.round, p.o.token, p.o.hold, p.o.doubtful = s.round, s.o.token, nil, false
 	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
 
 	if !s.admits(p, now) {
@@ -78,7 +78,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // admits reports whether the place may be asked: see health.admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.quorum || p.place.health.admit(now, len(p.o.keys))
+	return !s.places.quorum || p.site.health.admit(now, len(p.o.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -88,8 +88,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
 	}
-	client := p.place.client
-	client.calls.Add(1)
+	p.site.calls.Add(1)
 	c := new(transport.Call)
 	transport.Go(func() {
 		err, failed := ErrNotObtained, &panicked{}
@@ -100,7 +99,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 				err = errPanicked
 			}
 			s.land(free, p, c, err, failed)
-			client.calls.Add(-1)
+			p.site.calls.Add(-1)
 		}()
 		err = p.o.tryHere(free, c)
 		failed = nil
@@ -111,7 +110,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 // it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
 func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 	if o.waiter != nil {
-		done, _ := o.waiter.admit(ctx, o.client.closed, len(o.keys)) // nothing is handed over at several places
+		done, _ := o.waiter.admit(ctx, o.place.closed, len(o.keys)) // nothing is handed over at several places
 		if done == nil {
 			return ErrClosed
 		}
@@ -119,13 +118,13 @@ func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
 	}
 	o.fillObtain(c)
 	c.GiveUp, c.Ctx = time.Now().Add(o.ttl), ctx
-	o.client.redis.Do(ctx, c)
+	o.place.redis.Do(ctx, c)
 	o.failure = nil
 	if _, err := o.conclude(ctx, c); err != nil {
 		return err
 	}
 	if o.joins != nil && o.joins.isFenced() {
-		o.lock.fence = o.joins.raise(ctx, o.lock)
+		o.hold.fence = o.joins.raise(ctx, o.hold)
 	}
 	return nil
 }
@@ -141,7 +140,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	took := now.Sub(p.began)
 	answered := c.IsAnswered()
 	if s.places.quorum {
-		p.place.health.ended(now, took, answered)
+		p.site.health.ended(now, took, answered)
 	}
 	p.refused, p.ready = errors.Is(err, ErrNotObtained), err == nil
 	p.late = p.refused && errors.Is(err, ErrLapsed)
@@ -197,5 +196,5 @@ func (s *spreading) signal() {
 }
 
 func (s *spreading) number(p *part) int {
-	return slices.IndexFunc(s.places.all, func(other *place) bool { return other == p.place })
+	return slices.IndexFunc(s.places.all, func(other *site) bool { return other == p.site })
 }

@@ -30,19 +30,16 @@ func (s *spreading) make(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.won = false
-	h := &holds{
-		places: s.places, token: o.token, fence: fence, fenceKey: o.fenceKey, ctx: context.WithoutCancel(ctx),
-		at: make([]hold, len(s.parts)), after: aftermath{client: o.client, keys: o.keys},
+	h := &several{
+		places: s.places, tracer: o.client.tracer, closed: o.client.closed, fenceKey: o.fenceKey,
+		ctx: context.WithoutCancel(ctx), at: make([]standing, len(s.parts)),
 	}
-	lock := &Lock{
-		client: o.client, keys: o.keys, token: o.token, fence: fence, metadata: o.metadata, obtained: o.ttl, holds: h,
-	}
-	h.whole = lock
+	h.keys, h.token, h.fence, h.obtained, h.metadata, h.random = o.keys, o.token, fence, o.ttl, o.metadata, true
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
-			h.put(i, p.o.lock)
-			if lock.since.IsZero() || p.o.lock.since.Before(lock.since) {
-				lock.since = p.o.lock.since
+			h.put(i, p.o.hold)
+			if h.since.IsZero() || p.o.hold.since.Before(h.since) {
+				h.since = p.o.hold.since
 			}
 		}
 	}
@@ -51,7 +48,7 @@ func (s *spreading) make(ctx context.Context) error {
 		o.failure = tooLate(s.began, o.ttl)
 		return ErrNotObtained
 	}
-	o.lock, s.holds, h.shown = lock, h, h.until()
+	o.lock, s.holds, h.shown = &Lock{several: h}, h, h.until()
 	for i := range h.at {
 		if h.at[i].lock == nil {
 			h.at[i].coming = make(chan struct{})
@@ -61,7 +58,7 @@ func (s *spreading) make(ctx context.Context) error {
 		p := &s.parts[i]
 		switch {
 		case p.state == partGranted:
-			p.o.lock = nil // it belongs to the lock now
+			p.o.hold = nil // it belongs to the lock now
 		case !p.busy && p.round != s.round: // a call of an earlier round has ended since this one was won
 			s.settle(ctx, p)
 		case !p.busy:
@@ -78,8 +75,8 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 		defer s.holds.ask(i, false)
 	}
 	if p.state == partGranted {
-		s.holds.join(ctx, i, p.o.lock, p.o.doubtful, false)
-		p.o.lock = nil
+		s.holds.join(ctx, i, p.o.hold, p.o.doubtful, false)
+		p.o.hold = nil
 		p.o.waiter.quitInbox()
 		return
 	}
@@ -134,7 +131,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	case o.fenceKey == "":
 		return 0, nil
 	case !s.places.quorum:
-		return o.client.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
+		return o.client.one.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
 	}
 	var largest int64
 	var lower []int
@@ -142,13 +139,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() {
-			largest = max(largest, p.o.lock.fence)
+			largest = max(largest, p.o.hold.fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case !p.isGranted():
-		case p.o.lock.fence == largest:
+		case p.o.hold.fence == largest:
 			have++
 		default:
 			lower = append(lower, i)
@@ -163,7 +160,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		p := s.places.all[i]
 		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0, noLimit))
 		defer cancel()
-		counter, err := p.client.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
+		counter, err := p.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
 			err = errGone
 		}
@@ -180,15 +177,4 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		return 0, failed("obtain", o.keys, joined(errs))
 	}
 	return largest, nil
-}
-
-// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
-func (c *Client) fenceTo(
-	ctx context.Context, keys []string, token string, boxed []any, fenceKey string, least int64,
-) (int64, error) {
-	reply, err := c.ask("fence", keys, newFence(ctx, token, boxed, fenceKey, least))
-	if err != nil {
-		return 0, err
-	}
-	return readFence(reply)
 }

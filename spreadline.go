@@ -140,7 +140,7 @@ func (s *spreading) whoBlocks(ctx context.Context) *RefusedError {
 	asked := map[int]*obtaining{}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(asked) == 0) {
-			asked[i] = &obtaining{client: p.o.client, keys: p.o.keys, token: p.o.token}
+			asked[i] = &obtaining{place: p.o.place, keys: p.o.keys, token: p.o.token}
 			if p.o.waiter != nil {
 				asked[i].waiter = &waiter{ticket: p.o.waiter.ticket}
 			}

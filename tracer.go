@@ -60,9 +60,8 @@ type Tracer struct {
 
 	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
 	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
-	// values of the ctx of the call. If Dropped is set, it is called in the goroutine of the call. A cleanup that is
-	// canceled, because the caller acquires the keys again with the same custom token, has no event. On several places,
-	// one event reports the cleanups of a call with the same Why, in a goroutine of the library when all have ended.
+	// values of the ctx of the call. At several servers or slots, each cleanup of one of them has an event, with the keys
+	// there.
 	CleanedUp func(context.Context, CleanedUp)
 }
 
@@ -149,7 +148,7 @@ const (
 
 // CleanedUp reports the end of a cleanup.
 type CleanedUp struct {
-	Keys    []string // of the call or lock; with a custom token, perhaps only some of them
+	Keys    []string // of the call or lock: those at one server or in one slot; with a custom token, perhaps only some
 	Why     string   // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease and WhyLine
 	Err     error    // why it failed; the keys then expire with their ttl
 	Dropped bool     // too many cleanups were running: nothing was sent, and the keys expire with their ttl

@@ -123,7 +123,7 @@ func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until
 			waits = true
 			continue
 		}
-		late := p.began.Add(p.place.health.patience(len(p.o.keys), s.fastest, limit))
+		late := p.began.Add(p.site.health.patience(len(p.o.keys), s.fastest, limit))
 		if now.Before(late) && (until.IsZero() || late.Before(until)) {
 			waits, until = true, late
 		}
@@ -152,7 +152,7 @@ func (s *spreading) splitPatience() time.Duration {
 	}
 	usual := make([]time.Duration, 0, len(s.parts))
 	for i := range s.parts {
-		if answers := s.parts[i].place.health.usually(); answers > 0 {
+		if answers := s.parts[i].site.health.usually(); answers > 0 {
 			usual = append(usual, answers)
 		}
 	}
@@ -195,7 +195,7 @@ func (s *spreading) named(p *part, err error) error {
 	if !s.places.quorum && !errors.Is(err, errUnanswered) {
 		return err
 	}
-	return p.place.named(err)
+	return p.site.named(err)
 }
 
 // mayPass reports whether a majority of the places may grant later: not too many have answered with an error that

@@ -11,41 +11,39 @@ import (
 // withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
 // obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. With a custom token, it also takes over the cleanups that the obtain has superseded. If there is no
-// room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
+// undo nothing. With a custom token, it releases only what a late reply reports as newly acquired. If there is no room for
+// another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
 func (o *obtaining) withdraw(ctx context.Context) {
 	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
 		o.sendLeave(o.newLeave(ctx))
 	}
-	nothing := len(o.abandoned)+len(o.taken)+len(o.superseded) == 0
+	nothing := len(o.abandoned)+len(o.taken) == 0
 	if nothing && (!o.doubtful && !o.late || o.custom) {
 		return
 	}
 	rest := *o // for the goroutine of the cleanup
 	x := newCleanup(o.newRelease(ctx), WhyAbandoned, o.keys, o.ttl)
-	x.after, x.follows = o.after, o.follows
-	rest.client.inBackground(x, func() error {
+	rest.place.inBackground(x, func() error {
 		for _, c := range rest.abandoned {
 			<-c.Done()
 			rest.note(c)
 		}
-		rest.inherit()
 		var err error
 		switch {
 		case rest.custom:
 			if x.limit(rest.taken); len(rest.taken) > 0 { // the rest may belong to an earlier hold
-				_, err = rest.client.sendCleanup(x)
+				_, err = rest.place.sendCleanup(x)
 			}
 		case rest.late || rest.doubtful:
 			if rest.waiter.hasPlace() {
 				andLeave(x.release, rest.waiter.entry)
 			}
 			x.again = rest.doubtful
-			return rest.client.sweepNow(x)
+			return rest.place.sweepNow(x)
 		}
 		if rest.waiter.hasPlace() {
 			c := rest.newLeave(ctx)
-			rest.client.redis.Send(c)
+			rest.place.redis.Send(c)
 			err = cmp.Or(err, c.Err)
 		}
 		return err
@@ -69,14 +67,14 @@ func (o *obtaining) quitLine(ctx context.Context) {
 // anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
 // another cleanup goes on.
 func (o *obtaining) sendLeave(c *transport.Call) {
-	client, keys, ttl := o.client, o.keys, o.ttl
-	x := &cleanup{release: c, why: WhyLine, about: keys, after: o.after}
-	client.inBackground(x, func() error {
-		client.redis.Send(c)
+	place, keys, ttl := o.place, o.keys, o.ttl
+	x := newCleanup(c, WhyLine, nil, 0)
+	x.about = keys
+	place.inBackground(x, func() error {
+		place.redis.Send(c)
 		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
 			rest := newCleanup(newRelease(c.Ctx, c.Token, c.Keys, c.Spare), WhyAbandoned, keys, ttl)
-			rest.after = x.after
-			client.sweep(rest, 0)
+			place.sweep(rest, 0)
 		}
 		return c.Err
 	})

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +29,8 @@ type Call struct {
 	Ctx context.Context
 	// GiveUp ends the resending; the zero time leaves the end to the Redis client's MaxRetries.
 	GiveUp time.Time
-	// Stop ends the resending when it is closed, even a wait before the next sending; nil never does.
-	Stop <-chan struct{}
+	// Hurry, once it is closed, shortens the waits before further sendings; nil never does.
+	Hurry <-chan struct{}
 	// Tag is for the caller's own use.
 	Tag any
 
@@ -48,7 +47,6 @@ type Call struct {
 	tokenRoom [24]byte
 
 	persistent atomic.Bool // see Persist
-	dropped    atomic.Bool // see Drop
 
 	failure atomic.Pointer[error] // see Failure
 
@@ -82,12 +80,6 @@ func (c *Call) args() []any {
 // Persist lets resending go on until GiveUp, past the Redis client's MaxRetries. It may be called at any time.
 func (c *Call) Persist() { c.persistent.Store(true) }
 
-// Drop ends the resending, as the end of Ctx does. It may be called at any time.
-func (c *Call) Drop() { c.dropped.Store(true) }
-
-// IsDropped reports whether Drop was called.
-func (c *Call) IsDropped() bool { return c.dropped.Load() }
-
 // IsAnswered reports whether the server has answered a call that has finished, with a reply or an error.
 func (c *Call) IsAnswered() bool { return c.Err == nil || IsAnswer(c.Err) }
 
@@ -98,9 +90,6 @@ func (c *Call) Failure() error {
 	}
 	return nil
 }
-
-// ErrDropped is the error of a call that was dropped before it was sent.
-var ErrDropped = errors.New("superseded")
 
 // Done returns a channel that is closed when the call has finished. It is nil unless Do has returned false for the
 // call, or another goroutine sends it.
@@ -116,7 +105,7 @@ func (c *Call) Finish() { close(c.done) }
 // depart notes that the call is being written to a connection, after any wait for one. Before this point, a call that
 // nobody wants any more is dropped. From here on, a lost reply leaves doubt.
 func (c *Call) depart() error {
-	if err := c.unwanted(); err != nil && !c.bulk {
+	if err := c.sending().Err(); err != nil && !c.bulk {
 		return err
 	}
 	if !c.departed { // else a hook writes the command elsewhere as well, perhaps after the reply
@@ -126,14 +115,6 @@ func (c *Call) depart() error {
 		c.First = c.Sent
 	}
 	return nil
-}
-
-// unwanted returns why nobody wants the call any more, or nil if somebody does.
-func (c *Call) unwanted() error {
-	if c.dropped.Load() {
-		return ErrDropped
-	}
-	return c.sending().Err()
 }
 
 // sending returns the ctx of the present sending.

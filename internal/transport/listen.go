@@ -55,12 +55,13 @@ func (r *Redis) receive(
 	}()
 	subscription := r.subscribe(ctx)
 	defer subscription.Close()
-	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does.
-	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
-	defer forget()
 	if err := subscription.Subscribe(ctx, channel); err != nil {
 		return err
 	}
+	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does; but not while go-redis connects
+	// for it, because Close waits for that.
+	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
+	defer forget()
 	asked := false
 	for {
 		received, err := subscription.ReceiveTimeout(ctx, quiet)

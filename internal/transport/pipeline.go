@@ -26,7 +26,7 @@ const strays = 64
 func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
 	wanted := make([]*Call, 0, len(calls))
 	for _, c := range calls {
-		if c.Err = c.unwanted(); c.Err != nil {
+		if c.Err = c.sending().Err(); c.Err != nil {
 			finished(c)
 		} else {
 			wanted = append(wanted, c)

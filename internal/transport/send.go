@@ -125,7 +125,7 @@ func (r *Redis) again(c *Call, resends int) bool {
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
-	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) || c.dropped.Load() {
+	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) {
 		return false
 	}
 	if r.reload != nil && !answered {
@@ -142,10 +142,22 @@ func (r *Redis) again(c *Call, resends int) bool {
 		return true
 	case <-c.Ctx.Done():
 		return false
-	case <-c.Stop:
+	case <-c.Hurry:
+	}
+	hurried := time.NewTimer(min(wait, hurriedWait))
+	defer hurried.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-hurried.C:
+		return true
+	case <-c.Ctx.Done():
 		return false
 	}
 }
+
+// hurriedWait is how long to wait at most before the next sending of a call that somebody waits for: see Call.Hurry.
+const hurriedWait = 64 * time.Millisecond
 
 // ResendWait returns how long to wait before the next sending of a call that has failed after all its resends and,
 // since then, this many times more.

@@ -53,7 +53,7 @@ var All = []Control{
 		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"renew.go", "next = l.lease.Renewed(r.lease, r.call.Sent)", "next = l.lease.Renewed(r.lease, time.Now())",
+			"renew.go", "next = h.lease.Renewed(r.lease, r.call.Sent)", "next = h.lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{
@@ -88,9 +88,9 @@ var All = []Control{
 		Edits: []Edit{{"withdraw.go", "return o.leaving(ctx, o.boxed[:len(o.keys)])", "return o.leaving(ctx, nil)"}},
 	},
 	{
-		Name: "cleanup-not-superseded", Off: "the cleanup after an abandoned call releases what its token has obtained since",
+		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
-		Edits: []Edit{{"supersede.go", "if len(found) == 0 {", "if true {"}},
+		Edits: []Edit{{"own.go", "if len(found) == 0 {", "if true {"}},
 	},
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
@@ -101,8 +101,8 @@ var All = []Control{
 		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",
 		Topology: "one", Checks: []string{check.Kept, check.Exclusion},
 		Edits: []Edit{
-			{"keepalive.go", "if k.Context.Err() == nil && lease.Passed(k.lock.Until()) {", "if false {"},
-			{"keepalive.go", "if l.ended == nil && !lease.Passed(l.validUntil()) {", "if l.ended == nil {"},
+			{"keepalive.go", "if k.Context.Err() == nil && lease.Passed(until(k.lock)) {", "if false {"},
+			{"life.go", "if l.ended == nil && !lease.Passed(b.validUntil()) {", "if l.ended == nil {"},
 		},
 	},
 	{
@@ -166,7 +166,7 @@ var All = []Control{
 	{
 		Name: "quorum-of-one", Off: "Until of a quorum is the largest of all validities",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Edits: []Edit{{"holds.go", "return all[h.places.need-1]\n}\n\n// endLease", "return all[0]\n}\n\n// endLease"}},
+		Edits: []Edit{{"several.go", "return all[h.places.need-1]\n", "return all[0]\n"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",

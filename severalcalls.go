@@ -12,7 +12,7 @@ import (
 )
 
 // ttl returns the remaining ttl that enough places have at least.
-func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
+func (h *several) ttl(ctx context.Context) (time.Duration, error) {
 	type answer struct {
 		left time.Duration
 		err  error
@@ -29,7 +29,7 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 		if lock == nil {
 			return answer{err: errNoHold}
 		}
-		left, err := lock.TTL(free)
+		left, err := lock.ttl(free)
 		return answer{left, err}
 	}, func(i int, a answer) bool {
 		switch {
@@ -57,32 +57,28 @@ func (h *holds) ttl(ctx context.Context) (time.Duration, error) {
 }
 
 // isRefreshing reports whether some places have not answered a Refresh yet. The Refresh may have returned.
-func (h *holds) isRefreshing() bool {
+func (h *several) isRefreshing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.busy > 0
 }
 
 // refresh refreshes all holds, and obtains those again that are missing once enough have been refreshed.
-func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
-	l := h.whole
-	l.mu.Lock()
-	given := !l.released.IsZero()
-	l.mu.Unlock()
-	if given {
+func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
+	if h.wasReleased() {
 		return ErrNotObtained
 	}
 	metadata := ""
 	if opt != nil {
 		metadata = opt.Metadata
 	}
-	valid, stop := l.whileValid(ctx, lateAnswer)
+	valid, stop := whileValid(ctx, h, lateAnswer)
 	defer stop()
-	cut, err := retry(valid, nil, opt.strategy(), l.Until(), func() (bool, error) {
+	cut, err := retry(valid, nil, opt.strategy(), until(h), func() (bool, error) {
 		return h.tryRefresh(ctx, valid, ttl, metadata)
 	})
 	if cut {
-		err = failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	if err != nil {
 		h.check(ctx)
@@ -92,8 +88,7 @@ func (h *holds) refresh(ctx context.Context, ttl time.Duration, opt *Options) er
 
 // tryRefresh refreshes all holds once. It reports whether that failed in a way that makes another try worthwhile. valid
 // comes from whileValid.
-func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
-	l := h.whole
+func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
 	free, stop := detached(valid)
 	defer stop()
 	p := h.newPoll()
@@ -142,7 +137,7 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 	case errors.Is(err, ErrNotObtained):
 		return false, err
 	case ended(valid) != nil:
-		return false, failed("refresh", l.keys, outlived(ctx))
+		return false, failed("refresh", h.keys, outlived(ctx))
 	case !slices.ContainsFunc(p.errs, func(err error) bool {
 		return !errors.Is(err, errLate) && (!lapsed || !errors.Is(err, errUnproven))
 	}):
@@ -152,22 +147,21 @@ func (h *holds) tryRefresh(ctx, valid context.Context, ttl time.Duration, metada
 }
 
 // refreshed notes that enough holds have been refreshed. lapsedAt is of the time when the Refresh began; see revive.
-func (h *holds) refreshed(lapsedAt time.Time, metadata string) error {
-	l := h.whole
-	l.mu.Lock()
-	if l.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
+func (h *several) refreshed(lapsedAt time.Time, metadata string) error {
+	h.life.mu.Lock()
+	if h.released.IsZero() { // otherwise a Release has ended it meanwhile, and nothing may be obtained again
 		h.mu.Lock()
 		if h.revive(lapsedAt) {
-			l.ended, l.told = nil, false
+			h.ended, h.told = nil, false
 			h.over, h.shown = false, h.end
 		}
 		h.mu.Unlock()
 	}
-	l.renewErr = nil
+	h.renewErr = nil
 	if metadata != "" {
-		l.metadata = metadata
+		h.metadata = metadata
 	}
-	l.mu.Unlock()
+	h.life.mu.Unlock()
 	h.mend()
 	if lease.Passed(h.until()) {
 		return ErrNotObtained
@@ -177,9 +171,9 @@ func (h *holds) refreshed(lapsedAt time.Time, metadata string) error {
 
 // refreshAt refreshes the hold at one place. If the place is obtained again meanwhile, it refreshes the new hold as well:
 // what it has learned about the old one says nothing about that. The new hold gets what the last Refresh has asked for.
-func (h *holds) refreshAt(ctx context.Context, i int, want lastRefresh) (err error) {
+func (h *several) refreshAt(ctx context.Context, i int, want lastRefresh) (err error) {
 	sent := time.Now()
-	var lock *Lock
+	var lock *hold
 	for now := h.lockAt(i); now != lock; now, want = h.replaced(i) {
 		lock = now
 		err = lock.refresh(ctx, want.ttl, &Options{Metadata: want.metadata})
@@ -198,7 +192,7 @@ var (
 
 // confirm notes what a place has answered to a request that was sent at that time. It returns err, or errUnproven if the
 // place has the keys and they do not count.
-func (h *holds) confirm(i int, sent time.Time, err error) error {
+func (h *several) confirm(i int, sent time.Time, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := &h.at[i]
@@ -214,7 +208,7 @@ func (h *holds) confirm(i int, sent time.Time, err error) error {
 		} else {
 			err = errUnproven
 		}
-		if h.kept != nil && at.stop == nil && at.lock != nil && !at.unproven { // its renewals ended when it lapsed
+		if h.keeping != nil && at.stop == nil && at.lock != nil && !at.unproven { // its renewals ended when it lapsed
 			h.keepAt(i)
 		}
 	} else if lost != nil {
@@ -223,14 +217,14 @@ func (h *holds) confirm(i int, sent time.Time, err error) error {
 	return err
 }
 
-// release releases all holds.
-func (h *holds) release(ctx context.Context) error {
+// free releases all holds.
+func (h *several) free(ctx context.Context, _, _ time.Time) error {
 	h.mu.Lock()
 	h.over = true
 	for i := range h.at {
 		if at := &h.at[i]; at.stray && at.lock == nil {
 			at.stray = false
-			h.giveBack(ctx, i, h.whole.obtained, true)
+			h.giveBack(ctx, i, h.obtained, true)
 		}
 	}
 	h.mu.Unlock()
@@ -244,15 +238,13 @@ func (h *holds) release(ctx context.Context) error {
 		}
 	}
 	// Enough places may answer before others, whose releases then go on. Close waits for these.
-	h.after.expect(ctx, len(numbers))
 	for _, i := range numbers {
-		h.places.all[i].client.calls.Add(1)
+		h.places.all[i].calls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	sideBySide(numbers, func(i int) error {
-		defer h.after.end(nil)
-		defer h.places.all[i].client.calls.Add(-1)
+		defer h.places.all[i].calls.Add(-1)
 		lock, late := h.await(brief, i)
 		switch {
 		case late: // it is on its way back
@@ -260,13 +252,13 @@ func (h *holds) release(ctx context.Context) error {
 		case lock == nil:
 			return ErrLockNotHeld
 		}
-		err := lock.Release(free)
+		err := release(free, lock)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		at := &h.at[i]
 		if at.stray { // only now: of two releases at a time, neither could tell which of them has freed the keys
 			at.stray = false
-			h.giveBack(ctx, i, h.whole.obtained, true)
+			h.giveBack(ctx, i, h.obtained, true)
 		}
 		switch {
 		case err == nil:
@@ -285,7 +277,7 @@ func (h *holds) release(ctx context.Context) error {
 		h.mu.Unlock()
 	}
 	if errors.Is(err, ErrLockNotHeld) {
-		h.whole.tellLost(ctx, lostKeys(h.whole.keys, err), h.lossCause(), err)
+		tellLost(ctx, h, lostKeys(h.keys, err), h.lossCause(), err)
 	}
 	return err
 }

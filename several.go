@@ -10,31 +10,51 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// holds are what a lock on several places consists of: a Lock for each place, which refreshes, renews and releases the
+// several is a lock on several places: a hold for each place, which refreshes, renews and releases the
 // keys there. The whole is valid as long as enough of them are.
 //
-// holds.mu may be locked while Lock.mu of the whole is, and Lock.mu of a hold while holds.mu is; never the other way
+// several.mu may be locked while life.mu of the whole is, and life.mu of a hold while several.mu is; never the other way
 // round.
-type holds struct {
-	places   *places
-	whole    *Lock
-	token    string
-	fence    int64
+type several struct {
+	life
+
+	places   *sites
+	tracer   *Tracer
+	closed   chan struct{} // closed by Close
 	fenceKey string
 	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
 
 	mu       sync.Mutex // protects the fields below
-	at       []hold     // by place
+	at       []standing // by place
 	end      time.Time  // the end of the validity when it was last seen not to have passed
 	lapsedAt time.Time  // when that was seen to have passed; zero unless the lock has lapsed
 
-	over  bool            // released or lost: nothing is added
-	busy  int             // calls of Refresh under way
-	shown time.Time       // the end of the validity that a Tracer was last told of
-	kept  context.Context // the values for renewals; nil unless the lock is kept
-	last  lastRefresh
+	over    bool            // released or lost: nothing is added
+	busy    int             // calls of Refresh under way
+	shown   time.Time       // the end of the validity that a Tracer was last told of
+	keeping context.Context // the values for renewals; nil unless the lock is kept
+	last    lastRefresh
+}
 
-	after aftermath // of releases
+func (h *several) handle() *life { return &h.life }
+
+func (h *several) tells() *Tracer { return h.tracer }
+
+func (h *several) validUntil() time.Time { return h.until() }
+
+func (h *several) knowsTTL() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ttlLocked() > 0
+}
+
+func (h *several) foundLost() *Lost {
+	cause := h.loss()
+	if cause == nil {
+		return nil
+	}
+	h.ended = cause
+	return h.endLost(h.tracer, h.lossCause(), lostKeys(h.keys, cause), cause)
 }
 
 // lastRefresh is what the last Refresh has asked for.
@@ -44,7 +64,7 @@ type lastRefresh struct {
 }
 
 // until returns the end of the validity.
-func (h *holds) until() time.Time {
+func (h *several) until() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.untilLocked()
@@ -63,7 +83,7 @@ func (h *holds) until() time.Time {
 // A loss is no lapse, although the lock is not valid while too few holds are left: one server may answer a Refresh that it
 // has lost the keys before enough others, which are asked at the same time, confirm it. The end stays where it was then.
 // The caller holds h.mu.
-func (h *holds) untilLocked() time.Time {
+func (h *several) untilLocked() time.Time {
 	if h.lapsedAt.IsZero() && lease.Passed(h.end) {
 		h.lapsedAt = time.Now()
 		for i := range h.at {
@@ -83,13 +103,13 @@ func (h *holds) untilLocked() time.Time {
 }
 
 // begin makes a new lock valid for as long as its holds are. The caller is alone.
-func (h *holds) begin() { h.end = h.leasesEnd() }
+func (h *several) begin() { h.end = h.leasesEnd() }
 
 // revive notes that a majority has just confirmed a Refresh, and reports whether the lock is valid. If it had lapsed at that
 // time, which was the last lapse when the Refresh began, it is valid again. A Refresh that began before the last lapse
 // revives nothing, even if some of its requests were sent after that: others may have been confirmed before, and places that
 // are stuck counted when it began. The caller holds h.mu.
-func (h *holds) revive(lapsedAt time.Time) bool {
+func (h *several) revive(lapsedAt time.Time) bool {
 	h.untilLocked() // it may have lapsed since
 	if end := h.leasesEnd(); h.lapsedAt.Equal(lapsedAt) && !lease.Passed(end) {
 		h.end, h.lapsedAt = end, time.Time{}
@@ -98,7 +118,7 @@ func (h *holds) revive(lapsedAt time.Time) bool {
 }
 
 // leasesEnd returns the need-th largest end of the leases of the holds. The caller holds h.mu, or is alone.
-func (h *holds) leasesEnd() time.Time {
+func (h *several) leasesEnd() time.Time {
 	var room [8]time.Time
 	all := room[:0]
 	for i := range h.at {
@@ -113,28 +133,14 @@ func (h *holds) leasesEnd() time.Time {
 	return all[h.places.need-1]
 }
 
-// endLease ends the validity of a hold. Requests that are under way do not bring it back.
-func (l *Lock) endLease(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lease.End(now)
-}
-
-// leaseUntil returns the end of the validity of a hold.
-func (l *Lock) leaseUntil() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lease.Until()
-}
-
-func (h *holds) isOver() bool {
+func (h *several) isOver() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.over
 }
 
 // numbers returns the numbers of the places that have a hold, or may get one in a moment: see await.
-func (h *holds) numbers() []int {
+func (h *several) numbers() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var numbers []int
@@ -152,7 +158,7 @@ var errNoHold = errors.New("no hold")
 // await waits for a place that had not answered when the lock was made, as long as for an answer of a server that nobody
 // knows yet. If it did not wait, one more server that hangs would hold up a call which a majority answers. It returns the
 // hold of the place; nil if there is none, and then whether its grant came too late and is given back.
-func (h *holds) await(ctx context.Context, i int) (lock *Lock, late bool) {
+func (h *several) await(ctx context.Context, i int) (lock *hold, late bool) {
 	h.mu.Lock()
 	lock, coming := h.at[i].lock, h.at[i].coming
 	h.mu.Unlock()
@@ -171,14 +177,14 @@ func (h *holds) await(ctx context.Context, i int) (lock *Lock, late bool) {
 	return nil, false
 }
 
-func (h *holds) lockAt(i int) *Lock {
+func (h *several) lockAt(i int) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.at[i].lock
 }
 
 // replaced returns the lock of a place, and what a hold that has replaced another is to be refreshed to.
-func (h *holds) replaced(i int) (*Lock, lastRefresh) {
+func (h *several) replaced(i int) (*hold, lastRefresh) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.at[i].lock, h.last

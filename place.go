@@ -1,0 +1,83 @@
+package redislock
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// place is one Redis as the locks on it see it: the one of a Client, with all of its slots, or one server of a quorum. It
+// lives as long as its Client, and does not know whether its locks are parts of others.
+type place struct {
+	redis    *transport.Link
+	renewals *renewals
+	lines    lines
+	pendings pendings
+	tracer   *Tracer       // never nil
+	closed   chan struct{} // closed by Client.Close
+	calls    atomic.Int64  // under way for locks on several places, and perhaps after their caller has returned
+	keeps    atomic.Bool   // some lock was kept
+}
+
+// newPlace returns the place for a Redis client. It returns an error if that cannot be used.
+func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*place, error) {
+	s, err := sharedBy(client)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	p := &place{redis: s.redis.Link(set.separate), renewals: s.renewals, tracer: set.tracer, closed: closed}
+	p.lines.shared, p.lines.lingers = s, !set.short
+	p.pendings.cleaning = &s.cleaning
+	return p, nil
+}
+
+// shut ends what the place does for locks that are kept, and for waiters to come. closed has just been closed.
+func (p *place) shut() {
+	if p.keeps.Load() {
+		p.renewals.end(p)
+	}
+	p.lines.close()
+}
+
+// hasClosed reports whether Close was called.
+func (p *place) hasClosed() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a cleanup), or
+// by a call whose caller may have returned.
+func (p *place) busy() bool {
+	return p.calls.Load() > 0 || p.pendings.any() || p.lines.waiters() > 0
+}
+
+// ask sends a call that changes nothing. It returns the reply, or an error with the operation and the keys.
+func (p *place) ask(operation string, keys []string, request *transport.Call) (any, error) {
+	err := ended(request.Ctx)
+	if err == nil && p.redis.Do(request.Ctx, request) {
+		if request.Err == nil {
+			return request.Reply, nil
+		}
+		err = withHint(keys, request.Err)
+	}
+	if over := ended(request.Ctx); over != nil {
+		err = over
+	}
+	return nil, failed(operation, keys, err)
+}
+
+// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
+func (p *place) fenceTo(
+	ctx context.Context, keys []string, token string, boxed []any, fenceKey string, least int64,
+) (int64, error) {
+	reply, err := p.ask("fence", keys, newFence(ctx, token, boxed, fenceKey, least))
+	if err != nil {
+		return 0, err
+	}
+	return readFence(reply)
+}
