@@ -187,7 +187,12 @@ func (s *spreading) failures() error {
 func (s *spreading) hasFailed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.parts, func(p part) bool { return p.state == partFailed })
+	for i := range s.parts { // not by value: what a goroutine writes is not looked at
+		if s.parts[i].state == partFailed {
+			return true
+		}
+	}
+	return false
 }
 
 // named adds the name of the place to an error that does not have it.
