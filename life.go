@@ -177,8 +177,8 @@ func endAll(b bearer, ending []*kept, cause error) {
 	}
 }
 
-// lapse ends every context of a lock that is no longer valid, and tells a Tracer if it has lapsed. It returns false if the
-// lock is valid and has contexts left.
+// lapse ends every context of a lock that is no longer valid. If the lock has lapsed, and was not found lost or released
+// before, lapse tells a Tracer. It reports whether no context is left: false means that the lock is valid and kept.
 func lapse(b bearer) bool {
 	over, report := endLapsed(b)
 	if report != nil {

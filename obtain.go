@@ -304,13 +304,11 @@ func (o *obtaining) fail(c *transport.Call) {
 // collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.
 func (o *obtaining) collect() {
 	o.abandoned = slices.DeleteFunc(o.abandoned, func(c *transport.Call) bool {
-		select {
-		case <-c.Done():
-			o.note(c)
-			return true
-		default:
+		if !isClosed(c.Done()) {
 			return false
 		}
+		o.note(c)
+		return true
 	})
 }
 

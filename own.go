@@ -123,14 +123,7 @@ func (s *pendings) own(token string, keys []string) []*pending {
 }
 
 // isHurried reports whether an obtain waits for the work.
-func (p *pending) isHurried() bool {
-	select {
-	case <-p.hurry:
-		return true
-	default:
-		return false
-	}
-}
+func (p *pending) isHurried() bool { return isClosed(p.hurry) }
 
 const (
 	// hurriedPause is how long work that an obtain waits for pauses at most.

@@ -40,10 +40,10 @@ func (p *place) shut() {
 	p.lines.close()
 }
 
-// hasClosed reports whether Close was called.
-func (p *place) hasClosed() bool {
+// isClosed reports whether a channel is closed on which nothing is sent. A nil channel is not.
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-p.closed:
+	case <-c:
 		return true
 	default:
 		return false

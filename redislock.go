@@ -323,16 +323,6 @@ func (c *Client) busy() bool {
 	return c.obtains.Load() > 0 || slices.ContainsFunc(c.places(), (*place).busy)
 }
 
-// hasClosed reports whether Close was called.
-func (c *Client) hasClosed() bool {
-	select {
-	case <-c.closed:
-		return true
-	default:
-		return false
-	}
-}
-
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or
 // the Client is closed. It does no I/O.
 func (c *Client) usable(ctx context.Context, keys []string) error {
@@ -347,7 +337,7 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	if c.hasClosed() {
+	if isClosed(c.closed) {
 		return ErrClosed
 	}
 	return nil

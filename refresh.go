@@ -34,7 +34,7 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	lapse(h) // if it was found lost
 	h.renewSooner()
 	if r.loss != nil {
-		tell(ctx, h.place.tracer.Lost, *r.loss)
+		tell(ctx, h.tells().Lost, *r.loss)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 func (r *renewals) add(h *hold) bool {
 	h.place.keeps.Store(true)
 	r.schedule.Add((*upkeep)(h))
-	return !h.place.hasClosed()
+	return !isClosed(h.place.closed)
 }
 
 // remove stops the renewals of a lock, unless it is kept again.

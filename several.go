@@ -53,6 +53,12 @@ func (h *several) foundLost() *Lost {
 	if cause == nil {
 		return nil
 	}
+	return h.lose(cause)
+}
+
+// lose notes why the lock was lost. It returns what to tell a Tracer after life.mu is unlocked, or nil for nothing. The
+// caller holds life.mu.
+func (h *several) lose(cause error) *Lost {
 	h.ended = cause
 	return h.endLost(h.tracer, h.lossCause(), lostKeys(h.keys, cause), cause)
 }

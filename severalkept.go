@@ -9,10 +9,8 @@ import (
 // startRenewing starts the renewals of all holds. Each is renewed in the pipelines of its own server. It reports false after
 // Close.
 func (h *several) startRenewing(ctx context.Context) bool {
-	select {
-	case <-h.closed:
+	if isClosed(h.closed) {
 		return false
-	default:
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,8 +87,7 @@ func (h *several) check(ctx context.Context) {
 		h.life.mu.Lock()
 		var event *Lost
 		if h.ended == nil {
-			h.ended = cause
-			event = h.endLost(h.tracer, h.lossCause(), lostKeys(h.keys, cause), cause)
+			event = h.lose(cause)
 		}
 		h.life.mu.Unlock()
 		h.mu.Lock()
