@@ -66,7 +66,8 @@ var _ = describe("A lock", func(on *onRedis) {
 			if err == nil {
 				Expect(lock.Until()).To(BeTemporally("<", time.Now().Add(time.Millisecond))) // it was sent before now
 			} else { // the answer took more than the 0.98 ms that are certain
-				Expect(err).To(Equal(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(redislock.ErrNotObtained))
+				Expect(err).To(MatchError(redislock.ErrLapsed))
 			}
 		})
 
