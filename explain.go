@@ -17,50 +17,52 @@ const (
 	explainGrace = 20 * time.Millisecond
 )
 
-// ask asks Redis what blocks the obtain. The Key of the answer is "" if nothing does any more, or if Redis does not
-// answer in time.
-func (o *obtaining) ask(ctx context.Context) *RefusedError {
-	if o.spread != nil {
-		return o.spread.whoBlocks(ctx)
-	}
+// blocker asks a place what blocks an obtain with that token and ticket; 0 is none. The Key of the answer is "" if nothing
+// does any more, or if Redis does not answer in time.
+func blocker(ctx context.Context, at *place, keys []string, token string, ticket int64) *RefusedError {
 	patience := explainPatience
 	if ended(ctx) != nil {
 		ctx, patience = context.WithoutCancel(ctx), explainGrace
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	keys := slices.SortedStableFunc(slices.Values(o.keys), linesFirst)
-	var ticket int64
-	if o.waiter != nil {
-		ticket = o.waiter.ticket
-	}
-	c := newBlocker(ctx, keys, o.token, ticket)
-	if !o.place.redis.Do(ctx, c) || c.Err != nil {
+	keys = slices.SortedStableFunc(slices.Values(keys), linesFirst)
+	c := newBlocker(ctx, keys, token, ticket)
+	if !at.redis.Do(ctx, c) || c.Err != nil {
 		return &RefusedError{}
 	}
 	return readBlocker(keys, c.Reply)
 }
 
+// blocker asks Redis what blocks the obtain.
+func (o *obtaining) blocker(ctx context.Context) *RefusedError {
+	if o.spread != nil {
+		return o.spread.blocker(ctx)
+	}
+	a := &o.single.attempt
+	return blocker(ctx, a.place, a.keys, a.token, a.waiter.lastTicket())
+}
+
 // refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.
 func (o *obtaining) refused(ctx context.Context) {
-	e := Refused{Keys: o.keys, Try: o.seen.tries}
-	if o.explain && o.why == nil {
-		o.why = o.ask(ctx)
+	e := Refused{Keys: o.keys, Try: o.progress().tries}
+	if o.opt.Explain && o.why == nil {
+		o.why = o.blocker(ctx)
 		e.Key, e.Holder, e.Metadata, e.TTL, e.Ahead = o.why.Key, o.why.Token, o.why.Metadata, o.why.TTL, o.why.Ahead
-		o.seen.explained = o.seen.tries
+		o.explained = o.progress().tries
 	}
 	tell(ctx, o.client.tracer.Refused, e)
 }
 
-// explained returns the error of an obtain that has ended. With Explain, and if the last try was refused, that is a
+// explain returns the error of an obtain that has ended. With Explain, and if the last try was refused, that is a
 // RefusedError. After more than one try, it asks again; if nothing blocks the obtain any more, the error says what
 // blocked the first try.
-func (o *obtaining) explained(ctx context.Context, err error) error {
-	if o.why == nil || o.failure != nil || !errors.Is(err, ErrNotObtained) {
+func (o *obtaining) explain(ctx context.Context, err error) error {
+	if o.why == nil || o.progress().failure != nil || !errors.Is(err, ErrNotObtained) {
 		return err
 	}
-	if o.seen.tries > o.seen.explained || o.cut != nil {
-		if now := o.ask(ctx); now.Key != "" {
+	if o.progress().tries > o.explained || o.cut != nil {
+		if now := o.blocker(ctx); now.Key != "" {
 			o.why = now
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -41,66 +40,46 @@ const maxBelated = 2
 // them.
 //
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
-//
-// An obtain at one of several places leaves the keys to its round, or to the lock. The token may be
-// used there again, and a release that is sent twice could take away what the next call obtains. It does the same if the
-// lock is made already: a call after this one may have obtained the hold.
-func (o *obtaining) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
-	if o.waiter != nil {
-		o.waiter.next = time.Now().Add(time.Millisecond)
+func (s *single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
+	if s.waiter != nil {
+		s.waiter.next = time.Now().Add(time.Millisecond)
 	}
-	if o.joins != nil { // its caller has the lock
-		o.late = true
-		return true, ErrNotObtained
-	}
-	o.failure = tooLate(since, o.ttl)
-	o.belated++
-	again = o.belated < maxBelated
-	if o.part {
-		o.late = true
-		return again, o.failure
-	}
-	if !o.custom {
-		back := o.newRelease(ctx)
-		if o.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			andLeave(back, o.waiter.entry)
-			o.waiter.renew()
+	s.failure = tooLate(since, s.ttl)
+	s.belated++
+	again = s.belated < maxBelated
+	if !s.custom {
+		back := s.newRelease(ctx)
+		if s.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
+			andLeave(back, s.waiter.entry)
+			s.waiter.renew()
 		}
-		o.place.sweep(newCleanup(back, WhyLate, o.keys, o.ttl), 0, o.abandoned...)
-		o.token, o.doubtful = randomToken(), false
-		o.abandoned, o.late, o.taken = nil, false, nil // they have the old token
-		return again, o.failure
+		s.place.sweep(newCleanup(back, WhyLate, s.keys, s.ttl), 0, s.abandoned...)
+		s.token, s.doubtful = randomToken(), false
+		s.abandoned, s.late, s.taken = nil, false, nil // they have the old token
+		return again, s.failure
 	}
 	if len(taken) == 0 { // the others may belong to an earlier hold
-		return again, o.failure
+		return again, s.failure
 	}
-	back := releaseOf(ctx, o.token, taken)
-	back.GiveUp = time.Now().Add(o.ttl)
-	before := o.taken
-	o.taken = append(o.taken, taken...) // for withdraw, if this fails or a hook panics
-	answered := o.place.redis.Do(ctx, back)
+	back := releaseOf(ctx, s.token, taken)
+	back.GiveUp = time.Now().Add(s.ttl)
+	before := s.taken
+	s.taken = append(s.taken, taken...) // for withdraw, if this fails or a hook panics
+	answered := s.place.redis.Do(ctx, back)
 	if !answered || back.Err == nil {
-		o.taken = before
+		s.taken = before
 	}
 	if !answered {
-		o.place.persist(back, WhyLate, taken)
+		s.place.persist(back, WhyLate, taken)
 		back = &transport.Call{Err: errUnanswered}
 	}
 	if back.Err != nil {
-		o.doubtful = true
-		o.fail(back)
+		s.doubtful = true
+		s.fail(back)
 		if ended(ctx) != nil {
-			return false, o.cutShort(ctx)
+			return false, errCut
 		}
-		return false, o.failure
+		return false, s.failure
 	}
-	return again && !back.Doubtful, o.failure
-}
-
-// unanswered returns the error of a try that began at that time and was not answered by the end of ctx.
-func (o *obtaining) unanswered(began time.Time) error {
-	if o.limited && lease.Passed(lease.ValidUntil(began, o.ttl)) {
-		return fmt.Errorf("%w within the ttl of %v: %w", errUnanswered, o.ttl, ErrLapsed)
-	}
-	return errUnanswered
+	return again && !back.Doubtful, s.failure
 }

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"errors"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
@@ -71,28 +72,29 @@ func (h *several) ttlLocked() (ttl time.Duration) {
 func (h *several) mendAt(i int, ttl time.Duration) {
 	p := h.places.all[i]
 	n := len(p.keys)
-	o := &obtaining{
-		place: p.place, keys: p.keys, boxed: p.boxed[:n:n], ttl: ttl, metadata: h.currentMetadata(), token: h.token, part: true,
-		joins: h,
+	a := &attempt{
+		remains:  remains{place: p.place, keys: p.keys, boxed: p.boxed[:n:n], token: h.token, ttl: ttl},
+		metadata: h.currentMetadata(),
 	}
+	var lock *hold
 	err := errPanicked // unless tryHere returns
 	began, answered := time.Now(), false
 	defer func() { p.health.repairEnded(time.Now(), time.Since(began), answered) }() // when mending is over
 	defer func() {
 		if err != nil {
 			_ = recover() // a hook has panicked, and the lock is held without this place
-			h.missAgain(i, began, o, err, answered)
-			if err == ErrNotObtained {
+			h.missAgain(i, began, a, err, answered)
+			if errors.Is(err, ErrNotObtained) {
 				h.mendSoon(i)
 			}
 		}
 	}()
 	c := new(transport.Call)
-	err = o.tryHere(h.ctx, c)
+	lock, err = a.tryHere(h.ctx, c, h)
 	answered = c.IsAnswered()
 	if err == nil {
-		o.hold.boxed = p.boxed
-		h.join(h.ctx, i, o.hold, o.doubtful, true)
+		lock.boxed = p.boxed
+		h.join(h.ctx, i, lock, a.doubtful, true)
 	}
 }
 
@@ -111,11 +113,11 @@ func (h *several) mendSoon(i int) {
 }
 
 // missAgain notes that a hold could not be obtained again, by a try that began at that time.
-func (h *several) missAgain(i int, began time.Time, o *obtaining, err error, answered bool) {
+func (h *several) missAgain(i int, began time.Time, a *attempt, err error, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at, refused, panicked := &h.at[i], err == ErrNotObtained, err == errPanicked
-	unsure := panicked || o.doubtful || o.late
+	at, refused, panicked := &h.at[i], errors.Is(err, ErrNotObtained), err == errPanicked
+	unsure := panicked || a.doubtful || a.late
 	at.mending, at.stray = false, at.stray || unsure
 	at.unproven = at.stray || refused // then another has keys there, and what a Refresh has found before proves nothing
 	switch {

@@ -65,21 +65,21 @@ func yielding(s *transport.Script) *transport.Script {
 }
 
 // fillObtain makes c a call of obtain. A call without a place in line has no line arguments.
-func (o *obtaining) fillObtain(c *transport.Call) {
-	n := len(o.keys)
-	c.Script, c.Keys, c.Spare, c.Token = obtainScript, o.boxed[:n:n], o.boxed[n:], o.token
+func (a *attempt) fillObtain(c *transport.Call) {
+	n := len(a.keys)
+	c.Script, c.Keys, c.Spare, c.Token = obtainScript, a.boxed[:n:n], a.boxed[n:], a.token
 	var fenced any = "0" // a constant costs no allocation
-	if o.fenceKey != "" {
-		c.Keys = append(c.Keys, o.fenceKey)
+	if a.fenceKey != "" {
+		c.Keys = append(c.Keys, a.fenceKey)
 		fenced = "1"
-		if o.part {
-			fenced = o.proposal
+		if a.proposal != 0 {
+			fenced = a.proposal
 		}
 	}
-	c.SetArgs(o.metadata, o.ttl.Milliseconds(), n, fenced)
-	c.Simple = n == 1 && len(c.Spare) == 1 && o.fenceKey == "" && !o.custom && !o.waiter.hasTicket()
-	if o.waiter != nil {
-		c.Args = o.waiter.begin(o, c.Args)
+	c.SetArgs(a.metadata, a.ttl.Milliseconds(), n, fenced)
+	c.Simple = n == 1 && len(c.Spare) == 1 && a.fenceKey == "" && !a.custom && a.waiter.lastTicket() == 0
+	if a.waiter != nil {
+		c.Args = a.waiter.begin(a, c.Args)
 		c.Accept = isNoRefusal
 	}
 }

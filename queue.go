@@ -119,24 +119,6 @@ func newWaiter(l *lines) *waiter {
 	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
 }
 
-// inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
-// over, an error ends the wait, ctx ends, or the Client is closed. It returns the error of the last try, and whether
-// ctx ended the wait.
-func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
-	for {
-		again, err := o.attempt(ctx)
-		if !again {
-			return false, err
-		}
-		if !o.waiter.await(ctx, o.place.closed) {
-			if ctx.Err() != nil {
-				return true, err
-			}
-			return false, ErrClosed
-		}
-	}
-}
-
 // admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
 // If the waiter is handed its keys first, it returns that instead. It returns neither if ctx ends or closed is closed
 // first. Only a few large tries go out at a time, because a server that is busy with many would answer none of them in
@@ -175,23 +157,23 @@ func (w *waiter) renew() {
 	w.mu.Unlock()
 }
 
-// begin prepares a try of the obtain. It adds the arguments with which a refused try takes a place in line.
-func (w *waiter) begin(o *obtaining, args []any) []any {
+// begin prepares a try. It adds the arguments with which a refused try takes a place in line.
+func (w *waiter) begin(a *attempt, args []any) []any {
 	if w.member == nil {
-		w.inbox = w.lines.inboxFor(o.keys[0])
+		w.inbox = w.lines.inboxFor(a.keys[0])
 		if w.number > 0 {
 			w.member = w.inbox.EnterAs(fmt.Sprintf("%016d", w.number), w.notify)
 			w.number = 0
 		} else {
 			w.member = w.inbox.Enter(w.notify)
 		}
-		w.entry = w.member.ID() + o.entry()
+		w.entry = w.member.ID() + a.entry()
 	}
 	w.heed() // the try will see what earlier messages were about
 	w.idle, w.waiting = w.waiting, false
 	args = append(args, w.entry, w.ticket, w.isOpen())
-	if o.part && w.ticket == 0 {
-		args = append(args, o.proposal)
+	if a.proposal != 0 && w.ticket == 0 {
+		args = append(args, a.proposal)
 	}
 	return args
 }
@@ -206,25 +188,13 @@ func (w *waiter) isOpen() any {
 	return "0"
 }
 
-// entry returns what follows the waiter's id in its entry: how many keys it wants (0 if it must not be handed them),
-// its ttl, its fence key, and the value that its keys are to hold.
-func (o *obtaining) entry() string {
-	wants, metadata := len(o.keys), o.metadata
-	if len(metadata) > entryMetadata {
-		wants, metadata = 0, metadata[:entryMetadata]
+// lastTicket returns the ticket that the waiter had when it was last refused with a place in line; 0 for none.
+func (w *waiter) lastTicket() int64 {
+	if w == nil {
+		return 0
 	}
-	if o.custom || o.part { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
-		wants = 0
-	}
-	value := o.token
-	if metadata != "" {
-		value += " " + metadata
-	}
-	return fmt.Sprintf(" %d %d %d %s%s", wants, o.ttl.Milliseconds(), len(o.fenceKey), o.fenceKey, value)
+	return w.ticket
 }
-
-// hasTicket reports whether the waiter has been refused with a place in line.
-func (w *waiter) hasTicket() bool { return w != nil && w.ticket != 0 }
 
 // wasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for one;
 // zero for no limit.

@@ -252,11 +252,10 @@ func (h *hold) undoLate(ctx context.Context) {
 		return
 	}
 	if u.custom {
-		o := &obtaining{
-			place: h.place, keys: h.keys, boxed: h.boxed, ttl: h.obtained, custom: true, token: h.token,
-			waiter: u.waiter, abandoned: u.tries,
+		rest := &remains{
+			place: h.place, keys: h.keys, boxed: h.boxed, token: h.token, custom: true, ttl: h.obtained, waiter: u.waiter,
 		}
-		o.withdraw(ctx)
+		rest.withdraw(ctx, u.tries, nil)
 		return
 	}
 	again := newRelease(ctx, h.token, h.boxed[:len(h.keys)], h.boxed[len(h.keys):])

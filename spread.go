@@ -11,15 +11,22 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// spreading is the part of an obtain that is special to several places. It asks the places side by side, in rounds, and
-// a round ends as soon as enough places have granted or refused. A goroutine for each call waits for the answer, so a
-// server that hangs holds up nobody.
+// spreading makes the tries of an obtain at several places. It asks the places side by side, in rounds, and a round ends as
+// soon as enough places have granted or refused. A goroutine for each call waits for the answer, so a server that hangs
+// holds up nobody.
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place; a call that is answered late
 // belongs to its own round, and what it was granted is given back, unless that round made the lock. Each round has a new
 // random token, so that giving back never hits a later grant.
 type spreading struct {
-	o       *obtaining // the whole obtain; belongs to the goroutine of the caller
+	progress // belongs to the goroutine of the caller, apart from resends, which mu protects until the obtain has ended
+
+	client   *Client
+	keys     []string // of all places
+	ttl      time.Duration
+	metadata string
+	fenceKey string // "" for no fencing token
+
 	places  *sites
 	queue   bool          // a refused round waits in line
 	once    bool          // no strategy tries again
@@ -34,6 +41,7 @@ type spreading struct {
 	mu       sync.Mutex // protects the fields below
 	parts    []part
 	round    int
+	token    string        // of the round
 	began    time.Time     // when the round began
 	open     bool          // the present round takes answers
 	won      bool          // the present round has been granted
@@ -47,71 +55,30 @@ type spreading struct {
 // spreadNumbers is the last number given to a waiter on several places. Obtains of many Clients may share an inbox.
 var spreadNumbers atomic.Int64
 
-// newSpreading returns what a prepared obtain needs for several places.
-func newSpreading(o *obtaining, at *sites, queue bool) *spreading {
+// newSpreading returns what an obtain needs for several places. It keeps no pointer to the obtain.
+func newSpreading(o *obtaining, at *sites) *spreading {
+	queue := o.opt.Queue
 	s := &spreading{
-		o: o, places: at, queue: queue, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
+		client: o.client, keys: o.keys, ttl: o.ttl, metadata: o.opt.Metadata, fenceKey: o.opt.FenceKey, places: at,
+		queue: queue, once: !queue && o.strategy == nil, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
+	}
+	if queue {
+		s.pace = o.strategy
 	}
 	first := spreadNumbers.Add(int64(len(at.all))) - int64(len(at.all)) + 1
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.site = p
-		part.o = obtaining{
-			place: p.place, keys: p.keys, boxed: p.boxed, ttl: o.ttl, metadata: o.metadata, token: o.token, part: true,
-		}
+		part.place, part.keys, part.boxed, part.ttl, part.metadata = p.place, p.keys, p.boxed, o.ttl, o.opt.Metadata
 		if at.quorum {
-			part.o.fenceKey = o.fenceKey
+			part.fenceKey = o.opt.FenceKey
 		}
 		if queue {
-			part.o.waiter = newWaiter(&p.lines)
-			part.o.waiter.woken, part.o.waiter.number = s.news, first+int64(i) // across slots, they may share an inbox
+			part.waiter = newWaiter(&p.lines)
+			part.waiter.woken, part.waiter.number = s.news, first+int64(i) // across slots, they may share an inbox
 		}
 	}
 	return s
-}
-
-// run tries until the lock is granted, the strategy stops or ctx ends.
-func (s *spreading) run(ctx context.Context, strategy RetryStrategy) (*Lock, error) {
-	o := s.o
-	s.since, s.once = time.Now(), !s.queue && strategy == nil
-	if !s.queue && strategy != nil {
-		if _, limited := ctx.Deadline(); !limited {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, o.ttl)
-			defer cancel()
-			o.limited = true
-		}
-		if s.places.quorum {
-			strategy = spreadOut{strategy}
-		}
-	}
-	o.client.obtains.Add(1) // until s.end has begun the cleanups
-	defer o.client.obtains.Add(-1)
-	defer s.end(ctx) // also after a panic
-	var cut bool
-	var err error
-	if s.queue {
-		s.pace = strategy
-		cut, err = s.inLine(ctx)
-	} else {
-		cut, err = retry(ctx, o.client.closed, strategy, time.Time{}, func() (bool, error) {
-			again, err := s.attempt(ctx)
-			s.ordered = !s.places.quorum
-			return again, err
-		})
-		// If some servers have granted the last round and others refused it, a slow one that was not waited for may decide.
-		if !cut && s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && ended(ctx) == nil {
-			s.patient = true
-			_, err = s.tryRound(ctx)
-		}
-	}
-	switch {
-	case err == nil:
-		return o.lock, nil
-	case cut:
-		return nil, o.cutShort(ctx)
-	}
-	return nil, err
 }
 
 // spreadOut makes each wait of a strategy up to half longer, at random.
@@ -125,28 +92,20 @@ func (s spreadOut) NextBackoff() time.Duration {
 	return wait + rand.N(wait/2)
 }
 
-// attempt is one round, with a refusal noted for those who want to know of it.
-func (s *spreading) attempt(ctx context.Context) (again bool, err error) {
-	again, err = s.try(ctx)
-	if err == ErrNotObtained && (s.o.explain || s.o.client.tracer.Refused != nil) {
-		s.o.refused(ctx)
-	}
-	return again, err
-}
-
 // try asks the places for the lock. It reports whether another try makes sense.
 //
 // Without a line, two callers that try at the same time can refuse each other: each has some places, and nobody has
 // enough. That is not a refusal by a holder, so try then asks again, a few times and at random moments.
 func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	if ended(ctx) != nil {
-		return false, s.o.cutShort(ctx)
+		return false, errCut
 	}
-	s.o.seen.tries++
+	s.tries++
+	s.ordered = s.tries > 1 && !s.queue && !s.places.quorum
 	for splits := 0; ; splits++ {
 		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
-		decided := err == nil || err == ErrClosed || s.splits == 0 || s.o.belated >= maxBelated
+		decided := err == nil || err == ErrClosed || s.splits == 0 || s.belated >= maxBelated
 		if decided || s.queue || splits >= maxSplits || ended(ctx) != nil {
 			return again, err
 		}
@@ -155,8 +114,8 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return false, s.o.cutShort(ctx)
-		case <-s.o.client.closed:
+			return false, errCut
+		case <-s.client.closed:
 			pause.Stop()
 			return false, ErrClosed
 		}
@@ -171,50 +130,59 @@ const (
 	splitPause = 2 * time.Millisecond
 )
 
+// decide follows the last try, which ended with that error. If some servers have granted its last round and others refused
+// it, a slow one that was not waited for may decide: then decide asks once more, and waits for all.
+func (s *spreading) decide(ctx context.Context, err error) error {
+	if s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && ended(ctx) == nil {
+		s.patient = true
+		_, err = s.tryRound(ctx)
+	}
+	return err
+}
+
 // tryRound asks the places once.
 func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
-	o := s.o
 	s.begin()
 	answer, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
 		s.launch(ctx, now)
 		return s.judge(now)
 	})
 	if err != nil {
-		if o.failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
-			o.failure = s.failures()
+		if s.failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
+			s.failure = s.failures()
 		}
 		if ended(ctx) != nil {
-			return false, o.cutShort(ctx)
+			return false, errCut
 		}
 		return false, err
 	}
 	switch answer {
 	case won:
-		o.failure, s.splits = nil, 0
+		s.failure, s.splits = nil, 0
 		if err := s.make(ctx); err != ErrNotObtained {
 			return false, err
 		}
 	case refused:
-		o.failure = s.lateness()
+		s.failure = s.lateness()
 	case undecided:
-		o.failure = s.failures()
+		s.failure = s.failures()
 	}
 	passes := s.mayPass() // before undo, which forgets how the places have failed
 	s.undo(ctx)
 	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
-		return false, o.cutShort(ctx)
+		return false, errCut
 	}
 	if s.splits++; !s.isSplit() {
 		s.splits = 0
 	}
 	switch {
-	case answer != undecided && errors.Is(o.failure, ErrLapsed):
-		o.belated++
-		return o.belated < maxBelated, o.failure
-	case o.failure != nil:
-		return passes && s.bears(ctx), o.failure
-	case !lease.Passed(lease.ValidUntil(s.began, o.ttl)): // see obtaining.decline
-		o.belated = 0
+	case answer != undecided && errors.Is(s.failure, ErrLapsed):
+		s.belated++
+		return s.belated < maxBelated, s.failure
+	case s.failure != nil:
+		return passes && s.bears(ctx), s.failure
+	case !lease.Passed(lease.ValidUntil(s.began, s.ttl)): // see single.decline
+		s.belated = 0
 	}
 	s.refused = true
 	return true, ErrNotObtained
@@ -229,7 +197,7 @@ func (s *spreading) lateness() error {
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case p.state != partRefused || p.busy:
-		case p.late:
+		case p.lapsed:
 			late = true
 		default:
 			others++
@@ -238,7 +206,7 @@ func (s *spreading) lateness() error {
 	if !late || others > s.places.spare() {
 		return nil
 	}
-	return tooLate(s.began, s.o.ttl)
+	return tooLate(s.began, s.ttl)
 }
 
 // bears reports whether the obtain goes on after a round that has failed in a way that may pass. In line, that is as at one
@@ -256,9 +224,8 @@ func (s *spreading) bears(ctx context.Context) bool {
 func (s *spreading) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.round++; s.round > 1 {
-		s.o.token = randomToken()
-	}
+	s.round++
+	s.token = randomToken()
 	s.began, s.open, s.won, s.fastest = time.Now(), true, false, 0
 	for i := range s.parts {
 		s.parts[i].state, s.parts[i].err = partIdle, nil

@@ -42,11 +42,11 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 func (s *spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
 	var keys []string
-	if granted || p.o.late {
-		keys = p.o.keys // none is of an earlier hold, because the token is new
+	if granted || p.late {
+		keys = p.keys // none is of an earlier hold, because the token is new
 	}
 	p.state = partIdle
-	w := p.o.waiter
+	w := p.waiter
 	stays := w.hasPlace() && s.ticket > 0
 	moved := stays && w.ticket != 0 && w.ticket != s.ticket
 	if stays {
@@ -58,17 +58,17 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	if stays {
 		w.sent = time.Now() // stepping back is a sign of life; without this, the place would be asked again at once
 	}
-	c := newRelease(ctx, p.o.token, p.o.boxed[:len(keys):len(keys)], p.o.boxed[len(p.o.keys):])
+	c := newRelease(ctx, p.token, p.boxed[:len(keys):len(keys)], p.boxed[len(p.keys):])
 	c.Simple = c.Simple && !stays
 	if stays {
 		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
 		w.marked, w.waiting = w.opened, false
 	}
-	p.o.hold, p.o.late = nil, false
+	p.hold, p.late = nil, false
 	p.busy, p.began = true, time.Now()
-	x := newCleanup(c, "", keys, p.o.ttl) // without why: it is a step of the obtain
-	if !p.o.place.inBackground(x, func() error {
-		_, err := p.o.place.sendCleanup(x)
+	x := newCleanup(c, "", keys, p.ttl) // without why: it is a step of the obtain
+	if !p.place.inBackground(x, func() error {
+		_, err := p.place.sendCleanup(x)
 		s.undone(ctx, p)
 		return err
 	}) {
@@ -99,7 +99,7 @@ func (s *spreading) end(ctx context.Context) {
 		case s.holds == nil:
 			s.leave(ctx, p)
 		default:
-			p.o.waiter.quitInbox()
+			p.waiter.quitInbox()
 		}
 	}
 }
@@ -107,12 +107,9 @@ func (s *spreading) end(ctx context.Context) {
 // leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
 // s.mu, and no call is under way to the place.
 func (s *spreading) leave(ctx context.Context, p *part) {
-	o := &p.o
-	gone := &obtaining{
-		place: o.place, keys: o.keys, boxed: o.boxed, ttl: o.ttl, token: o.token, waiter: o.waiter, doubtful: o.doubtful,
-		late: o.late || p.state == partGranted && o.hold != nil,
-	}
-	p.state, o.hold, o.waiter, o.doubtful, o.late = partIdle, nil, nil, false, false
-	gone.withdraw(ctx)
+	gone := p.remains
+	gone.late = gone.late || p.state == partGranted && p.hold != nil
+	p.state, p.hold, p.waiter, p.doubtful, p.late = partIdle, nil, nil, false, false
+	gone.withdraw(ctx, nil, nil)
 	gone.waiter.quitInbox()
 }

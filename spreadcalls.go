@@ -10,11 +10,13 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// part is what happens at one place. While busy, its o belongs to the goroutine of the call; otherwise spreading.mu
+// part is what happens at one place. While busy, its attempt belongs to the goroutine of the call; otherwise spreading.mu
 // protects it.
 type part struct {
+	attempt
+
 	site  *site
-	o     obtaining
+	hold  *hold     // that the place has granted; nil if there is none
 	busy  bool      // a call is under way
 	began time.Time // when that was
 	round int       // in which the place was last asked
@@ -22,7 +24,7 @@ type part struct {
 	err   error // how it failed
 
 	refused bool // the last answer was a refusal, or a grant that came too late
-	late    bool // it was a grant that came too late
+	lapsed  bool // it was a grant that came too late
 	ready   bool // it was a grant, which was given back
 	topped  bool // it was asked once more after the lock was made
 }
@@ -58,15 +60,15 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
-	if p.o.doubtful { // what an earlier round may have acquired unnoticed
-		p.o.place.sweep(newCleanup(p.o.newRelease(ctx), WhyAbandoned, p.o.keys, p.o.ttl), 0)
+	if p.doubtful { // what an earlier round may have acquired unnoticed
+		p.place.sweep(newCleanup(p.newRelease(ctx), WhyAbandoned, p.keys, p.ttl), 0)
 	}
-	p.round, p.o.token, p.o.hold, p.o.doubtful = s.round, s.o.token, nil, false
-	p.o.proposal = s.began.UnixMicro() // a server takes none that is over a second old
+	p.round, p.token, p.hold, p.doubtful = s.round, s.token, nil, false
+	p.proposal = s.began.UnixMicro() // a server takes none that is over a second old
 
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
-		if w := p.o.waiter; w != nil {
+		if w := p.waiter; w != nil {
 			w.heed() // otherwise a message would make the other places be asked at once, again and again
 			w.next = now.Add(waiterInterval)
 		}
@@ -78,7 +80,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // admits reports whether the place may be asked: see health.admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.quorum || p.site.health.admit(now, len(p.o.keys))
+	return !s.places.quorum || p.site.health.admit(now, len(p.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -90,51 +92,31 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	}
 	p.site.calls.Add(1)
 	c := new(transport.Call)
+	joins := s.holds
 	transport.Go(func() {
-		err, failed := ErrNotObtained, &panicked{}
+		var lock *hold
+		err, failed := errPanicked, &panicked{} // unless tryHere returns
 		defer func() {
 			if failed != nil {
 				failed.value = recover()
-				p.o.doubtful = true
-				err = errPanicked
+				p.doubtful = true
 			}
-			s.land(free, p, c, err, failed)
+			s.land(free, p, c, lock, err, failed)
 			p.site.calls.Add(-1)
 		}()
-		err = p.o.tryHere(free, c)
+		lock, err = p.tryHere(free, c, joins)
 		failed = nil
 	})
 }
 
-// tryHere is try at one of several places. It returns when the call has ended, however long that takes: nobody waits for
-// it. ctx must not end. It returns nil if the place has granted, and ErrNotObtained if it has refused.
-func (o *obtaining) tryHere(ctx context.Context, c *transport.Call) error {
-	if o.waiter != nil {
-		done, _ := o.waiter.admit(ctx, o.place.closed, len(o.keys)) // nothing is handed over at several places
-		if done == nil {
-			return ErrClosed
-		}
-		defer done()
-	}
-	o.fillObtain(c)
-	c.GiveUp, c.Ctx = time.Now().Add(o.ttl), ctx
-	o.place.redis.Do(ctx, c)
-	o.failure = nil
-	if _, err := o.conclude(ctx, c); err != nil {
-		return err
-	}
-	if o.joins != nil && o.joins.isFenced() {
-		o.hold.fence = o.joins.raise(ctx, o.hold)
-	}
-	return nil
-}
-
 // land takes the answer of a call that has ended.
-func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err error, failed *panicked) {
+func (s *spreading) land(
+	ctx context.Context, p *part, c *transport.Call, lock *hold, err error, failed *panicked,
+) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal()
-	p.busy = false
+	p.busy, p.hold = false, lock
 	s.panicked = cmp.Or(s.panicked, failed)
 	now := time.Now()
 	took := now.Sub(p.began)
@@ -143,7 +125,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 		p.site.health.ended(now, took, answered)
 	}
 	p.refused, p.ready = errors.Is(err, ErrNotObtained), err == nil
-	p.late = p.refused && errors.Is(err, ErrLapsed)
+	p.lapsed = p.refused && errors.Is(err, ErrLapsed)
 	switch {
 	case err == nil:
 		p.state = partGranted
@@ -151,7 +133,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 		p.state = partRefused
 	default:
 		p.state, p.err = partFailed, err
-		if w := p.o.waiter; w != nil {
+		if w := p.waiter; w != nil {
 			w.rest(now)
 		}
 	}
@@ -160,7 +142,7 @@ func (s *spreading) land(ctx context.Context, p *part, c *transport.Call, err er
 	}
 	switch present := p.round == s.round; {
 	case present && (s.open || s.won && s.holds == nil):
-		s.o.seen.resends += int(c.Resends)
+		s.resends += int(c.Resends)
 	case present && s.holds != nil: // it has the token of the lock
 		s.joinLate(ctx, p)
 	default:
@@ -180,7 +162,7 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 				s.holds.mendSoon(s.number(p))
 				return
 			}
-			p.round, p.o.token = s.round, s.o.token // it was not asked for the lock yet
+			p.round, p.token = s.round, s.token // it was not asked for the lock yet
 			s.askAgain(ctx, p)
 		}
 	case p.state != partIdle:

@@ -11,10 +11,9 @@ import (
 // make makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed
 // by now, or if there is no fencing token for it on a quorum.
 func (s *spreading) make(ctx context.Context) error {
-	o := s.o
 	fence, err := s.fence(ctx)
 	if err != nil {
-		o.failure = err
+		s.failure = err
 		s.mu.Lock()
 		s.won = false
 		s.mu.Unlock()
@@ -23,7 +22,7 @@ func (s *spreading) make(ctx context.Context) error {
 		}
 		s.undo(ctx)
 		if ended(ctx) != nil {
-			return o.cutShort(ctx)
+			return errCut
 		}
 		return err
 	}
@@ -31,24 +30,24 @@ func (s *spreading) make(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.won = false
 	h := &several{
-		places: s.places, tracer: o.client.tracer, closed: o.client.closed, fenceKey: o.fenceKey,
+		places: s.places, tracer: s.client.tracer, closed: s.client.closed, fenceKey: s.fenceKey,
 		ctx: context.WithoutCancel(ctx), at: make([]standing, len(s.parts)),
 	}
-	h.keys, h.token, h.fence, h.obtained, h.metadata, h.random = o.keys, o.token, fence, o.ttl, o.metadata, true
+	h.keys, h.token, h.fence, h.obtained, h.metadata, h.random = s.keys, s.token, fence, s.ttl, s.metadata, true
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
-			h.put(i, p.o.hold)
-			if h.since.IsZero() || p.o.hold.since.Before(h.since) {
-				h.since = p.o.hold.since
+			h.put(i, p.hold)
+			if h.since.IsZero() || p.hold.since.Before(h.since) {
+				h.since = p.hold.since
 			}
 		}
 	}
 	h.begin()
 	if lease.Passed(h.until()) {
-		o.failure = tooLate(s.began, o.ttl)
+		s.failure = tooLate(s.began, s.ttl)
 		return ErrNotObtained
 	}
-	o.lock, s.holds, h.shown = &Lock{several: h}, h, h.until()
+	s.lock, s.holds, h.shown = &Lock{several: h}, h, h.until()
 	for i := range h.at {
 		if h.at[i].lock == nil {
 			h.at[i].coming = make(chan struct{})
@@ -58,7 +57,7 @@ func (s *spreading) make(ctx context.Context) error {
 		p := &s.parts[i]
 		switch {
 		case p.state == partGranted:
-			p.o.hold = nil // it belongs to the lock now
+			p.hold = nil // it belongs to the lock now
 		case !p.busy && p.round != s.round: // a call of an earlier round has ended since this one was won
 			s.settle(ctx, p)
 		case !p.busy:
@@ -75,17 +74,17 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 		defer s.holds.ask(i, false)
 	}
 	if p.state == partGranted {
-		s.holds.join(ctx, i, p.o.hold, p.o.doubtful, false)
-		p.o.hold = nil
-		p.o.waiter.quitInbox()
+		s.holds.join(ctx, i, p.hold, p.doubtful, false)
+		p.hold = nil
+		p.waiter.quitInbox()
 		return
 	}
-	s.holds.miss(i, p.state == partRefused, p.o.doubtful || p.o.late)
+	s.holds.miss(i, p.state == partRefused, p.doubtful || p.late)
 	if p.topped || p.state == partFailed {
 		if p.state == partRefused {
 			s.holds.mendSoon(i)
 		}
-		p.o.quitLine(ctx)
+		p.quitLine(ctx)
 		return
 	}
 	s.askAgain(ctx, p)
@@ -96,7 +95,7 @@ func (s *spreading) joinLate(ctx context.Context, p *part) {
 // s.mu.
 func (s *spreading) askAgain(ctx context.Context, p *part) {
 	p.topped = true
-	p.o.fenceKey, p.o.joins = "", s.holds
+	p.fenceKey = ""
 	if s.queue {
 		s.topUp(ctx, p)
 		return
@@ -116,7 +115,7 @@ func (s *spreading) topUp(ctx context.Context, p *part) {
 		s.start(ctx, p, now)
 		return
 	}
-	p.o.quitLine(ctx)
+	p.quitLine(ctx)
 }
 
 // topUpAfter is how long after a grant a place that has refused is asked again.
@@ -126,12 +125,11 @@ const topUpAfter = 5 * time.Millisecond
 // already. If not enough of these are alike, it raises the counters to the largest, so that every later majority mints
 // a larger one. Across slots, the fencing token is minted now, when all keys are held.
 func (s *spreading) fence(ctx context.Context) (int64, error) {
-	o := s.o
 	switch {
-	case o.fenceKey == "":
+	case s.fenceKey == "":
 		return 0, nil
 	case !s.places.quorum:
-		return o.client.one.fenceTo(ctx, o.keys, o.token, nil, o.fenceKey, 0)
+		return s.client.one.fenceTo(ctx, s.keys, s.token, nil, s.fenceKey, 0)
 	}
 	var largest int64
 	var lower []int
@@ -139,13 +137,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() {
-			largest = max(largest, p.o.hold.fence)
+			largest = max(largest, p.hold.fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case !p.isGranted():
-		case p.o.hold.fence == largest:
+		case p.hold.fence == largest:
 			have++
 		default:
 			lower = append(lower, i)
@@ -160,7 +158,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		p := s.places.all[i]
 		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0, noLimit))
 		defer cancel()
-		counter, err := p.fenceTo(ctx, p.keys, o.token, p.boxed[:len(p.keys)], o.fenceKey, largest)
+		counter, err := p.fenceTo(ctx, p.keys, s.token, p.boxed[:len(p.keys)], s.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
 			err = errGone
 		}
@@ -174,7 +172,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		return have >= s.places.need
 	})
 	if have < s.places.need {
-		return 0, failed("obtain", o.keys, joined(errs))
+		return 0, failed("obtain", s.keys, joined(errs))
 	}
 	return largest, nil
 }

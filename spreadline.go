@@ -17,30 +17,14 @@ import (
 // them at about the same time. Across slots, the keys can be freed one after another, by different holders.
 const gather = time.Millisecond
 
-// inLine obtains by waiting in line. It returns the error of the last round, and whether ctx ended the wait.
-func (s *spreading) inLine(ctx context.Context) (cut bool, err error) {
-	for {
-		again, err := s.attempt(ctx)
-		if !again {
-			return false, err
-		}
-		if !s.await(ctx) {
-			if ctx.Err() != nil {
-				return true, err
-			}
-			return false, ErrClosed
-		}
-	}
-}
-
 // agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
 func (s *spreading) agree() {
 	if s.ticket > 0 {
 		return
 	}
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.o.waiter.hasPlace() {
-			s.ticket = max(s.ticket, p.o.waiter.ticket)
+		if p := &s.parts[i]; !p.busy && p.waiter.hasPlace() {
+			s.ticket = max(s.ticket, p.waiter.ticket)
 		}
 	}
 	if s.ticket > 0 {
@@ -80,7 +64,7 @@ func (s *spreading) paced() time.Time {
 	s.mu.Lock()
 	deaf := 0
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.o.waiter.hasPlace() && !p.o.waiter.inbox.Hears() {
+		if p := &s.parts[i]; !p.busy && p.waiter.hasPlace() && !p.waiter.inbox.Hears() {
 			deaf++
 		}
 	}
@@ -106,7 +90,7 @@ func (s *spreading) due() (due time.Time, called int) {
 			times = append(times, s.began.Add(waiterInterval))
 			continue
 		}
-		w := p.o.waiter
+		w := p.waiter
 		woken, next := w.wasWoken()
 		if woken || p.ready && !s.places.quorum {
 			called++
@@ -133,26 +117,24 @@ func (s *spreading) due() (due time.Time, called int) {
 	return due, called
 }
 
-// whoBlocks asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
-// have keys of somebody who has too few places. Across slots, it asks the first place. See obtaining.ask.
-func (s *spreading) whoBlocks(ctx context.Context) *RefusedError {
+// blocker asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
+// have keys of somebody who has too few places. Across slots, it asks the first place.
+func (s *spreading) blocker(ctx context.Context) *RefusedError {
 	s.mu.Lock()
-	asked := map[int]*obtaining{}
+	questions := map[int]func() *RefusedError{}
 	for i := range s.parts {
-		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(asked) == 0) {
-			asked[i] = &obtaining{place: p.o.place, keys: p.o.keys, token: p.o.token}
-			if p.o.waiter != nil {
-				asked[i].waiter = &waiter{ticket: p.o.waiter.ticket}
-			}
+		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(questions) == 0) {
+			at, keys, token, ticket := p.place, p.keys, p.token, p.waiter.lastTicket()
+			questions[i] = func() *RefusedError { return blocker(ctx, at, keys, token, ticket) }
 		}
 	}
 	s.mu.Unlock()
-	type blocker struct{ key, token string }
-	count := map[blocker]int{}
+	type holder struct{ key, token string }
+	count := map[holder]int{}
 	most, why := 0, &RefusedError{}
-	sideBySide(slices.Collect(maps.Keys(asked)), func(i int) *RefusedError { return asked[i].ask(ctx) },
+	sideBySide(slices.Collect(maps.Keys(questions)), func(i int) *RefusedError { return questions[i]() },
 		func(_ int, e *RefusedError) bool {
-			is := blocker{e.Key, e.Token}
+			is := holder{e.Key, e.Token}
 			if count[is]++; e.Key != "" && count[is] > most {
 				most, why = count[is], e
 			}

@@ -58,7 +58,7 @@ func (s *spreading) collect(
 			time.Sleep(grace)
 		case <-ctx.Done():
 			return open, ended(ctx)
-		case <-s.o.client.closed:
+		case <-s.client.closed:
 			return open, ErrClosed
 		}
 	}
@@ -103,7 +103,7 @@ func (s *spreading) isNext() bool {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.state == partRefused && !p.busy {
-			if called, _ := p.o.waiter.wasWoken(); called {
+			if called, _ := p.waiter.wasWoken(); called {
 				return false
 			}
 		}
@@ -123,7 +123,7 @@ func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until
 			waits = true
 			continue
 		}
-		late := p.began.Add(p.site.health.patience(len(p.o.keys), s.fastest, limit))
+		late := p.began.Add(p.site.health.patience(len(p.keys), s.fastest, limit))
 		if now.Before(late) && (until.IsZero() || late.Before(until)) {
 			waits, until = true, late
 		}
@@ -174,13 +174,13 @@ func (s *spreading) failures() error {
 		case p.state == partFailed:
 			errs = append(errs, s.named(p, p.err))
 		case p.busy || p.state == partIdle && !s.ordered:
-			errs = append(errs, s.named(p, s.o.unanswered(s.began)))
+			errs = append(errs, s.named(p, s.unanswered(s.began, s.ttl)))
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return failed("obtain", s.o.keys, joined(errs))
+	return failed("obtain", s.keys, joined(errs))
 }
 
 // hasFailed reports whether a place has answered the present round with an error, or was not asked because it hangs.

@@ -5,26 +5,19 @@ import (
 	"time"
 )
 
-// seen counts what a Tracer is told at the end of an obtain.
-type seen struct {
-	tries     int
-	resends   int
-	explained int // the try whose refusal was explained; 0 for none
-}
-
 // watched calls run, and reports its beginning and its end to the Tracer.
-func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *Lock, err error) {
+func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 	t := o.client.tracer
-	queue := o.waiter != nil || o.spread != nil && o.spread.queue
-	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: queue, Fenced: o.fenceKey != ""})
+	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: o.opt.FenceKey != ""})
 	if t.ObtainEnd == nil {
-		lock, err = o.run(ctx, strategy)
-		return lock, o.explained(ctx, err)
+		lock, err = o.run(ctx)
+		return lock, o.explain(ctx, err)
 	}
 	start := time.Now()
 	err = errPanicked
 	defer func() {
-		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: o.seen.tries, Resends: o.seen.resends}
+		p := o.progress()
+		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.tries, Resends: p.resends}
 		if lock != nil {
 			end.Until, end.Fence = lock.Until(), lock.FenceToken()
 		}
@@ -37,8 +30,8 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 		t.ObtainEnd(ctx, end)
 		returned = true
 	}()
-	lock, why := o.run(ctx, strategy)
-	err = o.explained(ctx, why)
+	lock, why := o.run(ctx)
+	err = o.explain(ctx, why)
 	return lock, err
 }
 
@@ -46,18 +39,10 @@ func (o *obtaining) watched(ctx context.Context, strategy RetryStrategy) (lock *
 // earlier hold, so they expire with their ttl instead.
 func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
 	if o.spread == nil {
-		o.doubtful = true
-		o.withdraw(ctx)
+		s := &o.single
+		s.doubtful = true
+		s.withdraw(ctx, s.abandoned, s.taken)
 		return
 	}
 	go func() { _ = lock.several.free(context.WithoutCancel(ctx), time.Time{}, time.Time{}) }() // ends with the calls
-}
-
-// attempt calls try, and reports a refusal to the Tracer.
-func (o *obtaining) attempt(ctx context.Context) (again bool, err error) {
-	again, err = o.try(ctx)
-	if err == ErrNotObtained && (o.explain || o.client.tracer.Refused != nil) {
-		o.refused(ctx)
-	}
-	return again, err
 }

@@ -8,30 +8,46 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
+// remains is what an obtain may have at one place: keys under its token, and a place in their lines. If the obtain ends
+// without a lock, it must give them back.
+type remains struct {
+	place  *place
+	keys   []string
+	boxed  []any // the keys and their lines; see box
+	token  string
+	custom bool          // the caller chose the token
+	ttl    time.Duration // for how long the keys can last
+	waiter *waiter       // nil if the obtain does not wait in line
+
+	doubtful bool // a sending with the token may have been executed without a reply
+	late     bool // a call with the token was granted, but nobody could rely on that any more
+}
+
 // withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
 // obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. With a custom token, it releases only what a late reply reports as newly acquired. If there is no room for
-// another cleanup, the keys expire with their ttl, and the waiter is passed over for its silence.
-func (o *obtaining) withdraw(ctx context.Context) {
-	if o.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
-		o.sendLeave(o.newLeave(ctx))
+// undo nothing. With a custom token, it releases only the keys in taken and those that a late reply reports as newly
+// acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
+// silence.
+func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
+	if r.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
+		r.sendLeave(r.newLeave(ctx))
 	}
-	nothing := len(o.abandoned)+len(o.taken) == 0
-	if nothing && (!o.doubtful && !o.late || o.custom) {
+	nothing := len(abandoned)+len(taken) == 0
+	if nothing && (!r.doubtful && !r.late || r.custom) {
 		return
 	}
-	rest := *o // for the goroutine of the cleanup
-	x := newCleanup(o.newRelease(ctx), WhyAbandoned, o.keys, o.ttl)
+	rest, gone := *r, taken // for the goroutine of the cleanup
+	x := newCleanup(r.newRelease(ctx), WhyAbandoned, r.keys, r.ttl)
 	rest.place.inBackground(x, func() error {
-		for _, c := range rest.abandoned {
+		for _, c := range abandoned {
 			<-c.Done()
-			rest.note(c)
+			gone = append(gone, rest.note(c)...)
 		}
 		var err error
 		switch {
 		case rest.custom:
-			if x.limit(rest.taken); len(rest.taken) > 0 { // the rest may belong to an earlier hold
+			if x.limit(gone); len(gone) > 0 { // the rest may belong to an earlier hold
 				_, err = rest.place.sendCleanup(x)
 			}
 		case rest.late || rest.doubtful:
@@ -50,24 +66,44 @@ func (o *obtaining) withdraw(ctx context.Context) {
 	})
 }
 
+// note notes the result of an abandoned try that has ended. It returns the keys that the try newly acquired.
+func (r *remains) note(c *transport.Call) (taken []string) {
+	r.doubtful = r.doubtful || c.Doubtful
+	if c.Err != nil {
+		return nil
+	}
+	g, err := readGrant(r.keys, c.Reply)
+	r.doubtful = r.doubtful || err != nil
+	r.late = r.late || g.granted
+	return g.taken
+}
+
+// unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
+func (r *remains) unansweredTries(abandoned []*transport.Call) *unanswered {
+	if !r.doubtful && len(abandoned) == 0 {
+		return nil
+	}
+	return &unanswered{waiter: r.waiter, tries: abandoned, custom: r.custom}
+}
+
 // leaveLines gives up the waiter's place in line in the background, and keeps the keys.
-func (o *obtaining) leaveLines(ctx context.Context) {
-	o.sendLeave(o.leaving(ctx, nil))
+func (r *remains) leaveLines(ctx context.Context) {
+	r.sendLeave(r.leaving(ctx, nil))
 }
 
 // quitLine ends the wait in line, and keeps the keys.
-func (o *obtaining) quitLine(ctx context.Context) {
-	if o.waiter.hasPlace() {
-		o.leaveLines(ctx)
+func (r *remains) quitLine(ctx context.Context) {
+	if r.waiter.hasPlace() {
+		r.leaveLines(ctx)
 	}
-	o.waiter.quitInbox()
+	r.waiter.quitInbox()
 }
 
 // sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
 // anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
 // another cleanup goes on.
-func (o *obtaining) sendLeave(c *transport.Call) {
-	place, keys, ttl := o.place, o.keys, o.ttl
+func (r *remains) sendLeave(c *transport.Call) {
+	place, keys, ttl := r.place, r.keys, r.ttl
 	x := newCleanup(c, WhyLine, nil, 0)
 	x.about = keys
 	place.inBackground(x, func() error {
@@ -82,23 +118,23 @@ func (o *obtaining) sendLeave(c *transport.Call) {
 
 // newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
 // a custom token was handed nothing, and its keys may belong to an earlier hold.
-func (o *obtaining) newLeave(ctx context.Context) *transport.Call {
-	if o.custom {
-		return o.leaving(ctx, nil)
+func (r *remains) newLeave(ctx context.Context) *transport.Call {
+	if r.custom {
+		return r.leaving(ctx, nil)
 	}
-	return o.leaving(ctx, o.boxed[:len(o.keys)])
+	return r.leaving(ctx, r.boxed[:len(r.keys)])
 }
 
 // leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
-func (o *obtaining) leaving(ctx context.Context, keys []any) *transport.Call {
-	c := newRelease(ctx, o.token, keys, o.boxed[len(o.keys):])
-	andLeave(c, o.waiter.entry)
-	c.GiveUp = time.Now().Add(o.waiter.life)
+func (r *remains) leaving(ctx context.Context, keys []any) *transport.Call {
+	c := newRelease(ctx, r.token, keys, r.boxed[len(r.keys):])
+	andLeave(c, r.waiter.entry)
+	c.GiveUp = time.Now().Add(r.waiter.life)
 	c.Persist()
 	return c
 }
 
 // newRelease returns an unsent call that releases all keys.
-func (o *obtaining) newRelease(ctx context.Context) *transport.Call {
-	return newRelease(ctx, o.token, o.boxed[:len(o.keys)], o.boxed[len(o.keys):])
+func (r *remains) newRelease(ctx context.Context) *transport.Call {
+	return newRelease(ctx, r.token, r.boxed[:len(r.keys)], r.boxed[len(r.keys):])
 }

@@ -39,7 +39,7 @@ var All = []Control{
 		Name: "validity-from-the-reply", Off: "Until counts from the reply, and not from before the request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"obtain.go", "return o.grant(ctx, c.Sent, g.fence, g.taken)", "return o.grant(ctx, time.Now(), g.fence, g.taken)",
+			"single.go", "return s.grant(ctx, c.Sent, g.fence, g.taken)", "return s.grant(ctx, time.Now(), g.fence, g.taken)",
 		}},
 	},
 	{
@@ -75,7 +75,7 @@ var All = []Control{
 	{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"withdraw.go", "if nothing && (!o.doubtful && !o.late || o.custom) {", "if nothing || true {"}},
+		Edits: []Edit{{"withdraw.go", "if nothing && (!r.doubtful && !r.late || r.custom) {", "if nothing || true {"}},
 	},
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
@@ -85,7 +85,7 @@ var All = []Control{
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"withdraw.go", "return o.leaving(ctx, o.boxed[:len(o.keys)])", "return o.leaving(ctx, nil)"}},
+		Edits: []Edit{{"withdraw.go", "return r.leaving(ctx, r.boxed[:len(r.keys)])", "return r.leaving(ctx, nil)"}},
 	},
 	{
 		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",

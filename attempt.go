@@ -1,0 +1,111 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// attempt is what a lock is asked for at one place. It belongs to one goroutine at a time. An obtain at one place makes its
+// tries with one attempt; an obtain at several places has one for each of them.
+type attempt struct {
+	remains
+
+	metadata string
+	fenceKey string // "" for no fencing token
+	proposal int64  // of a fencing token and of a ticket, for several places to agree on, in µs since 1970; 0 for none
+}
+
+// entry returns what follows the waiter's id in its entry: how many keys it wants (0 if it must not be handed them),
+// its ttl, its fence key, and the value that its keys are to hold.
+func (a *attempt) entry() string {
+	wants, metadata := len(a.keys), a.metadata
+	if len(metadata) > entryMetadata {
+		wants, metadata = 0, metadata[:entryMetadata]
+	}
+	if a.custom || a.proposal != 0 { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
+		wants = 0
+	}
+	value := a.token
+	if metadata != "" {
+		value += " " + metadata
+	}
+	return fmt.Sprintf(" %d %d %d %s%s", wants, a.ttl.Milliseconds(), len(a.fenceKey), a.fenceKey, value)
+}
+
+// read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
+func (a *attempt) read(ctx context.Context, c *transport.Call) (grant, error) {
+	g, err := readGrant(a.keys, c.Reply)
+	switch {
+	case err != nil:
+		a.doubtful = true
+		return g, failed("obtain", a.keys, err)
+	case !g.granted:
+		if a.waiter != nil {
+			a.waiter.refuse(c.Sent, g)
+		}
+		return g, ErrNotObtained
+	}
+	a.waiter.granted()
+	if a.waiter != nil && c.Spare == nil {
+		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
+	}
+	return g, nil
+}
+
+// fill makes h the hold of a grant.
+func (a *attempt) fill(h *hold, since time.Time, valid lease.Lease, fence int64) {
+	h.place, h.keys, h.boxed, h.token, h.fence, h.fenceKey = a.place, a.keys, a.boxed, a.token, fence, a.fenceKey
+	h.metadata, h.since, h.lease, h.obtained, h.random = a.metadata, since, valid, a.ttl, !a.custom
+}
+
+// failed returns the error of a call that was not answered, or was answered with an error.
+func (a *attempt) failed(err error) error {
+	return failed("obtain", a.keys, withHint(withFence(a.keys, a.fenceKey), err))
+}
+
+// tryHere asks once at one of several places. It returns when the call has ended, however long that takes: nobody waits for
+// it. ctx must not end. It returns ErrNotObtained if the place has refused, and an error that matches it if the grant came
+// too late. joins is the lock for which it obtains a further hold; nil for none.
+//
+// A grant that came too late stays with the round, or with the lock. The token may be used there again, and a release that
+// is sent twice could take away what the next call obtains. If the lock is made already, a call after this one may have
+// obtained the hold.
+func (a *attempt) tryHere(ctx context.Context, c *transport.Call, joins *several) (*hold, error) {
+	if a.waiter != nil {
+		done, _ := a.waiter.admit(ctx, a.place.closed, len(a.keys)) // nothing is handed over at several places
+		if done == nil {
+			return nil, ErrClosed
+		}
+		defer done()
+	}
+	a.fillObtain(c)
+	c.GiveUp, c.Ctx = time.Now().Add(a.ttl), ctx
+	a.place.redis.Do(ctx, c)
+	a.doubtful = a.doubtful || c.Doubtful
+	if c.Err != nil {
+		return nil, a.failed(c.Err)
+	}
+	g, err := a.read(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	valid := lease.Granted(c.Sent, a.ttl)
+	if lease.Passed(valid.Until()) {
+		if a.waiter != nil {
+			a.waiter.next = time.Now().Add(time.Millisecond)
+		}
+		a.late = true
+		return nil, tooLate(c.Sent, a.ttl)
+	}
+	h := new(hold)
+	a.fill(h, c.Sent, valid, g.fence)
+	h.unanswered = a.unansweredTries(nil)
+	if joins != nil && joins.isFenced() {
+		h.fence = joins.raise(ctx, h)
+	}
+	return h, nil
+}
