@@ -141,24 +141,15 @@ func (p *place) sweepNow(x *cleanup) error {
 	return err
 }
 
-// pause waits for d. On a closed Client it does not wait. While an obtain waits for the cleanup, it waits for hurriedPause
-// at most.
+// pause waits for d. On a closed Client it does not wait. An obtain that waits for the cleanup ends the pause: see
+// pendings.hurry.
 func (p *place) pause(x *cleanup, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return
 	case <-p.closed:
-		return
 	case <-x.hurry:
-	}
-	rest := time.NewTimer(hurriedPause)
-	defer rest.Stop()
-	select {
-	case <-timer.C:
-	case <-rest.C:
-	case <-p.closed:
 	}
 }
 

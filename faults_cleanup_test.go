@@ -280,6 +280,28 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		on.truthful(ctx, obtain(within(ctx, soon), locks, time.Minute, me, "new"))
 	})
 
+	// Such a cleanup was resent every 50 to 64 ms from then on, until its ttl was over.
+	DescribeTable("that gives up leaves what it has hurried to its own pace", func(ctx SpecContext, key string) {
+		on.broken("obtain", 1, faultproxy.DelayReply(100*time.Millisecond))
+		on.broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		if key == "held" {
+			Expect(held.Release(ctx)).NotTo(Succeed())
+		} else {
+			_, err := locks.Obtain(within(ctx, 50*time.Millisecond), key, time.Minute, me)
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+		}
+		Eventually(func() int { return on.requested("release") }).WithTimeout(soon).Should(BeNumerically(">=", 4))
+		_, err := locks.Obtain(within(ctx, 700*time.Millisecond), key, time.Minute, me)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		sent := on.requested("release")
+		Expect(sent).To(BeNumerically(">=", 10), "hurried")
+		time.Sleep(time.Second) // its own pauses last 1 to 4 s by now
+		Expect(on.requested("release")).To(BeNumerically("<=", sent+7), "the rest of a round, and one more")
+	},
+		Entry("if that is the cleanup of an abandoned one", "new"),
+		Entry("if that is a Release", "held"),
+	)
+
 	It("waits for a cleanup that is on the wire, but not past its ctx", func(ctx SpecContext) {
 		on.broken("release", 1, faultproxy.DelayReply(300*time.Millisecond))
 		Expect(held.Release(within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))

@@ -26,11 +26,12 @@ import (
 type pending struct {
 	token string
 	keys  []string      // that it may free, or whose ttl it may shorten; never changed
-	hurry chan struct{} // closed when an obtain waits for it; nil for a Refresh, which does not pause
+	hurry chan struct{} // a value ends the pause under way; see pendings.hurry; nil for a Refresh, which does not pause
 	done  chan struct{} // closed when nothing more is sent
 
 	at      int             // its index in pendings.byToken; pendings.mu protects it, and the fields below
 	request *transport.Call // that is under way, or was last; nil for none
+	hurried time.Time       // when hurry last ended a pause
 }
 
 // pendings are those of one place.
@@ -95,7 +96,7 @@ func (s *pendings) failure(p *pending) error {
 	return p.request.Failure()
 }
 
-// own returns the work under a token that concerns some of these keys, and hurries it.
+// own returns the work under a token that concerns some of these keys.
 //
 // It compares the keys without holding the mutex, because there may be many.
 func (s *pendings) own(token string, keys []string) []*pending {
@@ -109,21 +110,36 @@ func (s *pendings) own(token string, keys []string) []*pending {
 	for _, key := range keys {
 		wanted[key] = true
 	}
-	found = slices.DeleteFunc(found, func(p *pending) bool {
+	return slices.DeleteFunc(found, func(p *pending) bool {
 		return !slices.ContainsFunc(p.keys, func(key string) bool { return wanted[key] })
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range found {
-		if p.hurry != nil && !p.isHurried() {
-			close(p.hurry)
-		}
-	}
-	return found
 }
 
-// isHurried reports whether an obtain waits for the work.
-func (p *pending) isHurried() bool { return isClosed(p.hurry) }
+// hurry ends the pauses under way of this work. An obtain that waits for the work calls it every hurriedPause. So while an
+// obtain waits, no pause lasts longer than that, and when the last one has given up, pauses last as long as ever.
+//
+// The channels have no room. A value that no pause receives is lost, which does no harm: while a request is under way, no
+// pause is to be ended, and if the work is about to pause, the next call ends that pause. With room, a value from the time
+// of a request would end a pause that has just begun, or one that begins when no obtain waits any more.
+//
+// The work does not send without a pause, because a call ends no more than one pause. If many obtains wait, at least half of
+// hurriedPause passes from one end to the next. It is not the whole, because the calls of one obtain are sometimes a little
+// less than hurriedPause apart.
+func (s *pendings) hurry(work []*pending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, p := range work {
+		if now.Sub(p.hurried) < hurriedPause/2 {
+			continue
+		}
+		select {
+		case p.hurry <- struct{}{}:
+			p.hurried = now
+		default:
+		}
+	}
+}
 
 const (
 	// hurriedPause is how long work that an obtain waits for pauses at most.
@@ -151,34 +167,39 @@ func (p *place) waitForOwn(ctx context.Context, token string, keys []string, pat
 		if len(own) == 0 {
 			return nil
 		}
-		for _, x := range own {
-			if err := p.waitFor(ctx, x, keys, patient); err != nil {
-				return err
-			}
+		if err := p.waitFor(ctx, own, keys, patient); err != nil {
+			return err
 		}
 	}
 }
 
-// waitFor waits for one piece of work.
-func (p *place) waitFor(ctx context.Context, x *pending, keys []string, patient bool) error {
-	ticker := time.NewTicker(ownPatience)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-x.done:
-			return nil
-		case <-p.closed:
-			return ErrClosed
-		case <-ctx.Done():
-			why := errUnanswered
-			if failure := p.pendings.failure(x); failure != nil {
-				why = failure
-			}
-			return notObtained(fmt.Errorf("%w; an earlier call with the same token: %w", ended(ctx), why))
-		case <-ticker.C:
-			if failure := p.pendings.failure(x); failure != nil && !patient {
-				return failed("obtain", keys, fmt.Errorf("an earlier call with the same token: %w", withHint(keys, failure)))
+// waitFor waits for these pieces of work, one after the other, and hurries all of them meanwhile.
+func (p *place) waitFor(ctx context.Context, own []*pending, keys []string, patient bool) error {
+	hurry := time.NewTicker(hurriedPause)
+	defer hurry.Stop()
+	look := time.NewTicker(ownPatience)
+	defer look.Stop()
+	for _, x := range own {
+		look.Reset(ownPatience)
+		for !isClosed(x.done) {
+			select {
+			case <-x.done:
+			case <-hurry.C:
+				p.pendings.hurry(own)
+			case <-p.closed:
+				return ErrClosed
+			case <-ctx.Done():
+				why := errUnanswered
+				if failure := p.pendings.failure(x); failure != nil {
+					why = failure
+				}
+				return notObtained(fmt.Errorf("%w; an earlier call with the same token: %w", ended(ctx), why))
+			case <-look.C:
+				if failure := p.pendings.failure(x); failure != nil && !patient {
+					return failed("obtain", keys, fmt.Errorf("an earlier call with the same token: %w", withHint(keys, failure)))
+				}
 			}
 		}
 	}
+	return nil
 }

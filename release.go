@@ -151,15 +151,11 @@ func (h *hold) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 	close(p.planned)
 	closed := h.place.closed
 	for round := 1; next != nil; round++ {
-		hurry := x.hurry
-		if x.isHurried() {
-			wait, hurry = min(wait, hurriedPause), nil
-		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-p.sooner:
-		case <-hurry:
+		case <-x.hurry:
 		case <-closed: // Close waits for this, but not for long
 			closed = nil
 		}

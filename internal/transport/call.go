@@ -29,7 +29,7 @@ type Call struct {
 	Ctx context.Context
 	// GiveUp ends the resending; the zero time leaves the end to the Redis client's MaxRetries.
 	GiveUp time.Time
-	// Hurry, once it is closed, shortens the waits before further sendings; nil never does.
+	// Hurry ends the wait before the next sending when a value is received from it; nil never does.
 	Hurry <-chan struct{}
 	// Tag is for the caller's own use.
 	Tag any

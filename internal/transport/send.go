@@ -140,24 +140,12 @@ func (r *Redis) again(c *Call, resends int) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-c.Ctx.Done():
-		return false
 	case <-c.Hurry:
-	}
-	hurried := time.NewTimer(min(wait, hurriedWait))
-	defer hurried.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-hurried.C:
 		return true
 	case <-c.Ctx.Done():
 		return false
 	}
 }
-
-// hurriedWait is how long to wait at most before the next sending of a call that somebody waits for: see Call.Hurry.
-const hurriedWait = 64 * time.Millisecond
 
 // ResendWait returns how long to wait before the next sending of a call that has failed after all its resends and,
 // since then, this many times more.
