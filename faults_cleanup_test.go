@@ -283,7 +283,7 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 	// Such a cleanup was resent every 50 to 64 ms from then on, until its ttl was over.
 	DescribeTable("that gives up leaves what it has hurried to its own pace", func(ctx SpecContext, key string) {
 		on.broken("obtain", 1, faultproxy.DelayReply(100*time.Millisecond))
-		on.broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		down := on.broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
 		if key == "held" {
 			Expect(held.Release(ctx)).NotTo(Succeed())
 		} else {
@@ -297,6 +297,8 @@ var _ = describeFaulty("Re-entry by a custom token", func(on *faultyRedis) {
 		Expect(sent).To(BeNumerically(">=", 10), "hurried")
 		time.Sleep(time.Second) // its own pauses last 1 to 4 s by now
 		Expect(on.requested("release")).To(BeNumerically("<=", sent+7), "the rest of a round, and one more")
+		down.Remove()
+		on.truthful(ctx, obtain(within(ctx, soon), locks, time.Minute, me, key)) // hurries it again
 	},
 		Entry("if that is the cleanup of an abandoned one", "new"),
 		Entry("if that is a Release", "held"),
