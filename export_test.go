@@ -15,9 +15,12 @@ func init() { transport.AlwaysTogether = AlwaysTogether }
 func (l *Lock) StopRenewing() { l.bearer().stopRenewing() }
 
 // FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.
-func FillCleanups(c *Client) (undo func()) {
-	c.one.pendings.cleaning.Add(maxCleanups)
-	return func() { c.one.pendings.cleaning.Add(-maxCleanups) }
+func FillCleanups(c *Client) (undo func()) { return TakeCleanups(c, maxCleanups) }
+
+// TakeCleanups takes the room for n cleanups of a Client on one Redis, until the returned function is called.
+func TakeCleanups(c *Client, n int64) (undo func()) {
+	c.one.pendings.cleaning.Add(n)
+	return func() { c.one.pendings.cleaning.Add(-n) }
 }
 
 // Registered returns for how many Redis clients Clients share something.
