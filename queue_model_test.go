@@ -37,7 +37,7 @@ var _ = describe("Random lines", func(on *onRedis) {
 		}
 		Expect(judged).To(BeNumerically(">", 0))
 	})
-}, queueing)
+}) // not with those of the line, which wait the longest on a real server
 
 // randomLines runs one history. It returns the first difference from the model, or "", and what was done.
 func randomLines(ctx context.Context, on *onRedis, seed uint64) (problem string, past []string) {
