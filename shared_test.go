@@ -227,7 +227,7 @@ var _ = describe("Many Clients of one Redis client", func(on *onRedis) {
 		}, nil)).To(Succeed())
 		Expect(hook.pipelined.Load()).To(BeZero())
 	})
-}, queueing)
+}, keeping) // some of it is about the line, whose own suite waits the longest
 
 var _ = describeQuorum("Clients that share servers with others", func(on *quorum) {
 	It("stand in the same lines, in the same order everywhere", func(ctx SpecContext) {
