@@ -10,7 +10,7 @@ import (
 )
 
 // attempt is what a lock is asked for at one place. It belongs to one goroutine at a time. An obtain at one place makes its
-// tries with one attempt; an obtain at several places has one for each of them.
+// tries with one attempt; an obtain at several places has one for each of them, and so has each repair of one of them.
 type attempt struct {
 	remains
 
@@ -67,18 +67,24 @@ func (a *attempt) failed(err error) error {
 	return failed("obtain", a.keys, withHint(withFence(a.keys, a.fenceKey), err))
 }
 
+// granted is what one of several places has granted.
+type granted struct {
+	since time.Time // when the request was sent
+	fence int64     // 0 for none
+}
+
 // tryHere asks once at one of several places. It returns when the call has ended, however long that takes: nobody waits for
 // it. ctx must not end. It returns ErrNotObtained if the place has refused, and an error that matches it if the grant came
-// too late. joins is the lock for which it obtains a further hold; nil for none.
+// too late.
 //
-// A grant that came too late stays with the round, or with the lock. The token may be used there again, and a release that
-// is sent twice could take away what the next call obtains. If the lock is made already, a call after this one may have
-// obtained the hold.
-func (a *attempt) tryHere(ctx context.Context, c *transport.Call, joins *several) (*hold, error) {
+// tryHere does not release a grant that came too late. It sets late, and leaves the release to the round, or to the lock if
+// that is made already. Either of them may use the token at this place again, and a release that is sent twice could free
+// what the next call with the token acquires.
+func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, error) {
 	if a.waiter != nil {
 		done, _ := a.waiter.admit(ctx, a.place.closed, len(a.keys)) // nothing is handed over at several places
 		if done == nil {
-			return nil, ErrClosed
+			return granted{}, ErrClosed
 		}
 		defer done()
 	}
@@ -87,25 +93,16 @@ func (a *attempt) tryHere(ctx context.Context, c *transport.Call, joins *several
 	a.place.redis.Do(ctx, c)
 	a.doubtful = a.doubtful || c.Doubtful
 	if c.Err != nil {
-		return nil, a.failed(c.Err)
+		return granted{}, a.failed(c.Err)
 	}
 	g, err := a.read(ctx, c)
 	if err != nil {
-		return nil, err
+		return granted{}, err
 	}
-	valid := lease.Granted(c.Sent, a.ttl)
-	if lease.Passed(valid.Until()) {
-		if a.waiter != nil {
-			a.waiter.next = time.Now().Add(time.Millisecond)
-		}
+	if lease.Passed(lease.ValidUntil(c.Sent, a.ttl)) {
+		a.waiter.tooLate()
 		a.late = true
-		return nil, tooLate(c.Sent, a.ttl)
+		err = tooLate(c.Sent, a.ttl)
 	}
-	h := new(hold)
-	a.fill(h, c.Sent, valid, g.fence)
-	h.unanswered = a.unansweredTries(nil)
-	if joins != nil && joins.isFenced() {
-		h.fence = joins.raise(ctx, h)
-	}
-	return h, nil
+	return granted{c.Sent, g.fence}, err
 }

@@ -19,7 +19,7 @@ func TestUntilAfterSuspend(t *testing.T) {
 	if !time.Now().Before(until) || time.Now().Round(0).Before(until.Round(0)) {
 		t.Fatal("package time has another layout by now; mend this test")
 	}
-	lock := &Lock{one: hold{place: &place{}, lease: held}}
+	lock := &Lock{one: hold{claim: claim{place: &place{}}, lease: held}}
 	if time.Now().Before(lock.Until()) {
 		t.Error("the lock believes itself valid an hour after its wall clock time")
 	}

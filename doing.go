@@ -70,7 +70,8 @@ func (d *doing) missing(keys []string) []string {
 	holders := make(map[string]*doing)
 	for o := d.outer; o != nil; o = o.outer {
 		if o.lock != nil {
-			for _, key := range o.lock.life().keys {
+			keys, _ := o.lock.bearer().names()
+			for _, key := range keys {
 				holders[key] = o
 			}
 		}

@@ -120,20 +120,30 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if at != nil {
 		return c.attachPlaces(ctx, at, keys, token)
 	}
-	lock := new(Lock)
-	if err := c.one.attach(ctx, &lock.one, keys, box(keys), token); err != nil {
+	found, err := c.one.attach(ctx, keys, token)
+	if err != nil {
 		return nil, err
 	}
+	lock := new(Lock)
+	h := &lock.one
+	h.place, h.keys, h.boxed, h.token, h.metadata, h.since = c.one, keys, box(keys), token, found.metadata, found.since
+	h.lease = lease.Found(found.since, found.ttl)
 	return lock, nil
 }
 
-// attach does the work of Client.Attach at one place: it makes h a hold on the keys, which are there. boxed are the keys and
-// their lines.
-func (p *place) attach(ctx context.Context, h *hold, keys []string, boxed []any, token string) error {
+// found is what Attach has found at one place.
+type found struct {
+	since    time.Time // when the question was sent
+	ttl      time.Duration
+	metadata string
+}
+
+// attach does the work of Client.Attach at one place: it looks whether the token has the keys there.
+func (p *place) attach(ctx context.Context, keys []string, token string) (found, error) {
 	request := newInspect(ctx, keys, false)
 	held, err := p.look("attach", keys, request)
 	if err != nil {
-		return err
+		return found{}, err
 	}
 	var lost []any // as the scripts report them
 	ttl := time.Duration(math.MaxInt64)
@@ -150,11 +160,9 @@ func (p *place) attach(ctx context.Context, h *hold, keys []string, boxed []any,
 		}
 	}
 	if err := readLoss(keys, lost, ErrLockNotHeld); err != nil {
-		return err
+		return found{}, err
 	}
-	h.place, h.keys, h.boxed, h.token, h.metadata = p, keys, boxed, token, held[0].metadata
-	h.lease, h.since = lease.Found(request.Sent, ttl), request.Sent
-	return nil
+	return found{request.Sent, ttl, held[0].metadata}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.

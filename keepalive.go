@@ -106,6 +106,6 @@ func (k *kept) Value(key any) any {
 func (k *kept) check() {
 	if k.Context.Err() == nil && lease.Passed(until(k.lock)) {
 		lapse(k.lock)
-		k.end(k.lock.handle().ending()) // another goroutine may be about to do this, but it must be done when check returns
+		k.end(ending(k.lock)) // another goroutine may be about to do this, but it must be done when check returns
 	}
 }

@@ -41,9 +41,7 @@ const maxBelated = 2
 //
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
 func (s *single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
-	if s.waiter != nil {
-		s.waiter.next = time.Now().Add(time.Millisecond)
-	}
+	s.waiter.tooLate()
 	s.failure = tooLate(since, s.ttl)
 	s.belated++
 	again = s.belated < maxBelated

@@ -12,20 +12,16 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// life is what a handle knows of its lock, whether that is held at one place or at several: what it is, and whether it is
-// still held. It ends with a Release or a loss; a Refresh may revive a lock that was lost.
+// life is what a handle knows of its lock, whether that is held at one place or at several: whether it is still held. It
+// ends with a Release or a loss; a Refresh may revive a lock that was lost.
 type life struct {
-	keys     []string
-	token    string
-	fence    int64
-	since    time.Time     // when the request was sent that obtained the lock, or found it
-	obtained time.Duration // the ttl of the obtain; 0 if attached
+	fence int64
+	since time.Time // when the request was sent that obtained the lock, or found it
 
 	mu            sync.Mutex // protects the fields below, except random, and the lease of a hold
 	random        bool       // the library chose the token, so no other lock has it; set once
 	told          bool       // a Tracer has been told of the end of the present hold
 	releasedAgain bool       // Release was called more than once
-	taken         bool       // some key was found to be another's
 	losses        int32      // how often it was found lost
 	metadata      string
 	released      time.Time // when Release was first called; zero if it was not
@@ -38,6 +34,7 @@ type life struct {
 // handle of a caller.
 type bearer interface {
 	handle() *life
+	names() (keys []string, token string)
 	tells() *Tracer // of the events of the lock; never nil
 
 	validUntil() time.Time // the end of the validity; the caller holds life.mu
@@ -49,7 +46,7 @@ type bearer interface {
 
 	ttl(ctx context.Context) (time.Duration, error)
 	refresh(ctx context.Context, ttl time.Duration, opt *Options) error
-	free(ctx context.Context, now, until time.Time) error // the work of a Release that began now
+	free(ctx context.Context, now, until time.Time) (LossCause, error) // the work of a Release that began now
 }
 
 // until returns Lock.Until.
@@ -82,36 +79,25 @@ func (l *life) isKept() bool {
 	return len(l.kept) > 0
 }
 
-// ending is whyEnded for callers that do not hold l.mu.
-func (l *life) ending() error {
+// ending is whyEnded for callers that do not hold life.mu.
+func ending(b bearer) error {
+	l := b.handle()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.whyEnded()
+	return whyEnded(b)
 }
 
-// whyEnded returns why a lock is no longer valid. The caller holds l.mu.
-func (l *life) whyEnded() error {
+// whyEnded returns why a lock is no longer valid. The caller holds life.mu.
+func whyEnded(b bearer) error {
+	l := b.handle()
+	keys, _ := b.names()
 	switch {
 	case l.ended != nil:
 		return l.ended
 	case l.renewErr != nil:
-		return fmt.Errorf("%w: %s: %w", ErrLapsed, describe(l.keys), l.renewErr)
+		return fmt.Errorf("%w: %s: %w", ErrLapsed, describe(keys), l.renewErr)
 	}
-	return fmt.Errorf("%w: %s", ErrLapsed, describe(l.keys))
-}
-
-// whyLost returns why the lock has ended; nil if it has not.
-func (l *life) whyLost() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ended
-}
-
-// wasTaken reports whether some key was found to be another's.
-func (l *life) wasTaken() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.taken
+	return fmt.Errorf("%w: %s", ErrLapsed, describe(keys))
 }
 
 // wasReleased reports whether Release was called.
@@ -119,13 +105,6 @@ func (l *life) wasReleased() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.released.IsZero()
-}
-
-// wasReleasedAgain reports whether Release was called more than once.
-func (l *life) wasReleasedAgain() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.releasedAgain
 }
 
 // keep adds a context to those for which the lock is renewed.
@@ -137,7 +116,7 @@ func keep(b bearer, k *kept) error {
 	case !l.released.IsZero():
 		return fmt.Errorf("%w: %w", ErrLockNotHeld, errReleased)
 	case l.ended != nil || lease.Passed(b.validUntil()):
-		return l.whyEnded()
+		return whyEnded(b)
 	case !b.knowsTTL():
 		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
 	}
@@ -201,7 +180,7 @@ func endLapsed(b bearer) (over bool, report func()) {
 	if len(ending) > 0 && l.ended == nil { // else it was found lost or released, and that was reported there
 		lapsed = noteLapse(b)
 	}
-	cause := l.whyEnded()
+	cause := whyEnded(b)
 	l.mu.Unlock()
 	endAll(b, ending, cause)
 	if lapsed == nil {
@@ -217,7 +196,7 @@ func noteLapse(b bearer) *Lost {
 	if loss := b.foundLost(); l.ended != nil {
 		return loss
 	}
-	return l.endLost(b.tells(), LossLapsed, nil, l.whyEnded())
+	return endLost(b, LossLapsed, nil, whyEnded(b))
 }
 
 // release does the work of Lock.Release, apart from checking its arguments.
@@ -231,7 +210,11 @@ func release(ctx context.Context, b bearer) error {
 		}
 		tellReleased(ctx, b, now, err)
 	}()
-	err = b.free(ctx, now, until)
+	cause, result := b.free(ctx, now, until)
+	if errors.Is(result, ErrLockNotHeld) {
+		tellLost(ctx, b, cause, result)
+	}
+	err = result
 	return err
 }
 
@@ -246,7 +229,7 @@ func beginRelease(b bearer, now time.Time) (until time.Time, lapsed *Lost) {
 		if l.ended == nil {
 			lapsed = noteLapse(b)
 		}
-		l.ended = l.whyEnded() // if the lock lapsed before, its contexts say that, and not that it was released
+		l.ended = whyEnded(b) // if the lock lapsed before, its contexts say that, and not that it was released
 	}
 	if l.releasedAgain = !l.released.IsZero(); !l.releasedAgain {
 		l.released = now
@@ -269,25 +252,31 @@ func (l *life) endHold(end time.Time) time.Duration {
 	return max(end.Sub(l.since), 1) // 0 means that the Tracer was told before
 }
 
-// endLost is endHold for a lock that was lost. It returns the event to report after l.mu is unlocked, or nil for none.
-// The caller holds l.mu.
-func (l *life) endLost(t *Tracer, cause LossCause, lost []string, err error) *Lost {
-	end := time.Now()
+// endLost is endHold for a lock that was lost. It returns the event to report after life.mu is unlocked, or nil for none.
+// The caller holds life.mu.
+func endLost(b bearer, cause LossCause, lost []string, err error) *Lost {
+	l, end := b.handle(), time.Now()
 	if !l.released.IsZero() {
 		end = l.released
 	}
 	held := l.endHold(end)
-	if held == 0 || t.Lost == nil {
+	if held == 0 || b.tells().Lost == nil {
 		return nil
 	}
-	return &Lost{Keys: l.keys, LostKeys: lost, Cause: cause, Held: held, Err: err}
+	keys, _ := b.names()
+	return &Lost{Keys: keys, LostKeys: lost, Cause: cause, Held: held, Err: err}
 }
 
-// tellLost reports that a release has found keys lost, unless the end of the hold was reported before.
-func tellLost(ctx context.Context, b bearer, lost []string, cause LossCause, err error) {
+// tellLost reports that a release has found keys lost, unless the end of the hold was reported before, or another Release
+// may have freed the keys, or reports the loss.
+func tellLost(ctx context.Context, b bearer, cause LossCause, err error) {
 	l := b.handle()
+	keys, _ := b.names()
 	l.mu.Lock()
-	event := l.endLost(b.tells(), cause, lost, err)
+	var event *Lost
+	if !l.releasedAgain {
+		event = endLost(b, cause, lostKeys(keys, err), err)
+	}
 	l.mu.Unlock()
 	if event != nil {
 		tell(ctx, b.tells().Lost, *event)
@@ -303,7 +292,8 @@ func tellReleased(ctx context.Context, b bearer, called time.Time, err error) {
 	l.mu.Lock()
 	held := l.endHold(l.released) // also without Released: a later Release must not report a loss
 	l.mu.Unlock()
-	tell(ctx, t.Released, Released{Keys: l.keys, Held: held, Wait: time.Since(called), Err: err})
+	keys, _ := b.names()
+	tell(ctx, t.Released, Released{Keys: keys, Held: held, Wait: time.Since(called), Err: err})
 }
 
 // errReleased is the cause of the contexts of a released lock.

@@ -37,7 +37,8 @@ func (l *Lock) Key() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.life().keys[0]
+	keys, _ := l.bearer().names()
+	return keys[0]
 }
 
 // Keys returns a copy of the keys, in the order in which they were given, each once.
@@ -45,7 +46,8 @@ func (l *Lock) Keys() []string {
 	if !l.exists() {
 		return nil
 	}
-	return slices.Clone(l.life().keys)
+	keys, _ := l.bearer().names()
+	return slices.Clone(keys)
 }
 
 // Token returns the token that the keys hold, or "" for a nil lock. Anyone who knows it can attach to the lock.
@@ -53,7 +55,8 @@ func (l *Lock) Token() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.life().token
+	_, token := l.bearer().names()
+	return token
 }
 
 // Metadata returns the metadata that this handle last stored or, if it is attached, found.
@@ -143,9 +146,10 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if t.Refreshed == nil {
 		return b.refresh(ctx, ttl, opt)
 	}
+	keys, _ := b.names()
 	until, err := l.Until(), errPanicked // unless refresh returns
 	defer func() {
-		t.Refreshed(ctx, Refreshed{Keys: b.handle().keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+		t.Refreshed(ctx, Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
 	err = b.refresh(ctx, ttl, opt)
 	return err

@@ -12,7 +12,7 @@ import (
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
 //
 // One of two types makes the tries: single at one place, or spreading at several. An interface for both would move single
-// to the heap, so the methods try, await, blocker and progress choose.
+// to the heap. So wherever the two differ, a method of obtaining looks at spread.
 type obtaining struct {
 	client   *Client
 	keys     []string

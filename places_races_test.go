@@ -64,8 +64,7 @@ var _ = Describe("On a quorum of 3 with a slow network", Label(inMemory), func()
 		lock := obtain(ctx, on.locks, 100*time.Millisecond, &redislock.Options{Metadata: "me"}, "a")
 		_, stop := lock.KeepAlive(ctx)
 		defer stop()
-		time.Sleep(140 * time.Millisecond) // by now, what the server has granted has expired
-		Expect(on.values(ctx, "a")).To(Equal([]string{lock.Token() + " me", lock.Token() + " me", ""}))
+		time.Sleep(140 * time.Millisecond) // by now, what the server granted at first has expired
 		slow.Store(0)
 		held := func() string { return on.servers[2].own.Get(ctx, "a").Val() }
 		Eventually(held).WithPolling(time.Millisecond).ShouldNot(BeEmpty())

@@ -19,18 +19,28 @@ func (h *several) newPoll() *poll { return &poll{h: h, lost: make([][]string, le
 
 // note takes the answer of one place and reports whether the answers decide.
 func (p *poll) note(i int, err error) (enough bool) {
-	switch lost := p.h.lostAt(i, err); {
+	switch lost := p.h.lostBy(i, err); {
 	case err == nil:
 		p.agreed++
 	case err == errNoHold: // it says nothing about the lock
 	case lost != nil:
-		p.gone++
-		p.lost[i] = lost
+		p.noteLost(i, lost)
 	case p.h.places.quorum:
 		p.errs = append(p.errs, p.h.places.all[i].named(err))
 	default:
 		p.errs = append(p.errs, err)
 	}
+	return p.isDecided()
+}
+
+// noteLost notes that a place has lost these keys.
+func (p *poll) noteLost(i int, lost []string) {
+	p.gone++
+	p.lost[i] = lost
+}
+
+// isDecided reports whether the answers decide.
+func (p *poll) isDecided() bool {
 	if !p.h.places.quorum { // each has other keys, and an error names all that are lost
 		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
 	}
@@ -53,8 +63,8 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	return failed(operation, p.h.keys, joined(p.errs))
 }
 
-// lostAt returns the keys that a place has lost, as the result of a call says; nil for none.
-func (h *several) lostAt(i int, err error) []string {
+// lostBy returns the keys that a place has lost, as the result of a call says; nil for none.
+func (h *several) lostBy(i int, err error) []string {
 	var partial *LostError
 	switch {
 	case errors.As(err, &partial):

@@ -180,13 +180,13 @@ func readFence(reply any) (int64, error) {
 
 // newRefresh returns an unsent call that gives the lock's keys a new ttl. A renewal never shortens a ttl,
 // but gives one to a key without expiry.
-func (h *hold) newRefresh(ctx context.Context, ttl time.Duration, metadata string, renewal bool) *transport.Call {
+func (k *claim) newRefresh(ctx context.Context, ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	mode := "0"
 	if renewal {
 		mode = "1"
 	}
 	return &transport.Call{
-		Script: refreshScript, Keys: h.boxed[:len(h.keys)], Token: h.token,
+		Script: refreshScript, Keys: k.boxed[:len(k.keys)], Token: k.token,
 		Args: []any{ttl.Milliseconds(), metadata, mode}, Ctx: ctx,
 	}
 }

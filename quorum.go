@@ -8,6 +8,9 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
 )
 
 // NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
@@ -26,7 +29,8 @@ import (
 //   - If callers split the votes of a majority, and the other servers are absent or slow, nobody has the lock. Each of
 //     the callers gives back what it has and asks again at random moments. One that never has a majority gets
 //     [ErrNotObtained] in the end, although nobody holds the lock.
-//   - [Lock.Until] is when the majority ends: with three servers, the second largest of the three validities.
+//   - [Lock.Until] is the earliest end among the servers that were the first majority to confirm the last Obtain, Refresh or
+//     round of renewals. A Refresh that returns an error gains nothing, even if a majority confirms it later.
 //   - A retry without Queue waits up to half longer than the strategy says, at random, because callers that try at the
 //     same times can refuse each other for ever.
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
@@ -35,10 +39,10 @@ import (
 //   - An Obtain with [Options.AcrossSlots] or [Options.Token] returns an error that wraps [ErrInvalid]. To resume or share
 //     a lock, use Attach. If a client is a Ring, several keys, or a key with a FenceKey, need one hash tag, as on one Ring.
 //
-// KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the
-// lock. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority of servers that
-// lose their data within one ttl can break exclusion, and so can a change of the list of servers while locks are held.
-// The file docs/guarantees.md has the details.
+// KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the lock
+// since that became known. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority
+// of servers that lose their data within one ttl can break exclusion, and so can a change of the list of servers while
+// locks are held. The file docs/guarantees.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
 // returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis
@@ -211,23 +215,19 @@ func askMajority[T any](
 // attachPlaces does the work of Attach for several places.
 func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, token string) (*Lock, error) {
 	type answer struct {
-		hold *hold
-		err  error
+		found found
+		err   error
 	}
-	h := &several{
-		places: at, tracer: c.tracer, closed: c.closed, ctx: context.WithoutCancel(ctx), at: make([]standing, len(at.all)),
-	}
-	h.keys, h.token = keys, token
+	h := newSeveral(ctx, c, at, keys, token)
+	var requests []majority.Request
+	h.lock, requests = majority.Attaching(len(at.all), at.need, time.Now())
 	p := h.newPoll()
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
-		here, found := at.all[i], new(hold)
-		err := here.attach(ask, found, here.keys, here.boxed, token)
-		switch {
-		case err == nil:
-			return []answer{{hold: found}}, nil
-		case errors.Is(err, ErrLockNotHeld):
-			return []answer{{err: err}}, nil
+		here := at.all[i]
+		found, err := here.attach(ask, here.keys, token)
+		if err == nil || errors.Is(err, ErrLockNotHeld) {
+			return []answer{{found, err}}, nil
 		}
 		if absent[i] = err; ended(ask) != nil && ended(ctx) == nil {
 			absent[i] = errUnanswered
@@ -238,25 +238,23 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 		return nil, err
 	}
 	for i, answer := range answers {
-		if answer == nil {
+		var a reply // the next call asks a place that has not answered
+		switch {
+		case answer == nil:
 			p.note(i, absent[i])
-			here, unknown := at.all[i], new(hold)
-			unknown.place, unknown.keys, unknown.boxed, unknown.token = here.place, here.keys, here.boxed, token
-			unknown.since = time.Now()
-			h.put(i, unknown) // with no validity; the next call asks whether it has the keys
-			continue
+		case answer[0].err != nil:
+			p.note(i, answer[0].err)
+			a.Result, a.lost = majority.Denied, at.all[i].keys
+		default:
+			p.note(i, nil)
+			found := answer[0].found
+			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.since, found.ttl)
+			h.life.metadata, h.since = found.metadata, found.since
 		}
-		p.note(i, answer[0].err)
-		if found := answer[0].hold; found != nil {
-			h.put(i, found)
-			h.metadata, h.since = found.metadata, found.since
-		} else {
-			h.miss(i, true, false)
-		}
+		h.answer(h.ctx, requests[i], a)
 	}
 	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {
 		return nil, err
 	}
-	h.begin()
 	return &Lock{several: h}, nil
 }

@@ -74,14 +74,6 @@ func outlived(ctx context.Context) error {
 	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
 }
 
-// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
-func (h *hold) renewSooner() {
-	h.mu.Lock()
-	due := h.lease.Due()
-	h.mu.Unlock()
-	h.place.renewals.lookBy(h, due)
-}
-
 // known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
 // the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
 // nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
@@ -126,12 +118,12 @@ func (r *refreshing) begin(ctx context.Context) error {
 		if err := ended(ctx); err != nil {
 			return failed("refresh", h.keys, err)
 		}
-		h.mu.Lock()
+		h.life.mu.Lock()
 		ahead := h.lease.Ahead(r.ttl)
 		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
-		h.mu.Unlock()
+		h.life.mu.Unlock()
 		if turn == nil {
 			turn, stop = whileValid(ctx, h, 0)
 		}
@@ -140,12 +132,12 @@ func (r *refreshing) begin(ctx context.Context) error {
 		case <-turn.Done():
 		}
 	}
-	defer h.mu.Unlock()
+	defer h.life.mu.Unlock()
 	if !h.released.IsZero() {
 		return ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
-	if h.unanswered != nil && h.of == nil && lease.Passed(h.lease.Until()) {
+	if h.isDoubtful() && lease.Passed(h.lease.Until()) {
 		return ErrNotObtained
 	}
 	r.refresh, r.losses = h.lease.Begin(time.Now(), r.ttl), h.losses
@@ -162,9 +154,9 @@ func (r *refreshing) finish() {
 // end notes that nothing more is sent.
 func (r *refreshing) end() {
 	h := r.hold
-	h.mu.Lock()
+	h.life.mu.Lock()
 	h.lease.Finish(r.refresh, r.sent)
-	h.mu.Unlock()
+	h.life.mu.Unlock()
 	h.place.pendings.end(r.call)
 }
 
@@ -177,8 +169,8 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and it is not known what the server did
-			h.mu.Lock()
-			defer h.mu.Unlock()
+			h.life.mu.Lock()
+			defer h.life.mu.Unlock()
 			r.note(c)
 		}
 	}()
@@ -201,8 +193,8 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 // abandon lets a call go on without its caller.
 func (r *refreshing) abandon(c *transport.Call) {
 	h := r.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
 	if r.call == nil {
@@ -210,17 +202,14 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}
 	go func() { // ends with the call
 		<-c.Done()
-		h.mu.Lock()
+		h.life.mu.Lock()
 		r.note(c)
-		h.mu.Unlock()
+		h.life.mu.Unlock()
 		r.end()
-		if h.of != nil {
-			h.of.whole.until() // if nothing was sent, the hold lasts as long as before, and so may the lock
-		}
 	}()
 }
 
-// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.mu.
+// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.life.mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -231,8 +220,8 @@ func (r *refreshing) note(c *transport.Call) {
 // conclude applies the result of a call that has ended to the lock.
 func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	h := r.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
 		return true, failed("refresh", h.keys, withHint(h.keys, c.Err))

@@ -13,8 +13,9 @@ const (
 	releaseLeast = 20 * time.Millisecond // the least of that, even after Until: enough for an answer
 )
 
-// free sends the release, or joins one that is under way.
-func (h *hold) free(ctx context.Context, now, until time.Time) error {
+// free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
+// no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns how as well.
+func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Duration) (LossCause, error) {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -28,51 +29,51 @@ func (h *hold) free(ctx context.Context, now, until time.Time) error {
 	for joined := 0; ; joined++ {
 		var p *pursuit
 		var before bool
-		if c, p, before = h.join(); c == nil {
+		if c, p, before = k.join(); c == nil {
 			break
 		}
 		if !c.Wait(wait) {
-			return failed("release", h.keys, ended(ctx))
+			return "", failed("release", k.keys, ended(ctx))
 		}
 		if c.Err == nil {
-			return h.endRelease(c, until)
+			return k.endRelease(c, until, longest)
 		}
-		if !h.isPursued(p) {
+		if !k.isPursued(p) {
 			break
 		}
 		if joined > 0 || !before {
-			return failed("release", h.keys, withHint(h.keys, c.Err))
+			return "", failed("release", k.keys, withHint(k.keys, c.Err))
 		}
 	}
-	c = h.releaseCall(ctx, now, until, c)
+	c = k.releaseCall(ctx, now, until, c)
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and the keys may still exist: send once more, in the background
-			next := h.releaseCall(ctx, now, until, c)
+			next := k.releaseCall(ctx, now, until, c)
 			next.Plan()
 			go func() { // ends with the call
 				defer next.Finish()
-				h.place.redis.Send(next)
+				k.place.redis.Send(next)
 			}()
-			h.pursue(next)
+			k.pursue(next, longest)
 		}
 	}()
-	answered := h.place.redis.Do(wait, c)
+	answered := k.place.redis.Do(wait, c)
 	returned = true
 	if !answered {
-		h.pursue(c)
-		return failed("release", h.keys, ended(ctx))
+		k.pursue(c, longest)
+		return "", failed("release", k.keys, ended(ctx))
 	}
-	return h.endRelease(c, until)
+	return k.endRelease(c, until, longest)
 }
 
 // releaseCall returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
 // doubt from an earlier release that failed.
-func (h *hold) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
-	n := len(h.keys)
-	c := newRelease(ctx, h.token, h.boxed[:n:n], h.boxed[n:])
-	if h.fenceKey != "" { // for the fencing token of the next in line
-		c.Keys, c.Simple = append(c.Keys, h.fenceKey), false
+func (k *claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
+	n := len(k.keys)
+	c := newRelease(ctx, k.token, k.boxed[:n:n], k.boxed[n:])
+	if k.fenceKey != "" { // for the fencing token of the next in line
+		c.Keys, c.Simple = append(c.Keys, k.fenceKey), false
 		c.Args = append(c.Args, "", "1")
 	}
 	c.GiveUp = now.Add(releaseWait)
@@ -85,6 +86,9 @@ func (h *hold) releaseCall(ctx context.Context, now, until time.Time, earlier *t
 	return c
 }
 
+// attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
+const attachedTTL = time.Minute
+
 // pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer exist,
 // whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the
 // pursuit returns with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
@@ -92,64 +96,63 @@ type pursuit struct {
 	end     time.Time     // by then, the keys have expired
 	sooner  chan struct{} // has room for one; begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
-	sent    bool          // hold.release was sent, and is not only planned; protected by life.mu
+	sent    bool          // hold.release was sent, and is not only planned; protected by claim.mu
 }
 
 // join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
 // join, and whether it was sent before this call.
-func (h *hold) join() (c *transport.Call, p *pursuit, before bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if p = h.pursuit; p != nil {
+func (k *claim) join() (c *transport.Call, p *pursuit, before bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p = k.pursuit; p != nil {
 		select {
 		case p.sooner <- struct{}{}:
 		default:
 		}
 		before = p.sent
 	}
-	return h.release, p, before
+	return k.release, p, before
 }
 
-// pursue begins a pursuit whose first round is under way, or has failed.
-func (h *hold) pursue(c *transport.Call) {
+// pursue begins a pursuit whose first round is under way, or has failed. The keys last for no longer than longest, which may
+// be more than the validity: after a loss of others, or after a refresh that has failed.
+func (k *claim) pursue(c *transport.Call, longest time.Duration) {
 	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
-	h.mu.Lock()
-	// The keys may outlast the validity: after a loss of others, or after a refresh that has failed.
-	longest := h.lease.Longest()
 	if longest == 0 {
 		longest = attachedTTL
 	}
 	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
 	}
-	h.release, h.pursuit = c, p
-	h.mu.Unlock()
-	x := newCleanup(c, WhyRelease, h.keys, time.Until(p.end))
-	h.place.pendings.send(x.pending, c)
-	if !h.place.startCleanup(x, func() error { return h.sendRounds(x, c, p) }) {
-		h.place.outlast(x)
-		h.endPursuit(p)
+	k.mu.Lock()
+	k.release, k.pursuit = c, p
+	k.mu.Unlock()
+	x := newCleanup(c, WhyRelease, k.keys, time.Until(p.end))
+	k.place.pendings.send(x.pending, c)
+	if !k.place.startCleanup(x, func() error { return k.sendRounds(x, c, p) }) {
+		k.place.outlast(x)
+		k.endPursuit(p)
 		close(p.planned)
-		h.place.tellDropped(x) // only now: a Tracer may call Release again, which waits for planned
+		k.place.tellDropped(x) // only now: a Tracer may call Release again, which waits for planned
 	}
 }
 
 // endPursuit notes that no rounds follow.
-func (h *hold) endPursuit(p *pursuit) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
-		h.pursuit = nil
+func (k *claim) endPursuit(p *pursuit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
+		k.pursuit = nil
 	}
 }
 
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, hold.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
-func (h *hold) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
+func (k *claim) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
-	next, wait := h.planRound(c, p, 0)
+	next, wait := k.planRound(c, p, 0)
 	close(p.planned)
-	closed := h.place.closed
+	closed := k.place.closed
 	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
@@ -160,103 +163,100 @@ func (h *hold) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 			closed = nil
 		}
 		timer.Stop()
-		h.mu.Lock()
+		k.mu.Lock()
 		p.sent = true
-		h.mu.Unlock()
+		k.mu.Unlock()
 		c = next
 		c.Hurry = x.hurry
-		h.place.pendings.send(x.pending, c)
-		h.place.redis.Send(c)
-		next, wait = h.planRound(c, p, round)
+		k.place.pendings.send(x.pending, c)
+		k.place.redis.Send(c)
+		next, wait = k.planRound(c, p, round)
 		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
 	if c.Err == nil {
-		h.undoLate(c.Ctx)
+		k.undoLate(c.Ctx)
 	}
 	return c.Err
 }
 
 // planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
-func (h *hold) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
+func (k *claim) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
-	wait = h.place.redis.ResendWait(round)
+	wait = k.place.redis.ResendWait(round)
 	if c.Err == nil || transport.IsFinal(c.Err) || now.Add(wait).After(p.end) {
-		h.endPursuit(p)
+		k.endPursuit(p)
 		return nil, 0
 	}
-	next = h.releaseCall(c.Ctx, now, p.end, c)
+	next = k.releaseCall(c.Ctx, now, p.end, c)
 	next.GiveUp = p.end
 	next.Plan()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.release, p.sent = next, false
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.release, p.sent = next, false
 	return next, wait
 }
 
 // isPursued reports whether rounds follow one that has ended.
-func (h *hold) isPursued(p *pursuit) bool {
+func (k *claim) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
 	}
 	<-p.planned
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.pursuit != nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pursuit != nil
 }
 
-func (h *hold) noteRelease(unanswered *transport.Call) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.release = unanswered
+func (k *claim) noteRelease(unanswered *transport.Call) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.release = unanswered
 }
 
 // endRelease applies the result of a release that has ended.
-func (h *hold) endRelease(c *transport.Call, until time.Time) error {
+func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (LossCause, error) {
 	if c.Err != nil {
 		if transport.IsFinal(c.Err) {
-			h.noteRelease(c)
+			k.noteRelease(c)
 		} else {
-			h.pursue(c)
+			k.pursue(c, longest)
 		}
-		return failed("release", h.keys, withHint(h.keys, c.Err))
+		return "", failed("release", k.keys, withHint(k.keys, c.Err))
 	}
-	h.noteRelease(nil)
-	h.undoLate(c.Ctx)
-	err := readLoss(h.keys, c.Reply, ErrLockNotHeld)
-	if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {
-		return nil // an earlier sending of ours freed them
-	}
+	k.noteRelease(nil)
+	k.undoLate(c.Ctx)
+	err := readLoss(k.keys, c.Reply, ErrLockNotHeld)
 	switch {
+	case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):
+		return "", nil // an earlier sending of ours freed them
 	case errors.Is(err, ErrLockNotHeld):
-		if !h.wasReleasedAgain() { // else the other Release may have freed them, or reports the loss
-			lost, cause := readLostKeys(h.keys, c.Reply)
-			tellLost(c.Ctx, h, lost, cause, err)
-		}
+		_, cause := readLostKeys(k.keys, c.Reply)
+		return cause, err
 	case err != nil:
-		return failed("release", h.keys, err)
+		return "", failed("release", k.keys, err)
 	}
-	return err
+	return "", nil
 }
 
 // undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release.
-func (h *hold) undoLate(ctx context.Context) {
-	h.mu.Lock()
-	u := h.unanswered
-	h.unanswered = nil
-	h.mu.Unlock()
+func (k *claim) undoLate(ctx context.Context) {
+	k.mu.Lock()
+	u := k.unanswered
+	k.unanswered = nil
+	k.mu.Unlock()
 	if u == nil {
 		return
 	}
 	if u.custom {
 		rest := &remains{
-			place: h.place, keys: h.keys, boxed: h.boxed, token: h.token, custom: true, ttl: h.obtained, waiter: u.waiter,
+			place: k.place, keys: k.keys, boxed: k.boxed, token: k.token, custom: true, ttl: k.obtained, waiter: u.waiter,
 		}
 		rest.withdraw(ctx, u.tries, nil)
 		return
 	}
-	again := newRelease(ctx, h.token, h.boxed[:len(h.keys)], h.boxed[len(h.keys):])
+	again := newRelease(ctx, k.token, k.boxed[:len(k.keys)], k.boxed[len(k.keys):])
 	if u.waiter.hasPlace() {
 		andLeave(again, u.waiter.entry)
 	}
-	h.place.sweep(newCleanup(again, WhyResent, h.keys, h.obtained), sweepAgain, u.tries...)
+	k.place.sweep(newCleanup(again, WhyResent, k.keys, k.obtained), sweepAgain, u.tries...)
 }

@@ -12,24 +12,99 @@ import (
 )
 
 // renewals renews the kept locks of all Clients of one Redis client. It sends together what is due in one round of the
-// schedule.
+// schedule. A lock at several places is among the renewals of its first place.
 type renewals struct {
-	redis    *transport.Redis
 	schedule *schedule.Schedule
-	due      []*renewal // due in the present round; belongs to the schedule's goroutine
+	due      []renewal // due in the present round; belongs to the schedule's goroutine
 }
 
-func newRenewals(redis *transport.Redis) *renewals {
-	r := &renewals{redis: redis}
+func newRenewals() *renewals {
+	r := &renewals{}
 	r.schedule = schedule.New(r.endRound)
 	return r
 }
 
-// upkeep is a lock as an item of the schedule of renewals.
-type upkeep hold
+// upkeep is a kept lock as an item of the schedule of renewals.
+type upkeep interface {
+	schedule.Item
+	bearer() bearer
+	home() *place // among whose renewals it is
+}
+
+// renewal is a request that renews a lock at a place.
+type renewal interface {
+	request() *transport.Call
+	at() *place
+	until() time.Time        // the end of the lock's validity
+	patience() time.Duration // how long to wait for the answer before another renewal follows
+	finish(sent bool)        // applies the result of the request, which has ended; or it was not sent
+}
+
+// add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
+// contexts. It looks only afterwards, so either it or a Close that comes at the same time finds the other.
+func (r *renewals) add(u upkeep) bool {
+	p := u.home()
+	p.keeps.Store(true)
+	r.schedule.Add(u)
+	return !isClosed(p.closed)
+}
+
+// end ends every kept context of the locks of a Client that was closed.
+func (r *renewals) end(p *place) {
+	for _, item := range r.schedule.Items() {
+		if u := item.(upkeep); u.home() == p && !lapse(u.bearer()) {
+			endKept(u.bearer(), ErrClosed)
+		}
+	}
+}
+
+// endRound sends the renewals that are due, those of the locks that lapse first before the others. over are the locks
+// that were found to be no longer kept or no longer valid.
+func (r *renewals) endRound(over []schedule.Item) {
+	for _, item := range over {
+		u := item.(upkeep)
+		over, report := endLapsed(u.bearer())
+		if !over && !r.add(u) { // a Refresh has extended it since
+			endKept(u.bearer(), ErrClosed)
+		}
+		if report != nil {
+			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
+			// become of the keys, and Redis may be down.
+			go report()
+		}
+	}
+	due := r.due
+	r.due = nil
+	send(due)
+}
+
+// send sends renewals, in shared pipelines.
+func send(due []renewal) {
+	slices.SortFunc(due, func(a, b renewal) int { return a.until().Compare(b.until()) })
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(renewal).patience() }
+	for len(due) > 0 {
+		redis := due[0].at().redis.Redis
+		var calls []*transport.Call
+		due = slices.DeleteFunc(due, func(r renewal) bool {
+			if r.at().redis.Redis != redis {
+				return false
+			}
+			c := r.request()
+			c.Tag, c.Alone = r, r.at().redis.Separates()
+			calls = append(calls, c)
+			return true
+		})
+		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(renewal).finish(true) }) {
+			c.Tag.(renewal).finish(false)
+		}
+	}
+}
+
+// holdUpkeep is a lock at one place as an upkeep.
+type holdUpkeep hold
 
 // Look makes the renewal of a lock that is due.
-func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
+func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 	h := (*hold)(u)
 	r, next := h.renew(now)
 	if r == nil {
@@ -40,82 +115,17 @@ func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 }
 
 // Wanted reports whether the lock is kept.
-func (u *upkeep) Wanted() bool { return (*hold)(u).isKept() }
+func (u *holdUpkeep) Wanted() bool { return (*hold)(u).isKept() }
 
 // Entry is the lock's place in the schedule.
-func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
+func (u *holdUpkeep) Entry() *schedule.Entry { return &u.entry }
 
-// add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
-// contexts. It looks only afterwards, so either it or a Close that comes at the same time finds the other.
-func (r *renewals) add(h *hold) bool {
-	h.place.keeps.Store(true)
-	r.schedule.Add((*upkeep)(h))
-	return !isClosed(h.place.closed)
-}
+func (u *holdUpkeep) bearer() bearer { return (*hold)(u) }
 
-// remove stops the renewals of a lock, unless it is kept again.
-func (r *renewals) remove(h *hold) { r.schedule.Remove((*upkeep)(h)) }
+func (u *holdUpkeep) home() *place { return u.place }
 
-// lookBy makes the scheduler look at a lock no later than at that time.
-func (r *renewals) lookBy(h *hold, at time.Time) { r.schedule.LookBy((*upkeep)(h), at) }
-
-// end ends every kept context of the locks of a Client that was closed.
-func (r *renewals) end(p *place) {
-	for _, item := range r.schedule.Items() {
-		h := (*hold)(item.(*upkeep))
-		if h.place == p && !lapse(h) {
-			endKept(h, ErrClosed)
-			if h.of != nil { // the contexts must have ended when Close returns
-				endKept(h.of.whole, ErrClosed)
-			}
-		}
-	}
-}
-
-// endRound sends the renewals that are due, those of the locks that lapse first before the others. over are the locks
-// that were found to be no longer kept or no longer valid.
-func (r *renewals) endRound(over []schedule.Item) {
-	for _, item := range over {
-		h := (*hold)(item.(*upkeep))
-		over, report := endLapsed(h)
-		if !over && !r.add(h) { // a Refresh has extended it since
-			endKept(h, ErrClosed)
-		}
-		if report != nil {
-			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
-			// become of the keys, and Redis may be down.
-			go report()
-		}
-	}
-	if len(r.due) == 0 {
-		return
-	}
-	slices.SortFunc(r.due, func(a, b *renewal) int { return a.lease.Until.Compare(b.lease.Until) })
-	calls := make([]*transport.Call, len(r.due))
-	for i, due := range r.due {
-		calls[i] = due.call
-		calls[i].Alone = due.hold.place.redis.Separates()
-	}
-	r.due = nil
-	patience := func(c *transport.Call) time.Duration { return c.Tag.(*renewal).lease.Patience }
-	r.redis.SendBatches(calls, patience, func(c *transport.Call) { r.finish(c.Tag.(*renewal)) })
-}
-
-// finish applies the result of a renewal that has ended.
-func (r *renewals) finish(done *renewal) {
-	switch next, exact := done.hold.renewed(done); {
-	case next.IsZero():
-	case exact:
-		r.schedule.LookAt((*upkeep)(done.hold), next)
-		done.hold.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
-	default:
-		r.schedule.LookBy((*upkeep)(done.hold), next)
-	}
-	done.tell()
-}
-
-// renewal is one renewal of a lock.
-type renewal struct {
+// holdRenewal is one renewal of a lock at one place.
+type holdRenewal struct {
 	hold  *hold
 	lease *lease.Renewal
 	call  *transport.Call
@@ -127,30 +137,55 @@ type renewal struct {
 	loss    *Lost
 }
 
-// tell tells a Tracer how the renewal has ended, unless that makes no difference any more.
-func (r *renewal) tell() {
-	switch {
-	case !r.matters:
-		return
-	case r.hold.of != nil:
-		r.hold.of.whole.renewed(r)
+func (r *holdRenewal) request() *transport.Call { return r.call }
+
+func (r *holdRenewal) at() *place { return r.hold.place }
+
+func (r *holdRenewal) until() time.Time { return r.lease.Until }
+
+func (r *holdRenewal) patience() time.Duration { return r.lease.Patience }
+
+// finish applies the result, and tells a Tracer how the renewal has ended, unless that makes no difference any more.
+func (r *holdRenewal) finish(sent bool) {
+	if !sent { // it is due again after its patience
 		return
 	}
-	t := r.hold.place.tracer
+	h := r.hold
+	all := h.place.renewals.schedule
+	switch next, exact := h.renewed(r); {
+	case next.IsZero():
+	case exact:
+		all.LookAt((*holdUpkeep)(h), next)
+		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
+	default:
+		all.LookBy((*holdUpkeep)(h), next)
+	}
+	if !r.matters {
+		return
+	}
+	t := h.place.tracer
 	if t.Refreshed != nil {
-		t.Refreshed(r.call.Ctx, Refreshed{Keys: r.hold.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+		t.Refreshed(r.call.Ctx, Refreshed{Keys: h.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
 	if r.loss != nil {
 		tell(r.call.Ctx, t.Lost, *r.loss)
 	}
 }
 
+// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
+func (h *hold) renewSooner() {
+	h.life.mu.Lock()
+	due := h.lease.Due()
+	h.life.mu.Unlock()
+	h.place.renewals.schedule.LookBy((*holdUpkeep)(h), due)
+}
+
 // renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
 // result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
 // or no longer valid.
-func (h *hold) renew(now time.Time) (*renewal, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *hold) renew(now time.Time) (*holdRenewal, time.Time) {
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
 	if len(h.kept) == 0 || h.ended != nil || lease.Passed(h.lease.Until()) {
 		return nil, time.Time{}
 	}
@@ -158,18 +193,15 @@ func (h *hold) renew(now time.Time) (*renewal, time.Time) {
 	if due == nil {
 		return nil, next
 	}
-	r := &renewal{hold: h, lease: due}
 	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
-	r.call = h.newRefresh(ctx, due.TTL, "", true)
-	r.call.Tag = r
-	return r, next
+	return &holdRenewal{hold: h, lease: due, call: h.newRefresh(ctx, due.TTL, "", true)}, next
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
 // whether it must not look sooner.
-func (h *hold) renewed(r *renewal) (next time.Time, exact bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
 	if len(h.kept) == 0 || h.ended != nil {
 		return time.Time{}, false
 	}

@@ -3,49 +3,79 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/transport"
 )
 
-// several is a lock on several places: a hold for each place, which refreshes, renews and releases the
-// keys there. The whole is valid as long as enough of them are.
+// several is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid.
+// This type asks what that wants asked, and does what package majority leaves to its owner: it counts confirmations from
+// their sending, allows for refreshes that may still be executed (7), gives up a call for which nobody waits any longer
+// (6a), and gives back everything at the end (10).
 //
-// several.mu may be locked while life.mu of the whole is, and life.mu of a hold while several.mu is; never the other way
-// round.
+// several.mu may be locked while life.mu is; never the other way round.
 type several struct {
 	life
 
+	keys     []string
+	token    string
 	places   *sites
 	tracer   *Tracer
 	closed   chan struct{} // closed by Close
 	fenceKey string
+	obtained time.Duration   // the ttl of the obtain; 0 if attached
 	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
+	turn     chan struct{}   // has room for one: the Refresh whose turn it is
+	entry    schedule.Entry  // its place among the renewals
 
-	mu       sync.Mutex // protects the fields below
-	at       []standing // by place
-	end      time.Time  // the end of the validity when it was last seen not to have passed
-	lapsedAt time.Time  // when that was seen to have passed; zero unless the lock has lapsed
+	mu        sync.Mutex // protects the fields below
+	lock      *majority.Lock
+	at        []standing  // by place
+	pace      lease.Pace  // of the renewals
+	keeping   bool        // the lock is kept
+	over      bool        // it was released
+	metadata  string      // of the last Refresh that had any
+	questions []*question // of the Refreshes under way
+}
 
-	over    bool            // released or lost: nothing is added
-	busy    int             // calls of Refresh under way
-	shown   time.Time       // the end of the validity that a Tracer was last told of
-	keeping context.Context // the values for renewals; nil unless the lock is kept
-	last    lastRefresh
+// newSeveral returns a lock, and its claims at all places. Its majority.Lock is still to be set.
+func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, token string) *several {
+	h := &several{
+		keys: keys, token: token, places: places, tracer: c.tracer, closed: c.closed, ctx: context.WithoutCancel(ctx),
+		turn: make(chan struct{}, 1), at: make([]standing, len(places.all)),
+	}
+	for i, p := range places.all {
+		k := &h.at[i].claim
+		k.place, k.keys, k.boxed, k.token = p.place, p.keys, p.boxed, token
+	}
+	return h
 }
 
 func (h *several) handle() *life { return &h.life }
 
+func (h *several) names() (keys []string, token string) { return h.keys, h.token }
+
 func (h *several) tells() *Tracer { return h.tracer }
 
-func (h *several) validUntil() time.Time { return h.until() }
+// validUntil is until, but a lock that was found lost has ended: its caller was told so, and only a Refresh
+// says that it has come back. A place that is mended meanwhile may give it a majority again.
+func (h *several) validUntil() time.Time {
+	if h.ended != nil && h.ended != errReleased {
+		return time.Time{}
+	}
+	return h.until()
+}
 
 func (h *several) knowsTTL() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ttlLocked() > 0
+	return h.lock.TTL() > 0
 }
 
 func (h *several) foundLost() *Lost {
@@ -60,138 +90,190 @@ func (h *several) foundLost() *Lost {
 // caller holds life.mu.
 func (h *several) lose(cause error) *Lost {
 	h.ended = cause
-	return h.endLost(h.tracer, h.lossCause(), lostKeys(h.keys, cause), cause)
-}
-
-// lastRefresh is what the last Refresh has asked for.
-type lastRefresh struct {
-	ttl      time.Duration // 0 if there was none
-	metadata string        // of the last Refresh that had any
+	return endLost(h, h.lossCause(), lostKeys(h.keys, cause), cause)
 }
 
 // until returns the end of the validity.
 func (h *several) until() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.untilLocked()
+	return h.lock.Until(time.Now())
 }
 
-// untilLocked returns the end of the validity. As long as that has not passed, it follows the leases of the holds. Once it
-// has passed, the lock has lapsed, and nothing that a hold has gained or gains from an earlier request counts any more:
-//
-//  1. A Refresh gains 10 s at server 2, and is lost at the others. The lock lapses, because it has no majority.
-//  2. Server 2 forgets. Servers 2 and 3 grant the lock to somebody else.
-//  3. A Refresh is confirmed by server 1, which has the keys from an earlier request. Server 2 does not answer.
-//
-// With the lease of step 1, two servers of three would now make the lock valid again. So a lapse ends all leases, and only
-// revive makes the lock valid again. Whatever moves a lease must call untilLocked right after that, before the end passes.
-//
-// A loss is no lapse, although the lock is not valid while too few holds are left: one server may answer a Refresh that it
-// has lost the keys before enough others, which are asked at the same time, confirm it. The end stays where it was then.
-// The caller holds h.mu.
-func (h *several) untilLocked() time.Time {
-	if h.lapsedAt.IsZero() && lease.Passed(h.end) {
-		h.lapsedAt = time.Now()
-		for i := range h.at {
-			if lock := h.at[i].lock; lock != nil {
-				lock.endLease(h.lapsedAt)
-			}
-		}
-	}
-	if !h.lapsedAt.IsZero() {
-		return h.end
-	}
-	end := h.leasesEnd()
-	if !lease.Passed(end) {
-		h.end = end
-	}
-	return end
+// isFenced reports whether the counter at the place of a new hold must be as high as the fencing token of the lock.
+func (h *several) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
+
+// raise raises the counter at a place, and reports whether it is at least the fencing token of the lock then.
+func (h *several) raise(ctx context.Context, i int) bool {
+	k := &h.at[i].claim
+	n := len(k.keys)
+	counter, err := k.place.fenceTo(ctx, k.keys, k.token, k.boxed[:n:n], h.fenceKey, h.fence)
+	return err == nil && counter > 0
 }
 
-// begin makes a new lock valid for as long as its holds are. The caller is alone.
-func (h *several) begin() { h.end = h.leasesEnd() }
+// reply is the answer of a place, and what only the lock of a caller has to know of it.
+type reply struct {
+	majority.Answer
 
-// revive notes that a majority has just confirmed a Refresh, and reports whether the lock is valid. If it had lapsed at that
-// time, which was the last lapse when the Refresh began, it is valid again. A Refresh that began before the last lapse
-// revives nothing, even if some of its requests were sent after that: others may have been confirmed before, and places that
-// are stuck counted when it began. The caller holds h.mu.
-func (h *several) revive(lapsedAt time.Time) bool {
-	h.untilLocked() // it may have lapsed since
-	if end := h.leasesEnd(); h.lapsedAt.Equal(lapsedAt) && !lease.Passed(end) {
-		h.end, h.lapsedAt = end, time.Time{}
-	}
-	return !lease.Passed(h.untilLocked())
+	err   error    // what has failed, or that keys are lost
+	lost  []string // the keys that the place has lost, or has not granted
+	taken bool     // another has some of them
 }
 
-// leasesEnd returns the need-th largest end of the leases of the holds. The caller holds h.mu, or is alone.
-func (h *several) leasesEnd() time.Time {
-	var room [8]time.Time
-	all := room[:0]
-	for i := range h.at {
-		if h.proves(i) {
-			all = append(all, h.at[i].lock.leaseUntil())
-		}
-	}
-	if len(all) < h.places.need {
-		return time.Time{}
-	}
-	slices.SortFunc(all, func(a, b time.Time) int { return b.Compare(a) })
-	return all[h.places.need-1]
-}
-
-func (h *several) isOver() bool {
+// answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
+// also returns the end of the validity before.
+func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
+	i, now := r.Place, time.Now()
+	p := h.places.all[i]
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.over
-}
-
-// numbers returns the numbers of the places that have a hold, or may get one in a moment: see await.
-func (h *several) numbers() []int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var numbers []int
-	for i := range h.at {
-		if h.at[i].lock != nil || h.at[i].coming != nil {
-			numbers = append(numbers, i)
+	before = h.lock.Until(now)
+	out = h.lock.Answer(r, now, a.Answer)
+	until := h.lock.Until(now)
+	at := &h.at[i]
+	switch {
+	case a.Result == majority.Confirmed:
+		at.lost, at.taken, at.refused = nil, false, 0
+		if at.lasts = max(at.lasts, r.Call.TTL); r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
+			at.lasts = r.Call.TTL
 		}
+	case out.Lost, a.Result == majority.Denied && r.Call.Kind == majority.Attach: // not what an older request has found
+		at.lost, at.taken = a.lost, a.taken
 	}
-	return numbers
-}
-
-// errNoHold is the result of a place that has not answered since the lock was made.
-var errNoHold = errors.New("no hold")
-
-// await waits for a place that had not answered when the lock was made, as long as for an answer of a server that nobody
-// knows yet. If it did not wait, one more server that hangs would hold up a call which a majority answers. It returns the
-// hold of the place; nil if there is none, and then whether its grant came too late and is given back.
-func (h *several) await(ctx context.Context, i int) (lock *hold, late bool) {
-	h.mu.Lock()
-	lock, coming := h.at[i].lock, h.at[i].coming
+	switch answered := a.Result == majority.Confirmed || a.Result == majority.Denied; {
+	case r.Acquires:
+		h.acquired(ctx, i, a, out.Asks)
+	case answered:
+		p.health.answers(now)
+	}
+	if out.Confirmed {
+		h.pace.Extend(r.Call.Began, until)
+	} else {
+		h.pace.Follow(now, until)
+	}
+	if out.Lost {
+		h.pace.Hasten(now)
+	}
+	kept, needsRound := h.keeping, (out.Confirmed || out.Lost && r.Call.IsConfirmed()) && h.lock.NeedsRound(now)
+	due, asks := h.pace.Due(), h.begin(out.Asks)
 	h.mu.Unlock()
-	if lock != nil || coming == nil {
-		return lock, false
+	for _, ask := range asks {
+		transport.Go(func() { h.askLate(ask) }) // ends with the call
 	}
-	timer := time.NewTimer(firstPatience)
-	defer timer.Stop()
-	select {
-	case <-coming:
-		lock = h.lockAt(i)
-		return lock, lock == nil
-	case <-timer.C:
-	case <-ctx.Done():
+	if out.Confirmed {
+		h.mend()
 	}
-	return nil, false
+	switch {
+	case kept:
+		h.schedule().LookBy((*severalUpkeep)(h), due)
+	case needsRound:
+		h.renewOnce()
+	}
+	if out.Lost {
+		h.check(ctx)
+	}
+	return out, before
 }
 
-func (h *several) lockAt(i int) *hold {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.at[i].lock
+// acquired deals with the answer to a request that was to acquire the keys, and after which the place is to be asked for
+// others. The caller holds h.mu.
+func (h *several) acquired(ctx context.Context, i int, a reply, asks []majority.Request) {
+	at := &h.at[i]
+	switch {
+	case a.Result == majority.Confirmed:
+	case at.coming != nil: // the place has never had the keys
+		at.lost = a.lost
+	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
+		at.lost = a.lost
+	}
+	at.taken = at.taken || a.taken
+	if at.coming != nil {
+		at.arrived()
+		h.tellQuestions(i, asks)
+	}
+	if a.Doubtful {
+		at.doubt(nil)
+	}
+	// 10b. A place that has refused may have some of the keys all the same, from before it lost the others.
+	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.keys)) {
+		h.giveBack(ctx, i)
+	}
 }
 
-// replaced returns the lock of a place, and what a hold that has replaced another is to be refreshed to.
-func (h *several) replaced(i int) (*hold, lastRefresh) {
+// tellQuestions tells the Refreshes that wait for a place that it is not being acquired any more, unless it is asked for
+// them now. The caller holds h.mu.
+func (h *several) tellQuestions(i int, asks []majority.Request) {
+	for _, q := range h.questions {
+		if !slices.ContainsFunc(asks, func(r majority.Request) bool { return r.Call == q.call }) {
+			q.hear(heard{i, errNoHold, nil})
+		}
+	}
+}
+
+// giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
+func (h *several) giveBack(ctx context.Context, i int) {
+	k := &h.at[i].claim
+	n := len(k.keys)
+	x := newCleanup(newRelease(ctx, k.token, k.boxed[:n:n], k.boxed[n:]), WhyLate, k.keys, h.longest(i))
+	x.again = h.lock.MayAcquire(i)
+	k.place.sweep(x, 0)
+}
+
+// longest returns for how long the keys at a place may last. The caller holds h.mu.
+func (h *several) longest(i int) time.Duration {
+	if longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest()); longest > 0 {
+		return longest
+	}
+	return attachedTTL
+}
+
+// loss returns why the lock is lost, or nil if it is not, as far as is known.
+func (h *several) loss() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.at[i].lock, h.last
+	lost, gone := make([][]string, len(h.at)), 0
+	for i := range h.at {
+		if lost[i] = h.at[i].lost; lost[i] != nil {
+			gone++
+		}
+	}
+	if gone <= h.places.spare() {
+		return nil
+	}
+	cause := h.lossOf(lost, ErrLockNotHeld)
+	if cause == ErrLockNotHeld {
+		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
+			ErrLockNotHeld, describe(h.keys), gone, len(h.at))
+	}
+	return cause
 }
+
+// lossCause returns LossTaken if another holder has some key of the lock, as far as is known.
+func (h *several) lossCause() LossCause {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.at {
+		if h.at[i].taken {
+			return LossTaken
+		}
+	}
+	return LossGone
+}
+
+// check ends the lock if too many places have lost keys, and ends its contexts if it is no longer valid.
+func (h *several) check(ctx context.Context) {
+	if cause := h.loss(); cause != nil {
+		h.life.mu.Lock()
+		var event *Lost
+		if h.ended == nil {
+			event = h.lose(cause)
+		}
+		h.life.mu.Unlock()
+		if event != nil {
+			tell(ctx, h.tracer.Lost, *event)
+		}
+	}
+	lapse(h)
+}
+
+// errNoHold is the result of a place that has no keys of the lock, and that a call therefore does not ask.
+var errNoHold = errors.New("no hold")

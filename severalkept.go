@@ -2,200 +2,149 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/transport"
 )
 
-// startRenewing starts the renewals of all holds. Each is renewed in the pipelines of its own server. It reports false after
-// Close.
-func (h *several) startRenewing(ctx context.Context) bool {
+// schedule returns the schedule of the renewals.
+func (h *several) schedule() *schedule.Schedule { return h.places.all[0].renewals.schedule }
+
+// startRenewing starts the renewals. It reports false after Close.
+func (h *several) startRenewing(context.Context) bool {
 	if isClosed(h.closed) {
 		return false
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.keeping != nil {
-		return true
-	}
-	h.keeping = context.WithoutCancel(ctx)
-	for i := range h.at {
-		if h.at[i].lock != nil {
-			h.keepAt(i)
-		}
-	}
-	return true
-}
-
-// keepAt starts the renewals of one hold. The caller holds h.mu.
-func (h *several) keepAt(i int) {
-	at := &h.at[i]
-	lock := at.lock
-	var renewed context.Context
-	renewed, at.stop = keepAlive(h.keeping, lock)
-	at.renewed = renewed
-	context.AfterFunc(renewed, func() { h.lapsed(renewed, i) })
+	h.keeping = true
+	h.mu.Unlock()
+	return h.places.all[0].renewals.add((*severalUpkeep)(h))
 }
 
 // stopRenewing stops the renewals, unless the lock is kept again.
 func (h *several) stopRenewing() {
 	h.life.mu.Lock()
 	h.mu.Lock()
-	var stops []context.CancelFunc
-	if len(h.life.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
-		h.keeping = nil
-		for i := range h.at {
-			h.places.all[i].health.forget(h)
-			if at := &h.at[i]; at.stop != nil {
-				stops = append(stops, at.stop)
-				at.stop = nil
-			}
+	if len(h.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
+		h.keeping = false
+		for _, p := range h.places.all {
+			p.health.forget(h)
 		}
 	}
 	h.mu.Unlock()
 	h.life.mu.Unlock()
-	for _, stop := range stops {
-		stop()
-	}
+	h.schedule().Remove((*severalUpkeep)(h))
 }
 
-// lapsed notes that the renewals of a hold have ended. It does nothing if others have begun since.
-func (h *several) lapsed(renewed context.Context, i int) {
-	cause := context.Cause(renewed)
+// severalUpkeep is a lock at several places as an upkeep.
+type severalUpkeep several
+
+// Look makes the renewals of a lock that are due.
+func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
+	h := (*several)(u)
+	h.life.mu.Lock()
+	defer h.life.mu.Unlock()
 	h.mu.Lock()
-	at := &h.at[i]
-	if h.keeping == nil || at.renewed != renewed {
-		h.mu.Unlock()
-		return
+	defer h.mu.Unlock()
+	until := h.lock.Until(now)
+	if len(h.kept) == 0 || h.ended != nil || lease.Passed(until) {
+		return time.Time{}, 0
 	}
-	at.stop = nil
-	if cause == ErrClosed { // the place still has the keys
-		h.mu.Unlock()
-		endKept(h, ErrClosed)
-		return
+	h.pace.Follow(now, until) // a place whose end was later may have been lost
+	patience, next := h.pace.Begins(now)
+	if patience == 0 {
+		return next, 0
 	}
-	if at.missing.IsZero() {
-		at.missing = time.Now()
-	}
-	ctx := h.keeping
-	h.mu.Unlock()
-	h.check(ctx)
+	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
+	first := h.places.all[0].renewals
+	first.due = append(first.due, h.round(ctx, now, patience)...)
+	return next, h.pace.Early()
 }
 
-// check ends the lock if too many places have lost keys, and ends its contexts if it is no longer valid.
-func (h *several) check(ctx context.Context) {
-	if cause := h.loss(); cause != nil {
+// Wanted reports whether the lock is kept.
+func (u *severalUpkeep) Wanted() bool { return (*several)(u).isKept() }
+
+// Entry is the lock's place in the schedule.
+func (u *severalUpkeep) Entry() *schedule.Entry { return &u.entry }
+
+func (u *severalUpkeep) bearer() bearer { return (*several)(u) }
+
+func (u *severalUpkeep) home() *place { return u.places.all[0].place }
+
+// round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
+func (h *several) round(ctx context.Context, now time.Time, patience time.Duration) (round []renewal) {
+	until := h.lock.Until(now)
+	call, requests := h.lock.Renew(now)
+	for _, r := range requests {
+		at := &h.at[r.Place]
+		round = append(round, &severalRenewal{
+			lock: h, asked: r, call: at.newRefresh(ctx, call.TTL, "", true),
+			certain: at.refreshes.Certain(call.TTL), ends: until, waits: patience,
+		})
+	}
+	return round
+}
+
+// renewOnce renews a lock that is not kept, because a place has lost the keys: only a call that begins when that is known
+// lets them be acquired again (9b).
+func (h *several) renewOnce() {
+	h.mu.Lock()
+	now := time.Now()
+	round := h.round(h.ctx, now, h.lock.Until(now).Sub(now))
+	h.mu.Unlock()
+	send(round)
+}
+
+// severalRenewal is the request of a round of renewals to one place.
+type severalRenewal struct {
+	lock    *several
+	asked   majority.Request
+	call    *transport.Call
+	certain time.Duration // for how long a success is certain to hold (7)
+	ends    time.Time     // the validity, when the round began
+	waits   time.Duration // see renewal.patience
+}
+
+func (r *severalRenewal) request() *transport.Call { return r.call }
+
+func (r *severalRenewal) at() *place { return r.lock.at[r.asked.Place].place }
+
+func (r *severalRenewal) until() time.Time { return r.ends }
+
+func (r *severalRenewal) patience() time.Duration { return r.waits }
+
+// finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
+// more.
+func (r *severalRenewal) finish(sent bool) {
+	h, ctx := r.lock, r.call.Ctx
+	a := reply{Answer: majority.Answer{Result: majority.Unsent}}
+	if sent {
+		a = h.at[r.asked.Place].read("renew", r.call, r.certain)
+	}
+	out, before := h.answer(ctx, r.asked, a)
+	if out.Confirmed || a.err != nil {
 		h.life.mu.Lock()
-		var event *Lost
-		if h.ended == nil {
-			event = h.lose(cause)
+		if h.renewErr = a.err; out.Confirmed {
+			h.renewErr = nil
 		}
 		h.life.mu.Unlock()
+	}
+	var told error
+	switch {
+	case out.Failed && a.err != nil:
+		told = a.err
 		h.mu.Lock()
-		h.over = true
+		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
-		if event != nil {
-			tell(ctx, h.tracer.Lost, *event)
-		}
-	}
-	lapse(h)
-}
-
-// loss returns why the lock is lost, or nil if it is not, as far as is known.
-func (h *several) loss() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lost, gone := make([][]string, len(h.at)), 0
-	for i := range h.at {
-		at := &h.at[i]
-		if lost[i] = at.lost; lost[i] == nil && at.lock != nil {
-			lost[i] = h.lostAt(i, at.lock.whyLost())
-		}
-		if lost[i] != nil {
-			gone++
-		}
-	}
-	if gone <= h.places.spare() {
-		return nil
-	}
-	cause := h.lossOf(lost, ErrLockNotHeld)
-	if cause == ErrLockNotHeld {
-		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
-			ErrLockNotHeld, describe(h.keys), gone, len(h.at))
-	}
-	return cause
-}
-
-// lossCause returns LossTaken if another holder has some key of the lock, as far as the holds know.
-func (h *several) lossCause() LossCause {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range h.at {
-		if lock := h.at[i].lock; lock != nil && lock.wasTaken() {
-			return LossTaken
-		}
-	}
-	return LossGone
-}
-
-// renewed takes the result of a renewal of one hold.
-func (h *several) renewed(r *renewal) {
-	i := r.hold.of.at
-	if h.lockAt(i) != r.hold {
+		h.schedule().LookBy((*severalUpkeep)(h), next)
+	case !out.Confirmed:
 		return
 	}
-	if r.call.Err == nil {
-		_ = h.confirm(i, r.call.Sent, r.err)
+	if h.tracer.Refreshed != nil && h.isKept() {
+		left := max(0, time.Until(before))
+		h.tracer.Refreshed(ctx, Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: told})
 	}
-	before, gained := h.gain(r.lease.TTL)
-	event := Refreshed{Keys: h.keys, Renewal: true, TTL: r.lease.TTL, Left: max(0, time.Until(before)), Err: r.err}
-	tells := gained
-	h.life.mu.Lock()
-	if gained {
-		h.renewErr = nil
-	}
-	if r.err != nil {
-		h.renewErr = r.err
-		tells = h.renewalFailed(i)
-	}
-	h.life.mu.Unlock()
-	if told := h.tracer.Refreshed; told != nil && tells {
-		told(r.call.Ctx, event)
-	}
-	if r.err != nil {
-		h.check(r.call.Ctx)
-	}
-	h.mend() // also after a loss: the others may have been renewed just before
-}
-
-// renewalFailed notes that a renewal has failed at one place, and reports whether no majority is left without a
-// failure. It reports true once per round of failures. A place that fails a second time begins the next round.
-func (h *several) renewalFailed(i int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.at[i].failing {
-		for j := range h.at {
-			h.at[j].failing = false
-		}
-	}
-	h.at[i].failing = true
-	failing := 0
-	for j := range h.at {
-		if at := &h.at[j]; at.failing || at.stop == nil {
-			failing++
-		}
-	}
-	return failing == h.places.spare()+1
-}
-
-// gain returns the end of the validity that a Tracer was last told of, and whether that has moved since by more than the
-// places of one renewal differ.
-func (h *several) gain(ttl time.Duration) (before time.Time, gained bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before = h.shown
-	now := h.untilLocked()
-	if gained = now.Sub(before) > ttl/4; gained { // a round of renewals comes after a third, or a little sooner
-		h.shown = now
-	}
-	return before, gained
 }

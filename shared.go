@@ -104,7 +104,7 @@ func newShared(client RedisClient) (*shared, error) {
 		return nil, err
 	}
 	return &shared{
-		client: client, redis: redis, renewals: newRenewals(redis), health: &health{},
+		client: client, redis: redis, renewals: newRenewals(), health: &health{},
 		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
 		name: processName() + "." + strconv.FormatInt(sharedCount.Add(1), 36), inboxes: map[string]*inbox.Inbox{},
 	}, nil

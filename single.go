@@ -63,7 +63,7 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 	s.abandoned = append(s.abandoned, c)
 	again, err = s.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), s.unanswered(began, s.ttl))})
 	if again {
-		s.waiter.next = time.Now().Add(time.Millisecond) // it has waited long enough
+		s.waiter.next = time.Now().Add(time.Millisecond) // the abandoned try took longer than a wait would
 	}
 	return again, err
 }

@@ -74,8 +74,7 @@ func newSpreading(o *obtaining, at *sites) *spreading {
 			part.fenceKey = o.opt.FenceKey
 		}
 		if queue {
-			part.waiter = newWaiter(&p.lines)
-			part.waiter.woken, part.waiter.number = s.news, first+int64(i) // across slots, they may share an inbox
+			part.waiter = newWaiterWith(&p.lines, s.news, first+int64(i))
 		}
 	}
 	return s

@@ -48,23 +48,15 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	p.state = partIdle
 	w := p.waiter
 	stays := w.hasPlace() && s.ticket > 0
-	moved := stays && w.ticket != 0 && w.ticket != s.ticket
-	if stays {
-		w.ticket = s.ticket
-	}
+	moved := stays && w.takeTicket(s.ticket)
 	if !granted && !moved && len(keys) == 0 {
 		return
 	}
-	if stays {
-		w.sent = time.Now() // stepping back is a sign of life; without this, the place would be asked again at once
-	}
 	c := newRelease(ctx, p.token, p.boxed[:len(keys):len(keys)], p.boxed[len(p.keys):])
-	c.Simple = c.Simple && !stays
 	if stays {
-		c.Args = append(c.Args, w.entry, "0", s.ticket, int(w.life/time.Second), w.isOpen())
-		w.marked, w.waiting = w.opened, false
+		w.stepBack(c)
 	}
-	p.hold, p.late = nil, false
+	p.late = false
 	p.busy, p.began = true, time.Now()
 	x := newCleanup(c, "", keys, p.ttl) // without why: it is a step of the obtain
 	if !p.place.inBackground(x, func() error {
@@ -108,8 +100,8 @@ func (s *spreading) end(ctx context.Context) {
 // s.mu, and no call is under way to the place.
 func (s *spreading) leave(ctx context.Context, p *part) {
 	gone := p.remains
-	gone.late = gone.late || p.state == partGranted && p.hold != nil
-	p.state, p.hold, p.waiter, p.doubtful, p.late = partIdle, nil, nil, false, false
+	gone.late = gone.late || p.state == partGranted
+	p.state, p.waiter, p.doubtful, p.late = partIdle, nil, false, false
 	gone.withdraw(ctx, nil, nil)
 	gone.waiter.quitInbox()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -16,17 +17,18 @@ type part struct {
 	attempt
 
 	site  *site
-	hold  *hold     // that the place has granted; nil if there is none
-	busy  bool      // a call is under way
-	began time.Time // when that was
-	round int       // in which the place was last asked
-	state partState
-	err   error // how it failed
+	grant granted // of the place, if its state is partGranted
+
+	request majority.Request // of the lock that was made of this round
+	busy    bool             // a call is under way
+	began   time.Time        // when that was
+	round   int              // in which the place was last asked
+	state   partState
+	err     error // how it failed
 
 	refused bool // the last answer was a refusal, or a grant that came too late
 	lapsed  bool // it was a grant that came too late
 	ready   bool // it was a grant, which was given back
-	topped  bool // it was asked once more after the lock was made
 }
 
 type partState int
@@ -63,15 +65,12 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.doubtful { // what an earlier round may have acquired unnoticed
 		p.place.sweep(newCleanup(p.newRelease(ctx), WhyAbandoned, p.keys, p.ttl), 0)
 	}
-	p.round, p.token, p.hold, p.doubtful = s.round, s.token, nil, false
+	p.round, p.token, p.doubtful = s.round, s.token, false
 	p.proposal = s.began.UnixMicro() // a server takes none that is over a second old
 
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
-		if w := p.waiter; w != nil {
-			w.heed() // otherwise a message would make the other places be asked at once, again and again
-			w.next = now.Add(waiterInterval)
-		}
+		p.waiter.passOver(now)
 		return
 	}
 	p.state = partAsked
@@ -92,31 +91,30 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	}
 	p.site.calls.Add(1)
 	c := new(transport.Call)
-	joins := s.holds
 	transport.Go(func() {
-		var lock *hold
+		var grant granted
 		err, failed := errPanicked, &panicked{} // unless tryHere returns
 		defer func() {
 			if failed != nil {
 				failed.value = recover()
 				p.doubtful = true
 			}
-			s.land(free, p, c, lock, err, failed)
+			s.land(free, p, c, grant, err, failed)
 			p.site.calls.Add(-1)
 		}()
-		lock, err = p.tryHere(free, c, joins)
+		grant, err = p.tryHere(free, c)
 		failed = nil
 	})
 }
 
 // land takes the answer of a call that has ended.
 func (s *spreading) land(
-	ctx context.Context, p *part, c *transport.Call, lock *hold, err error, failed *panicked,
+	ctx context.Context, p *part, c *transport.Call, grant granted, err error, failed *panicked,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal()
-	p.busy, p.hold = false, lock
+	p.busy, p.grant = false, grant
 	s.panicked = cmp.Or(s.panicked, failed)
 	now := time.Now()
 	took := now.Sub(p.began)
@@ -144,7 +142,7 @@ func (s *spreading) land(
 	case present && (s.open || s.won && s.holds == nil):
 		s.resends += int(c.Resends)
 	case present && s.holds != nil: // it has the token of the lock
-		s.joinLate(ctx, p)
+		s.join(ctx, p)
 	default:
 		s.settle(ctx, p)
 	}
@@ -156,14 +154,8 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 	switch {
 	case s.over || s.holds != nil:
 		s.leave(ctx, p)
-		if s.holds != nil {
-			s.holds.miss(s.number(p), false, false)
-			if p.topped {
-				s.holds.mendSoon(s.number(p))
-				return
-			}
-			p.round, p.token = s.round, s.token // it was not asked for the lock yet
-			s.askAgain(ctx, p)
+		if s.holds != nil { // it was not asked for the lock yet
+			s.holds.mendSoon(s.number(p))
 		}
 	case p.state != partIdle:
 		s.undoPart(ctx, p)

@@ -2,10 +2,10 @@ package redislock
 
 import (
 	"context"
-	"math/rand/v2"
-	"time"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // make makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed
@@ -29,97 +29,92 @@ func (s *spreading) make(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.won = false
-	h := &several{
-		places: s.places, tracer: s.client.tracer, closed: s.client.closed, fenceKey: s.fenceKey,
-		ctx: context.WithoutCancel(ctx), at: make([]standing, len(s.parts)),
+	h := newSeveral(ctx, s.client, s.places, s.keys, s.token)
+	h.fenceKey, h.fence, h.obtained, h.life.metadata, h.random = s.fenceKey, fence, s.ttl, s.metadata, true
+	var requests []majority.Request
+	h.lock, requests = majority.Acquiring(len(s.parts), s.places.need, s.began, s.ttl)
+	for i := range s.parts {
+		p := &s.parts[i]
+		p.request = requests[i]
+		h.at[i].fenceKey, h.at[i].obtained, h.at[i].coming = p.fenceKey, s.ttl, make(chan struct{})
 	}
-	h.keys, h.token, h.fence, h.obtained, h.metadata, h.random = s.keys, s.token, fence, s.ttl, s.metadata, true
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
-			h.put(i, p.hold)
-			if h.since.IsZero() || p.hold.since.Before(h.since) {
-				h.since = p.hold.since
+			h.answer(h.ctx, p.request, p.reply())
+			if h.since.IsZero() || p.grant.since.Before(h.since) {
+				h.since = p.grant.since
 			}
 		}
 	}
-	h.begin()
 	if lease.Passed(h.until()) {
 		s.failure = tooLate(s.began, s.ttl)
 		return ErrNotObtained
 	}
-	s.lock, s.holds, h.shown = &Lock{several: h}, h, h.until()
-	for i := range h.at {
-		if h.at[i].lock == nil {
-			h.at[i].coming = make(chan struct{})
-		}
-	}
+	s.lock, s.holds = &Lock{several: h}, h
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
 		switch {
-		case p.state == partGranted:
-			p.hold = nil // it belongs to the lock now
-		case !p.busy && p.round != s.round: // a call of an earlier round has ended since this one was won
-			s.settle(ctx, p)
+		case p.state == partGranted && !p.busy:
+			s.joined(p)
+		case p.round != s.round: // a call of an earlier round has ended since this one was won, or goes on
+			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.keys})
+			if !p.busy {
+				s.settle(ctx, p)
+			}
 		case !p.busy:
-			s.joinLate(ctx, p)
+			s.join(ctx, p)
 		}
 	}
 	return nil
 }
 
-// joinLate deals with a place that has answered when the lock was already made. The caller holds s.mu.
-func (s *spreading) joinLate(ctx context.Context, p *part) {
-	i := s.number(p)
-	if p.topped {
-		defer s.holds.ask(i, false)
+// reply returns what a place has answered to the request of the lock's round. The caller holds spreading.mu, and no call is
+// under way to the place.
+func (p *part) reply() reply {
+	a := reply{Answer: majority.Answer{Doubtful: p.doubtful}, err: p.err, lost: p.keys}
+	switch {
+	case p.state == partGranted:
+		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.since, p.ttl)
+	case p.late: // nobody can rely on it
+		a.Doubtful = true
+	case p.state == partRefused:
+		a.Result = majority.Denied
 	}
-	if p.state == partGranted {
-		s.holds.join(ctx, i, p.hold, p.doubtful, false)
-		p.hold = nil
-		p.waiter.quitInbox()
-		return
+	return a
+}
+
+// join tells the lock what a place has answered that had not when the lock was made. If it has refused, it is asked again:
+// others may have been about to give back what they had there. With three places, a server that forgets its data does no
+// harm. The caller holds s.mu.
+func (s *spreading) join(ctx context.Context, p *part) {
+	i, h := s.number(p), s.holds
+	a := p.reply()
+	h.answer(h.ctx, p.request, a)
+	switch a.Result {
+	case majority.Confirmed:
+		s.joined(p)
+	case majority.Denied:
+		h.mendSoon(i)
 	}
-	s.holds.miss(i, p.state == partRefused, p.doubtful || p.late)
-	if p.topped || p.state == partFailed {
-		if p.state == partRefused {
-			s.holds.mendSoon(i)
-		}
+	if a.Result != majority.Confirmed {
 		p.quitLine(ctx)
-		return
 	}
-	s.askAgain(ctx, p)
 }
 
-// askAgain asks a place once more, now that the lock is made, if its answer has not made a valid hold: others may have been
-// about to give back what they had there. With three holds, a server that forgets its data does no harm. The caller holds
-// s.mu.
-func (s *spreading) askAgain(ctx context.Context, p *part) {
-	p.topped = true
-	p.fenceKey = ""
-	if s.queue {
-		s.topUp(ctx, p)
-		return
+// joined ends the part of a place that has granted: what it has belongs to the lock now. The caller holds s.mu.
+func (s *spreading) joined(p *part) {
+	h, i := s.holds, s.number(p)
+	if u := p.unansweredTries(nil); u != nil {
+		h.at[i].doubt(u)
 	}
-	time.AfterFunc(topUpAfter+rand.N(topUpAfter), func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.topUp(ctx, p)
-	})
-}
-
-// topUp asks a place once more for a lock that is made, unless that has ended or lapsed. The caller holds s.mu.
-func (s *spreading) topUp(ctx context.Context, p *part) {
-	now := time.Now()
-	if !s.holds.isOver() && !lease.Passed(s.holds.until()) && s.admits(p, now) {
-		s.holds.ask(s.number(p), true)
-		s.start(ctx, p, now)
-		return
+	p.waiter.quitInbox()
+	if p.grant.fence < h.fence && h.isFenced() { // a majority with this place must mint a larger token next
+		transport.Go(func() { // ends with the call
+			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
+			h.raise(h.ctx, i)
+		})
 	}
-	p.quitLine(ctx)
 }
-
-// topUpAfter is how long after a grant a place that has refused is asked again.
-const topUpAfter = 5 * time.Millisecond
 
 // fence returns the fencing token of a round that was won, or 0 if none is wanted. A quorum has minted one at each place
 // already. If not enough of these are alike, it raises the counters to the largest, so that every later majority mints
@@ -137,13 +132,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() {
-			largest = max(largest, p.hold.fence)
+			largest = max(largest, p.grant.fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case !p.isGranted():
-		case p.hold.fence == largest:
+		case p.grant.fence == largest:
 			have++
 		default:
 			lower = append(lower, i)

@@ -24,7 +24,7 @@ func (s *spreading) agree() {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; !p.busy && p.waiter.hasPlace() {
-			s.ticket = max(s.ticket, p.waiter.ticket)
+			s.ticket = max(s.ticket, p.waiter.lastTicket())
 		}
 	}
 	if s.ticket > 0 {
@@ -64,7 +64,7 @@ func (s *spreading) paced() time.Time {
 	s.mu.Lock()
 	deaf := 0
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.waiter.hasPlace() && !p.waiter.inbox.Hears() {
+		if p := &s.parts[i]; !p.busy && p.waiter.isDeaf() {
 			deaf++
 		}
 	}
@@ -90,23 +90,13 @@ func (s *spreading) due() (due time.Time, called int) {
 			times = append(times, s.began.Add(waiterInterval))
 			continue
 		}
-		w := p.waiter
-		woken, next := w.wasWoken()
+		next, woken := p.waiter.due()
 		if woken || p.ready && !s.places.quorum {
 			called++
 		}
-		if next.IsZero() || w.next.Before(next) {
-			next = w.next
-		}
 		times = append(times, next)
-		if w.ticket > 0 && !w.sent.IsZero() {
-			sign := w.sent.Add(w.interval)
-			if p.err != nil && sign.Before(w.next) { // without this, a place that hangs or fails would make all be asked at once
-				sign = w.next
-			}
-			if life.IsZero() || sign.Before(life) {
-				life = sign
-			}
+		if sign := p.waiter.signDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
+			life = sign
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)

@@ -66,33 +66,46 @@ func (s *spreading) collect(
 
 // judge returns what the answers amount to by now, and when a place will count as absent. The caller holds s.mu.
 func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
-	granted, refusals := 0, 0
+	t := tally{places: len(s.parts), need: s.places.need}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case p.isGranted():
-			granted++
+			t.granted++
 		case p.state == partRefused && !p.busy:
-			refusals++
+			t.refused++
 		case p.state == partFailed && !p.busy && s.ordered: // those behind it are not asked
 			return undecided, until
 		}
 	}
 	limit := noLimit
-	if granted > 0 && refusals > 0 && !s.patient && !s.isNext() { // others may need what this round holds
+	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
 		limit = s.splitPatience()
 	}
-	waits, until := s.waits(now, limit)
+	t.waits, until = s.waits(now, limit)
+	return t.judge(), until
+}
+
+// tally is how the places have answered a round by now.
+type tally struct {
+	places, need     int // of which so many are enough
+	granted, refused int
+	waits            bool // some of the others may still answer in time
+}
+
+// judge returns what the answers amount to. A round that enough places have answered, and not all of them with a grant, is
+// refused even if the others are down: that they are missing has not decided it.
+func (t tally) judge() verdict {
 	switch {
-	case granted >= s.places.need:
-		return won, until
-	case refusals > s.places.spare():
-		return refused, until
-	case waits:
-		return open, until
-	case refusals > 0 && granted+refusals >= s.places.need: // those that are missing are no outage
-		return refused, until
+	case t.granted >= t.need:
+		return won
+	case t.refused > t.places-t.need:
+		return refused
+	case t.waits:
+		return open
+	case t.refused > 0 && t.granted+t.refused >= t.need:
+		return refused
 	}
-	return undecided, until
+	return undecided
 }
 
 // isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps the others away from what

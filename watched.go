@@ -44,5 +44,8 @@ func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
 		s.withdraw(ctx, s.abandoned, s.taken)
 		return
 	}
-	go func() { _ = lock.several.free(context.WithoutCancel(ctx), time.Time{}, time.Time{}) }() // ends with the calls
+	go func() { // ends with the calls
+		defer func() { _ = recover() }() // a hook has panicked, and the release goes on without it
+		_, _ = lock.several.free(context.WithoutCancel(ctx), time.Time{}, time.Time{})
+	}()
 }

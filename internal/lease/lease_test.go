@@ -153,44 +153,6 @@ func TestRefreshBesideOthers(t *testing.T) {
 	}
 }
 
-func TestFollow(t *testing.T) {
-	old := lease.Granted(start, 10*sec)
-	stuck := old.Begin(at(sec), 2*sec)
-	old.Doubt(stuck)
-	old.Finish(stuck, true)
-	for ttl, want := range map[time.Duration]time.Duration{60 * sec: 6979 * ms, sec: 5989 * ms} {
-		l := lease.Granted(at(5*sec), ttl)
-		l.Follow(&old, at(5*sec))
-		wantTime(t, "the end", l.Until(), want)
-		r := l.Begin(at(6*sec), 60*sec)
-		l.Confirm(r, at(6*sec))
-		l.Finish(r, true)
-		wantTime(t, "the end after a refresh", l.Until(), 7979*ms)
-	}
-	short := lease.Granted(at(5*sec), sec)
-	short.Follow(&old, at(5*sec))
-	if got := short.Longest(); got != 2*sec {
-		t.Errorf("the keys may last for %v, although the refresh may still be executed", got)
-	}
-	l := lease.Granted(at(5*sec), 60*sec)
-	old = lease.Granted(start, 10*sec)
-	old.Begin(at(sec), 2*sec) // under way
-	l.Follow(&old, at(5*sec))
-	wantTime(t, "the end beside one under way", l.Until(), 6979*ms)
-	old = lease.Granted(start, 10*sec)
-	old.Finish(old.Begin(at(sec), sec), true)
-	old.Replace()
-	l = lease.Granted(at(5*sec), 60*sec)
-	l.Follow(&old, at(5*sec))
-	wantTime(t, "the end after one before Replace", l.Until(), 5*sec+59399*ms)
-	old.Finish(old.Begin(at(2*sec), 2*sec), true)
-	l.Follow(&old, at(5*sec))
-	wantTime(t, "the end after one since Replace", l.Until(), 6979*ms)
-	next := lease.Granted(at(5*sec), 60*sec)
-	next.Follow(&l, at(5*sec))
-	wantTime(t, "the end of a second hold since Replace", next.Until(), 6979*ms)
-}
-
 func TestAhead(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -212,7 +174,7 @@ func TestAhead(t *testing.T) {
 		if c.abandoned {
 			first.Abandon()
 		}
-		if waits := l.Ahead(c.ttl) == first; waits != c.waits {
+		if waits := l.Ahead(c.ttl) == &first.Pending; waits != c.waits {
 			t.Errorf("waits for %s: %v", c.name, waits)
 		}
 		l.Finish(first, true)

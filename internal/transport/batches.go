@@ -27,13 +27,12 @@ const (
 )
 
 // SendBatches sends each call once. Calls for the same server share pipelines, in the order given, except those that are to
-// be Alone. It calls finished
-// once per finished call, possibly concurrently, and does not wait for that. patience returns how soon a call should
-// have been sent; the patience of a pipeline is that of its first call.
+// be Alone. It calls finished once per finished call, possibly concurrently, and does not wait for that. patience returns
+// how soon a call should have been sent; the patience of a pipeline is that of its first call.
 //
-// If too many pipelines hang, it does not send the rest of the calls and does not call finished for them: offer them
-// again later.
-func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) {
+// If too many pipelines hang, it does not send the rest of the calls: it returns them, and does not call finished for them.
+// Offer them again later.
+func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) (unsent []*Call) {
 	type way struct {
 		client *redis.Client
 		alone  bool
@@ -54,7 +53,8 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 			wait := patience(batch[0])
 			t := r.beginBatch(to.client, wait)
 			if t == nil {
-				break
+				unsent = append(unsent, batch...)
+				continue
 			}
 			go func() { // ends when the Redis client has an answer or gives up
 				defer r.endBatch(to.client, t)
@@ -62,6 +62,7 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 			}()
 		}
 	}
+	return unsent
 }
 
 // beginBatch counts one more pipeline to a server and returns it, or nil if none may start now.

@@ -67,9 +67,9 @@ var All = []Control{
 		Name: "unanswered-refresh-forgotten", Off: "Until ignores that a Refresh without an answer may still shorten the ttl",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{
-			{"internal/lease/lease.go", "if l.unanswered > 0 {", "if false {"},
-			{"internal/lease/lease.go", "ttl = min(ttl, other.ttl)", "_ = other"},
-			{"internal/lease/lease.go", "if !other.abandoned || other.ttl < ttl {", "if !other.abandoned {"},
+			{"internal/lease/refreshes.go", "if f.unanswered > 0 {", "if false {"},
+			{"internal/lease/refreshes.go", "ttl = min(ttl, other.ttl)", "_ = other"},
+			{"internal/lease/refreshes.go", "if !other.abandoned || other.ttl < ttl {", "if !other.abandoned {"},
 		},
 	},
 	{
@@ -95,7 +95,7 @@ var All = []Control{
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
 		Topology: "one", Checks: []string{check.Loss},
-		Edits: []Edit{{"release.go", "if err == ErrLockNotHeld && c.Doubtful && c.First.Before(until) {", "if false {"}},
+		Edits: []Edit{{"release.go", "case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):", "case false:"}},
 	},
 	{
 		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",
@@ -164,13 +164,13 @@ var All = []Control{
 		Edits: []Edit{{"redislock.go", "c.busy() && time.Now().Before(enough)", "false && c.busy() && time.Now().Before(enough)"}},
 	},
 	{
-		Name: "quorum-of-one", Off: "Until of a quorum is the largest of all validities",
+		Name: "quorum-of-one", Off: "a call of a quorum lock is confirmed as soon as one server has confirmed it",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Edits: []Edit{{"several.go", "return all[h.places.need-1]\n", "return all[0]\n"}},
+		Edits: []Edit{{"spreadgrant.go", "s.places.need, s.began, s.ttl)", "1, s.began, s.ttl)"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
 		Topology: "quorum", Checks: []string{check.Repair},
-		Edits: []Edit{{"mend.go", "if h.over || ttl == 0 ||", "if true || h.over || ttl == 0 ||"}},
+		Edits: []Edit{{"mend.go", "	if h.over {\n		return", "	if true {\n		return"}},
 	},
 }

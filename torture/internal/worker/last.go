@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/history"
 )
@@ -33,7 +34,9 @@ func Last(file string) error {
 		}
 		const ttl = 5 * time.Second
 		ctx, cancel := context.WithTimeout(context.Background(), ttl)
-		lock, err := client.ObtainMulti(ctx, keys, ttl, nil)
+		// Of a quorum on a busy machine, some round may not be answered in time.
+		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(200 * time.Millisecond)}
+		lock, err := client.ObtainMulti(ctx, keys, ttl, again)
 		outcome, code := outcomeOf(err, "granted")
 		e := history.Event{
 			Kind: history.Last, At: clock.Now(), Name: "ObtainMulti", Keys: keys, Outcome: outcome, Op: config.Worker,

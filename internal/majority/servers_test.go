@@ -1,4 +1,4 @@
-package rules
+package majority
 
 import (
 	"container/heap"
@@ -19,6 +19,10 @@ type world struct {
 	locks   []*lock // that may be valid
 	open    []*call // that wait for a majority
 	tokens  int
+
+	glance    func() bool                                // whether a lock is told what time it is, although nothing happens to it
+	admission func() time.Duration                       // for which a mend waits
+	gate      func(c *Call, i int) (time.Duration, bool) // how long a request waits, and whether it is never sent after that
 
 	auditor
 }
@@ -46,11 +50,23 @@ func (e *events) Pop() any {
 
 func newWorld(servers, need int, off rule) *world {
 	w := &world{need: need, off: off}
+	w.glance = func() bool { return false }
+	w.admission = func() time.Duration { return 0 }
+	w.gate = sendsAll
 	for range servers {
 		w.servers = append(w.servers, &server{w: w})
 	}
 	return w
 }
+
+func sendsAll(*Call, int) (time.Duration, bool) { return 0, false }
+
+// epoch is the time 0 of a world.
+var epoch = time.Unix(1_000_000_000, 0)
+
+func at(d time.Duration) time.Time { return epoch.Add(d) }
+
+func (w *world) time() time.Time { return at(w.now) }
 
 // on reports whether a rule is followed.
 func (w *world) on(r rule) bool { return w.off&r == 0 }
@@ -74,17 +90,15 @@ func (w *world) run(until time.Duration) {
 	w.check()
 }
 
-// look notices lapses, and leaves out the locks that have ended.
+// look tells some locks what time it is, and leaves out those that have ended.
 func (w *world) look() {
-	w.locks = slices.DeleteFunc(w.locks, func(l *lock) bool {
-		l.look()
-		return l.ended || l.lapsed > 0 && l.audit.left
-	})
-}
-
-// settled notes that a call waits for a majority no longer.
-func (w *world) settled(c *call) {
-	w.open = slices.DeleteFunc(w.open, func(o *call) bool { return o == c })
+	w.locks = slices.DeleteFunc(w.locks, func(l *lock) bool { return l.ended || l.hasLapsed() && l.audit.left })
+	for _, l := range w.locks {
+		if w.glance() {
+			l.HasLapsed(w.time())
+		}
+	}
+	w.open = slices.DeleteFunc(w.open, func(c *call) bool { return !c.isOpen() })
 }
 
 // A token is what tells locks apart.

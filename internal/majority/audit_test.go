@@ -1,7 +1,8 @@
-package rules
+package majority
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,8 @@ const (
 	turns     promise = "a lock that has lapsed is not valid again after another one was"
 	tidiness  promise = "a lock that has ended leaves no key"
 	keeping   promise = "a lock that is kept does not lapse while a majority answers"
+
+	confirmation promise = "a call that is confirmed makes the lock valid until its end"
 )
 
 // An auditor holds a world to its promises. It knows everything.
@@ -40,6 +43,8 @@ const (
 	attached
 	forgets
 	deletions
+	overtakings
+	undos
 	counts
 )
 
@@ -51,10 +56,12 @@ type turn struct {
 
 // An audit is what the auditor knows of a lock.
 type audit struct {
-	left      bool // nobody uses the lock any more
-	calm      bool // it must not lapse while it is kept
-	forgotten int  // servers that have forgotten it, a bit each, and have not said so
-	excused   bool // too many servers have forgotten it
+	granted   bool          // it was valid once
+	end       time.Duration // the end of its validity, when it was last valid
+	left      bool          // nobody uses the lock any more
+	calm      bool          // it must not lapse while it is kept
+	forgotten int           // servers that have forgotten it, a bit each, and have not said so
+	excused   bool          // too many servers have forgotten it
 }
 
 func (a *auditor) broken(now time.Duration, p promise, format string, args ...any) {
@@ -72,39 +79,63 @@ func (l *lock) counts() bool {
 func (w *world) check() {
 	var holder *lock
 	for _, l := range w.locks {
+		w.follow(l)
 		if !l.counts() {
 			continue
 		}
 		if holder != nil && holder.token != l.token {
 			w.broken(w.now, exclusion, "locks %d and %d are both valid, until %v and %v",
-				holder.token.number, l.token.number, holder.until(), l.until())
+				holder.token.number, l.token.number, holder.lasts(), l.lasts())
 		}
 		holder = l
 		if w.truthful && w.holding(l) < w.need {
 			w.broken(w.now, truth, "lock %d is valid until %v, and %d servers have it until then",
-				l.token.number, l.until(), w.holding(l))
+				l.token.number, l.lasts(), w.holding(l))
 		}
 	}
 }
 
-func (w *world) has(s *server, l *lock) bool { return s.holds(l.token) && s.expires >= l.until() }
-
 // holding returns how many servers have a lock for as long as it is valid.
 func (w *world) holding(l *lock) int {
-	n := 0
+	n, until := 0, l.lasts()
 	for _, s := range w.servers {
-		if w.has(s, l) {
+		if s.holds(l.token) && s.expires >= until {
 			n++
 		}
 	}
 	return n
 }
 
-// spares reports whether a lock has a majority without that server.
+// unsent returns the Lock as it is if the Refresh that began last turns out to be sent to no server (5b).
+func (l *lock) unsent() *Lock {
+	if l.newest == nil || l.sent[l.newest] == nil || l.sent[l.newest].sent {
+		return l.Lock
+	}
+	undone, c := *l.Lock, *l.newest
+	undone.holds = slices.Clone(l.holds)
+	undone.undo(&c)
+	return &undone
+}
+
+// mayLast is lasts, or until when the lock will have been valid if it is as unsent says.
+func (l *lock) mayLast() time.Duration {
+	if l.lasts() == 0 {
+		return 0
+	}
+	return max(l.lasts(), l.unsent().until().Sub(epoch))
+}
+
+// spares reports whether a lock has a majority without that server, for as long as it is valid, and as it may be by 5b.
 func (w *world) spares(l *lock, without int) bool {
-	n := 0
+	return w.relies(l.Lock, l.token, without) && w.relies(l.unsent(), l.token, without)
+}
+
+// relies reports whether a majority without that server has a lock for as long as it is valid.
+func (w *world) relies(l *Lock, t *token, without int) bool {
+	n, until := 0, l.until()
 	for i, s := range w.servers {
-		if h := &l.holds[i]; i != without && h.state == held && h.until >= l.until() && w.has(s, l) {
+		h := &l.holds[i]
+		if i != without && h.state == held && !h.until.Before(until) && s.holds(t) && !at(s.expires).Before(until) {
 			n++
 		}
 	}
@@ -121,36 +152,51 @@ func (w *world) allSpare(i int) bool {
 	return true
 }
 
-// confirmed checks a lock of which a majority has just confirmed a call.
-func (w *world) confirmed(c *call) {
-	l := c.lock
-	w.settled(c)
-	switch {
-	case l.last == nil && c.kind == attach:
+// hasLapsed reports whether the validity of a lock has passed, whether the lock has noticed that or not.
+func (l *lock) hasLapsed() bool { return l.audit.granted && l.audit.end <= l.w.now }
+
+// follow notes when a lock becomes valid, and when it has lapsed.
+func (w *world) follow(l *lock) {
+	a := &l.audit
+	for i := range l.holds {
+		if l.holds[i].state == missing {
+			l.remembers(i)
+		}
+	}
+	switch lapsed := l.hasLapsed(); {
+	case !l.isValid():
+		if lapsed && a.calm && l.kept && l.token.deleted == 0 && !l.token.released {
+			w.broken(w.now, keeping, "lock %d has lapsed", l.token.number)
+		}
+		return
+	case !a.granted && l.last.Kind == Attach:
 		w.seen[attached]++
-	case l.last == nil:
+	case !a.granted:
 		w.seen[grants]++
-		l.audit.calm = w.calm && (w.hung == 0 || w.hung < c.began)
-	case l.lapsed > 0:
+		a.calm = w.calm && (w.hung == 0 || w.hung < l.call(l.last).began)
+	case lapsed:
 		w.seen[revivals]++
 		for _, other := range w.turns {
-			if other.token != l.token && other.at >= l.lapsed && !l.token.shared {
+			if other.token != l.token && other.at >= a.end && !l.token.shared {
 				w.broken(w.now, turns, "lock %d lapsed after %v, and is valid again after lock %d was",
-					l.token.number, l.lapsed, other.token.number)
+					l.token.number, a.end, other.token.number)
 			}
 		}
 	}
-	if l.last == nil || l.lapsed > 0 {
+	if !a.granted || l.hasLapsed() {
 		w.turns = append(w.turns, turn{l.token, w.now})
 	}
-	if at := l.token.deleted; at > 0 && c.began > at {
-		w.broken(w.now, finality, "lock %d is valid again, after its keys were deleted after %v", l.token.number, at)
-	}
+	a.granted, a.end = true, l.lasts()
 }
 
-func (w *world) lapsed(l *lock) {
-	if l.audit.calm && l.kept && l.token.deleted == 0 && !l.token.released {
-		w.broken(w.now, keeping, "lock %d has lapsed", l.token.number)
+// confirmed checks a call that a majority has just confirmed.
+func (w *world) confirmed(c *call) {
+	if t := c.lock.token; t.deleted > 0 && c.began > t.deleted {
+		w.broken(w.now, finality, "lock %d is valid again, after its keys were deleted after %v", t.number, t.deleted)
+	}
+	if end := c.until.Sub(epoch); c.lock.lasts() < end {
+		w.broken(w.now, confirmation, "a call is confirmed until %v, but lock %d is valid until %v",
+			end, c.lock.token.number, c.lock.lasts())
 	}
 }
 
@@ -178,12 +224,12 @@ func (w *world) released(l *lock) {
 // executed notes that a server has confirmed a call, although the reply is yet to come.
 func (w *world) executed(c *call, s *server, i int) {
 	c.executed |= 1 << i
-	if s.expires >= c.lock.until() {
+	if s.expires >= c.lock.mayLast() {
 		c.lock.remembers(i)
 	}
 }
 
-// remembers notes that a server has the key of a lock again, or has said that it has not.
+// remembers notes that a server has the key of a lock again, or that the lock knows that it has not.
 func (l *lock) remembers(i int) {
 	if l.audit.forgotten &^= 1 << i; l.audit.forgotten == 0 {
 		l.audit.excused = false
@@ -193,7 +239,7 @@ func (l *lock) remembers(i int) {
 // mayForget reports whether a server may forget now: not between its confirmation of a call and that by a majority.
 func (w *world) mayForget(i int) bool {
 	for _, c := range w.open {
-		if c.executed&(1<<i) != 0 {
+		if c.isOpen() && c.executed&(1<<i) != 0 {
 			return false
 		}
 	}
@@ -230,7 +276,8 @@ func (w *world) remains(t *token, deleted []bool) bool {
 	for i, s := range w.servers {
 		mended := t.acquiring[i] > 0
 		for _, l := range w.locks {
-			mended = mended || l.token == t && l.holds[i].state == missing
+			state := l.holds[i].state
+			mended = mended || l.token == t && (state == missing || state == acquiring)
 		}
 		if mended || s.holds(t) && !deleted[i] {
 			n++

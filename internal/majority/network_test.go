@@ -1,4 +1,4 @@
-package rules
+package majority
 
 import (
 	"math/rand/v2"

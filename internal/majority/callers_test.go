@@ -1,4 +1,4 @@
-package rules
+package majority
 
 import (
 	"math/rand/v2"
@@ -23,7 +23,7 @@ func schedule(seed uint64, off rule) *world {
 	}
 	n := &weather{rand: random, w: w, most: 3 * ttl}
 	w.travel = n.travel
-	w.truthful, w.most = true, n.most+4*ttl
+	w.truthful, w.most = true, n.most+5*ttl
 	s := &story{weather: n}
 	switch seed % 4 {
 	case 0: // servers forget
@@ -37,19 +37,49 @@ func schedule(seed uint64, off rule) *world {
 	default:
 		n.lost, n.slow, n.late, s.hanging, s.careless = 30, 30, 120, true, true
 	}
+	s.lapsing, s.restless = s.chance(300), s.chance(300)
+	s.length = length
+	if s.chance(50) {
+		s.length *= 4
+	}
+	glances := []int{0, 100, 1000}[n.rand.IntN(3)] // of 1,000
+	w.glance = func() bool { return n.chance(glances) }
+	w.admission = func() time.Duration { return max(0, n.upTo(2*ttl)-ttl) }
+	w.gate = s.gate
 	for range callers {
 		w.after(n.upTo(20*time.Millisecond), s.caller)
 	}
 	w.after(n.upTo(ttl), s.fault)
-	w.run(length + 4*ttl + n.most)
+	w.run(s.length + 4*ttl + n.most)
 	return w
 }
 
 // A story is what the callers of one schedule do, and what happens to the servers.
 type story struct {
 	*weather
-	hanging  bool // servers hang
-	careless bool // servers forget although too few others have a lock, and hang although too few others answer
+	length   time.Duration
+	hanging  bool  // servers hang
+	careless bool  // servers forget although too few others have a lock, and hang although too few others answer
+	lapsing  bool  // callers often let a lock lapse
+	restless bool  // there are more faults, more Refreshes, and more handles
+	call     *Call // of the last request
+	cut      bool  // no request of that is sent
+}
+
+// gate lets some requests wait, and leaves some unsent, or all of a call.
+func (s *story) gate(c *Call, _ int) (time.Duration, bool) {
+	if c != s.call {
+		s.call, s.cut = c, s.chance(30) || c.Kind == Refresh && s.chance(100)
+	}
+	switch {
+	case s.w.calm:
+		return 0, false
+	case s.cut, s.chance(20):
+		return s.upTo(patience), true
+	case s.chance(50):
+		return s.upTo(2 * patience), false
+	}
+	return 0, false
 }
 
 func (s *story) half() bool { return s.chance(500) }
@@ -57,7 +87,7 @@ func (s *story) half() bool { return s.chance(500) }
 // caller acquires a lock, uses it, and begins again.
 func (s *story) caller() {
 	w := s.w
-	if w.now > length {
+	if w.now > s.length {
 		return
 	}
 	s.try(w.newToken(), 1+s.rand.IntN(4), func(l *lock) {
@@ -90,26 +120,32 @@ func (s *story) try(t *token, rounds int, done func(*lock)) {
 // use keeps, refreshes and ends a lock.
 func (s *story) use(l *lock) {
 	w := s.w
+	for range 2 {
+		w.after(s.upTo(5*ttl), l.mend)
+	}
 	if s.chance(600) {
 		l.keep()
 	}
-	shared := s.chance(150)
+	shared, pause := s.chance(150), ttl // between two Refreshes
+	if s.restless {
+		shared, pause = s.chance(400), ttl/4
+	}
 	if shared {
 		w.after(s.upTo(ttl), func() { s.share(l.token) })
 	}
 	hold := []time.Duration{ttl / 40, ttl, 2 * ttl, 5 * ttl}[s.rand.IntN(4)]
-	for at := s.upTo(ttl); at < hold && s.chance(800); at += s.upTo(ttl) {
+	for at := s.upTo(pause); at < hold && s.chance(800); at += s.upTo(pause) {
 		w.after(at, func() { s.refresh(l, shared) })
 	}
 	w.after(s.upTo(hold), func() {
-		switch s.rand.IntN(10) {
-		case 0, 1: // lets it lapse, and comes back
+		switch x := s.rand.IntN(10); {
+		case x < 2, s.lapsing && x < 7: // lets it lapse, and comes back
 			l.kept = false
 			for range 4 {
 				w.after(s.upTo(4*ttl), func() { s.refresh(l, shared) })
 			}
 			w.after(4*ttl, l.release)
-		case 2: // forgets it
+		case x < 3: // forgets it
 			l.kept, l.audit.left = false, true
 		default:
 			l.release()
@@ -121,7 +157,13 @@ func (s *story) use(l *lock) {
 // refresh is a Refresh. All handles of one token must use the same ttl.
 func (s *story) refresh(l *lock, shared bool) {
 	d := ttl
-	if !shared {
+	switch {
+	case shared:
+	case s.restless && s.w.calm:
+		d = ttl / 2 << s.rand.IntN(4)
+	case s.restless:
+		d = ttl / 4 << s.rand.IntN(5)
+	default:
 		d = ttl * time.Duration(1+s.rand.IntN(4)) / 2
 	}
 	l.refresh(d, s.upTo(300*time.Millisecond))
@@ -154,7 +196,7 @@ func (s *story) share(t *token) {
 // fault makes something go wrong.
 func (s *story) fault() {
 	w := s.w
-	if w.now > length {
+	if w.now > s.length {
 		return
 	}
 	i := s.rand.IntN(len(w.servers))
@@ -168,7 +210,11 @@ func (s *story) fault() {
 	case w.mayForget(i) && (s.careless && s.chance(300) || w.allSpare(i)) && (s.careless || !s.hanging):
 		w.forget(i)
 	}
-	w.after(s.upTo(ttl/2), s.fault)
+	pause := ttl / 2
+	if s.restless {
+		pause = ttl / 8
+	}
+	w.after(s.upTo(pause), s.fault)
 }
 
 func (w *world) noneHangs() bool {

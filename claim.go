@@ -1,0 +1,72 @@
+package redislock
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
+// long.
+type claim struct {
+	place    *place
+	keys     []string
+	boxed    []any // the keys and their lines; see box
+	token    string
+	fenceKey string        // "" for none, or if attached
+	obtained time.Duration // the ttl of the obtain; 0 if attached
+
+	mu         sync.Mutex      // protects the fields below
+	release    *transport.Call // the last release, if it was not answered
+	pursuit    *pursuit        // goes on with release; nil if nothing does
+	unanswered *unanswered     // nil if each sending of the obtain was answered, and once that no longer matters
+}
+
+// unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
+// arrives after a Release acquires the keys again, or takes a place in line again.
+type unanswered struct {
+	waiter *waiter           // of the obtain; nil if there was none
+	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
+	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
+}
+
+// ttl asks for the remaining ttl.
+func (k *claim) ttl(ctx context.Context) (time.Duration, error) {
+	reply, err := k.place.ask("ttl", k.keys, &transport.Call{
+		Script: pttlScript, Keys: k.boxed[:len(k.keys)], Token: k.token, Ctx: ctx,
+	})
+	if err != nil {
+		return 0, err
+	}
+	left, ok := reply.(int64)
+	switch {
+	case !ok:
+		return 0, failed("ttl", k.keys, unexpected(reply))
+	case left < 0:
+		return math.MaxInt64, nil
+	}
+	return time.Duration(left) * time.Millisecond, nil
+}
+
+// isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no
+// use after a release.
+func (k *claim) isDoubtful() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.unanswered != nil
+}
+
+// doubt notes what is known of unanswered sendings of the obtain, or that there were some. Nil for u says nothing else.
+func (k *claim) doubt(u *unanswered) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case u != nil:
+		k.unanswered = u
+	case k.unanswered == nil:
+		k.unanswered = &unanswered{}
+	}
+}

@@ -1,0 +1,104 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// Refreshes are the refreshes of one hold that may still be executed: they limit for how long a request that is executed
+// beside them is certain to hold.
+type Refreshes struct {
+	underWay   []*Pending
+	unanswered time.Duration // the least ttl of those that ended without an answer and may still be executed; 0 for none
+	longest    time.Duration // the largest of these
+}
+
+// Pending is one refresh that is under way.
+type Pending struct {
+	ttl       time.Duration
+	abandoned bool          // nobody waits for it any more
+	ended     chan struct{} // closed when none of its requests is under way any more
+	least     time.Duration // the least ttl of those that were under way beside it, and its own
+}
+
+// Ended returns a channel that is closed when no request of the refresh is under way any more.
+func (r *Pending) Ended() <-chan struct{} { return r.ended }
+
+// Abandon says that nobody waits for the refresh any more, although it goes on.
+func (r *Pending) Abandon() { r.abandoned = true }
+
+// Add begins a refresh.
+func (f *Refreshes) Add(ttl time.Duration) *Pending {
+	r := new(Pending)
+	f.add(r, ttl)
+	return r
+}
+
+func (f *Refreshes) add(r *Pending, ttl time.Duration) {
+	r.ttl, r.least, r.ended = ttl, ttl, make(chan struct{})
+	for _, other := range f.underWay { // nobody knows which is executed first
+		r.least, other.least = min(r.least, other.ttl), min(other.least, ttl)
+	}
+	f.underWay = append(f.underWay, r)
+}
+
+// Finish ends a refresh.
+func (f *Refreshes) Finish(r *Pending) {
+	f.underWay = slices.DeleteFunc(f.underWay, func(other *Pending) bool { return other == r })
+	close(r.ended)
+}
+
+// AreUnderWay reports whether any refresh is under way.
+func (f *Refreshes) AreUnderWay() bool { return len(f.underWay) > 0 }
+
+// Doubt notes that a refresh has ended without an answer and may still be executed.
+func (f *Refreshes) Doubt(r *Pending) {
+	f.longest = max(f.longest, r.ttl)
+	if f.unanswered == 0 || r.ttl < f.unanswered {
+		f.unanswered = r.ttl
+	}
+}
+
+// Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for,
+// or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting
+// for it would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that
+// reply.
+func (f *Refreshes) Ahead(ttl time.Duration) *Pending {
+	for _, other := range f.underWay {
+		if !other.abandoned || other.ttl < ttl {
+			return other
+		}
+	}
+	return nil
+}
+
+// AheadOf is Ahead for a refresh that has begun: those that began after it wait for it.
+func (f *Refreshes) AheadOf(r *Pending) *Pending {
+	before := f.underWay[:slices.Index(f.underWay, r)]
+	for _, other := range before {
+		if !other.abandoned || other.ttl < r.ttl {
+			return other
+		}
+	}
+	return nil
+}
+
+// Certain returns for how long a success for ttl is certain to hold: other refreshes may be executed after it.
+func (f *Refreshes) Certain(ttl time.Duration) time.Duration {
+	if f.unanswered > 0 {
+		ttl = min(ttl, f.unanswered)
+	}
+	for _, other := range f.underWay {
+		ttl = min(ttl, other.ttl)
+	}
+	return ttl
+}
+
+// Longest returns the largest ttl of all that may still be executed; 0 if there are none.
+func (f *Refreshes) Longest() time.Duration {
+	longest := f.longest
+	for _, r := range f.underWay {
+		longest = max(longest, r.ttl)
+	}
+	return longest
+}

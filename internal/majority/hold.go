@@ -1,0 +1,28 @@
+package majority
+
+import "time"
+
+// state is what a lock knows of one place; the package documentation draws the transitions.
+type state int
+
+const (
+	acquiring state = iota
+	held
+	missing
+	freed
+)
+
+// hold is what a lock has at one place.
+type hold struct {
+	state
+	change int       // how often the state has changed
+	since  int       // how many calls had begun when it became known that the place has lost the key; 0 if it never had it
+	until  time.Time // the end of the last call that the place has confirmed; zero for none
+	asked  int       // how many calls had begun when the key was last asked for
+	takes  int       // requests that acquire, and that are under way or were never answered
+}
+
+func (h *hold) become(s state) {
+	h.state = s
+	h.change++
+}

@@ -1,0 +1,337 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// A question is a Refresh that waits for answers.
+type question struct {
+	call  *majority.Call
+	ctx   context.Context
+	heard chan heard // a place may be heard twice: when it is not being acquired any more, and when it has answered
+}
+
+// heard is how one place has answered a question, or could not be asked.
+type heard struct {
+	i        int
+	err      error
+	panicked *panicked // nil if no hook has panicked
+}
+
+// hear tells the question what a place has answered.
+func (q *question) hear(a heard) {
+	select {
+	case q.heard <- a:
+	default: // it was told so often that it has ended
+	}
+}
+
+// refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
+// others have confirmed it.
+func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
+	if h.wasReleased() {
+		return ErrNotObtained
+	}
+	metadata := ""
+	if opt != nil {
+		metadata = opt.Metadata
+	}
+	valid, stop := whileValid(ctx, h, lateAnswer)
+	defer stop()
+	leave := h.takeTurn(ctx)
+	defer leave()
+	cut, err := retry(valid, nil, opt.strategy(), until(h), func() (bool, error) {
+		return h.tryRefresh(ctx, valid, ttl, metadata)
+	})
+	if cut {
+		err = failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+	}
+	if err != nil {
+		h.check(ctx)
+	}
+	return err
+}
+
+// takeTurn waits for the end of the Refresh whose turn it is, but no longer than the lock is valid: a Refresh that begins
+// ends the one before it (6b). Call the returned function at the end.
+func (h *several) takeTurn(ctx context.Context) (leave func()) {
+	leave = func() { <-h.turn }
+	select {
+	case h.turn <- struct{}{}:
+		return leave
+	default:
+	}
+	valid, stop := whileValid(ctx, h, 0)
+	defer stop()
+	select {
+	case h.turn <- struct{}{}:
+		return leave
+	case <-valid.Done():
+		return func() {}
+	}
+}
+
+// tryRefresh refreshes the lock once. It reports whether that failed in a way that makes another try worthwhile. valid
+// comes from whileValid.
+func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
+	if ended(valid) != nil {
+		return false, failed("refresh", h.keys, outlived(ctx))
+	}
+	free, stop := detached(valid)
+	defer stop()
+	p := h.newPoll()
+	q := &question{ctx: free, heard: make(chan heard, 2*len(h.at))}
+	waits, acquiring := make([]bool, len(h.at)), false // for which places
+	h.mu.Lock()
+	now := time.Now()
+	lapsed := h.lock.HasLapsed(now)
+	call, requests := h.lock.Refresh(now, ttl, metadata)
+	q.call, h.questions = call, append(h.questions, q)
+	h.pace.Follow(now, h.lock.Until(now))
+	if metadata != "" {
+		h.metadata = metadata
+	}
+	for i := range h.at {
+		switch {
+		case h.at[i].coming != nil:
+			waits[i], acquiring = true, true
+		case h.at[i].lost != nil:
+			p.noteLost(i, h.at[i].lost)
+		}
+	}
+	due, asks := h.pace.Due(), h.begin(requests)
+	h.mu.Unlock()
+	h.schedule().LookBy((*severalUpkeep)(h), due)
+	for _, a := range asks {
+		waits[a.Place] = true
+		transport.Go(func() { h.askFor(q, a) }) // ends with the call
+	}
+	confirmed := func() bool { // also after a panic
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
+		h.lock.Abandon(call) // 6a
+		return call.IsConfirmed()
+	}
+	defer confirmed()
+	p.listen(valid, q, waits, acquiring)
+	err = p.err(ctx, "refresh", ErrNotObtained)
+	switch {
+	case confirmed():
+		return false, h.refreshed(metadata)
+	case err == nil: // it was released, or has lapsed
+		return false, ErrNotObtained
+	case errors.Is(err, ErrNotObtained):
+		return false, err
+	case ended(valid) != nil:
+		return false, failed("refresh", h.keys, outlived(ctx))
+	case len(p.errs) > 0 && !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
+		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
+	case !lapsed && lease.Passed(h.until()):
+		return false, failed("refresh", h.keys, fmt.Errorf("%w: %w", ErrLapsed, err))
+	}
+	return true, err
+}
+
+// listen waits for the answers of those places, until they decide. If some places are still being acquired, it waits for
+// these as await does.
+func (p *poll) listen(valid context.Context, q *question, waits []bool, acquiring bool) {
+	enough := p.isDecided()
+	var impatient <-chan time.Time
+	var over <-chan struct{}
+	if acquiring {
+		timer := time.NewTimer(firstPatience)
+		defer timer.Stop()
+		impatient, over = timer.C, valid.Done()
+	}
+	for !enough && slices.Contains(waits, true) {
+		select {
+		case a := <-q.heard:
+			a.panicked.again()
+			waits[a.i] = false
+			enough = p.note(a.i, a.err)
+			continue
+		case <-impatient:
+		case <-over:
+		}
+		impatient, over = nil, nil
+		p.h.mu.Lock()
+		for i := range waits {
+			waits[i] = waits[i] && p.h.at[i].coming == nil
+		}
+		p.h.mu.Unlock()
+	}
+}
+
+// refreshed notes that a Refresh was confirmed.
+func (h *several) refreshed(metadata string) error {
+	h.life.mu.Lock()
+	valid := !lease.Passed(h.until())
+	if valid && h.released.IsZero() {
+		h.ended, h.told = nil, false
+	}
+	h.renewErr = nil
+	if metadata != "" {
+		h.life.metadata = metadata
+	}
+	h.life.mu.Unlock()
+	if !valid {
+		return ErrNotObtained
+	}
+	return nil
+}
+
+// asking is a request to one place to confirm a call.
+type asking struct {
+	majority.Request
+
+	refresh *lease.Pending // nil for a call that shortens no ttl
+}
+
+// begin begins the refreshes of requests. It does so in the moment in which the requests are made: a renewal that comes now
+// must allow for them, although they wait until they are sent (7). The caller holds h.mu.
+func (h *several) begin(requests []majority.Request) []asking {
+	asks := make([]asking, len(requests))
+	for i, r := range requests {
+		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
+			asks[i].refresh = h.at[r.Place].refreshes.Add(r.Call.TTL)
+		}
+	}
+	return asks
+}
+
+// askFor asks one place to confirm a Refresh, and tells the question what it has answered.
+func (h *several) askFor(q *question, r asking) {
+	a := heard{r.Place, errPanicked, &panicked{}} // unless ask returns
+	defer func() {
+		if a.panicked != nil {
+			a.panicked.value = recover()
+		}
+		q.hear(a)
+	}()
+	a.err = h.ask(q.ctx, r, r.Call.Metadata)
+	a.panicked = nil
+}
+
+// askLate asks a place that has the keys now to confirm a call that has asked the others before.
+func (h *several) askLate(r asking) {
+	h.mu.Lock()
+	metadata := h.metadata
+	var q *question
+	for _, other := range h.questions {
+		if other.call == r.Call {
+			q = other
+		}
+	}
+	h.mu.Unlock()
+	if q != nil {
+		h.askFor(q, r)
+		return
+	}
+	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
+	_ = h.ask(h.ctx, r, metadata)
+}
+
+// errLate is the error of a refresh at one place that came too late.
+var errLate = errors.New("the answer came too late to be relied on")
+
+// ask asks one place to confirm a call, and returns what has failed there. A Refresh waits for its turn, as at one place:
+// see lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
+func (h *several) ask(ctx context.Context, r asking, metadata string) error {
+	at, call, refresh := &h.at[r.Place], r.Call, r.refresh
+	h.mu.Lock()
+	if refresh != nil {
+		for ahead := at.refreshes.AheadOf(refresh); ahead != nil && ctx.Err() == nil; ahead = at.refreshes.AheadOf(refresh) {
+			h.mu.Unlock()
+			select {
+			case <-ahead.Ended():
+			case <-ctx.Done():
+			}
+			h.mu.Lock()
+		}
+		if ctx.Err() != nil {
+			at.refreshes.Finish(refresh)
+			h.mu.Unlock()
+			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
+			return failed("refresh", at.keys, ended(ctx))
+		}
+	}
+	certain := at.refreshes.Certain(call.TTL) // 7
+	giveUp := h.lock.Until(time.Now())
+	h.mu.Unlock()
+	c := at.newRefresh(ctx, call.TTL, metadata, refresh == nil)
+	c.GiveUp = giveUp
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked, and it is not known what the server did
+			c.Doubtful = true
+			c.Err = errPanicked
+			_ = h.asked(ctx, r, c, certain)
+		}
+	}()
+	answered := at.place.redis.Do(ctx, c)
+	returned = true
+	if answered {
+		return h.asked(ctx, r, c, certain)
+	}
+	h.mu.Lock()
+	if refresh != nil {
+		refresh.Abandon()
+	}
+	h.mu.Unlock()
+	go func() { // ends with the call
+		<-c.Done()
+		_ = h.asked(ctx, r, c, certain)
+	}()
+	return failed("refresh", at.keys, ended(ctx))
+}
+
+// asked takes the answer to a request of ask, which has ended.
+func (h *several) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) error {
+	at := &h.at[r.Place]
+	a := at.read("refresh", c, certain)
+	h.mu.Lock()
+	if r.refresh != nil {
+		if c.Doubtful {
+			at.refreshes.Doubt(r.refresh)
+		}
+		at.refreshes.Finish(r.refresh)
+	}
+	h.mu.Unlock()
+	h.answer(ctx, r.Request, a)
+	return a.err
+}
+
+// read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
+func (k *claim) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
+	a.Doubtful = c.Doubtful
+	if c.Err != nil {
+		if c.First.IsZero() {
+			a.Result = majority.Unsent
+		}
+		a.err = failed(operation, k.keys, withHint(k.keys, c.Err))
+		return a
+	}
+	switch err := readLoss(k.keys, c.Reply, ErrNotObtained); {
+	case errors.Is(err, ErrNotObtained):
+		lost, cause := readLostKeys(k.keys, c.Reply)
+		a.Result, a.err, a.lost, a.taken = majority.Denied, err, lost, cause == LossTaken
+		return a
+	case err != nil:
+		a.err = failed(operation, k.keys, err)
+		return a
+	}
+	a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)
+	if lease.Passed(a.Until) {
+		a.err = errLate
+	}
+	return a
+}
