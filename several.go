@@ -150,10 +150,10 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	} else {
 		h.pace.Follow(now, until)
 	}
-	if out.Lost {
+	kept, needsRound := h.keeping, (out.Confirmed || out.Lost && r.Call.IsConfirmed()) && h.lock.NeedsRound(now)
+	if out.Lost || needsRound { // a place may be lost before the others confirm the call
 		h.pace.Hasten(now)
 	}
-	kept, needsRound := h.keeping, (out.Confirmed || out.Lost && r.Call.IsConfirmed()) && h.lock.NeedsRound(now)
 	due, asks := h.pace.Due(), h.begin(out.Asks)
 	h.mu.Unlock()
 	for _, ask := range asks {
