@@ -29,7 +29,7 @@ func (h *hold) knowsTTL() bool { return h.lease.TTL() > 0 }
 
 func (h *hold) foundLost() *Lost { return nil }
 
-func (h *hold) startRenewing(context.Context) bool { return h.place.renewals.add((*holdUpkeep)(h)) }
+func (h *hold) startRenewing() bool { return h.place.renewals.add((*holdUpkeep)(h)) }
 
 func (h *hold) stopRenewing() { h.place.renewals.schedule.Remove((*holdUpkeep)(h)) }
 

@@ -57,7 +57,7 @@ func keepAlive(ctx context.Context, b bearer) (context.Context, context.CancelFu
 		end(err)
 		return inner, func() {}
 	}
-	if !b.startRenewing(inner) {
+	if !b.startRenewing() {
 		unkeep(b, k)
 		end(ErrClosed)
 		return inner, func() {}

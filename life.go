@@ -41,8 +41,8 @@ type bearer interface {
 	knowsTTL() bool        // there is a ttl to renew the lock with; the caller holds life.mu
 	foundLost() *Lost      // notes a loss that is known, but not reported yet; nil for none; the caller holds life.mu
 
-	startRenewing(ctx context.Context) bool // with the values of ctx; false after Close
-	stopRenewing()                          // unless the lock is kept again
+	startRenewing() bool // false after Close
+	stopRenewing()       // unless the lock is kept again
 
 	ttl(ctx context.Context) (time.Duration, error)
 	refresh(ctx context.Context, ttl time.Duration, opt *Options) error
@@ -156,8 +156,8 @@ func endAll(b bearer, ending []*kept, cause error) {
 	}
 }
 
-// lapse ends every context of a lock that is no longer valid. If the lock has lapsed, and was not found lost or released
-// before, lapse tells a Tracer. It reports whether no context is left: false means that the lock is valid and kept.
+// lapse ends every context of a lock that is no longer valid. It tells a Tracer of that, unless the lock was released, or
+// was found to be lost before. It reports whether no context is left: false means that the lock is valid and kept.
 func lapse(b bearer) bool {
 	over, report := endLapsed(b)
 	if report != nil {

@@ -83,12 +83,6 @@ func (h *several) foundLost() *Lost {
 	if cause == nil {
 		return nil
 	}
-	return h.lose(cause)
-}
-
-// lose notes why the lock was lost. It returns what to tell a Tracer after life.mu is unlocked, or nil for nothing. The
-// caller holds life.mu.
-func (h *several) lose(cause error) *Lost {
 	h.ended = cause
 	return endLost(h, h.lossCause(), lostKeys(h.keys, cause), cause)
 }
@@ -261,16 +255,14 @@ func (h *several) lossCause() LossCause {
 
 // check ends the lock if too many places have lost keys, and ends its contexts if it is no longer valid.
 func (h *several) check(ctx context.Context) {
-	if cause := h.loss(); cause != nil {
-		h.life.mu.Lock()
-		var event *Lost
-		if h.ended == nil {
-			event = h.lose(cause)
-		}
-		h.life.mu.Unlock()
-		if event != nil {
-			tell(ctx, h.tracer.Lost, *event)
-		}
+	h.life.mu.Lock()
+	var event *Lost
+	if h.ended == nil {
+		event = h.foundLost()
+	}
+	h.life.mu.Unlock()
+	if event != nil {
+		tell(ctx, h.tracer.Lost, *event)
 	}
 	lapse(h)
 }

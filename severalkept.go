@@ -14,7 +14,7 @@ import (
 func (h *several) schedule() *schedule.Schedule { return h.places.all[0].renewals.schedule }
 
 // startRenewing starts the renewals. It reports false after Close.
-func (h *several) startRenewing(context.Context) bool {
+func (h *several) startRenewing() bool {
 	if isClosed(h.closed) {
 		return false
 	}

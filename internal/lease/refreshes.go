@@ -63,20 +63,16 @@ func (f *Refreshes) Doubt(r *Pending) {
 // or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting
 // for it would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that
 // reply.
-func (f *Refreshes) Ahead(ttl time.Duration) *Pending {
-	for _, other := range f.underWay {
-		if !other.abandoned || other.ttl < ttl {
-			return other
-		}
-	}
-	return nil
-}
+func (f *Refreshes) Ahead(ttl time.Duration) *Pending { return ahead(f.underWay, ttl) }
 
 // AheadOf is Ahead for a refresh that has begun: those that began after it wait for it.
 func (f *Refreshes) AheadOf(r *Pending) *Pending {
-	before := f.underWay[:slices.Index(f.underWay, r)]
-	for _, other := range before {
-		if !other.abandoned || other.ttl < r.ttl {
+	return ahead(f.underWay[:slices.Index(f.underWay, r)], r.ttl)
+}
+
+func ahead(refreshes []*Pending, ttl time.Duration) *Pending {
+	for _, other := range refreshes {
+		if !other.abandoned || other.ttl < ttl {
 			return other
 		}
 	}
