@@ -12,8 +12,8 @@ import (
 )
 
 // mend acquires the keys again where they are missing, and where a majority has confirmed the lock since that was known
-// (9). A server that hangs, or has too many of these requests already, is not asked now: see health.admitRepair.
-func (h *several) mend() {
+// (9). A server that hangs, or has too many of these requests already, is not asked now: see health.Server.AdmitMend.
+func (h *several) Mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -22,7 +22,7 @@ func (h *several) mend() {
 	now := time.Now()
 	for _, i := range h.lock.Missing(now) {
 		p := h.places.all[i]
-		if !p.health.admitRepair(now, len(p.keys), h, h.keeping) {
+		if !p.health.AdmitMend(now, len(p.keys), h, h.keeping) {
 			continue
 		}
 		r := h.lock.Mend(i)
@@ -48,7 +48,7 @@ func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	began, answered := time.Now(), false
 	defer func() {
 		_ = recover() // a hook has panicked, and the lock is held without this place
-		p.health.repairEnded(time.Now(), time.Since(began), answered)
+		p.health.MendEnded(time.Now(), time.Since(began), answered)
 		h.answer(h.ctx, r, got)
 		switch {
 		case got.Result == majority.Denied:
@@ -90,7 +90,7 @@ func (h *several) mendSoon(i int) {
 	defer h.mu.Unlock()
 	if at := &h.at[i]; at.refused < maxSoon && !h.over {
 		pause := topUpAfter << at.refused
-		time.AfterFunc(pause+rand.N(pause), h.mend)
+		time.AfterFunc(pause+rand.N(pause), h.Mend)
 		at.refused++
 	}
 }
@@ -100,6 +100,6 @@ func (h *several) mendLater(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.keeping && !h.over {
-		h.places.all[i].health.await(h)
+		h.places.all[i].health.Await(h)
 	}
 }

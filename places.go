@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -18,7 +19,7 @@ type site struct {
 	*place
 
 	name   string // for errors
-	health *health
+	health *health.Server
 	keys   []string // nil until a lock sets them
 	boxed  []any
 }
@@ -78,7 +79,7 @@ func (c *Client) slotsOf(keys []string) *sites {
 	groups := transport.GroupBySlot(keys)
 	p := &sites{need: len(groups)}
 	for _, group := range groups {
-		here := &site{place: c.one, keys: make([]string, len(group)), health: &health{}}
+		here := &site{place: c.one, keys: make([]string, len(group)), health: &health.Server{}}
 		for i, at := range group {
 			here.keys[i] = keys[at]
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 )
@@ -196,7 +197,7 @@ func askMajority[T any](
 			answers[i] = []T{}
 		}
 		if good++; good == q.need {
-			enough = time.AfterFunc(leastPatience, cancel)
+			enough = time.AfterFunc(health.LeastPatience, cancel)
 		}
 		return false
 	})

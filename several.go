@@ -137,7 +137,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	case r.Acquires:
 		h.acquired(ctx, i, a, out.Asks)
 	case answered:
-		p.health.answers(now)
+		p.health.Answers(now)
 	}
 	if out.Confirmed {
 		h.pace.Extend(r.Call.Began, until)
@@ -154,7 +154,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 		transport.Go(func() { h.askLate(ask) }) // ends with the call
 	}
 	if out.Confirmed {
-		h.mend()
+		h.Mend()
 	}
 	switch {
 	case kept:

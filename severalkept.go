@@ -31,7 +31,7 @@ func (h *several) stopRenewing() {
 	if len(h.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
 		h.keeping = false
 		for _, p := range h.places.all {
-			p.health.forget(h)
+			p.health.Forget(h)
 		}
 	}
 	h.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/transport"
@@ -148,7 +149,7 @@ func (p *poll) listen(valid context.Context, q *question, waits []bool, acquirin
 	var impatient <-chan time.Time
 	var over <-chan struct{}
 	if acquiring {
-		timer := time.NewTimer(firstPatience)
+		timer := time.NewTimer(health.FirstPatience)
 		defer timer.Stop()
 		impatient, over = timer.C, valid.Done()
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
@@ -24,8 +25,8 @@ type shared struct {
 	client   RedisClient
 	redis    *transport.Redis
 	renewals *renewals
-	health   *health      // of a server of quorums
-	cleaning atomic.Int64 // cleanups under way that release keys; see maxCleanups
+	health   *health.Server // of a server of quorums
+	cleaning atomic.Int64   // cleanups under way that release keys; see maxCleanups
 
 	// Slots for tries with many keys; see waiter.admit.
 	entering, staying chan struct{}
@@ -104,7 +105,7 @@ func newShared(client RedisClient) (*shared, error) {
 		return nil, err
 	}
 	return &shared{
-		client: client, redis: redis, renewals: newRenewals(), health: &health{},
+		client: client, redis: redis, renewals: newRenewals(), health: &health.Server{},
 		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
 		name: processName() + "." + strconv.FormatInt(sharedCount.Add(1), 36), inboxes: map[string]*inbox.Inbox{},
 	}, nil

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 )
 
@@ -216,7 +217,7 @@ func (s *spreading) bears(ctx context.Context) bool {
 	if !s.queue {
 		return s.places.quorum
 	}
-	return s.refused || hasDeadline(ctx) || s.places.quorum && time.Since(s.since) < longPatience
+	return s.refused || hasDeadline(ctx) || s.places.quorum && time.Since(s.since) < health.LongPatience
 }
 
 // begin begins a round.

@@ -3,6 +3,8 @@ package redislock
 import (
 	"context"
 	"time"
+
+	"github.com/redislock/redislock/internal/health"
 )
 
 // undo gives back what the present round was granted, at all places.
@@ -27,7 +29,7 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 	_, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
 		limit := s.splitPatience()
 		if s.once { // what was granted is on its way back; without this, the calls of a loop pile up at a slow server
-			limit = noLimit
+			limit = health.NoLimit
 		}
 		if waits, until := s.waits(now, limit); waits {
 			return open, until

@@ -77,9 +77,9 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	s.start(ctx, p, now)
 }
 
-// admits reports whether the place may be asked: see health.admit.
+// admits reports whether the place may be asked: see health.Server.Admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.quorum || p.site.health.admit(now, len(p.keys))
+	return !s.places.quorum || p.site.health.Admit(now, len(p.keys))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -120,7 +120,7 @@ func (s *spreading) land(
 	took := now.Sub(p.began)
 	answered := c.IsAnswered()
 	if s.places.quorum {
-		p.site.health.ended(now, took, answered)
+		p.site.health.Ended(now, took, answered)
 	}
 	p.refused, p.ready = errors.Is(err, ErrNotObtained), err == nil
 	p.lapsed = p.refused && errors.Is(err, ErrLapsed)

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/transport"
@@ -151,7 +152,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	var errs []error
 	sideBySide(lower, func(i int) error {
 		p := s.places.all[i]
-		ctx, cancel := context.WithTimeout(ctx, p.health.patience(len(p.keys), 0, noLimit))
+		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(len(p.keys), 0, health.NoLimit))
 		defer cancel()
 		counter, err := p.fenceTo(ctx, p.keys, s.token, p.boxed[:len(p.keys)], s.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 )
 
@@ -41,7 +42,7 @@ func (h *several) await(ctx context.Context, i int) {
 	if coming == nil {
 		return
 	}
-	timer := time.NewTimer(firstPatience)
+	timer := time.NewTimer(health.FirstPatience)
 	defer timer.Stop()
 	select {
 	case <-coming:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -77,7 +78,7 @@ func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
 			return undecided, until
 		}
 	}
-	limit := noLimit
+	limit := health.NoLimit
 	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
 		limit = s.splitPatience()
 	}
@@ -136,7 +137,7 @@ func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until
 			waits = true
 			continue
 		}
-		late := p.began.Add(p.site.health.patience(len(p.keys), s.fastest, limit))
+		late := p.began.Add(p.site.health.Patience(len(p.keys), s.fastest, limit))
 		if now.Before(late) && (until.IsZero() || late.Before(until)) {
 			waits, until = true, late
 		}
@@ -150,9 +151,6 @@ const (
 
 	// patientSplits is after how many split rounds in a row splitPatience doubles.
 	patientSplits = 4
-
-	// noLimit is longer than any server of a quorum is waited for.
-	noLimit = time.Hour
 )
 
 // splitPatience returns how long a server of a quorum may take for its answer to a round that the others have split: four
@@ -161,16 +159,16 @@ const (
 // grows. The caller holds s.mu.
 func (s *spreading) splitPatience() time.Duration {
 	if !s.places.quorum {
-		return noLimit
+		return health.NoLimit
 	}
 	usual := make([]time.Duration, 0, len(s.parts))
 	for i := range s.parts {
-		if answers := s.parts[i].site.health.usually(); answers > 0 {
+		if answers := s.parts[i].site.health.Usually(); answers > 0 {
 			usual = append(usual, answers)
 		}
 	}
 	if len(usual) < s.places.need {
-		return noLimit
+		return health.NoLimit
 	}
 	slices.Sort(usual)
 	return max(leastSplitPatience, 4*usual[s.places.need-1]) << min(s.splits/patientSplits, 10)

@@ -1,12 +1,13 @@
-package redislock
+package health
 
 import (
 	"sync"
 	"time"
 )
 
-// health is how a server of quorums answers the obtains of all Clients of its Redis client, and which repairs wait for it.
-type health struct {
+// Server is how a server of quorums answers the obtains of all Clients of its Redis client, and which mends wait for it. Its
+// methods may be called concurrently. The zero value is a server that was never asked.
+type Server struct {
 	mu      sync.Mutex    // protects the fields below
 	usual   time.Duration // how long answers took lately, a moving average; 0 before the first
 	counted time.Time     // when usual last changed
@@ -15,21 +16,21 @@ type health struct {
 	down    bool          // the last call was not answered, or not in time
 	probe   time.Time     // when to send another call to a server that is down
 
-	repairs int                   // under way, of calls
-	waiting map[*several]struct{} // kept locks that wait for a repair
-	alarm   *time.Timer           // calls startRepairs; nil if nothing waits
+	mends   int               // under way, of calls
+	waiting map[Lock]struct{} // kept locks that wait for a mend
+	alarm   *time.Timer       // calls startMends; nil if nothing waits
 }
 
-// admit reports whether to send a call to the server, which must call ended afterwards. While the server does not
+// Admit reports whether to send a call to the server, which must call Ended afterwards. While the server does not
 // answer, one call a second goes out to see whether it does again.
-func (h *health) admit(now time.Time, keys int) bool {
+func (h *Server) Admit(now time.Time, keys int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.admitLocked(now, keys)
 }
 
-func (h *health) admitLocked(now time.Time, keys int) bool {
-	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0, noLimit) {
+func (h *Server) admitLocked(now time.Time, keys int) bool {
+	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0, NoLimit) {
 		h.down = true
 	}
 	if h.down && h.calls > 0 && now.Before(h.probe) {
@@ -45,8 +46,8 @@ func (h *health) admitLocked(now time.Time, keys int) bool {
 	return true
 }
 
-// ended notes that a call has ended, how long it took, and whether the server has answered it.
-func (h *health) ended(now time.Time, took time.Duration, answered bool) {
+// Ended notes that a call has ended, how long it took, and whether the server has answered it.
+func (h *Server) Ended(now time.Time, took time.Duration, answered bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls--
@@ -61,7 +62,7 @@ func (h *health) ended(now time.Time, took time.Duration, answered bool) {
 	h.counted = now
 	// One answer says little: the server may have hung until now. So it doubles the average at most.
 	if h.usual == 0 {
-		h.usual = min(took, leastPatience/10)
+		h.usual = min(took, LeastPatience/10)
 	} else {
 		h.usual = min((7*h.usual+took)/8, 2*h.usual)
 	}
@@ -69,41 +70,44 @@ func (h *health) ended(now time.Time, took time.Duration, answered bool) {
 }
 
 const (
-	// leastPatience is how long a server of a quorum may take for an answer before it counts as absent, unless it
+	// LeastPatience is how long a server of a quorum may take for an answer before it counts as absent, unless it
 	// usually takes longer. A server that has never answered may have to be connected to first.
-	leastPatience = 100 * time.Millisecond
-	firstPatience = 250 * time.Millisecond
-	longPatience  = 2 * time.Second // if no server has answered yet, they may all be far away
+	LeastPatience = 100 * time.Millisecond
+	FirstPatience = 250 * time.Millisecond
+	LongPatience  = 2 * time.Second // if no server has answered yet, they may all be far away
 
 	// keyPatience is what each key adds.
 	keyPatience = 20 * time.Microsecond
 
 	probeInterval = time.Second
+
+	// NoLimit is longer than any server of a quorum is waited for.
+	NoLimit = time.Hour
 )
 
-// patience returns how long to wait for an answer of the server: not at all if it usually takes longer than limit. fastest
+// Patience returns how long to wait for an answer of the server: not at all if it usually takes longer than limit. fastest
 // is how long the first answer of any server in the same round took; 0 if none has come.
-func (h *health) patience(keys int, fastest, limit time.Duration) time.Duration {
+func (h *Server) Patience(keys int, fastest, limit time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.patienceLocked(keys, fastest, limit)
 }
 
-func (h *health) patienceLocked(keys int, fastest, limit time.Duration) time.Duration {
-	patience := longPatience
+func (h *Server) patienceLocked(keys int, fastest, limit time.Duration) time.Duration {
+	patience := LongPatience
 	switch {
 	case h.usual > limit:
 		return 0
 	case h.usual > 0:
-		patience = max(leastPatience, 4*h.usual)
+		patience = max(LeastPatience, 4*h.usual)
 	case fastest > 0:
-		patience = max(firstPatience, 2*fastest)
+		patience = max(FirstPatience, 2*fastest)
 	}
 	return min(patience, limit) + time.Duration(keys)*keyPatience
 }
 
-// usually returns how long answers of the server take; 0 if it has never answered.
-func (h *health) usually() time.Duration {
+// Usually returns how long answers of the server take; 0 if it has never answered.
+func (h *Server) Usually() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.usual
