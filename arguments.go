@@ -6,19 +6,20 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
 func checkKeys(keys []string) error {
 	if len(keys) == 0 {
-		return invalid("no keys")
+		return fault.Invalid("no keys")
 	}
 	for i, key := range keys {
 		if key == "" {
-			return invalid("key %d of %d is empty", i+1, len(keys))
+			return fault.Invalid("key %d of %d is empty", i+1, len(keys))
 		}
 		if strings.HasSuffix(key, keyname.LineSuffix) {
-			return invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
+			return fault.Invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
 		}
 	}
 	return nil
@@ -32,7 +33,7 @@ const maxScriptKeys = 1_000_000
 // checkScript returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
 func checkScript(keys int) error {
 	if keys > maxScriptKeys {
-		return invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
+		return fault.Invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
 			"seconds; lock what the keys have in common instead, such as their prefix", keys, maxScriptKeys)
 	}
 	return nil
@@ -43,7 +44,7 @@ const minTTL = 2 * time.Millisecond
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < minTTL {
-		return invalid("ttl %v is under %v", ttl, minTTL)
+		return fault.Invalid("ttl %v is under %v", ttl, minTTL)
 	}
 	return nil
 }
@@ -51,7 +52,7 @@ func checkTTL(ttl time.Duration) error {
 func checkToken(token string) error {
 	for _, r := range token {
 		if unicode.IsSpace(r) || unicode.IsControl(r) {
-			return invalid("token %q holds white space or a control character", token)
+			return fault.Invalid("token %q holds white space or a control character", token)
 		}
 	}
 	return nil
@@ -59,10 +60,10 @@ func checkToken(token string) error {
 
 func checkFenceKey(fenceKey string, keys []string) error {
 	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
-		return invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
+		return fault.Invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
 	}
 	if fenceKey != "" && slices.Contains(keys, fenceKey) {
-		return invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
+		return fault.Invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
 	}
 	return nil
 }
@@ -82,17 +83,18 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 	together := haveOneTag(keys, opt.FenceKey)
 	switch {
 	case c.quorum != nil && opt.AcrossSlots:
-		return invalid("AcrossSlots does not work with a quorum of servers")
+		return fault.Invalid("AcrossSlots does not work with a quorum of servers")
 	case c.quorum != nil && opt.Token != "":
-		return invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
+		return fault.Invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
 	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, func(s *site) bool { return s.redis.IsRing() }):
-		return invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
+		return fault.Invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, " +
+			"as in {order:7}:stock")
 	case c.quorum != nil || together:
 		return nil
 	case c.one.redis.IsRing():
-		return invalid("a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
+		return fault.Invalid("a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
 	case opt.AcrossSlots && opt.Token != "" && c.one.redis.IsCluster():
-		return invalid("Token does not work with AcrossSlots for keys without a common hash tag; %s", insteadOfToken)
+		return fault.Invalid("Token does not work with AcrossSlots for keys without a common hash tag; %s", insteadOfToken)
 	}
 	return nil
 }
@@ -117,8 +119,8 @@ func haveOneTag(keys []string, fenceKey string) bool {
 func checkLines(keys []string) error {
 	for _, key := range keys {
 		if !keyname.HasLine(key) {
-			return invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place beside "+
-				"it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
+			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
+				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
 		}
 	}
 	return nil

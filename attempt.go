@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -42,7 +43,7 @@ func (a *attempt) read(ctx context.Context, c *transport.Call) (grant, error) {
 	switch {
 	case err != nil:
 		a.doubtful = true
-		return g, failed("obtain", a.keys, err)
+		return g, fault.Failed("obtain", a.keys, err)
 	case !g.granted:
 		if a.waiter != nil {
 			a.waiter.refuse(c.Sent, g)
@@ -64,7 +65,7 @@ func (a *attempt) fill(h *hold, since time.Time, valid lease.Lease, fence int64)
 
 // failed returns the error of a call that was not answered, or was answered with an error.
 func (a *attempt) failed(err error) error {
-	return failed("obtain", a.keys, withHint(withFence(a.keys, a.fenceKey), err))
+	return fault.Failed("obtain", a.keys, fault.WithHint(withFence(a.keys, a.fenceKey), err))
 }
 
 // granted is what one of several places has granted.
@@ -102,7 +103,7 @@ func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, erro
 	if lease.Passed(lease.ValidUntil(c.Sent, a.ttl)) {
 		a.waiter.tooLate()
 		a.late = true
-		err = tooLate(c.Sent, a.ttl)
+		err = fault.TooLate(c.Sent, a.ttl)
 	}
 	return granted{c.Sent, g.fence}, err
 }

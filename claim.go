@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -44,7 +45,7 @@ func (k *claim) ttl(ctx context.Context) (time.Duration, error) {
 	left, ok := reply.(int64)
 	switch {
 	case !ok:
-		return 0, failed("ttl", k.keys, unexpected(reply))
+		return 0, fault.Failed("ttl", k.keys, fault.Unexpected(reply))
 	case left < 0:
 		return math.MaxInt64, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // Do runs fn under the lock on keys: it acquires the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
@@ -43,7 +45,7 @@ func (c *Client) Do(
 	ctx context.Context, keys []string, ttl time.Duration, opt *Options, fn func(context.Context) error,
 ) error {
 	if fn == nil {
-		return invalid("fn is nil")
+		return fault.Invalid("fn is nil")
 	}
 	d, err := c.enter(ctx, keys, ttl, opt)
 	if err != nil {
@@ -94,11 +96,11 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 	d.Context = d.kept
 	if d.outer != nil {
 		d.check()
-		if err := ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
+		if err := fault.Ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
 			if d.lock != nil {
 				_ = d.lock.Release(ctx) // which goes on in the background if this fails
 			}
-			return nil, notObtained(err)
+			return nil, fault.NotObtained(err)
 		}
 	}
 	entered = true
@@ -144,7 +146,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 func lost(parent, kept context.Context) error {
 	cause := context.Cause(kept)
 	// The library's own causes can all be compared, so a cause that cannot is the parent's.
-	if !canCompare(cause) || cause == context.Cause(parent) ||
+	if !fault.CanCompare(cause) || cause == context.Cause(parent) ||
 		!errors.Is(cause, ErrLockNotHeld) && !errors.Is(cause, ErrLapsed) {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 // does any more, or if Redis does not answer in time.
 func blocker(ctx context.Context, at *place, keys []string, token string, ticket int64) *RefusedError {
 	patience := explainPatience
-	if ended(ctx) != nil {
+	if fault.Ended(ctx) != nil {
 		ctx, patience = context.WithoutCancel(ctx), explainGrace
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

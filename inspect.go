@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -68,7 +69,7 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 func (p *place) inspect(ctx context.Context, keys []string) ([]Status, error) {
 	groups, err := p.redis.Group(keys)
 	if err != nil {
-		return nil, failed("inspect", keys, err)
+		return nil, fault.Failed("inspect", keys, err)
 	}
 	for _, group := range groups {
 		if err := checkScript(len(group)); err != nil {
@@ -105,7 +106,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	if token == "" {
-		return nil, invalid("the token is empty; pass what Lock.Token returned")
+		return nil, fault.Invalid("the token is empty; pass what Lock.Token returned")
 	}
 	if err := checkToken(token); err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func (p *place) look(operation string, keys []string, request *transport.Call) (
 	}
 	all, err := readHeld(keys, reply)
 	if err != nil {
-		return nil, failed(operation, keys, err)
+		return nil, fault.Failed(operation, keys, err)
 	}
 	return all, nil
 }

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 )
 
@@ -41,7 +42,7 @@ import (
 //   - ErrClosed, after Close.
 func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx == nil {
-		return stillborn(context.Background(), errNilContext)
+		return stillborn(context.Background(), fault.ErrNilContext)
 	}
 	if !l.exists() {
 		return stillborn(ctx, ErrLockNotHeld)

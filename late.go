@@ -2,27 +2,11 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/transport"
 )
-
-// lateError is the error of an obtain whose grant took too long to arrive.
-type lateError struct{ took, ttl time.Duration }
-
-// tooLate returns the error for a grant that has just arrived, of a request that was sent at that time.
-func tooLate(sent time.Time, ttl time.Duration) error {
-	return &lateError{took: time.Since(sent), ttl: ttl}
-}
-
-func (e *lateError) Error() string {
-	took := e.took.Round(time.Millisecond)
-	return fmt.Sprintf("%v: the grant took %v to arrive, and the ttl is %v", ErrNotObtained, took, e.ttl)
-}
-
-// Is reports whether target is ErrNotObtained or ErrLapsed.
-func (e *lateError) Is(target error) bool { return target == ErrNotObtained || target == ErrLapsed }
 
 // maxBelated is how many grants in a row may come too late.
 const maxBelated = 2
@@ -42,7 +26,7 @@ const maxBelated = 2
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
 func (s *single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
 	s.waiter.tooLate()
-	s.failure = tooLate(since, s.ttl)
+	s.failure = fault.TooLate(since, s.ttl)
 	s.belated++
 	again = s.belated < maxBelated
 	if !s.custom {
@@ -69,12 +53,12 @@ func (s *single) decline(ctx context.Context, since time.Time, taken []string) (
 	}
 	if !answered {
 		s.place.persist(back, WhyLate, taken)
-		back = &transport.Call{Err: errUnanswered}
+		back = &transport.Call{Err: fault.ErrUnanswered}
 	}
 	if back.Err != nil {
 		s.doubtful = true
 		s.fail(back)
-		if ended(ctx) != nil {
+		if fault.Ended(ctx) != nil {
 			return false, errCut
 		}
 		return false, s.failure

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 )
 
@@ -95,9 +96,9 @@ func whyEnded(b bearer) error {
 	case l.ended != nil:
 		return l.ended
 	case l.renewErr != nil:
-		return fmt.Errorf("%w: %s: %w", ErrLapsed, describe(keys), l.renewErr)
+		return fmt.Errorf("%w: %s: %w", ErrLapsed, fault.Describe(keys), l.renewErr)
 	}
-	return fmt.Errorf("%w: %s", ErrLapsed, describe(keys))
+	return fmt.Errorf("%w: %s", ErrLapsed, fault.Describe(keys))
 }
 
 // wasReleased reports whether Release was called.
@@ -118,7 +119,7 @@ func keep(b bearer, k *kept) error {
 	case l.ended != nil || lease.Passed(b.validUntil()):
 		return whyEnded(b)
 	case !b.knowsTTL():
-		return invalid("an attached lock has no ttl that could be renewed; call Refresh first")
+		return fault.Invalid("an attached lock has no ttl that could be renewed; call Refresh first")
 	}
 	l.kept = append(l.kept, k)
 	return nil
@@ -203,7 +204,7 @@ func noteLapse(b bearer) *Lost {
 func release(ctx context.Context, b bearer) error {
 	now := time.Now()
 	until, lapsed := beginRelease(b, now)
-	err := errPanicked // unless free returns
+	err := fault.ErrPanicked // unless free returns
 	defer func() {
 		if lapsed != nil {
 			tell(ctx, b.tells().Lost, *lapsed)
@@ -298,6 +299,3 @@ func tellReleased(ctx context.Context, b bearer, called time.Time, err error) {
 
 // errReleased is the cause of the contexts of a released lock.
 var errReleased = fmt.Errorf("redislock: the lock was released: %w", context.Canceled)
-
-// errPanicked is the error in the events of a call that a panic has ended. The caller gets the panic.
-var errPanicked = errors.New("redislock: a hook, a strategy or a tracer panicked")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -51,7 +52,7 @@ func (p *place) waiters(ctx context.Context, key string) ([]Waiter, error) {
 	}
 	members, _ := reply.([]any)
 	if len(members) == 0 {
-		return nil, failed("line", line, unexpected(reply))
+		return nil, fault.Failed("line", line, fault.Unexpected(reply))
 	}
 	now, _ := members[0].(int64)
 	marks := map[string]mark{}
@@ -61,7 +62,7 @@ func (p *place) waiters(ctx context.Context, key string) ([]Waiter, error) {
 		digits, _ := members[i+1].(string)
 		score, err := strconv.ParseFloat(digits, 64)
 		if err != nil {
-			return nil, failed("line", line, err)
+			return nil, fault.Failed("line", line, err)
 		}
 		if id, is := strings.CutPrefix(member, "~"); is {
 			marks[id] = readMark(int64(-score))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
@@ -108,7 +110,7 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case !l.exists():
 		return 0, ErrLockNotHeld
 	case ctx == nil:
-		return 0, errNilContext
+		return 0, fault.ErrNilContext
 	}
 	return l.bearer().ttl(ctx)
 }
@@ -136,7 +138,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	case !l.exists():
 		return ErrNotObtained
 	case ctx == nil:
-		return errNilContext
+		return fault.ErrNilContext
 	}
 	if err := checkTTL(ttl); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return b.refresh(ctx, ttl, opt)
 	}
 	keys, _ := b.names()
-	until, err := l.Until(), errPanicked // unless refresh returns
+	until, err := l.Until(), fault.ErrPanicked // unless refresh returns
 	defer func() {
 		t.Refreshed(ctx, Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
@@ -178,7 +180,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	case !l.exists():
 		return ErrLockNotHeld
 	case ctx == nil:
-		return errNilContext
+		return fault.ErrNilContext
 	}
 	return release(ctx, l.bearer())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 )
 
@@ -82,7 +83,7 @@ func (o *obtaining) prepareSingle() {
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	p := o.progress()
-	if o.strategy != nil && !o.opt.Queue && !hasDeadline(ctx) {
+	if o.strategy != nil && !o.opt.Queue && !fault.HasDeadline(ctx) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.ttl)
 		defer cancel()
@@ -181,20 +182,20 @@ func (o *obtaining) progress() *progress {
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
 // refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
-	o.cut = ended(ctx)
+	o.cut = fault.Ended(ctx)
 	failure := o.progress().failure
 	if failure == nil {
-		return notObtained(o.cut)
+		return fault.NotObtained(o.cut)
 	}
-	return notObtained(fmt.Errorf("%w; the last try: %w", o.cut, failure))
+	return fault.NotObtained(fmt.Errorf("%w; the last try: %w", o.cut, failure))
 }
 
 // unanswered returns the error of a try that began at that time and was not answered by the end of ctx.
 func (p *progress) unanswered(began time.Time, ttl time.Duration) error {
 	if p.limited && lease.Passed(lease.ValidUntil(began, ttl)) {
-		return fmt.Errorf("%w within the ttl of %v: %w", errUnanswered, ttl, ErrLapsed)
+		return fmt.Errorf("%w within the ttl of %v: %w", fault.ErrUnanswered, ttl, ErrLapsed)
 	}
-	return errUnanswered
+	return fault.ErrUnanswered
 }
 
 // check returns an error if an obtain with these arguments cannot work. It does no I/O.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -189,14 +190,15 @@ func (p *place) waitFor(ctx context.Context, own []*pending, keys []string, pati
 			case <-p.closed:
 				return ErrClosed
 			case <-ctx.Done():
-				why := errUnanswered
+				why := fault.ErrUnanswered
 				if failure := p.pendings.failure(x); failure != nil {
 					why = failure
 				}
-				return notObtained(fmt.Errorf("%w; an earlier call with the same token: %w", ended(ctx), why))
+				return fault.NotObtained(fmt.Errorf("%w; an earlier call with the same token: %w", fault.Ended(ctx), why))
 			case <-look.C:
 				if failure := p.pendings.failure(x); failure != nil && !patient {
-					return failed("obtain", keys, fmt.Errorf("an earlier call with the same token: %w", withHint(keys, failure)))
+					failure = fmt.Errorf("an earlier call with the same token: %w", fault.WithHint(keys, failure))
+					return fault.Failed("obtain", keys, failure)
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -24,7 +25,7 @@ type place struct {
 func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*place, error) {
 	s, err := sharedBy(client)
 	if err != nil {
-		return nil, invalid("%v", err)
+		return nil, fault.Invalid("%v", err)
 	}
 	p := &place{redis: s.redis.Link(set.separate), renewals: s.renewals, tracer: set.tracer, closed: closed}
 	p.lines.shared, p.lines.lingers = s, !set.short
@@ -58,17 +59,17 @@ func (p *place) busy() bool {
 
 // ask sends a call that changes nothing. It returns the reply, or an error with the operation and the keys.
 func (p *place) ask(operation string, keys []string, request *transport.Call) (any, error) {
-	err := ended(request.Ctx)
+	err := fault.Ended(request.Ctx)
 	if err == nil && p.redis.Do(request.Ctx, request) {
 		if request.Err == nil {
 			return request.Reply, nil
 		}
-		err = withHint(keys, request.Err)
+		err = fault.WithHint(keys, request.Err)
 	}
-	if over := ended(request.Ctx); over != nil {
+	if over := fault.Ended(request.Ctx); over != nil {
 		err = over
 	}
-	return nil, failed(operation, keys, err)
+	return nil, fault.Failed(operation, keys, err)
 }
 
 // fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -84,7 +85,7 @@ func (c *Client) slotsOf(keys []string) *sites {
 			here.keys[i] = keys[at]
 		}
 		here.boxed = box(here.keys)
-		here.name = describe(here.keys)
+		here.name = fault.Describe(here.keys)
 		p.all = append(p.all, here)
 	}
 	slices.SortFunc(p.all, func(a, b *site) int { return cmp.Compare(transport.Slot(a.keys[0]), transport.Slot(b.keys[0])) })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // poll collects what the places say about the lock when they are asked for one thing.
@@ -55,12 +57,12 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 		return nil
 	case p.gone > places.spare():
 		return p.h.lossOf(p.lost, whole)
-	case ended(ctx) != nil:
-		return failed(operation, p.h.keys, ended(ctx))
+	case fault.Ended(ctx) != nil:
+		return fault.Failed(operation, p.h.keys, fault.Ended(ctx))
 	case len(p.errs) == 0: // too few holds were left to ask
 		return p.h.lossOf(p.lost, whole)
 	}
-	return failed(operation, p.h.keys, joined(p.errs))
+	return fault.Failed(operation, p.h.keys, fault.Joined(p.errs))
 }
 
 // lostBy returns the keys that a place has lost, as the result of a call says; nil for none.

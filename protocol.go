@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -110,7 +111,7 @@ func readGrant(keys []string, reply any) (grant, error) {
 	}
 	parts, _ := reply.([]any)
 	if len(parts) == 0 {
-		return grant{}, unexpected(reply)
+		return grant{}, fault.Unexpected(reply)
 	}
 	first, ok := parts[0].(int64)
 	switch {
@@ -121,7 +122,7 @@ func readGrant(keys []string, reply any) (grant, error) {
 			life: time.Duration(number(4)) * time.Millisecond, missing: number(5) == 1,
 		}, nil
 	case !ok || first < 0:
-		return grant{}, unexpected(reply)
+		return grant{}, fault.Unexpected(reply)
 	case len(parts) == 1:
 		return grant{granted: true, fence: first, taken: keys}, nil
 	}
@@ -173,7 +174,7 @@ func newFence(ctx context.Context, token string, keys []any, fenceKey string, le
 func readFence(reply any) (int64, error) {
 	counter, ok := reply.(int64)
 	if !ok {
-		return 0, unexpected(reply)
+		return 0, fault.Unexpected(reply)
 	}
 	return counter, nil
 }
@@ -199,7 +200,7 @@ func readLoss(keys []string, reply any, whole error) error {
 	}
 	lost, ok := reply.([]any)
 	if !ok {
-		return unexpected(reply)
+		return fault.Unexpected(reply)
 	}
 	partial := &LostError{Keys: make([]string, len(lost)), total: len(keys), decides: whole}
 	for i, entry := range lost {
@@ -210,7 +211,7 @@ func readLoss(keys []string, reply any, whole error) error {
 			index = -index
 		}
 		if index < 1 || int(index) > len(keys) {
-			return unexpected(reply)
+			return fault.Unexpected(reply)
 		}
 		partial.Keys[i] = keys[index-1]
 	}
@@ -234,7 +235,7 @@ func readLossCause(keys []string, reply any) error {
 			return fmt.Errorf("%w: another holder has %q", ErrLockNotHeld, keys[index-1])
 		}
 	}
-	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, describe(keys))
+	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, fault.Describe(keys))
 }
 
 // readLostKeys returns the keys that a reply reports as lost, and why: LossTaken if another holds any of them.
@@ -289,7 +290,7 @@ func linesFirst(a, b string) int {
 func readHeld(keys []string, reply any) ([]held, error) {
 	values, _ := reply.([]any)
 	if len(values) != 4*len(keys) {
-		return nil, unexpected(reply)
+		return nil, fault.Unexpected(reply)
 	}
 	all := make([]held, len(keys))
 	for i := range all {

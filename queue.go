@@ -2,12 +2,12 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -255,22 +255,14 @@ func (w *waiter) patience(ctx context.Context, abandoned int) (context.Context, 
 	return context.WithTimeout(ctx, max(waiterInterval, 4*w.usual))
 }
 
-// errUnanswered is the error of an abandoned try, and of a call that was not answered when ctx ended.
-var errUnanswered = errors.New("no answer from Redis")
-
 // bear reports whether the waiter goes on after this error: only if the error may pass. Before the first refusal, only a
 // waiter with a deadline goes on, because a wrong address would make any other wait for ever.
 func (w *waiter) bear(ctx context.Context, err error) bool {
-	if w == nil || transport.IsFinal(err) || !w.refused && !hasDeadline(ctx) {
+	if w == nil || transport.IsFinal(err) || !w.refused && !fault.HasDeadline(ctx) {
 		return false
 	}
 	w.rest(time.Now())
 	return true
-}
-
-func hasDeadline(ctx context.Context) bool {
-	_, has := ctx.Deadline()
-	return has
 }
 
 // firstRest is how long a waiter that was never refused waits after its first error.

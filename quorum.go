@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
@@ -55,7 +56,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	set := newClientOptions(opts)
 	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
 	if len(clients) == 0 {
-		c.unusable = invalid("a quorum of no servers; pass three or five clients")
+		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c
 	}
 	c.quorum = &sites{quorum: true, need: len(clients)/2 + 1}
@@ -68,7 +69,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		}
 		if reflect.ValueOf(client).Comparable() {
 			if before, again := seen[client]; again {
-				c.unusable = invalid("clients %d and %d of the quorum are the same; each must be another server", before+1, i+1)
+				c.unusable = fault.Invalid("clients %d and %d of the quorum are the same; each must be another server", before+1, i+1)
 				return c
 			}
 			seen[client] = i
@@ -207,10 +208,10 @@ func askMajority[T any](
 	switch {
 	case good >= q.need:
 		return answers, nil
-	case ended(ctx) != nil:
-		return nil, failed(operation, keys, ended(ctx))
+	case fault.Ended(ctx) != nil:
+		return nil, fault.Failed(operation, keys, fault.Ended(ctx))
 	}
-	return nil, failed(operation, keys, joined(errs))
+	return nil, fault.Failed(operation, keys, fault.Joined(errs))
 }
 
 // attachPlaces does the work of Attach for several places.
@@ -230,8 +231,8 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 		if err == nil || errors.Is(err, ErrLockNotHeld) {
 			return []answer{{found, err}}, nil
 		}
-		if absent[i] = err; ended(ask) != nil && ended(ctx) == nil {
-			absent[i] = errUnanswered
+		if absent[i] = err; fault.Ended(ask) != nil && fault.Ended(ctx) == nil {
+			absent[i] = fault.ErrUnanswered
 		}
 		return nil, err
 	})

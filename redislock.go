@@ -57,6 +57,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
@@ -328,11 +329,11 @@ func (c *Client) busy() bool {
 func (c *Client) usable(ctx context.Context, keys []string) error {
 	switch {
 	case c == nil || c.closed == nil:
-		return invalid("the Client is nil or was not made by New")
+		return fault.Invalid("the Client is nil or was not made by New")
 	case c.unusable != nil:
 		return c.unusable
 	case ctx == nil:
-		return errNilContext
+		return fault.ErrNilContext
 	}
 	if err := checkKeys(keys); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -29,7 +30,7 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return retry(valid, nil, opt.strategy(), until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
-		err = failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	lapse(h) // if it was found lost
 	h.renewSooner()
@@ -68,7 +69,7 @@ func whileValid(ctx context.Context, b bearer, after time.Duration) (context.Con
 
 // outlived returns why a ctx that whileValid made from ctx has ended.
 func outlived(ctx context.Context) error {
-	if err := ended(ctx); err != nil {
+	if err := fault.Ended(ctx); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
@@ -115,8 +116,8 @@ func (r *refreshing) begin(ctx context.Context) error {
 	stop := context.CancelFunc(func() {})
 	defer func() { stop() }()
 	for {
-		if err := ended(ctx); err != nil {
-			return failed("refresh", h.keys, err)
+		if err := fault.Ended(ctx); err != nil {
+			return fault.Failed("refresh", h.keys, err)
 		}
 		h.life.mu.Lock()
 		ahead := h.lease.Ahead(r.ttl)
@@ -181,11 +182,11 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	returned = true
 	if !answered {
 		r.abandon(c)
-		return false, failed("refresh", h.keys, outlived(ctx))
+		return false, fault.Failed("refresh", h.keys, outlived(ctx))
 	}
 	again, err = r.conclude(c)
-	if again && (ended(ctx) != nil || valid.Err() != nil) {
-		return false, failed("refresh", h.keys, outlived(ctx))
+	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
+		return false, fault.Failed("refresh", h.keys, outlived(ctx))
 	}
 	return again, err
 }
@@ -224,14 +225,14 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	defer h.life.mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
-		return true, failed("refresh", h.keys, withHint(h.keys, c.Err))
+		return true, fault.Failed("refresh", h.keys, fault.WithHint(h.keys, c.Err))
 	}
 	switch err := readLoss(h.keys, c.Reply, ErrNotObtained); {
 	case errors.Is(err, ErrNotObtained):
 		r.loss = h.lose(c.Reply)
 		return false, err
 	case err != nil:
-		return false, failed("refresh", h.keys, err)
+		return false, fault.Failed("refresh", h.keys, err)
 	}
 	if h.losses != r.losses { // a later request has found the keys lost
 		return false, ErrNotObtained

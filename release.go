@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -33,7 +34,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if !c.Wait(wait) {
-			return "", failed("release", k.keys, ended(ctx))
+			return "", fault.Failed("release", k.keys, fault.Ended(ctx))
 		}
 		if c.Err == nil {
 			return k.endRelease(c, until, longest)
@@ -42,7 +43,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if joined > 0 || !before {
-			return "", failed("release", k.keys, withHint(k.keys, c.Err))
+			return "", fault.Failed("release", k.keys, fault.WithHint(k.keys, c.Err))
 		}
 	}
 	c = k.releaseCall(ctx, now, until, c)
@@ -62,7 +63,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 	returned = true
 	if !answered {
 		k.pursue(c, longest)
-		return "", failed("release", k.keys, ended(ctx))
+		return "", fault.Failed("release", k.keys, fault.Ended(ctx))
 	}
 	return k.endRelease(c, until, longest)
 }
@@ -221,7 +222,7 @@ func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 		} else {
 			k.pursue(c, longest)
 		}
-		return "", failed("release", k.keys, withHint(k.keys, c.Err))
+		return "", fault.Failed("release", k.keys, fault.WithHint(k.keys, c.Err))
 	}
 	k.noteRelease(nil)
 	k.undoLate(c.Ctx)
@@ -233,7 +234,7 @@ func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 		_, cause := readLostKeys(k.keys, c.Reply)
 		return cause, err
 	case err != nil:
-		return "", failed("release", k.keys, err)
+		return "", fault.Failed("release", k.keys, err)
 	}
 	return "", nil
 }

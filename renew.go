@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
@@ -220,7 +221,7 @@ func (h *hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 		next, counts := h.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
 			h.renewErr = err
-			r.matters, r.err = true, failed("renew", h.keys, err)
+			r.matters, r.err = true, fault.Failed("renew", h.keys, err)
 		}
 		return next, false
 	}

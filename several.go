@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/schedule"
@@ -236,7 +237,7 @@ func (h *several) loss() error {
 	cause := h.lossOf(lost, ErrLockNotHeld)
 	if cause == ErrLockNotHeld {
 		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
-			ErrLockNotHeld, describe(h.keys), gone, len(h.at))
+			ErrLockNotHeld, fault.Describe(h.keys), gone, len(h.at))
 	}
 	return cause
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
@@ -53,7 +54,7 @@ func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) 
 		return h.tryRefresh(ctx, valid, ttl, metadata)
 	})
 	if cut {
-		err = failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	if err != nil {
 		h.check(ctx)
@@ -83,8 +84,8 @@ func (h *several) takeTurn(ctx context.Context) (leave func()) {
 // tryRefresh refreshes the lock once. It reports whether that failed in a way that makes another try worthwhile. valid
 // comes from whileValid.
 func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
-	if ended(valid) != nil {
-		return false, failed("refresh", h.keys, outlived(ctx))
+	if fault.Ended(valid) != nil {
+		return false, fault.Failed("refresh", h.keys, outlived(ctx))
 	}
 	free, stop := detached(valid)
 	defer stop()
@@ -132,12 +133,12 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 		return false, ErrNotObtained
 	case errors.Is(err, ErrNotObtained):
 		return false, err
-	case ended(valid) != nil:
-		return false, failed("refresh", h.keys, outlived(ctx))
+	case fault.Ended(valid) != nil:
+		return false, fault.Failed("refresh", h.keys, outlived(ctx))
 	case len(p.errs) > 0 && !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
 		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	case !lapsed && lease.Passed(h.until()):
-		return false, failed("refresh", h.keys, fmt.Errorf("%w: %w", ErrLapsed, err))
+		return false, fault.Failed("refresh", h.keys, fmt.Errorf("%w: %w", ErrLapsed, err))
 	}
 	return true, err
 }
@@ -211,7 +212,7 @@ func (h *several) begin(requests []majority.Request) []asking {
 
 // askFor asks one place to confirm a Refresh, and tells the question what it has answered.
 func (h *several) askFor(q *question, r asking) {
-	a := heard{r.Place, errPanicked, &panicked{}} // unless ask returns
+	a := heard{r.Place, fault.ErrPanicked, &panicked{}} // unless ask returns
 	defer func() {
 		if a.panicked != nil {
 			a.panicked.value = recover()
@@ -262,7 +263,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return failed("refresh", at.keys, ended(ctx))
+			return fault.Failed("refresh", at.keys, fault.Ended(ctx))
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
@@ -274,7 +275,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 	defer func() {
 		if !returned { // a hook has panicked, and it is not known what the server did
 			c.Doubtful = true
-			c.Err = errPanicked
+			c.Err = fault.ErrPanicked
 			_ = h.asked(ctx, r, c, certain)
 		}
 	}()
@@ -292,7 +293,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 		<-c.Done()
 		_ = h.asked(ctx, r, c, certain)
 	}()
-	return failed("refresh", at.keys, ended(ctx))
+	return fault.Failed("refresh", at.keys, fault.Ended(ctx))
 }
 
 // asked takes the answer to a request of ask, which has ended.
@@ -318,7 +319,7 @@ func (k *claim) read(operation string, c *transport.Call, certain time.Duration)
 		if c.First.IsZero() {
 			a.Result = majority.Unsent
 		}
-		a.err = failed(operation, k.keys, withHint(k.keys, c.Err))
+		a.err = fault.Failed(operation, k.keys, fault.WithHint(k.keys, c.Err))
 		return a
 	}
 	switch err := readLoss(k.keys, c.Reply, ErrNotObtained); {
@@ -327,7 +328,7 @@ func (k *claim) read(operation string, c *transport.Call, certain time.Duration)
 		a.Result, a.err, a.lost, a.taken = majority.Denied, err, lost, cause == LossTaken
 		return a
 	case err != nil:
-		a.err = failed(operation, k.keys, err)
+		a.err = fault.Failed(operation, k.keys, err)
 		return a
 	}
 	a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -27,12 +28,12 @@ func (s *single) waitForOwn(ctx context.Context) error {
 	if !s.custom {
 		return nil
 	}
-	return s.place.waitForOwn(ctx, s.token, s.keys, s.waiter != nil && hasDeadline(ctx))
+	return s.place.waitForOwn(ctx, s.token, s.keys, s.waiter != nil && fault.HasDeadline(ctx))
 }
 
 // try asks once for all keys. It reports whether another try makes sense, which it does after a refusal.
 func (s *single) try(ctx context.Context) (again bool, err error) {
-	if ended(ctx) != nil {
+	if fault.Ended(ctx) != nil {
 		return false, errCut
 	}
 	if s.waiter != nil {
@@ -42,7 +43,7 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 			return s.grant(ctx, s.waiter.since(h), h.fence, s.keys)
 		case done != nil:
 			defer done()
-		case ended(ctx) != nil:
+		case fault.Ended(ctx) != nil:
 			return false, errCut
 		default:
 			return false, ErrClosed
@@ -74,7 +75,7 @@ func (s *single) conclude(ctx context.Context, c *transport.Call) (again bool, e
 	s.resends += int(c.Resends)
 	if c.Err != nil {
 		s.fail(c)
-		if ended(ctx) != nil {
+		if fault.Ended(ctx) != nil {
 			return false, errCut
 		}
 		return s.waiter.bear(ctx, c.Err), s.failure
@@ -138,7 +139,7 @@ func hear(c *transport.Call) bool {
 // example a connection, after an earlier attempt had failed. Then the earlier failure says more.
 func (s *single) fail(c *transport.Call) {
 	if c.Ctx != nil && c.Ctx.Err() != nil && errors.Is(c.Err, c.Ctx.Err()) {
-		c.Err = errUnanswered
+		c.Err = fault.ErrUnanswered
 		if s.failure != nil {
 			return
 		}

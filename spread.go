@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 )
@@ -97,7 +98,7 @@ func (s spreadOut) NextBackoff() time.Duration {
 // Without a line, two callers that try at the same time can refuse each other: each has some places, and nobody has
 // enough. That is not a refusal by a holder, so try then asks again, a few times and at random moments.
 func (s *spreading) try(ctx context.Context) (again bool, err error) {
-	if ended(ctx) != nil {
+	if fault.Ended(ctx) != nil {
 		return false, errCut
 	}
 	s.tries++
@@ -106,7 +107,7 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
 		decided := err == nil || err == ErrClosed || s.splits == 0 || s.belated >= maxBelated
-		if decided || s.queue || splits >= maxSplits || ended(ctx) != nil {
+		if decided || s.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
 			return again, err
 		}
 		pause := time.NewTimer(rand.N(splitPause << splits))
@@ -133,7 +134,7 @@ const (
 // decide follows the last try, which ended with that error. If some servers have granted its last round and others refused
 // it, a slow one that was not waited for may decide: then decide asks once more, and waits for all.
 func (s *spreading) decide(ctx context.Context, err error) error {
-	if s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && ended(ctx) == nil {
+	if s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && fault.Ended(ctx) == nil {
 		s.patient = true
 		_, err = s.tryRound(ctx)
 	}
@@ -151,7 +152,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		if s.failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
 			s.failure = s.failures()
 		}
-		if ended(ctx) != nil {
+		if fault.Ended(ctx) != nil {
 			return false, errCut
 		}
 		return false, err
@@ -169,7 +170,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	}
 	passes := s.mayPass() // before undo, which forgets how the places have failed
 	s.undo(ctx)
-	if s.waitForUndo(ctx) != nil && ended(ctx) != nil {
+	if s.waitForUndo(ctx) != nil && fault.Ended(ctx) != nil {
 		return false, errCut
 	}
 	if s.splits++; !s.isSplit() {
@@ -206,7 +207,7 @@ func (s *spreading) lateness() error {
 	if !late || others > s.places.spare() {
 		return nil
 	}
-	return tooLate(s.began, s.ttl)
+	return fault.TooLate(s.began, s.ttl)
 }
 
 // bears reports whether the obtain goes on after a round that has failed in a way that may pass. In line, that is as at one
@@ -217,7 +218,7 @@ func (s *spreading) bears(ctx context.Context) bool {
 	if !s.queue {
 		return s.places.quorum
 	}
-	return s.refused || hasDeadline(ctx) || s.places.quorum && time.Since(s.since) < health.LongPatience
+	return s.refused || fault.HasDeadline(ctx) || s.places.quorum && time.Since(s.since) < health.LongPatience
 }
 
 // begin begins a round.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -93,7 +94,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	c := new(transport.Call)
 	transport.Go(func() {
 		var grant granted
-		err, failed := errPanicked, &panicked{} // unless tryHere returns
+		err, failed := fault.ErrPanicked, &panicked{} // unless tryHere returns
 		defer func() {
 			if failed != nil {
 				failed.value = recover()

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
@@ -22,7 +23,7 @@ func (s *spreading) make(ctx context.Context) error {
 			return ErrNotObtained // the next round of a waiter may do better
 		}
 		s.undo(ctx)
-		if ended(ctx) != nil {
+		if fault.Ended(ctx) != nil {
 			return errCut
 		}
 		return err
@@ -48,7 +49,7 @@ func (s *spreading) make(ctx context.Context) error {
 		}
 	}
 	if lease.Passed(h.until()) {
-		s.failure = tooLate(s.began, s.ttl)
+		s.failure = fault.TooLate(s.began, s.ttl)
 		return ErrNotObtained
 	}
 	s.lock, s.holds = &Lock{several: h}, h
@@ -168,7 +169,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		return have >= s.places.need
 	})
 	if have < s.places.need {
-		return 0, failed("obtain", s.keys, joined(errs))
+		return 0, fault.Failed("obtain", s.keys, fault.Joined(errs))
 	}
 	return largest, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -58,7 +59,7 @@ func (s *spreading) collect(
 		case <-late:
 			time.Sleep(grace)
 		case <-ctx.Done():
-			return open, ended(ctx)
+			return open, fault.Ended(ctx)
 		case <-s.client.closed:
 			return open, ErrClosed
 		}
@@ -191,7 +192,7 @@ func (s *spreading) failures() error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return failed("obtain", s.keys, joined(errs))
+	return fault.Failed("obtain", s.keys, fault.Joined(errs))
 }
 
 // hasFailed reports whether a place has answered the present round with an error, or was not asked because it hangs.
@@ -208,7 +209,7 @@ func (s *spreading) hasFailed() bool {
 
 // named adds the name of the place to an error that does not have it.
 func (s *spreading) named(p *part, err error) error {
-	if !s.places.quorum && !errors.Is(err, errUnanswered) {
+	if !s.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
 		return err
 	}
 	return p.site.named(err)

@@ -3,6 +3,8 @@ package redislock
 import (
 	"context"
 	"time"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // watched calls run, and reports its beginning and its end to the Tracer.
@@ -14,7 +16,7 @@ func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 		return lock, o.explain(ctx, err)
 	}
 	start := time.Now()
-	err = errPanicked
+	err = fault.ErrPanicked
 	defer func() {
 		p := o.progress()
 		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.tries, Resends: p.resends}

@@ -1,0 +1,67 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Unexpected is the error for a reply that none of our scripts gives: another script has the same hash, or a wrapper
+// changed the reply.
+func Unexpected(reply any) error {
+	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
+}
+
+// Failed wraps an error of Redis or the network with the operation and its keys. It turns that of a Redis client that
+// cannot be used into one that wraps ErrInvalid.
+func Failed(operation string, keys []string, err error) error {
+	if unusable := (*transport.NilError)(nil); errors.As(err, &unusable) {
+		return Invalid("%v", unusable)
+	}
+	return fmt.Errorf("redislock: %s %s: %w", operation, Describe(keys), err)
+}
+
+// WithHint adds to an error of the server what it means and how to fix it, where the server's text does not say.
+func WithHint(keys []string, err error) error {
+	line := keyname.LineOf(keys[0])
+	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
+		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
+	}
+	if !transport.HasCode(err, "CROSSSLOT") {
+		return err
+	}
+	for _, key := range keys {
+		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
+			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
+				"as in {order:7}:stock, or pass a *redis.ClusterClient and set AcrossSlots: %w", keys[0], first, key, other, err)
+		}
+	}
+	return err
+}
+
+// Joined returns one error that wraps all of errs, in one line.
+func Joined(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	format := strings.Repeat("%w; ", len(errs))
+	args := make([]any, len(errs))
+	for i, err := range errs {
+		args[i] = err
+	}
+	return fmt.Errorf(strings.TrimSuffix(format, "; "), args...)
+}
+
+// Describe names the first key and counts the others.
+func Describe(keys []string) string {
+	switch len(keys) {
+	case 0:
+		return "nothing"
+	case 1:
+		return fmt.Sprintf("%q", keys[0])
+	}
+	return fmt.Sprintf("%q and %d more", keys[0], len(keys)-1)
+}

@@ -1,0 +1,8 @@
+// Package fault has the errors that all parts of the library share: what they are, and how one is made from another.
+//
+//	an error of Redis or the network ── WithHint ── Failed ──► with the operation, the keys, and what to do
+//	a ctx that has ended             ── Ended ── NotObtained ──► with the cause of ctx
+//	an argument that cannot be used  ── Invalid ──► with what to do
+//
+// The root exports the sentinels and says what they mean to a caller. Everything here is safe for concurrent use.
+package fault
