@@ -2,11 +2,11 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -20,33 +20,28 @@ type attempt struct {
 	proposal int64  // of a fencing token and of a ticket, for several places to agree on, in µs since 1970; 0 for none
 }
 
-// entry returns what follows the waiter's id in its entry: how many keys it wants (0 if it must not be handed them),
-// its ttl, its fence key, and the value that its keys are to hold.
-func (a *attempt) entry() string {
-	wants, metadata := len(a.keys), a.metadata
-	if len(metadata) > entryMetadata {
-		wants, metadata = 0, metadata[:entryMetadata]
+// fillObtain makes c a call of obtain.
+func (a *attempt) fillObtain(c *transport.Call) {
+	o := script.Obtain{
+		Keys: a.keys, Token: a.token, Custom: a.custom, Metadata: a.metadata, TTL: a.ttl, FenceKey: a.fenceKey,
+		Proposal: a.proposal,
 	}
-	if a.custom || a.proposal != 0 { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
-		wants = 0
+	a.place.scripts.Obtain(c, &o)
+	if a.waiter != nil {
+		a.waiter.begin(&o, c)
 	}
-	value := a.token
-	if metadata != "" {
-		value += " " + metadata
-	}
-	return fmt.Sprintf(" %d %d %d %s%s", wants, a.ttl.Milliseconds(), len(a.fenceKey), a.fenceKey, value)
 }
 
 // read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
-func (a *attempt) read(ctx context.Context, c *transport.Call) (grant, error) {
-	g, err := readGrant(a.keys, c.Reply)
+func (a *attempt) read(ctx context.Context, c *transport.Call) (script.Grant, error) {
+	g, err := script.ReadGrant(a.keys.Names, c.Reply)
 	switch {
 	case err != nil:
 		a.doubtful = true
-		return g, fault.Failed("obtain", a.keys, err)
-	case !g.granted:
+		return g, fault.Failed("obtain", a.keys.Names, err)
+	case !g.Granted:
 		if a.waiter != nil {
-			a.waiter.refuse(c.Sent, g)
+			a.waiter.refuse(c.Sent, &g)
 		}
 		return g, ErrNotObtained
 	}
@@ -59,13 +54,13 @@ func (a *attempt) read(ctx context.Context, c *transport.Call) (grant, error) {
 
 // fill makes h the hold of a grant.
 func (a *attempt) fill(h *hold, since time.Time, valid lease.Lease, fence int64) {
-	h.place, h.keys, h.boxed, h.token, h.fence, h.fenceKey = a.place, a.keys, a.boxed, a.token, fence, a.fenceKey
+	h.place, h.keys, h.token, h.fence, h.fenceKey = a.place, a.keys, a.token, fence, a.fenceKey
 	h.metadata, h.since, h.lease, h.obtained, h.random = a.metadata, since, valid, a.ttl, !a.custom
 }
 
 // failed returns the error of a call that was not answered, or was answered with an error.
 func (a *attempt) failed(err error) error {
-	return fault.Failed("obtain", a.keys, fault.WithHint(withFence(a.keys, a.fenceKey), err))
+	return fault.Failed("obtain", a.keys.Names, fault.WithHint(script.WithFence(a.keys.Names, a.fenceKey), err))
 }
 
 // granted is what one of several places has granted.
@@ -83,7 +78,7 @@ type granted struct {
 // what the next call with the token acquires.
 func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, error) {
 	if a.waiter != nil {
-		done, _ := a.waiter.admit(ctx, a.place.closed, len(a.keys)) // nothing is handed over at several places
+		done, _ := a.waiter.admit(ctx, a.place.closed, len(a.keys.Names)) // nothing is handed over at several places
 		if done == nil {
 			return granted{}, ErrClosed
 		}
@@ -105,5 +100,5 @@ func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, erro
 		a.late = true
 		err = fault.TooLate(c.Sent, a.ttl)
 	}
-	return granted{c.Sent, g.fence}, err
+	return granted{c.Sent, g.Fence}, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -163,14 +164,5 @@ func (p *place) sendCleanup(x *cleanup) (deleted int, err error) {
 	if x.release.Err != nil {
 		return 0, x.release.Err
 	}
-	lost, _ := x.release.Reply.([]any)
-	return len(x.release.Keys) - len(lost), nil
-}
-
-// limit makes the cleanup release these keys only.
-func (x *cleanup) limit(keys []string) {
-	keys = unique(keys) // several tries may have taken a key, one after the other
-	boxed, n := box(keys), len(keys)
-	x.release.Keys, x.release.Spare, x.release.Args = boxed[:n:n], boxed[n:], []any{n}
-	x.release.Simple = false // it was made for all keys
+	return script.Deleted(x.release), nil
 }

@@ -2,11 +2,11 @@ package redislock
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -14,8 +14,7 @@ import (
 // long.
 type claim struct {
 	place    *place
-	keys     []string
-	boxed    []any // the keys and their lines; see box
+	keys     script.Keys
 	token    string
 	fenceKey string        // "" for none, or if attached
 	obtained time.Duration // the ttl of the obtain; 0 if attached
@@ -34,22 +33,22 @@ type unanswered struct {
 	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
 }
 
+// newRefresh returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
+func (k *claim) newRefresh(ttl time.Duration, metadata string, renewal bool) *transport.Call {
+	return k.place.scripts.Refresh(k.token, k.keys, ttl, metadata, renewal)
+}
+
 // ttl asks for the remaining ttl.
 func (k *claim) ttl(ctx context.Context) (time.Duration, error) {
-	reply, err := k.place.ask("ttl", k.keys, &transport.Call{
-		Script: pttlScript, Keys: k.boxed[:len(k.keys)], Token: k.token, Ctx: ctx,
-	})
+	reply, err := k.place.ask(ctx, "ttl", k.keys.Names, k.place.scripts.TTL(k.token, k.keys))
 	if err != nil {
 		return 0, err
 	}
-	left, ok := reply.(int64)
-	switch {
-	case !ok:
-		return 0, fault.Failed("ttl", k.keys, fault.Unexpected(reply))
-	case left < 0:
-		return math.MaxInt64, nil
+	left, err := script.ReadTTL(reply)
+	if err != nil {
+		return 0, fault.Failed("ttl", k.keys.Names, err)
 	}
-	return time.Duration(left) * time.Millisecond, nil
+	return left, nil
 }
 
 // isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no

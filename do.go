@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // Do runs fn under the lock on keys: it acquires the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
@@ -63,7 +64,7 @@ func Do(
 
 // enter acquires what no outer Do holds, and makes the context of fn.
 func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*doing, error) {
-	keys = unique(keys)
+	keys = script.Unique(keys)
 	d := &doing{client: c, around: ctx, parent: ctx, stop: func() {}}
 	entered := false
 	defer func() {

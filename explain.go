@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 )
 
 const (
@@ -28,12 +29,14 @@ func blocker(ctx context.Context, at *place, keys []string, token string, ticket
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	keys = slices.SortedStableFunc(slices.Values(keys), linesFirst)
-	c := newBlocker(ctx, keys, token, ticket)
+	keys = slices.SortedStableFunc(slices.Values(keys), script.LinesFirst)
+	c := at.scripts.Blocker(keys, token, ticket)
+	c.Ctx = ctx
 	if !at.redis.Do(ctx, c) || c.Err != nil {
 		return &RefusedError{}
 	}
-	return readBlocker(keys, c.Reply)
+	why := RefusedError(script.ReadBlocker(keys, c.Reply))
+	return &why
 }
 
 // blocker asks Redis what blocks the obtain.
@@ -42,7 +45,7 @@ func (o *obtaining) blocker(ctx context.Context) *RefusedError {
 		return o.spread.blocker(ctx)
 	}
 	a := &o.single.attempt
-	return blocker(ctx, a.place, a.keys, a.token, a.waiter.lastTicket())
+	return blocker(ctx, a.place, a.keys.Names, a.token, a.waiter.lastTicket())
 }
 
 // refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.

@@ -1,9 +1,9 @@
 package redislock
 
 import (
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/redislock/redislock/internal/script"
 )
 
 // handOff is a grant that a release made to the first waiter in line, as its message reports it.
@@ -13,40 +13,25 @@ type handOff struct {
 	arrived time.Time
 }
 
-// The words in the messages of the scripts, as in line.lua, release.lua and obtain.lua. The waiter's number comes first.
-const (
-	wordAfter   = "after"   // with a ttl in ms: somebody has taken the keys for that long
-	wordGranted = "granted" // with the time and the fencing token: the waiter holds the keys
-)
-
-// notify acts on the words of a message after the waiter's number. Unknown words make the waiter try, which is never
-// wrong.
+// notify acts on the words of a message after the waiter's number.
 func (w *waiter) notify(words string) {
 	arrived := time.Now()
-	word, rest, _ := strings.Cut(words, " ")
-	switch first, second, _ := strings.Cut(rest, " "); word {
-	case wordAfter:
-		if ms, err := strconv.ParseInt(first, 10, 64); err == nil {
-			w.mu.Lock()
-			if due := arrived.Add(time.Duration(ms+1) * time.Millisecond); w.sooner.IsZero() || due.Before(w.sooner) {
-				w.sooner = due
-			}
-			w.mu.Unlock()
-			w.signal()
-			return
+	switch m := script.ReadMessage(words); m.Kind {
+	case script.Taken:
+		w.mu.Lock()
+		if due := arrived.Add(m.After); w.sooner.IsZero() || due.Before(w.sooner) {
+			w.sooner = due
 		}
-	case wordGranted:
-		at, err := strconv.ParseInt(first, 10, 64)
-		fence, bad := strconv.ParseInt(second, 10, 64)
-		if err == nil && bad == nil {
-			w.mu.Lock()
-			w.handed = &handOff{at: at, fence: fence, arrived: arrived}
-			w.mu.Unlock()
-			w.signal()
-			return
-		}
+		w.mu.Unlock()
+		w.signal()
+	case script.HandedOver:
+		w.mu.Lock()
+		w.handed = &handOff{at: m.At, fence: m.Fence, arrived: arrived}
+		w.mu.Unlock()
+		w.signal()
+	case script.Turn:
+		w.wake()
 	}
-	w.wake()
 }
 
 // handedOver returns the last hand-off that a message reported, once. A hand-off from before the server's last answer

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // hold is the lock of a caller at one place.
@@ -19,7 +20,7 @@ type hold struct {
 
 func (h *hold) handle() *life { return &h.life }
 
-func (h *hold) names() (keys []string, token string) { return h.keys, h.token }
+func (h *hold) names() (keys []string, token string) { return h.keys.Names, h.token }
 
 func (h *hold) tells() *Tracer { return h.place.tracer }
 
@@ -40,15 +41,14 @@ func (h *hold) free(ctx context.Context, now, until time.Time) (LossCause, error
 	return h.claim.free(ctx, now, until, longest)
 }
 
-// lose notes that a reply has reported a loss, and returns what to tell a Tracer after life.mu is unlocked, or nil for
+// lose notes a loss that a reply has reported, and returns what to tell a Tracer after life.mu is unlocked, or nil for
 // nothing. The caller holds life.mu.
-func (h *hold) lose(reply any) *Lost {
+func (h *hold) lose(l *script.Loss) *Lost {
 	h.lease.End(time.Now())
 	h.losses++
-	h.ended = readLossCause(h.keys, reply)
-	lost, cause := readLostKeys(h.keys, reply)
+	h.ended = contextCause(l)
 	if !h.released.IsZero() { // the Release may have freed the keys; if not, it reports the loss
 		return nil
 	}
-	return endLost(h, cause, lost, h.ended)
+	return endLost(h, lossCause(l), l.Keys, h.ended)
 }

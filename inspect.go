@@ -3,13 +3,13 @@ package redislock
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -86,7 +86,7 @@ func (p *place) inspect(ctx context.Context, keys []string) ([]Status, error) {
 	statuses := make([]Status, len(keys))
 	for i, h := range held {
 		statuses[i] = Status{
-			Key: keys[i], Token: h.token, Metadata: h.metadata, TTL: h.ttl, Waiters: h.waiters, WaitingSince: h.since,
+			Key: keys[i], Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since,
 		}
 	}
 	return statuses, nil
@@ -101,7 +101,7 @@ func (p *place) inspect(ctx context.Context, keys []string) ([]Status, error) {
 // [*LostError] if it holds only some of them; an error that wraps [ErrInvalid] if an argument cannot be used;
 // [ErrClosed] after Close; an error that wraps ctx.Err() if ctx ended first; and any error of Redis, wrapped.
 func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
-	keys = unique(keys)
+	keys = script.Unique(keys)
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	}
 	lock := new(Lock)
 	h := &lock.one
-	h.place, h.keys, h.boxed, h.token, h.metadata, h.since = c.one, keys, box(keys), token, found.metadata, found.since
+	h.place, h.keys, h.token, h.metadata, h.since = c.one, script.Box(keys), token, found.metadata, found.since
 	h.lease = lease.Found(found.since, found.ttl)
 	return lock, nil
 }
@@ -141,48 +141,34 @@ type found struct {
 
 // attach does the work of Client.Attach at one place: it looks whether the token has the keys there.
 func (p *place) attach(ctx context.Context, keys []string, token string) (found, error) {
-	request := newInspect(ctx, keys, false)
-	held, err := p.look("attach", keys, request)
+	held, sent, err := p.look(ctx, "attach", keys, false)
 	if err != nil {
 		return found{}, err
 	}
-	var lost []any // as the scripts report them
-	ttl := time.Duration(math.MaxInt64)
-	for i, key := range held {
-		switch {
-		case key.gone:
-			lost = append(lost, int64(-i-1))
-		case key.token != token:
-			lost = append(lost, int64(i+1))
-		case key.ttl < 0:
-			ttl = 0 // without expiry: a renewal through another handle may give it any ttl
-		default:
-			ttl = min(ttl, key.ttl)
-		}
-	}
-	if err := readLoss(keys, lost, ErrLockNotHeld); err != nil {
+	loss, ttl := script.ReadOwned(keys, held, token)
+	if err := lossError(&loss, ErrLockNotHeld); err != nil {
 		return found{}, err
 	}
-	return found{request.Sent, ttl, held[0].metadata}, nil
+	return found{sent, ttl, held[0].Metadata}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.
 const maxLooks = 16
 
 // inspectGroups asks what the keys hold, with one round trip for each group.
-func (p *place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]held, error) {
-	all := make([]held, len(keys))
+func (p *place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]script.Held, error) {
+	all := make([]script.Held, len(keys))
 	errs := make([]error, len(groups))
 	var wait sync.WaitGroup
 	room := make(chan struct{}, maxLooks)
 	for g, group := range groups {
-		slices.SortStableFunc(group, func(a, b int) int { return linesFirst(keys[a], keys[b]) })
+		slices.SortStableFunc(group, func(a, b int) int { return script.LinesFirst(keys[a], keys[b]) })
 		some := make([]string, len(group))
 		for i, at := range group {
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			found, err := p.look("inspect", some, newInspect(ctx, some, true))
+			found, _, err := p.look(ctx, "inspect", some, true)
 			errs[g] = err
 			for i := range found {
 				all[group[i]] = found[i]
@@ -202,15 +188,18 @@ func (p *place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 	return all, cmp.Or(errs...)
 }
 
-// look sends a call of newInspect, and returns what the keys hold.
-func (p *place) look(operation string, keys []string, request *transport.Call) ([]held, error) {
-	reply, err := p.ask(operation, keys, request)
+// look asks what the keys hold and, if lines is set, who waits for them. It also returns when the question was sent.
+func (p *place) look(
+	ctx context.Context, operation string, keys []string, lines bool,
+) (held []script.Held, sent time.Time, err error) {
+	request := p.scripts.Inspect(keys, lines)
+	reply, err := p.ask(ctx, operation, keys, request)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	all, err := readHeld(keys, reply)
+	held, err = script.ReadHeld(keys, reply)
 	if err != nil {
-		return nil, fault.Failed(operation, keys, err)
+		return nil, time.Time{}, fault.Failed(operation, keys, err)
 	}
-	return all, nil
+	return held, request.Sent, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -32,10 +33,10 @@ func (s *single) decline(ctx context.Context, since time.Time, taken []string) (
 	if !s.custom {
 		back := s.newRelease(ctx)
 		if s.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			andLeave(back, s.waiter.entry)
+			script.AndLeave(back, s.waiter.entry)
 			s.waiter.renew()
 		}
-		s.place.sweep(newCleanup(back, WhyLate, s.keys, s.ttl), 0, s.abandoned...)
+		s.place.sweep(newCleanup(back, WhyLate, s.keys.Names, s.ttl), 0, s.abandoned...)
 		s.token, s.doubtful = randomToken(), false
 		s.abandoned, s.late, s.taken = nil, false, nil // they have the old token
 		return again, s.failure
@@ -43,7 +44,7 @@ func (s *single) decline(ctx context.Context, since time.Time, taken []string) (
 	if len(taken) == 0 { // the others may belong to an earlier hold
 		return again, s.failure
 	}
-	back := releaseOf(ctx, s.token, taken)
+	back := s.place.newRelease(ctx, s.token, script.Box(taken))
 	back.GiveUp = time.Now().Add(s.ttl)
 	before := s.taken
 	s.taken = append(s.taken, taken...) // for withdraw, if this fails or a hook panics

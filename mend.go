@@ -22,7 +22,7 @@ func (h *several) Mend() {
 	now := time.Now()
 	for _, i := range h.lock.Missing(now) {
 		p := h.places.all[i]
-		if !p.health.AdmitMend(now, len(p.keys), h, h.keeping) {
+		if !p.health.AdmitMend(now, len(p.keys.Names), h, h.keeping) {
 			continue
 		}
 		r := h.lock.Mend(i)
@@ -39,9 +39,8 @@ func (h *several) Mend() {
 func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
-	n := len(p.keys)
 	a := &attempt{
-		remains:  remains{place: p.place, keys: p.keys, boxed: p.boxed[:n:n], token: h.token, ttl: r.Call.TTL},
+		remains:  remains{place: p.place, keys: p.keys.WithoutLines(), token: h.token, ttl: r.Call.TTL},
 		metadata: cmp.Or(r.Call.Metadata, h.currentMetadata()), // the Refresh may not have returned yet
 	}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
@@ -69,7 +68,7 @@ func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	case granted:
 		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.since, certain)
 	case errors.Is(err, ErrNotObtained):
-		got.Result, got.lost, got.taken = majority.Denied, p.keys, true
+		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, true
 	case c.First.IsZero():
 		got.Result = majority.Unsent
 	}

@@ -5,19 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 )
-
-// A lock key holds the token, or the token, one space and the metadata. A token contains no space, so the first space
-// separates the two, whatever the metadata is.
-
-// splitValue splits a stored value into token and metadata.
-func splitValue(value string) (token, metadata string) {
-	token, metadata, _ = strings.Cut(value, " ")
-	return token, metadata
-}
 
 // processInfo is what ProcessMetadata reports. The JSON has the fields in this order, most useful first.
 type processInfo struct {

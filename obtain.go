@@ -8,6 +8,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
@@ -72,7 +73,7 @@ func (o *obtaining) prepareSingle() {
 		token = randomToken()
 	}
 	a := &o.single.attempt
-	a.place, a.keys, a.boxed, a.token, a.custom, a.ttl = place, o.keys, box(o.keys), token, o.opt.Token != "", o.ttl
+	a.place, a.keys, a.token, a.custom, a.ttl = place, script.Box(o.keys), token, o.opt.Token != "", o.ttl
 	a.metadata, a.fenceKey = o.opt.Metadata, o.opt.FenceKey
 	if o.opt.Queue {
 		a.waiter = newWaiter(&place.lines)

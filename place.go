@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -12,6 +13,7 @@ import (
 // lives as long as its Client, and does not know whether its locks are parts of others.
 type place struct {
 	redis    *transport.Link
+	scripts  *script.Scripts
 	renewals *renewals
 	lines    lines
 	pendings pendings
@@ -27,7 +29,7 @@ func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*pla
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
-	p := &place{redis: s.redis.Link(set.separate), renewals: s.renewals, tracer: set.tracer, closed: closed}
+	p := &place{redis: s.redis.Link(set.separate), scripts: scripts, renewals: s.renewals, tracer: set.tracer, closed: closed}
 	p.lines.shared, p.lines.lingers = s, !set.short
 	p.pendings.cleaning = &s.cleaning
 	return p, nil
@@ -57,28 +59,41 @@ func (p *place) busy() bool {
 	return p.calls.Load() > 0 || p.pendings.any() || p.lines.waiters() > 0
 }
 
-// ask sends a call that changes nothing. It returns the reply, or an error with the operation and the keys.
-func (p *place) ask(operation string, keys []string, request *transport.Call) (any, error) {
-	err := fault.Ended(request.Ctx)
-	if err == nil && p.redis.Do(request.Ctx, request) {
+// ask sends a call for which nobody waits after ctx has ended. It returns the reply, or an error with the operation and the
+// keys.
+func (p *place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
+	request.Ctx = ctx
+	err := fault.Ended(ctx)
+	if err == nil && p.redis.Do(ctx, request) {
 		if request.Err == nil {
 			return request.Reply, nil
 		}
 		err = fault.WithHint(keys, request.Err)
 	}
-	if over := fault.Ended(request.Ctx); over != nil {
+	if over := fault.Ended(ctx); over != nil {
 		err = over
 	}
 	return nil, fault.Failed(operation, keys, err)
 }
 
-// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua.
+// fenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua. The error names
+// the keys of the lock.
 func (p *place) fenceTo(
-	ctx context.Context, keys []string, token string, boxed []any, fenceKey string, least int64,
+	ctx context.Context, lock []string, token string, keys script.Keys, fenceKey string, least int64,
 ) (int64, error) {
-	reply, err := p.ask("fence", keys, newFence(ctx, token, boxed, fenceKey, least))
+	reply, err := p.ask(ctx, "fence", lock, p.scripts.Fence(token, keys, fenceKey, least))
 	if err != nil {
 		return 0, err
 	}
-	return readFence(reply)
+	return script.ReadFence(reply)
+}
+
+// newRelease returns an unsent call that releases the keys. The end of ctx does not end it.
+func (p *place) newRelease(ctx context.Context, token string, keys script.Keys) *transport.Call {
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c := p.scripts.Release(token, keys)
+	c.Ctx = ctx
+	return c
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -21,8 +22,7 @@ type site struct {
 
 	name   string // for errors
 	health *health.Server
-	keys   []string // nil until a lock sets them
-	boxed  []any
+	keys   script.Keys // none until a lock sets them
 }
 
 // named adds the name of the place to an error.
@@ -54,18 +54,18 @@ func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*sites,
 		if err := checkScript(len(keys)); err != nil {
 			return nil, err
 		}
-		boxed := box(keys)
+		boxed := script.Box(keys)
 		p := &sites{quorum: true, need: c.quorum.need, all: make([]*site, len(c.quorum.all))}
 		for i, server := range c.quorum.all {
-			p.all[i] = &site{place: server.place, name: server.name, health: server.health, keys: keys, boxed: boxed}
+			p.all[i] = &site{place: server.place, name: server.name, health: server.health, keys: boxed}
 		}
 		return p, nil
 	}
 	divided := across && c.one.redis.IsCluster() && !haveOneTag(keys, fenceKey)
-	if divided && len(transport.GroupBySlot(withFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
+	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
 		p := c.slotsOf(keys)
 		for _, slot := range p.all {
-			if err := checkScript(len(slot.keys)); err != nil {
+			if err := checkScript(len(slot.keys.Names)); err != nil {
 				return nil, err
 			}
 		}
@@ -80,14 +80,15 @@ func (c *Client) slotsOf(keys []string) *sites {
 	groups := transport.GroupBySlot(keys)
 	p := &sites{need: len(groups)}
 	for _, group := range groups {
-		here := &site{place: c.one, keys: make([]string, len(group)), health: &health.Server{}}
+		names := make([]string, len(group))
 		for i, at := range group {
-			here.keys[i] = keys[at]
+			names[i] = keys[at]
 		}
-		here.boxed = box(here.keys)
-		here.name = fault.Describe(here.keys)
+		here := &site{place: c.one, keys: script.Box(names), name: fault.Describe(names), health: &health.Server{}}
 		p.all = append(p.all, here)
 	}
-	slices.SortFunc(p.all, func(a, b *site) int { return cmp.Compare(transport.Slot(a.keys[0]), transport.Slot(b.keys[0])) })
+	slices.SortFunc(p.all, func(a, b *site) int {
+		return cmp.Compare(transport.Slot(a.keys.Names[0]), transport.Slot(b.keys.Names[0]))
+	})
 	return p
 }

@@ -72,7 +72,7 @@ func (h *several) lostBy(i int, err error) []string {
 	case errors.As(err, &partial):
 		return partial.Keys
 	case errors.Is(err, ErrLockNotHeld), err == ErrNotObtained:
-		return h.places.all[i].keys
+		return h.places.all[i].keys.Names
 	}
 	return nil
 }

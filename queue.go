@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -25,9 +26,6 @@ const (
 	// bulk is the number of keys from which a waiter's try takes a while. The Clients of one Redis client together send
 	// maxBulk such tries at a time.
 	bulk, maxBulk = 256, 2
-
-	// entryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
-	entryMetadata = 1024
 )
 
 // lines are those in which the waiters of a Client stand. The inboxes are those of all Clients of the Redis client.
@@ -157,35 +155,28 @@ func (w *waiter) renew() {
 	w.mu.Unlock()
 }
 
-// begin prepares a try. It adds the arguments with which a refused try takes a place in line.
-func (w *waiter) begin(a *attempt, args []any) []any {
+// begin prepares a try: c is to obtain o, and to take a place in line if it is refused.
+func (w *waiter) begin(o *script.Obtain, c *transport.Call) {
 	if w.member == nil {
-		w.inbox = w.lines.inboxFor(a.keys[0])
+		w.inbox = w.lines.inboxFor(o.Keys.Names[0])
 		if w.number > 0 {
 			w.member = w.inbox.EnterAs(fmt.Sprintf("%016d", w.number), w.notify)
 			w.number = 0
 		} else {
 			w.member = w.inbox.Enter(w.notify)
 		}
-		w.entry = w.member.ID() + a.entry()
+		w.entry = w.member.ID() + o.Entry()
 	}
 	w.heed() // the try will see what earlier messages were about
 	w.idle, w.waiting = w.waiting, false
-	args = append(args, w.entry, w.ticket, w.isOpen())
-	if a.proposal != 0 && w.ticket == 0 {
-		args = append(args, a.proposal)
-	}
-	return args
+	script.AndWait(c, w.entry, w.ticket, w.isOpen(), o.Proposal)
 }
 
-// isOpen returns "1" if the waiter's subscription is open, as far as is known, and "0" if not, for a script.
-func (w *waiter) isOpen() any {
+// isOpen reports, for a script, whether the waiter's subscription is open, as far as is known.
+func (w *waiter) isOpen() bool {
 	w.opened = w.inbox.Subscription()
 	// On a Cluster, the subscription may be on another server than the keys. Then no script can tell whether messages arrive.
-	if w.opened != 0 && w.lines.shared.redis.IsSingle() {
-		return "1"
-	}
-	return "0"
+	return w.opened != 0 && w.lines.shared.redis.IsSingle()
 }
 
 // lastTicket returns the ticket that the waiter had when it was last refused with a place in line; 0 for none.
@@ -209,22 +200,22 @@ func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }
 
 // refuse notes the script's reply to a refused try that was sent at the given time. From the first refusal on, messages
 // can wake the waiter. The try that follows a new subscription makes up for earlier messages.
-func (w *waiter) refuse(sent time.Time, g grant) {
+func (w *waiter) refuse(sent time.Time, g *script.Grant) {
 	now := time.Now()
 	w.refused = true
 	w.inbox.Listen()
 	wait := w.interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
-	if g.ticket > 0 {
+	if g.Ticket > 0 {
 		// It was live, so it was removed because a message has reached nobody, although the subscription was open all the time.
-		if g.missing && w.listened() && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+		if g.Missing && w.listened() && sent.Sub(w.sent) < w.life-waiterInterval/2 {
 			w.inbox.Doubt(w.opened)
 		}
 		w.marked = w.opened
-		w.ticket, w.served, w.sent = g.ticket, g.served, sent
-		w.life = max(g.life, waiterLife)
+		w.ticket, w.served, w.sent = g.Ticket, g.Served, sent
+		w.life = max(g.Life, waiterLife)
 		w.interval = w.life / 3
-		wait = max(g.wait, time.Millisecond)
+		wait = max(g.Wait, time.Millisecond)
 		w.waiting = wait >= w.interval // otherwise a ttl ends, or another waiter will be dead
 	}
 	if wait >= w.interval { // at random: waiters that were refused together must not try together

@@ -227,7 +227,7 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
 		here := at.all[i]
-		found, err := here.attach(ask, here.keys, token)
+		found, err := here.attach(ask, here.keys.Names, token)
 		if err == nil || errors.Is(err, ErrLockNotHeld) {
 			return []answer{{found, err}}, nil
 		}
@@ -246,7 +246,7 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 			p.note(i, absent[i])
 		case answer[0].err != nil:
 			p.note(i, answer[0].err)
-			a.Result, a.lost = majority.Denied, at.all[i].keys
+			a.Result, a.lost = majority.Denied, at.all[i].keys.Names
 		default:
 			p.note(i, nil)
 			found := answer[0].found

@@ -59,6 +59,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server, or behind Sentinel), a
@@ -257,7 +258,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //     from the first try on if ctx has a deadline, and after a refusal if it has none. One of these errors is WRONGTYPE,
 //     for a key that does not hold a string.
 func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
-	return c.obtain(ctx, unique(keys), ttl, opt)
+	return c.obtain(ctx, script.Unique(keys), ttl, opt)
 }
 
 // Obtain is short for New(client).Obtain(…).

@@ -30,7 +30,7 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return retry(valid, nil, opt.strategy(), until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
-		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = fault.Failed("refresh", h.keys.Names, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	lapse(h) // if it was found lost
 	h.renewSooner()
@@ -88,7 +88,7 @@ func (h *hold) known() *pending {
 
 // pend makes a refresh known to later obtains with the same token.
 func (h *hold) pend() *pending {
-	p := &pending{token: h.token, keys: h.keys}
+	p := &pending{token: h.token, keys: h.keys.Names}
 	h.place.pendings.begin(p)
 	return p
 }
@@ -117,7 +117,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	defer func() { stop() }()
 	for {
 		if err := fault.Ended(ctx); err != nil {
-			return fault.Failed("refresh", h.keys, err)
+			return fault.Failed("refresh", h.keys.Names, err)
 		}
 		h.life.mu.Lock()
 		ahead := h.lease.Ahead(r.ttl)
@@ -165,7 +165,8 @@ func (r *refreshing) end() {
 // whileValid.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
-	c := h.newRefresh(valid, r.ttl, r.metadata, false)
+	c := h.newRefresh(r.ttl, r.metadata, false)
+	c.Ctx = valid
 	c.GiveUp = until(h)
 	returned := false
 	defer func() {
@@ -182,11 +183,11 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	returned = true
 	if !answered {
 		r.abandon(c)
-		return false, fault.Failed("refresh", h.keys, outlived(ctx))
+		return false, fault.Failed("refresh", h.keys.Names, outlived(ctx))
 	}
 	again, err = r.conclude(c)
 	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
-		return false, fault.Failed("refresh", h.keys, outlived(ctx))
+		return false, fault.Failed("refresh", h.keys.Names, outlived(ctx))
 	}
 	return again, err
 }
@@ -225,14 +226,14 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	defer h.life.mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
-		return true, fault.Failed("refresh", h.keys, fault.WithHint(h.keys, c.Err))
+		return true, fault.Failed("refresh", h.keys.Names, fault.WithHint(h.keys.Names, c.Err))
 	}
-	switch err := readLoss(h.keys, c.Reply, ErrNotObtained); {
+	switch loss, err := readLoss(h.keys.Names, c.Reply, ErrNotObtained); {
 	case errors.Is(err, ErrNotObtained):
-		r.loss = h.lose(c.Reply)
+		r.loss = h.lose(&loss)
 		return false, err
 	case err != nil:
-		return false, fault.Failed("refresh", h.keys, err)
+		return false, fault.Failed("refresh", h.keys.Names, err)
 	}
 	if h.losses != r.losses { // a later request has found the keys lost
 		return false, ErrNotObtained

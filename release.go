@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -34,7 +35,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if !c.Wait(wait) {
-			return "", fault.Failed("release", k.keys, fault.Ended(ctx))
+			return "", fault.Failed("release", k.keys.Names, fault.Ended(ctx))
 		}
 		if c.Err == nil {
 			return k.endRelease(c, until, longest)
@@ -43,7 +44,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if joined > 0 || !before {
-			return "", fault.Failed("release", k.keys, fault.WithHint(k.keys, c.Err))
+			return "", fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
 		}
 	}
 	c = k.releaseCall(ctx, now, until, c)
@@ -63,7 +64,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 	returned = true
 	if !answered {
 		k.pursue(c, longest)
-		return "", fault.Failed("release", k.keys, fault.Ended(ctx))
+		return "", fault.Failed("release", k.keys.Names, fault.Ended(ctx))
 	}
 	return k.endRelease(c, until, longest)
 }
@@ -71,11 +72,9 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 // releaseCall returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
 // doubt from an earlier release that failed.
 func (k *claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
-	n := len(k.keys)
-	c := newRelease(ctx, k.token, k.boxed[:n:n], k.boxed[n:])
+	c := k.place.newRelease(ctx, k.token, k.keys)
 	if k.fenceKey != "" { // for the fencing token of the next in line
-		c.Keys, c.Simple = append(c.Keys, k.fenceKey), false
-		c.Args = append(c.Args, "", "1")
+		script.AndFence(c, k.fenceKey)
 	}
 	c.GiveUp = now.Add(releaseWait)
 	if c.GiveUp.Before(until) {
@@ -128,7 +127,7 @@ func (k *claim) pursue(c *transport.Call, longest time.Duration) {
 	k.mu.Lock()
 	k.release, k.pursuit = c, p
 	k.mu.Unlock()
-	x := newCleanup(c, WhyRelease, k.keys, time.Until(p.end))
+	x := newCleanup(c, WhyRelease, k.keys.Names, time.Until(p.end))
 	k.place.pendings.send(x.pending, c)
 	if !k.place.startCleanup(x, func() error { return k.sendRounds(x, c, p) }) {
 		k.place.outlast(x)
@@ -222,19 +221,18 @@ func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 		} else {
 			k.pursue(c, longest)
 		}
-		return "", fault.Failed("release", k.keys, fault.WithHint(k.keys, c.Err))
+		return "", fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
 	}
 	k.noteRelease(nil)
 	k.undoLate(c.Ctx)
-	err := readLoss(k.keys, c.Reply, ErrLockNotHeld)
+	loss, err := readLoss(k.keys.Names, c.Reply, ErrLockNotHeld)
 	switch {
 	case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):
 		return "", nil // an earlier sending of ours freed them
 	case errors.Is(err, ErrLockNotHeld):
-		_, cause := readLostKeys(k.keys, c.Reply)
-		return cause, err
+		return lossCause(&loss), err
 	case err != nil:
-		return "", fault.Failed("release", k.keys, err)
+		return "", fault.Failed("release", k.keys.Names, err)
 	}
 	return "", nil
 }
@@ -250,14 +248,14 @@ func (k *claim) undoLate(ctx context.Context) {
 	}
 	if u.custom {
 		rest := &remains{
-			place: k.place, keys: k.keys, boxed: k.boxed, token: k.token, custom: true, ttl: k.obtained, waiter: u.waiter,
+			place: k.place, keys: k.keys, token: k.token, custom: true, ttl: k.obtained, waiter: u.waiter,
 		}
 		rest.withdraw(ctx, u.tries, nil)
 		return
 	}
-	again := newRelease(ctx, k.token, k.boxed[:len(k.keys)], k.boxed[len(k.keys):])
+	again := k.place.newRelease(ctx, k.token, k.keys)
 	if u.waiter.hasPlace() {
-		andLeave(again, u.waiter.entry)
+		script.AndLeave(again, u.waiter.entry)
 	}
-	k.place.sweep(newCleanup(again, WhyResent, k.keys, k.obtained), sweepAgain, u.tries...)
+	k.place.sweep(newCleanup(again, WhyResent, k.keys.Names, k.obtained), sweepAgain, u.tries...)
 }

@@ -2,13 +2,13 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -166,7 +166,7 @@ func (r *holdRenewal) finish(sent bool) {
 	}
 	t := h.place.tracer
 	if t.Refreshed != nil {
-		t.Refreshed(r.call.Ctx, Refreshed{Keys: h.keys, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+		t.Refreshed(r.call.Ctx, Refreshed{Keys: h.keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
 	if r.loss != nil {
 		tell(r.call.Ctx, t.Lost, *r.loss)
@@ -195,7 +195,9 @@ func (h *hold) renew(now time.Time) (*holdRenewal, time.Time) {
 		return nil, next
 	}
 	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
-	return &holdRenewal{hold: h, lease: due, call: h.newRefresh(ctx, due.TTL, "", true)}, next
+	c := h.newRefresh(due.TTL, "", true)
+	c.Ctx = ctx
+	return &holdRenewal{hold: h, lease: due, call: c}, next
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
@@ -208,20 +210,21 @@ func (h *hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	}
 	before := h.lease.Until()
 	r.left = max(0, time.Until(before))
+	var loss script.Loss
 	err := r.call.Err
 	if err == nil {
-		err = readLossCause(h.keys, r.call.Reply)
+		loss, err = script.ReadLoss(h.keys.Names, r.call.Reply)
 	}
 	switch {
-	case errors.Is(err, ErrLockNotHeld):
-		r.matters, r.err = true, err
-		r.loss = h.lose(r.call.Reply)
+	case !loss.IsNone():
+		r.loss = h.lose(&loss)
+		r.matters, r.err = true, h.ended
 		return time.Now(), false // to be ended
 	case err != nil:
 		next, counts := h.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
 			h.renewErr = err
-			r.matters, r.err = true, fault.Failed("renew", h.keys, err)
+			r.matters, r.err = true, fault.Failed("renew", h.keys.Names, err)
 		}
 		return next, false
 	}

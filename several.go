@@ -53,7 +53,7 @@ func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, to
 	}
 	for i, p := range places.all {
 		k := &h.at[i].claim
-		k.place, k.keys, k.boxed, k.token = p.place, p.keys, p.boxed, token
+		k.place, k.keys, k.token = p.place, p.keys, token
 	}
 	return h
 }
@@ -101,8 +101,7 @@ func (h *several) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
 // raise raises the counter at a place, and reports whether it is at least the fencing token of the lock then.
 func (h *several) raise(ctx context.Context, i int) bool {
 	k := &h.at[i].claim
-	n := len(k.keys)
-	counter, err := k.place.fenceTo(ctx, k.keys, k.token, k.boxed[:n:n], h.fenceKey, h.fence)
+	counter, err := k.place.fenceTo(ctx, k.keys.Names, k.token, k.keys, h.fenceKey, h.fence)
 	return err == nil && counter > 0
 }
 
@@ -189,7 +188,7 @@ func (h *several) acquired(ctx context.Context, i int, a reply, asks []majority.
 		at.doubt(nil)
 	}
 	// 10b. A place that has refused may have some of the keys all the same, from before it lost the others.
-	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.keys)) {
+	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.keys.Names)) {
 		h.giveBack(ctx, i)
 	}
 }
@@ -207,8 +206,7 @@ func (h *several) tellQuestions(i int, asks []majority.Request) {
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *several) giveBack(ctx context.Context, i int) {
 	k := &h.at[i].claim
-	n := len(k.keys)
-	x := newCleanup(newRelease(ctx, k.token, k.boxed[:n:n], k.boxed[n:]), WhyLate, k.keys, h.longest(i))
+	x := newCleanup(k.place.newRelease(ctx, k.token, k.keys), WhyLate, k.keys.Names, h.longest(i))
 	x.again = h.lock.MayAcquire(i)
 	k.place.sweep(x, 0)
 }

@@ -85,7 +85,7 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 			at := &h.at[i]
 			switch {
 			case h.lock.IsAcquiring(i): // it is given back when it has answered (10b)
-			case len(at.lost) < len(at.keys):
+			case len(at.lost) < len(at.keys.Names):
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
@@ -101,7 +101,7 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 		if at := &h.at[i]; at.releases || at.coming != nil {
 			numbers = append(numbers, i)
 		} else {
-			p.noteLost(i, at.keys)
+			p.noteLost(i, at.keys.Names)
 		}
 	}
 	h.mu.Unlock()

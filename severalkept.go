@@ -80,8 +80,10 @@ func (h *several) round(ctx context.Context, now time.Time, patience time.Durati
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := &h.at[r.Place]
+		c := at.newRefresh(call.TTL, "", true)
+		c.Ctx = ctx
 		round = append(round, &severalRenewal{
-			lock: h, asked: r, call: at.newRefresh(ctx, call.TTL, "", true),
+			lock: h, asked: r, call: c,
 			certain: at.refreshes.Certain(call.TTL), ends: until, waits: patience,
 		})
 	}

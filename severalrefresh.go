@@ -263,14 +263,14 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return fault.Failed("refresh", at.keys, fault.Ended(ctx))
+			return fault.Failed("refresh", at.keys.Names, fault.Ended(ctx))
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
 	giveUp := h.lock.Until(time.Now())
 	h.mu.Unlock()
-	c := at.newRefresh(ctx, call.TTL, metadata, refresh == nil)
-	c.GiveUp = giveUp
+	c := at.newRefresh(call.TTL, metadata, refresh == nil)
+	c.Ctx, c.GiveUp = ctx, giveUp
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and it is not known what the server did
@@ -293,7 +293,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 		<-c.Done()
 		_ = h.asked(ctx, r, c, certain)
 	}()
-	return fault.Failed("refresh", at.keys, fault.Ended(ctx))
+	return fault.Failed("refresh", at.keys.Names, fault.Ended(ctx))
 }
 
 // asked takes the answer to a request of ask, which has ended.
@@ -319,16 +319,15 @@ func (k *claim) read(operation string, c *transport.Call, certain time.Duration)
 		if c.First.IsZero() {
 			a.Result = majority.Unsent
 		}
-		a.err = fault.Failed(operation, k.keys, fault.WithHint(k.keys, c.Err))
+		a.err = fault.Failed(operation, k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
 		return a
 	}
-	switch err := readLoss(k.keys, c.Reply, ErrNotObtained); {
+	switch loss, err := readLoss(k.keys.Names, c.Reply, ErrNotObtained); {
 	case errors.Is(err, ErrNotObtained):
-		lost, cause := readLostKeys(k.keys, c.Reply)
-		a.Result, a.err, a.lost, a.taken = majority.Denied, err, lost, cause == LossTaken
+		a.Result, a.err, a.lost, a.taken = majority.Denied, err, loss.Keys, loss.Taken > 0
 		return a
 	case err != nil:
-		a.err = fault.Failed(operation, k.keys, err)
+		a.err = fault.Failed(operation, k.keys.Names, err)
 		return a
 	}
 	a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)

@@ -28,7 +28,7 @@ func (s *single) waitForOwn(ctx context.Context) error {
 	if !s.custom {
 		return nil
 	}
-	return s.place.waitForOwn(ctx, s.token, s.keys, s.waiter != nil && fault.HasDeadline(ctx))
+	return s.place.waitForOwn(ctx, s.token, s.keys.Names, s.waiter != nil && fault.HasDeadline(ctx))
 }
 
 // try asks once for all keys. It reports whether another try makes sense, which it does after a refusal.
@@ -37,10 +37,10 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 		return false, errCut
 	}
 	if s.waiter != nil {
-		done, h := s.waiter.admit(ctx, s.place.closed, len(s.keys))
+		done, h := s.waiter.admit(ctx, s.place.closed, len(s.keys.Names))
 		switch {
 		case h != nil:
-			return s.grant(ctx, s.waiter.since(h), h.fence, s.keys)
+			return s.grant(ctx, s.waiter.since(h), h.fence, s.keys.Names)
 		case done != nil:
 			defer done()
 		case fault.Ended(ctx) != nil:
@@ -91,7 +91,7 @@ func (s *single) conclude(ctx context.Context, c *transport.Call) (again bool, e
 	case err != nil:
 		return false, err
 	}
-	return s.grant(ctx, c.Sent, g.fence, g.taken)
+	return s.grant(ctx, c.Sent, g.Fence, g.Taken)
 }
 
 // grant makes a lock that was granted after the given time, unless it has already lapsed. Like try, it reports whether

@@ -71,7 +71,7 @@ func newSpreading(o *obtaining, at *sites) *spreading {
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.site = p
-		part.place, part.keys, part.boxed, part.ttl, part.metadata = p.place, p.keys, p.boxed, o.ttl, o.opt.Metadata
+		part.place, part.keys, part.ttl, part.metadata = p.place, p.keys, o.ttl, o.opt.Metadata
 		if at.quorum {
 			part.fenceKey = o.opt.FenceKey
 		}

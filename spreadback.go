@@ -43,7 +43,7 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 // ticket. The caller holds s.mu, and no call is under way to the place.
 func (s *spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
-	var keys []string
+	keys := p.keys.OnlyLines()
 	if granted || p.late {
 		keys = p.keys // none is of an earlier hold, because the token is new
 	}
@@ -51,16 +51,16 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	w := p.waiter
 	stays := w.hasPlace() && s.ticket > 0
 	moved := stays && w.takeTicket(s.ticket)
-	if !granted && !moved && len(keys) == 0 {
+	if !granted && !moved && len(keys.Names) == 0 {
 		return
 	}
-	c := newRelease(ctx, p.token, p.boxed[:len(keys):len(keys)], p.boxed[len(p.keys):])
+	c := p.place.newRelease(ctx, p.token, keys)
 	if stays {
 		w.stepBack(c)
 	}
 	p.late = false
 	p.busy, p.began = true, time.Now()
-	x := newCleanup(c, "", keys, p.ttl) // without why: it is a step of the obtain
+	x := newCleanup(c, "", keys.Names, p.ttl) // without why: it is a step of the obtain
 	if !p.place.inBackground(x, func() error {
 		_, err := p.place.sendCleanup(x)
 		s.undone(ctx, p)

@@ -64,7 +64,7 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.doubtful { // what an earlier round may have acquired unnoticed
-		p.place.sweep(newCleanup(p.newRelease(ctx), WhyAbandoned, p.keys, p.ttl), 0)
+		p.place.sweep(newCleanup(p.newRelease(ctx), WhyAbandoned, p.keys.Names, p.ttl), 0)
 	}
 	p.round, p.token, p.doubtful = s.round, s.token, false
 	p.proposal = s.began.UnixMicro() // a server takes none that is over a second old
@@ -80,7 +80,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // admits reports whether the place may be asked: see health.Server.Admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.quorum || p.site.health.Admit(now, len(p.keys))
+	return !s.places.quorum || p.site.health.Admit(now, len(p.keys.Names))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.

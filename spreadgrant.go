@@ -7,6 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -59,7 +60,7 @@ func (s *spreading) make(ctx context.Context) error {
 		case p.state == partGranted && !p.busy:
 			s.joined(p)
 		case p.round != s.round: // a call of an earlier round has ended since this one was won, or goes on
-			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.keys})
+			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.keys.Names})
 			if !p.busy {
 				s.settle(ctx, p)
 			}
@@ -73,7 +74,7 @@ func (s *spreading) make(ctx context.Context) error {
 // reply returns what a place has answered to the request of the lock's round. The caller holds spreading.mu, and no call is
 // under way to the place.
 func (p *part) reply() reply {
-	a := reply{Answer: majority.Answer{Doubtful: p.doubtful}, err: p.err, lost: p.keys}
+	a := reply{Answer: majority.Answer{Doubtful: p.doubtful}, err: p.err, lost: p.keys.Names}
 	switch {
 	case p.state == partGranted:
 		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.since, p.ttl)
@@ -126,7 +127,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	case s.fenceKey == "":
 		return 0, nil
 	case !s.places.quorum:
-		return s.client.one.fenceTo(ctx, s.keys, s.token, nil, s.fenceKey, 0)
+		return s.client.one.fenceTo(ctx, s.keys, s.token, script.Keys{}, s.fenceKey, 0)
 	}
 	var largest int64
 	var lower []int
@@ -153,9 +154,9 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	var errs []error
 	sideBySide(lower, func(i int) error {
 		p := s.places.all[i]
-		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(len(p.keys), 0, health.NoLimit))
+		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(len(p.keys.Names), 0, health.NoLimit))
 		defer cancel()
-		counter, err := p.fenceTo(ctx, p.keys, s.token, p.boxed[:len(p.keys)], s.fenceKey, largest)
+		counter, err := p.fenceTo(ctx, p.keys.Names, s.token, p.keys, s.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
 			err = errGone
 		}

@@ -114,7 +114,7 @@ func (s *spreading) blocker(ctx context.Context) *RefusedError {
 	questions := map[int]func() *RefusedError{}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(questions) == 0) {
-			at, keys, token, ticket := p.place, p.keys, p.token, p.waiter.lastTicket()
+			at, keys, token, ticket := p.place, p.keys.Names, p.token, p.waiter.lastTicket()
 			questions[i] = func() *RefusedError { return blocker(ctx, at, keys, token, ticket) }
 		}
 	}

@@ -3,6 +3,7 @@ package redislock
 import (
 	"time"
 
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -26,8 +27,7 @@ func (w *waiter) takeTicket(ticket int64) (moved bool) {
 // stepBack makes a release put the waiter back into its lines, with its ticket.
 func (w *waiter) stepBack(c *transport.Call) {
 	w.sent = time.Now() // it is a sign of life; without this, the place would be asked again at once
-	c.Simple = false
-	c.Args = append(c.Args, w.entry, "0", w.ticket, int(w.life/time.Second), w.isOpen())
+	script.AndStepBack(c, w.entry, w.ticket, w.life, w.isOpen())
 	w.marked, w.waiting = w.opened, false
 }
 

@@ -138,7 +138,7 @@ func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until
 			waits = true
 			continue
 		}
-		late := p.began.Add(p.site.health.Patience(len(p.keys), s.fastest, limit))
+		late := p.began.Add(p.site.health.Patience(len(p.keys.Names), s.fastest, limit))
 		if now.Before(late) && (until.IsZero() || late.Before(until)) {
 			waits, until = true, late
 		}

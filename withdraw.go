@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -12,8 +13,7 @@ import (
 // without a lock, it must give them back.
 type remains struct {
 	place  *place
-	keys   []string
-	boxed  []any // the keys and their lines; see box
+	keys   script.Keys
 	token  string
 	custom bool          // the caller chose the token
 	ttl    time.Duration // for how long the keys can last
@@ -38,7 +38,7 @@ func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, tak
 		return
 	}
 	rest, gone := *r, taken // for the goroutine of the cleanup
-	x := newCleanup(r.newRelease(ctx), WhyAbandoned, r.keys, r.ttl)
+	x := newCleanup(r.newRelease(ctx), WhyAbandoned, r.keys.Names, r.ttl)
 	rest.place.inBackground(x, func() error {
 		for _, c := range abandoned {
 			<-c.Done()
@@ -47,12 +47,12 @@ func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, tak
 		var err error
 		switch {
 		case rest.custom:
-			if x.limit(gone); len(gone) > 0 { // the rest may belong to an earlier hold
+			if script.Limit(x.release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
 				_, err = rest.place.sendCleanup(x)
 			}
 		case rest.late || rest.doubtful:
 			if rest.waiter.hasPlace() {
-				andLeave(x.release, rest.waiter.entry)
+				script.AndLeave(x.release, rest.waiter.entry)
 			}
 			x.again = rest.doubtful
 			return rest.place.sweepNow(x)
@@ -72,10 +72,10 @@ func (r *remains) note(c *transport.Call) (taken []string) {
 	if c.Err != nil {
 		return nil
 	}
-	g, err := readGrant(r.keys, c.Reply)
+	g, err := script.ReadGrant(r.keys.Names, c.Reply)
 	r.doubtful = r.doubtful || err != nil
-	r.late = r.late || g.granted
-	return g.taken
+	r.late = r.late || g.Granted
+	return g.Taken
 }
 
 // unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
@@ -88,7 +88,7 @@ func (r *remains) unansweredTries(abandoned []*transport.Call) *unanswered {
 
 // leaveLines gives up the waiter's place in line in the background, and keeps the keys.
 func (r *remains) leaveLines(ctx context.Context) {
-	r.sendLeave(r.leaving(ctx, nil))
+	r.sendLeave(r.leaving(ctx, r.keys.OnlyLines()))
 }
 
 // quitLine ends the wait in line, and keeps the keys.
@@ -103,13 +103,14 @@ func (r *remains) quitLine(ctx context.Context) {
 // anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
 // another cleanup goes on.
 func (r *remains) sendLeave(c *transport.Call) {
-	place, keys, ttl := r.place, r.keys, r.ttl
+	place, keys, ttl := r.place, r.keys.Names, r.ttl
 	x := newCleanup(c, WhyLine, nil, 0)
 	x.about = keys
 	place.inBackground(x, func() error {
 		place.redis.Send(c)
 		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
-			rest := newCleanup(newRelease(c.Ctx, c.Token, c.Keys, c.Spare), WhyAbandoned, keys, ttl)
+			rest := newCleanup(place.scripts.ReleaseAgain(c), WhyAbandoned, keys, ttl)
+			rest.release.Ctx = c.Ctx
 			place.sweep(rest, 0)
 		}
 		return c.Err
@@ -120,15 +121,15 @@ func (r *remains) sendLeave(c *transport.Call) {
 // a custom token was handed nothing, and its keys may belong to an earlier hold.
 func (r *remains) newLeave(ctx context.Context) *transport.Call {
 	if r.custom {
-		return r.leaving(ctx, nil)
+		return r.leaving(ctx, r.keys.OnlyLines())
 	}
-	return r.leaving(ctx, r.boxed[:len(r.keys)])
+	return r.leaving(ctx, r.keys)
 }
 
 // leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
-func (r *remains) leaving(ctx context.Context, keys []any) *transport.Call {
-	c := newRelease(ctx, r.token, keys, r.boxed[len(r.keys):])
-	andLeave(c, r.waiter.entry)
+func (r *remains) leaving(ctx context.Context, keys script.Keys) *transport.Call {
+	c := r.place.newRelease(ctx, r.token, keys)
+	script.AndLeave(c, r.waiter.entry)
 	c.GiveUp = time.Now().Add(r.waiter.life)
 	c.Persist()
 	return c
@@ -136,5 +137,5 @@ func (r *remains) leaving(ctx context.Context, keys []any) *transport.Call {
 
 // newRelease returns an unsent call that releases all keys.
 func (r *remains) newRelease(ctx context.Context) *transport.Call {
-	return newRelease(ctx, r.token, r.boxed[:len(r.keys)], r.boxed[len(r.keys):])
+	return r.place.newRelease(ctx, r.token, r.keys)
 }

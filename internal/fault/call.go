@@ -9,12 +9,6 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Unexpected is the error for a reply that none of our scripts gives: another script has the same hash, or a wrapper
-// changed the reply.
-func Unexpected(reply any) error {
-	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
-}
-
 // Failed wraps an error of Redis or the network with the operation and its keys. It turns that of a Redis client that
 // cannot be used into one that wraps ErrInvalid.
 func Failed(operation string, keys []string, err error) error {

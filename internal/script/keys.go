@@ -1,0 +1,93 @@
+package script
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+// Keys are the keys of one call, and the lines of those that have one. A lock boxes them once for all of its calls. Do not
+// change them: calls and their copies share them.
+type Keys struct {
+	Names []string
+	boxed []any // the names, and after them the lines, as arguments of a command
+}
+
+// Box returns keys for calls. It allocates the names of the lines in one piece.
+func Box(names []string) Keys {
+	boxed := make([]any, len(names), 2*len(names))
+	size := 0
+	for i, name := range names {
+		boxed[i] = name
+		size += 2*len(name) + len("{}") + len(keyname.LineSuffix)
+	}
+	var lines strings.Builder
+	lines.Grow(size)
+	for _, name := range names {
+		start := lines.Len()
+		if keyname.WriteLine(&lines, name); lines.Len() > start {
+			boxed = append(boxed, lines.String()[start:])
+		}
+	}
+	return Keys{names, boxed}
+}
+
+// WithoutLines returns the keys for a call that does not look at lines.
+func (k Keys) WithoutLines() Keys { return Keys{k.Names, k.args()} }
+
+// OnlyLines returns no keys, and the lines of these.
+func (k Keys) OnlyLines() Keys { return Keys{nil, k.lines()} }
+
+func (k Keys) args() []any { return k.boxed[:len(k.Names):len(k.Names)] }
+
+func (k Keys) lines() []any { return k.boxed[len(k.Names):] }
+
+// Unique returns keys in their order, each once, in a new slice.
+func Unique(keys []string) []string {
+	distinct := make([]string, 0, len(keys))
+	if len(keys) <= 16 { // a map costs more than it saves
+		for _, key := range keys {
+			if !slices.Contains(distinct, key) {
+				distinct = append(distinct, key)
+			}
+		}
+		return distinct
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		if _, again := seen[key]; !again {
+			seen[key] = struct{}{}
+			distinct = append(distinct, key)
+		}
+	}
+	return distinct
+}
+
+// WithFence returns the keys and, if there is one, the fence key: all that a script needs on one server.
+func WithFence(keys []string, fenceKey string) []string {
+	if fenceKey == "" {
+		return keys
+	}
+	return append(slices.Clone(keys), fenceKey)
+}
+
+// LinesFirst compares keys so that those that have a line come first, as inspect and blocker require.
+func LinesFirst(a, b string) int {
+	switch has := keyname.HasLine(a); {
+	case has == keyname.HasLine(b):
+		return 0
+	case has:
+		return -1
+	}
+	return 1
+}
+
+// A lock key holds the token, or the token, one space and the metadata. A token contains no space, so the first space
+// separates the two, whatever the metadata is.
+
+// split splits a stored value into token and metadata.
+func split(value string) (token, metadata string) {
+	token, metadata, _ = strings.Cut(value, " ")
+	return token, metadata
+}

@@ -1,0 +1,212 @@
+package script
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// TTL returns a call that asks for the least remaining ttl of the keys.
+func (s *Scripts) TTL(token string, keys Keys) *transport.Call {
+	return &transport.Call{Script: s.pttl, Keys: keys.args(), Token: token}
+}
+
+// ReadTTL reads a reply of pttl: 0 if a key is not mine, and the longest time if no key has an expiry.
+func ReadTTL(reply any) (time.Duration, error) {
+	left, ok := reply.(int64)
+	switch {
+	case !ok:
+		return 0, unexpected(reply)
+	case left < 0:
+		return math.MaxInt64, nil
+	}
+	return time.Duration(left) * time.Millisecond, nil
+}
+
+// Held is what one key holds.
+type Held struct {
+	Token, Metadata string
+	TTL             time.Duration // -1 without expiry
+	Gone            bool          // the key does not exist
+	Waiters         int
+	Since           time.Time // when the first of them came; zero without waiters
+}
+
+// Inspect returns a call that asks what keys hold and, if lines is set, who waits for them. Then keys that have a line come
+// first: see LinesFirst.
+func (s *Scripts) Inspect(names []string, lines bool) *transport.Call {
+	keys := Box(names)
+	c := &transport.Call{Script: s.inspect, Keys: keys.args(), Args: []any{len(names)}}
+	if lines {
+		c.Spare = keys.lines()
+	}
+	return c
+}
+
+// ReadHeld reads a reply of inspect for these keys.
+func ReadHeld(keys []string, reply any) ([]Held, error) {
+	values, _ := reply.([]any)
+	if len(values) != 4*len(keys) {
+		return nil, unexpected(reply)
+	}
+	all := make([]Held, len(keys))
+	for i := range all {
+		h := &all[i]
+		value, _ := values[4*i].(string) // nil for a key of another type
+		left, _ := values[4*i+1].(int64)
+		if h.Gone = left == -2; !h.Gone {
+			h.TTL = remaining(left)
+		}
+		h.Token, h.Metadata = split(value)
+		waiters, _ := values[4*i+2].(int64)
+		h.Waiters = int(waiters)
+		if ticket, _ := values[4*i+3].(int64); ticket > 0 {
+			h.Since = time.UnixMicro(ticket)
+		}
+	}
+	return all, nil
+}
+
+// remaining returns the ttl of a key that exists: -1 without expiry, and never 0, which would mean that nobody holds the key.
+func remaining(ms int64) time.Duration {
+	if ms < 0 {
+		return -1
+	}
+	return time.Duration(max(ms, 1)) * time.Millisecond
+}
+
+// ReadOwned returns which of these keys do not hold the token, and what those that do hold at least: their least ttl (0 if
+// one has no expiry) and the metadata of the first key.
+func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Duration) {
+	l.Total, ttl = len(keys), math.MaxInt64
+	for i, key := range held {
+		switch {
+		case key.Gone:
+			l.Keys = append(l.Keys, keys[i])
+		case key.Token != token:
+			l.Keys = append(l.Keys, keys[i])
+			l.note(keys[i])
+		case key.TTL < 0: // a renewal through another handle may give it any ttl
+			ttl = 0
+		default:
+			ttl = min(ttl, key.TTL)
+		}
+	}
+	return l, ttl
+}
+
+// Blocker is what is in the way of an obtain. Its fields are those of RefusedError in the root.
+type Blocker struct {
+	Key      string        // "" if nothing is
+	Token    string        // of its holder; "" if nobody holds it
+	Metadata string        // of its holder
+	TTL      time.Duration // of Key; -1 without expiry, 0 if nobody holds it
+	Ahead    int           // how many callers wait in line for Key before this one
+}
+
+// Blocker returns a call that asks what blocks an obtain with this token and ticket; 0 is none. Keys that have a line come
+// first: see LinesFirst.
+func (s *Scripts) Blocker(names []string, token string, ticket int64) *transport.Call {
+	keys := Box(names)
+	return &transport.Call{
+		Script: s.blocker, Keys: keys.args(), Spare: keys.lines(), Token: token, Args: []any{len(names), ticket},
+	}
+}
+
+// ReadBlocker reads a reply of blocker for these keys.
+func ReadBlocker(keys []string, reply any) Blocker {
+	parts, _ := reply.([]any)
+	if len(parts) != 4 {
+		return Blocker{}
+	}
+	i, _ := parts[0].(int64)
+	value, _ := parts[1].(string)
+	left, _ := parts[2].(int64)
+	ahead, _ := parts[3].(int64)
+	if i < 1 || int(i) > len(keys) {
+		return Blocker{}
+	}
+	b := Blocker{Key: keys[i-1], Ahead: int(ahead)}
+	if b.Token, b.Metadata = split(value); value != "" || left != 0 { // an empty value has a ttl
+		b.TTL = remaining(left)
+	}
+	return b
+}
+
+// Waiter is one waiter in the line of a key. Its fields are those of Waiter in the root.
+type Waiter struct {
+	Token    string
+	Metadata string
+	Since    time.Time
+	Late     bool
+}
+
+// Waiters returns a call that asks who waits for a key, and the name of its line; nil if the key can have none.
+func (s *Scripts) Waiters(key string) (c *transport.Call, line string) {
+	if line = keyname.LineOf(key); line == "" {
+		return nil, ""
+	}
+	return &transport.Call{Script: s.waiters, Keys: []any{line}}, line
+}
+
+// ReadWaiters reads a reply of waiters: the live ones, in the order in which they are served.
+func ReadWaiters(reply any) ([]Waiter, error) {
+	members, _ := reply.([]any)
+	if len(members) == 0 {
+		return nil, unexpected(reply)
+	}
+	now, _ := members[0].(int64)
+	marks := map[string]mark{}
+	var waiters []Waiter
+	for i := 1; i+1 < len(members); i += 2 {
+		member, _ := members[i].(string)
+		digits, _ := members[i+1].(string)
+		score, err := strconv.ParseFloat(digits, 64)
+		if err != nil {
+			return nil, err
+		}
+		if id, is := strings.CutPrefix(member, "~"); is {
+			marks[id] = readMark(int64(-score))
+			continue
+		}
+		id, rest, _ := strings.Cut(member, " ")
+		if m := marks[id]; m.live(now) {
+			w := Waiter{Since: time.UnixMicro(int64(score)), Late: m.late(now)}
+			w.Token, w.Metadata = split(entryValue(rest))
+			waiters = append(waiters, w)
+		}
+	}
+	return waiters, nil
+}
+
+// mark says until when a waiter is live. The rules are in line.lua.
+type mark struct {
+	deadline, life int64 // in ms
+}
+
+func readMark(packed int64) mark {
+	return mark{deadline: packed / 4096, life: packed % 4096 / 2 * 1000}
+}
+
+func (m mark) live(now int64) bool {
+	return m.deadline >= now && m.deadline-now <= m.life+1000
+}
+
+func (m mark) late(now int64) bool { return 3*(m.deadline-now) < m.life }
+
+// entryValue returns the value that a waiter's keys are to hold. fields is what follows the id in its entry.
+func entryValue(fields string) string {
+	parts := strings.SplitN(fields, " ", 4) // wants, ttl, length of the fence key's name, then that name and the value
+	if len(parts) < 4 {
+		return ""
+	}
+	length, err := strconv.Atoi(parts[2])
+	if err != nil || length < 0 || length > len(parts[3]) {
+		return ""
+	}
+	return parts[3][length:]
+}

@@ -1,0 +1,147 @@
+package script
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Obtain is what one Redis is asked for.
+type Obtain struct {
+	Keys     Keys
+	Token    string
+	Custom   bool // the caller chose the token, so that keys may be held with it already
+	Metadata string
+	TTL      time.Duration
+	FenceKey string // "" for no fencing token
+	Proposal int64  // of a fencing token and of a ticket, in µs since 1970; 0 for none
+}
+
+// Obtain makes c a call that acquires all keys or none. The caller takes no place in line: see AndWait.
+func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
+	n := len(o.Keys.Names)
+	c.Script, c.Keys, c.Spare, c.Token = s.obtain, o.Keys.args(), o.Keys.lines(), o.Token
+	var fenced any = "0" // a constant costs no allocation
+	if o.FenceKey != "" {
+		c.Keys = append(c.Keys, o.FenceKey)
+		fenced = "1"
+		if o.Proposal != 0 {
+			fenced = o.Proposal
+		}
+	}
+	c.SetArgs(o.Metadata, o.TTL.Milliseconds(), n, fenced)
+	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !o.Custom
+}
+
+// AndWait makes an obtain take a place in line if it is refused: with this entry, and with the ticket that the waiter has, 0
+// for none. Then proposal is the ticket that it proposes; 0 for none. open says whether its subscription is open.
+func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal int64) {
+	c.Simple = c.Simple && ticket == 0
+	c.Args = append(c.Args, entry, ticket, flag(open))
+	if proposal != 0 && ticket == 0 {
+		c.Args = append(c.Args, proposal)
+	}
+	c.Accept = isNoRefusal
+}
+
+// isNoRefusal reports whether a reply of obtain_each finishes a call that wants a place in line if it is refused.
+func isNoRefusal(reply any) bool { return reply != int64(0) }
+
+func flag(is bool) any {
+	if is {
+		return "1"
+	}
+	return "0"
+}
+
+// maxEntryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
+const maxEntryMetadata = 1024
+
+// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if it must not be handed
+// them), its ttl, its fence key, and the value that its keys are to hold.
+func (o *Obtain) Entry() string {
+	wants, metadata := len(o.Keys.Names), o.Metadata
+	if len(metadata) > maxEntryMetadata {
+		wants, metadata = 0, metadata[:maxEntryMetadata]
+	}
+	if o.Custom || o.Proposal != 0 { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
+		wants = 0
+	}
+	value := o.Token
+	if metadata != "" {
+		value += " " + metadata
+	}
+	return fmt.Sprintf(" %d %d %d %s%s", wants, o.TTL.Milliseconds(), len(o.FenceKey), o.FenceKey, value)
+}
+
+// Grant is the reply to an obtain, also to a refused one.
+type Grant struct {
+	Granted bool
+	Fence   int64
+	Taken   []string // the keys that were newly acquired
+
+	// Of a refused waiter with a place in line.
+
+	Ticket  int64         // 0 if it has none
+	Wait    time.Duration // how long to wait before its next try
+	Served  int64         // when the script ran, in µs by the server's clock
+	Life    time.Duration // how long it is live without another try
+	Missing bool          // it had a ticket, but was no longer in every line
+}
+
+// ReadGrant reads a reply of obtain for these keys.
+func ReadGrant(keys []string, reply any) (Grant, error) {
+	switch reply {
+	case int64(0):
+		return Grant{}, nil
+	case int64(1):
+		return Grant{Granted: true, Taken: keys}, nil
+	}
+	parts, _ := reply.([]any)
+	if len(parts) == 0 {
+		return Grant{}, unexpected(reply)
+	}
+	first, ok := parts[0].(int64)
+	switch {
+	case first == -1 && len(parts) == 6: // refused, with a place in line
+		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+		return Grant{
+			Wait: time.Duration(number(1)) * time.Millisecond, Ticket: number(2), Served: number(3),
+			Life: time.Duration(number(4)) * time.Millisecond, Missing: number(5) == 1,
+		}, nil
+	case !ok || first < 0:
+		return Grant{}, unexpected(reply)
+	case len(parts) == 1:
+		return Grant{Granted: true, Fence: first, Taken: keys}, nil
+	}
+	held := make(map[int64]bool, len(parts)-1)
+	for _, entry := range parts[1:] {
+		index, _ := entry.(int64)
+		held[index] = true
+	}
+	g := Grant{Granted: true, Fence: first}
+	for i, key := range keys {
+		if !held[int64(i+1)] {
+			g.Taken = append(g.Taken, key)
+		}
+	}
+	return g, nil
+}
+
+// Fence returns a call that raises the fence counter to least, if the token has all keys, or mints a fencing token if least
+// is 0. It does not look at lines.
+func (s *Scripts) Fence(token string, keys Keys, fenceKey string, least int64) *transport.Call {
+	c := &transport.Call{Script: s.fence, Keys: append(keys.args(), fenceKey), Token: token}
+	c.SetArgs(least)
+	return c
+}
+
+// ReadFence reads a reply of fence: the counter, or 0 if a key was lost.
+func ReadFence(reply any) (int64, error) {
+	counter, ok := reply.(int64)
+	if !ok {
+		return 0, unexpected(reply)
+	}
+	return counter, nil
+}

@@ -1,0 +1,110 @@
+package script
+
+import (
+	"time"
+
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Release returns a call that releases the keys, and serves or wakes the first waiters in their lines.
+func (s *Scripts) Release(token string, keys Keys) *transport.Call {
+	c := &transport.Call{Script: s.release, Keys: keys.args(), Spare: keys.lines(), Token: token}
+	c.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
+	c.SetArgs(len(c.Keys))
+	return c
+}
+
+// ReleaseAgain returns a call that releases what c releases, and takes no waiter out of the lines.
+func (s *Scripts) ReleaseAgain(c *transport.Call) *transport.Call {
+	again := &transport.Call{Script: s.release, Keys: c.Keys, Spare: c.Spare, Token: c.Token}
+	again.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
+	again.SetArgs(len(c.Keys))
+	return again
+}
+
+// AndFence makes a release mint the fencing token of the next in line from this fence key.
+func AndFence(c *transport.Call, fenceKey string) {
+	c.Keys, c.Simple = append(c.Keys, fenceKey), false
+	c.Args = append(c.Args, "", "1")
+}
+
+// AndLeave makes a release also take a waiter out of the lines.
+func AndLeave(c *transport.Call, entry string) {
+	c.Args, c.Simple = append(c.Args, entry), false
+}
+
+// AndStepBack makes a release put a waiter back into the lines, with its ticket. It is live for life without another try.
+// open says whether its subscription is open.
+func AndStepBack(c *transport.Call, entry string, ticket int64, life time.Duration, open bool) {
+	c.Simple = false
+	c.Args = append(c.Args, entry, "0", ticket, int(life/time.Second), flag(open))
+}
+
+// Limit makes a release, which was made for more, release these keys only.
+func Limit(c *transport.Call, names []string) {
+	keys := Box(Unique(names))
+	c.Keys, c.Spare, c.Args = keys.args(), keys.lines(), []any{len(keys.Names)}
+	c.Simple = false // it was made for all keys
+}
+
+// Deleted returns how many keys a release has deleted that was answered.
+func Deleted(c *transport.Call) int {
+	lost, _ := c.Reply.([]any)
+	return len(c.Keys) - len(lost)
+}
+
+// Refresh returns a call that gives the keys a new ttl. A renewal never shortens a ttl, but gives one to a key without
+// expiry. Metadata "" keeps what is stored.
+func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata string, renewal bool) *transport.Call {
+	return &transport.Call{
+		Script: s.refresh, Keys: keys.args(), Token: token, Args: []any{ttl.Milliseconds(), metadata, flag(renewal)},
+	}
+}
+
+// Loss is which keys were not mine, as a reply of refresh or release says. The zero value says that all were.
+type Loss struct {
+	Keys  []string // the lost keys, in the order of the call
+	Taken int      // how many of them another holds; the others are gone
+	Other string   // the first of them that another holds; "" for none
+	Total int      // keys of the call
+}
+
+// IsNone reports whether nothing is lost.
+func (l *Loss) IsNone() bool { return len(l.Keys) == 0 }
+
+// IsWhole reports whether all keys are lost.
+func (l *Loss) IsWhole() bool { return len(l.Keys) > 0 && len(l.Keys) == l.Total }
+
+// ReadLoss reads a reply of refresh or release for these keys.
+func ReadLoss(keys []string, reply any) (Loss, error) {
+	if reply == int64(0) {
+		return Loss{}, nil
+	}
+	indices, ok := reply.([]any)
+	if !ok {
+		return Loss{}, unexpected(reply)
+	}
+	l := Loss{Keys: make([]string, len(indices)), Total: len(keys)}
+	for i, entry := range indices {
+		index, _ := entry.(int64)
+		taken := index > 0
+		if !taken {
+			index = -index
+		}
+		if index < 1 || int(index) > len(keys) {
+			return Loss{}, unexpected(reply)
+		}
+		key := keys[index-1]
+		if l.Keys[i] = key; taken {
+			l.note(key)
+		}
+	}
+	return l, nil
+}
+
+// note notes that another holds this key.
+func (l *Loss) note(key string) {
+	if l.Taken++; l.Other == "" {
+		l.Other = key
+	}
+}

@@ -1,0 +1,209 @@
+package script_test
+
+import (
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+var scripts = script.New(script.Sources{Obtain: "return 1\n-- include line\n", Line: "-- the line\n"})
+
+func want(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+func TestReadGrant(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for _, test := range []struct {
+		reply any
+		want  script.Grant
+	}{
+		{int64(0), script.Grant{}},
+		{int64(1), script.Grant{Granted: true, Taken: keys}},
+		{[]any{int64(7)}, script.Grant{Granted: true, Fence: 7, Taken: keys}},
+		{[]any{int64(7), int64(1), int64(3)}, script.Grant{Granted: true, Fence: 7, Taken: []string{"b"}}},
+		{[]any{int64(0), int64(1), int64(2), int64(3)}, script.Grant{Granted: true}},
+		{
+			[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(1)},
+			script.Grant{Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Life: 3 * time.Second, Missing: true},
+		},
+	} {
+		got, err := script.ReadGrant(keys, test.reply)
+		want(t, "error", err, nil)
+		want(t, "grant", got, test.want)
+	}
+	for _, reply := range []any{nil, int64(2), "OK", []any{}, []any{"1"}, []any{int64(-1)}, []any{int64(-2), int64(1)}} {
+		if got, err := script.ReadGrant(keys, reply); err == nil || got.Granted {
+			t.Errorf("reply %v: got %+v, want an error", reply, got)
+		}
+	}
+}
+
+func TestReadLoss(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for _, test := range []struct {
+		reply       any
+		want        script.Loss
+		none, whole bool
+	}{
+		{int64(0), script.Loss{}, true, false},
+		{[]any{int64(-2)}, script.Loss{Keys: []string{"b"}, Total: 3}, false, false},
+		{[]any{int64(-1), int64(2), int64(3)}, script.Loss{Keys: keys, Taken: 2, Other: "b", Total: 3}, false, true},
+	} {
+		got, err := script.ReadLoss(keys, test.reply)
+		want(t, "error", err, nil)
+		want(t, "loss", got, test.want)
+		want(t, "none", got.IsNone(), test.none)
+		want(t, "whole", got.IsWhole(), test.whole)
+	}
+	for _, reply := range []any{nil, int64(1), "OK", []any{int64(4)}, []any{int64(-4)}, []any{"a"}, []any{int64(0)}} {
+		if got, err := script.ReadLoss(keys, reply); err == nil {
+			t.Errorf("reply %v: got %+v, want an error", reply, got)
+		}
+	}
+}
+
+func TestReadOwned(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	mine := script.Held{Token: "T", TTL: time.Minute}
+	shorter, endless := mine, mine
+	shorter.TTL, endless.TTL = time.Second, -1
+	for _, test := range []struct {
+		held []script.Held
+		loss script.Loss
+		ttl  time.Duration
+	}{
+		{[]script.Held{mine, shorter, mine}, script.Loss{Total: 3}, time.Second},
+		{[]script.Held{mine, endless, mine}, script.Loss{Total: 3}, 0},
+		{
+			[]script.Held{{Gone: true}, mine, {Token: "T2", TTL: time.Hour}},
+			script.Loss{Keys: []string{"a", "c"}, Taken: 1, Other: "c", Total: 3}, time.Minute,
+		},
+		{[]script.Held{{Gone: true}, {Gone: true}, {Gone: true}}, script.Loss{Keys: keys, Total: 3}, math.MaxInt64},
+	} {
+		loss, ttl := script.ReadOwned(keys, test.held, "T")
+		want(t, "loss", loss, test.loss)
+		want(t, "ttl", ttl, test.ttl)
+	}
+}
+
+func TestReadHeld(t *testing.T) {
+	keys := []string{"a", "b", "c", "d"}
+	held, err := script.ReadHeld(keys, []any{
+		"T meta data", int64(1500), int64(2), int64(1_700_000_000_000_000),
+		"T", int64(-1), int64(0), int64(0),
+		nil, int64(-2), int64(0), int64(0),
+		"", int64(0), int64(0), int64(0),
+	})
+	want(t, "error", err, nil)
+	want(t, "held", held, []script.Held{
+		{Token: "T", Metadata: "meta data", TTL: 1500 * time.Millisecond, Waiters: 2, Since: time.UnixMicro(1_700_000_000_000_000)},
+		{Token: "T", TTL: -1},
+		{Gone: true},
+		{TTL: time.Millisecond}, // 0 would say that nobody holds the key
+	})
+	if _, err := script.ReadHeld(keys, []any{"T"}); err == nil {
+		t.Error("a short reply is no error")
+	}
+}
+
+func TestReadBlocker(t *testing.T) {
+	keys := []string{"a", "b"}
+	for _, test := range []struct {
+		reply any
+		want  script.Blocker
+	}{
+		{[]any{int64(2), "T who", int64(900), int64(3)},
+			script.Blocker{Key: "b", Token: "T", Metadata: "who", TTL: 900 * time.Millisecond, Ahead: 3}},
+		{[]any{int64(1), "", int64(0), int64(1)}, script.Blocker{Key: "a", Ahead: 1}},
+		{[]any{int64(1), "", int64(-1), int64(0)}, script.Blocker{Key: "a", TTL: -1}},
+		{[]any{int64(0), "", int64(0), int64(0)}, script.Blocker{}},
+		{int64(0), script.Blocker{}},
+	} {
+		want(t, "blocker", script.ReadBlocker(keys, test.reply), test.want)
+	}
+}
+
+func TestReadMessage(t *testing.T) {
+	for words, message := range map[string]script.Message{
+		"":                   {Kind: script.Turn},
+		"after 20":           {Kind: script.Taken, After: 21 * time.Millisecond},
+		"granted 17000000 5": {Kind: script.HandedOver, At: 17000000, Fence: 5},
+		"after soon":         {Kind: script.Turn},
+		"granted 17":         {Kind: script.Turn},
+		"something new":      {Kind: script.Turn},
+	} {
+		want(t, words, script.ReadMessage(words), message)
+	}
+}
+
+// What a waiter writes into a line, Line reads again.
+func TestEntry(t *testing.T) {
+	const now = 1_700_000_000_000 // ms
+	for _, o := range []script.Obtain{
+		{Keys: script.Box([]string{"a"}), Token: "T", TTL: time.Minute},
+		{Keys: script.Box([]string{"a", "b"}), Token: "T", Metadata: "two words", TTL: time.Minute, FenceKey: "fence key"},
+		{Keys: script.Box([]string{"a"}), Token: "T", Metadata: strings.Repeat("x", 2000), TTL: time.Minute, Custom: true},
+	} {
+		packed := -float64((now+3000)*4096 + 2*3)
+		waiters, err := script.ReadWaiters([]any{
+			int64(now), "~inbox.1", formatted(packed), "inbox.1" + o.Entry(), formatted(1_700_000_000_000_000),
+		})
+		want(t, "error", err, nil)
+		want(t, "waiters", waiters, []script.Waiter{{
+			Token: "T", Metadata: o.Metadata[:min(len(o.Metadata), 1024)], Since: time.UnixMicro(1_700_000_000_000_000),
+		}})
+	}
+}
+
+func formatted(score float64) string { return strconv.FormatFloat(score, 'f', -1, 64) }
+
+func TestKeys(t *testing.T) {
+	keys := script.Box([]string{"a", "{b}c", "d}"})
+	c := scripts.Release("T", keys)
+	want(t, "keys", c.Keys, []any{"a", "{b}c", "d}"})
+	want(t, "lines", c.Spare, []any{"a{a}:redislock:line", "{b}c:redislock:line"})
+	want(t, "without lines", len(scripts.Release("T", keys.WithoutLines()).Spare), 0)
+	only := scripts.Release("T", keys.OnlyLines())
+	want(t, "only lines", []any{len(only.Keys), only.Spare}, []any{0, c.Spare})
+	want(t, "unique", script.Unique([]string{"b", "a", "b"}), []string{"b", "a"})
+	script.Limit(c, []string{"a", "a"})
+	want(t, "limited", []any{c.Keys, c.Args}, []any{[]any{"a"}, []any{1}})
+}
+
+// A call may be made from keys that other calls share: none may write into their array.
+func TestKeysAreShared(t *testing.T) {
+	keys := script.Box([]string{"a", "b"})
+	c := new(transport.Call)
+	scripts.Obtain(c, &script.Obtain{Keys: keys, Token: "T", TTL: time.Minute, FenceKey: "fence"})
+	script.AndFence(scripts.Release("T", keys), "other fence")
+	scripts.Fence("T", keys, "third fence", 0)
+	want(t, "keys", c.Keys, []any{"a", "b", "fence"})
+	want(t, "lines", c.Spare, scripts.Release("T", keys).Spare)
+}
+
+func TestAndWait(t *testing.T) {
+	o := script.Obtain{Keys: script.Box([]string{"a"}), Token: "T", TTL: time.Minute}
+	c := new(transport.Call)
+	scripts.Obtain(c, &o)
+	want(t, "simple", c.Simple, true)
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0"})
+	script.AndWait(c, "entry", 0, true, 77)
+	want(t, "simple", c.Simple, true)
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "entry", int64(0), "1", int64(77)})
+	want(t, "a refusal finishes it", c.Accept(int64(0)), false)
+	want(t, "a grant finishes it", c.Accept(int64(1)), true)
+	scripts.Obtain(c, &o)
+	script.AndWait(c, "entry", 5, false, 77)
+	want(t, "simple", c.Simple, false) // the joint script knows no tickets
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "entry", int64(5), "0"})
+}

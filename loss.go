@@ -1,0 +1,48 @@
+package redislock
+
+import (
+	"fmt"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
+)
+
+// readLoss reads a reply of refresh or release. The error is nil if nothing is lost, whole if all keys are, and otherwise a
+// *LostError; or it says that no script gives such a reply.
+func readLoss(keys []string, reply any, whole error) (script.Loss, error) {
+	l, err := script.ReadLoss(keys, reply)
+	if err != nil {
+		return l, err
+	}
+	return l, lossError(&l, whole)
+}
+
+// lossError returns the error for a loss: nil for none, whole if all keys are lost, and otherwise a *LostError.
+func lossError(l *script.Loss, whole error) error {
+	switch {
+	case l.IsNone():
+		return nil
+	case l.IsWhole():
+		return whole
+	}
+	return &LostError{Keys: l.Keys, total: l.Total, taken: l.Taken, decides: whole}
+}
+
+// lossCause returns the cause of a loss: LossTaken if another holds any of the keys.
+func lossCause(l *script.Loss) LossCause {
+	if l.Taken > 0 {
+		return LossTaken
+	}
+	return LossGone
+}
+
+// contextCause returns the cause of a loss for the contexts of a kept lock.
+func contextCause(l *script.Loss) error {
+	switch err := lossError(l, ErrLockNotHeld); {
+	case err != ErrLockNotHeld:
+		return err
+	case l.Other != "":
+		return fmt.Errorf("%w: another holder has %q", ErrLockNotHeld, l.Other)
+	}
+	return fmt.Errorf("%w: %s is gone", ErrLockNotHeld, fault.Describe(l.Keys))
+}
