@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // AlwaysTogether makes the specs run over pipelines, whether there are other calls or not: REDISLOCK_TEST_TOGETHER=1.
@@ -15,12 +16,12 @@ func init() { transport.AlwaysTogether = AlwaysTogether }
 func (l *Lock) StopRenewing() { l.bearer().stopRenewing() }
 
 // FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.
-func FillCleanups(c *Client) (undo func()) { return TakeCleanups(c, maxCleanups) }
+func FillCleanups(c *Client) (free func()) { return TakeCleanups(c, undo.MaxRunning) }
 
 // TakeCleanups takes the room for n cleanups of a Client on one Redis, until the returned function is called.
-func TakeCleanups(c *Client, n int64) (undo func()) {
-	c.one.pendings.cleaning.Add(n)
-	return func() { c.one.pendings.cleaning.Add(-n) }
+func TakeCleanups(c *Client, n int64) (free func()) {
+	c.one.cleanups.Running.Add(n)
+	return func() { c.one.cleanups.Running.Add(-n) }
 }
 
 // Registered returns for how many Redis clients Clients share something.

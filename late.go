@@ -7,6 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // maxBelated is how many grants in a row may come too late.
@@ -36,7 +37,7 @@ func (s *single) decline(ctx context.Context, since time.Time, taken []string) (
 			script.AndLeave(back, s.waiter.entry)
 			s.waiter.renew()
 		}
-		s.place.sweep(newCleanup(back, WhyLate, s.keys.Names, s.ttl), 0, s.abandoned...)
+		s.place.cleanups.Sweep(undo.New(back, WhyLate, s.keys.Names, s.ttl), 0, s.abandoned...)
 		s.token, s.doubtful = randomToken(), false
 		s.abandoned, s.late, s.taken = nil, false, nil // they have the old token
 		return again, s.failure
@@ -53,7 +54,7 @@ func (s *single) decline(ctx context.Context, since time.Time, taken []string) (
 		s.taken = before
 	}
 	if !answered {
-		s.place.persist(back, WhyLate, taken)
+		s.place.cleanups.Persist(back, WhyLate, taken)
 		back = &transport.Call{Err: fault.ErrUnanswered}
 	}
 	if back.Err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // place is one Redis as the locks on it see it: the one of a Client, with all of its slots, or one server of a quorum. It
@@ -16,7 +17,7 @@ type place struct {
 	scripts  *script.Scripts
 	renewals *renewals
 	lines    lines
-	pendings pendings
+	cleanups undo.Cleanups
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Client.Close
 	calls    atomic.Int64  // under way for locks on several places, and perhaps after their caller has returned
@@ -31,7 +32,10 @@ func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*pla
 	}
 	p := &place{redis: s.redis.Link(set.separate), scripts: scripts, renewals: s.renewals, tracer: set.tracer, closed: closed}
 	p.lines.shared, p.lines.lingers = s, !set.short
-	p.pendings.cleaning = &s.cleaning
+	p.cleanups.Link, p.cleanups.Closed, p.cleanups.Running = p.redis, closed, &s.cleaning
+	if tell := set.tracer.CleanedUp; tell != nil {
+		p.cleanups.Tell = func(ctx context.Context, e undo.Event) { tell(ctx, CleanedUp(e)) }
+	}
 	return p, nil
 }
 
@@ -43,20 +47,10 @@ func (p *place) shut() {
 	p.lines.close()
 }
 
-// isClosed reports whether a channel is closed on which nothing is sent. A nil channel is not.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a cleanup), or
 // by a call whose caller may have returned.
 func (p *place) busy() bool {
-	return p.calls.Load() > 0 || p.pendings.any() || p.lines.waiters() > 0
+	return p.calls.Load() > 0 || p.cleanups.IsBusy() || p.lines.waiters() > 0
 }
 
 // ask sends a call for which nobody waits after ctx has ended. It returns the reply, or an error with the operation and the

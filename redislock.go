@@ -271,6 +271,9 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 	return newShort(client).ObtainMulti(ctx, keys, ttl, opt)
 }
 
+// closeGrace is how long Close waits for cleanups that run.
+const closeGrace = time.Second
+
 // Close ends every wait for a lock, and every context of KeepAlive and Do, with [ErrClosed]. It ends those of this Client
 // only, and not those of other Clients of the same Redis client.
 //
@@ -339,7 +342,7 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 	if err := checkKeys(keys); err != nil {
 		return err
 	}
-	if isClosed(c.closed) {
+	if fault.IsClosed(c.closed) {
 		return ErrClosed
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // refresh is Refresh with arguments that can be used.
@@ -19,7 +20,7 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		r.metadata = opt.Metadata
 	}
 	if err := r.begin(ctx); err != nil {
-		h.place.pendings.end(r.call)
+		h.place.cleanups.End(r.call)
 		return err
 	}
 	h.renewSooner()
@@ -78,8 +79,8 @@ func outlived(ctx context.Context) error {
 // known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
 // the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
 // nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
-// pendings.end when the refresh has ended.
-func (h *hold) known() *pending {
+// Cleanups.End when the refresh has ended.
+func (h *hold) known() *undo.Work {
 	if h.random {
 		return nil
 	}
@@ -87,9 +88,9 @@ func (h *hold) known() *pending {
 }
 
 // pend makes a refresh known to later obtains with the same token.
-func (h *hold) pend() *pending {
-	p := &pending{token: h.token, keys: h.keys.Names}
-	h.place.pendings.begin(p)
+func (h *hold) pend() *undo.Work {
+	p := &undo.Work{Token: h.token, Keys: h.keys.Names}
+	h.place.cleanups.Begin(p)
 	return p
 }
 
@@ -98,7 +99,7 @@ type refreshing struct {
 	hold     *hold
 	ttl      time.Duration
 	metadata string
-	call     *pending // see hold.known
+	call     *undo.Work // see hold.known
 
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
@@ -158,7 +159,7 @@ func (r *refreshing) end() {
 	h.life.mu.Lock()
 	h.lease.Finish(r.refresh, r.sent)
 	h.life.mu.Unlock()
-	h.place.pendings.end(r.call)
+	h.place.cleanups.End(r.call)
 }
 
 // try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
@@ -177,7 +178,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		}
 	}()
 	if r.call != nil {
-		h.place.pendings.send(r.call, c)
+		h.place.cleanups.Note(r.call, c)
 	}
 	answered := h.place.redis.Do(valid, c)
 	returned = true

@@ -8,6 +8,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 const (
@@ -127,13 +128,13 @@ func (k *claim) pursue(c *transport.Call, longest time.Duration) {
 	k.mu.Lock()
 	k.release, k.pursuit = c, p
 	k.mu.Unlock()
-	x := newCleanup(c, WhyRelease, k.keys.Names, time.Until(p.end))
-	k.place.pendings.send(x.pending, c)
-	if !k.place.startCleanup(x, func() error { return k.sendRounds(x, c, p) }) {
-		k.place.outlast(x)
+	x := undo.New(c, WhyRelease, k.keys.Names, time.Until(p.end))
+	k.place.cleanups.Note(x.Work, c)
+	if !k.place.cleanups.Start(x, func() error { return k.sendRounds(x, c, p) }) {
+		k.place.cleanups.Outlast(x)
 		k.endPursuit(p)
 		close(p.planned)
-		k.place.tellDropped(x) // only now: a Tracer may call Release again, which waits for planned
+		k.place.cleanups.TellDropped(x) // only now: a Tracer may call Release again, which waits for planned
 	}
 }
 
@@ -148,7 +149,7 @@ func (k *claim) endPursuit(p *pursuit) {
 
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, hold.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
-func (k *claim) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
+func (k *claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
 	next, wait := k.planRound(c, p, 0)
 	close(p.planned)
@@ -158,7 +159,7 @@ func (k *claim) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 		select {
 		case <-timer.C:
 		case <-p.sooner:
-		case <-x.hurry:
+		case <-x.Hurry:
 		case <-closed: // Close waits for this, but not for long
 			closed = nil
 		}
@@ -167,8 +168,8 @@ func (k *claim) sendRounds(x *cleanup, c *transport.Call, p *pursuit) error {
 		p.sent = true
 		k.mu.Unlock()
 		c = next
-		c.Hurry = x.hurry
-		k.place.pendings.send(x.pending, c)
+		c.Hurry = x.Hurry
+		k.place.cleanups.Note(x.Work, c)
 		k.place.redis.Send(c)
 		next, wait = k.planRound(c, p, round)
 		c.Finish() // only now, so that those who wait for it find the next round planned
@@ -257,5 +258,5 @@ func (k *claim) undoLate(ctx context.Context) {
 	if u.waiter.hasPlace() {
 		script.AndLeave(again, u.waiter.entry)
 	}
-	k.place.sweep(newCleanup(again, WhyResent, k.keys.Names, k.obtained), sweepAgain, u.tries...)
+	k.place.cleanups.Sweep(undo.New(again, WhyResent, k.keys.Names, k.obtained), undo.SweepAgain, u.tries...)
 }

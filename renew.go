@@ -47,7 +47,7 @@ func (r *renewals) add(u upkeep) bool {
 	p := u.home()
 	p.keeps.Store(true)
 	r.schedule.Add(u)
-	return !isClosed(p.closed)
+	return !fault.IsClosed(p.closed)
 }
 
 // end ends every kept context of the locks of a Client that was closed.

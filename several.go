@@ -13,6 +13,7 @@ import (
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // several is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid.
@@ -206,9 +207,9 @@ func (h *several) tellQuestions(i int, asks []majority.Request) {
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *several) giveBack(ctx context.Context, i int) {
 	k := &h.at[i].claim
-	x := newCleanup(k.place.newRelease(ctx, k.token, k.keys), WhyLate, k.keys.Names, h.longest(i))
-	x.again = h.lock.MayAcquire(i)
-	k.place.sweep(x, 0)
+	x := undo.New(k.place.newRelease(ctx, k.token, k.keys), WhyLate, k.keys.Names, h.longest(i))
+	x.Again = h.lock.MayAcquire(i)
+	k.place.cleanups.Sweep(x, 0)
 }
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/schedule"
@@ -15,7 +16,7 @@ func (h *several) schedule() *schedule.Schedule { return h.places.all[0].renewal
 
 // startRenewing starts the renewals. It reports false after Close.
 func (h *several) startRenewing() bool {
-	if isClosed(h.closed) {
+	if fault.IsClosed(h.closed) {
 		return false
 	}
 	h.mu.Lock()

@@ -23,12 +23,12 @@ type single struct {
 	taken     []string          // keys to be given back, because late grants of such tries newly acquired them
 }
 
-// waitForOwn waits for earlier work under a custom token: see place.waitForOwn.
+// waitForOwn waits for earlier work under a custom token: see undo.Cleanups.WaitForOwn.
 func (s *single) waitForOwn(ctx context.Context) error {
 	if !s.custom {
 		return nil
 	}
-	return s.place.waitForOwn(ctx, s.token, s.keys.Names, s.waiter != nil && fault.HasDeadline(ctx))
+	return s.place.cleanups.WaitForOwn(ctx, s.token, s.keys.Names, s.waiter != nil && fault.HasDeadline(ctx))
 }
 
 // try asks once for all keys. It reports whether another try makes sense, which it does after a refusal.
@@ -150,7 +150,7 @@ func (s *single) fail(c *transport.Call) {
 // collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.
 func (s *single) collect() {
 	s.abandoned = slices.DeleteFunc(s.abandoned, func(c *transport.Call) bool {
-		if !isClosed(c.Done()) {
+		if !fault.IsClosed(c.Done()) {
 			return false
 		}
 		s.taken = append(s.taken, s.note(c)...)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // undo gives back what the present round was granted, at all places.
@@ -60,9 +61,9 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	}
 	p.late = false
 	p.busy, p.began = true, time.Now()
-	x := newCleanup(c, "", keys.Names, p.ttl) // without why: it is a step of the obtain
-	if !p.place.inBackground(x, func() error {
-		_, err := p.place.sendCleanup(x)
+	x := undo.New(c, "", keys.Names, p.ttl) // without why: it is a step of the obtain
+	if !p.place.cleanups.Run(x, func() error {
+		_, err := p.place.cleanups.SendRelease(x)
 		s.undone(ctx, p)
 		return err
 	}) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // part is what happens at one place. While busy, its attempt belongs to the goroutine of the call; otherwise spreading.mu
@@ -64,7 +65,7 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.doubtful { // what an earlier round may have acquired unnoticed
-		p.place.sweep(newCleanup(p.newRelease(ctx), WhyAbandoned, p.keys.Names, p.ttl), 0)
+		p.place.cleanups.Sweep(undo.New(p.newRelease(ctx), WhyAbandoned, p.keys.Names, p.ttl), 0)
 	}
 	p.round, p.token, p.doubtful = s.round, s.token, false
 	p.proposal = s.began.UnixMicro() // a server takes none that is over a second old

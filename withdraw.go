@@ -7,6 +7,7 @@ import (
 
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // remains is what an obtain may have at one place: keys under its token, and a place in their lines. If the obtain ends
@@ -38,8 +39,8 @@ func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, tak
 		return
 	}
 	rest, gone := *r, taken // for the goroutine of the cleanup
-	x := newCleanup(r.newRelease(ctx), WhyAbandoned, r.keys.Names, r.ttl)
-	rest.place.inBackground(x, func() error {
+	x := undo.New(r.newRelease(ctx), WhyAbandoned, r.keys.Names, r.ttl)
+	rest.place.cleanups.Run(x, func() error {
 		for _, c := range abandoned {
 			<-c.Done()
 			gone = append(gone, rest.note(c)...)
@@ -47,15 +48,15 @@ func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, tak
 		var err error
 		switch {
 		case rest.custom:
-			if script.Limit(x.release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
-				_, err = rest.place.sendCleanup(x)
+			if script.Limit(x.Release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
+				_, err = rest.place.cleanups.SendRelease(x)
 			}
 		case rest.late || rest.doubtful:
 			if rest.waiter.hasPlace() {
-				script.AndLeave(x.release, rest.waiter.entry)
+				script.AndLeave(x.Release, rest.waiter.entry)
 			}
-			x.again = rest.doubtful
-			return rest.place.sweepNow(x)
+			x.Again = rest.doubtful
+			return rest.place.cleanups.SweepNow(x)
 		}
 		if rest.waiter.hasPlace() {
 			c := rest.newLeave(ctx)
@@ -104,14 +105,14 @@ func (r *remains) quitLine(ctx context.Context) {
 // another cleanup goes on.
 func (r *remains) sendLeave(c *transport.Call) {
 	place, keys, ttl := r.place, r.keys.Names, r.ttl
-	x := newCleanup(c, WhyLine, nil, 0)
-	x.about = keys
-	place.inBackground(x, func() error {
+	x := undo.New(c, WhyLine, nil, 0)
+	x.About = keys
+	place.cleanups.Run(x, func() error {
 		place.redis.Send(c)
 		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
-			rest := newCleanup(place.scripts.ReleaseAgain(c), WhyAbandoned, keys, ttl)
-			rest.release.Ctx = c.Ctx
-			place.sweep(rest, 0)
+			rest := undo.New(place.scripts.ReleaseAgain(c), WhyAbandoned, keys, ttl)
+			rest.Release.Ctx = c.Ctx
+			place.cleanups.Sweep(rest, 0)
 		}
 		return c.Err
 	})

@@ -39,3 +39,13 @@ func HasDeadline(ctx context.Context) bool {
 	_, has := ctx.Deadline()
 	return has
 }
+
+// IsClosed reports whether a channel is closed on which nothing is sent. A nil channel is not.
+func IsClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -39,7 +39,7 @@ var All = []Control{
 		Name: "validity-from-the-reply", Off: "Until counts from the reply, and not from before the request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"single.go", "return s.grant(ctx, c.Sent, g.fence, g.taken)", "return s.grant(ctx, time.Now(), g.fence, g.taken)",
+			"single.go", "return s.grant(ctx, c.Sent, g.Fence, g.Taken)", "return s.grant(ctx, time.Now(), g.Fence, g.Taken)",
 		}},
 	},
 	{
@@ -85,12 +85,12 @@ var All = []Control{
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"withdraw.go", "return r.leaving(ctx, r.boxed[:len(r.keys)])", "return r.leaving(ctx, nil)"}},
+		Edits: []Edit{{"withdraw.go", "return r.leaving(ctx, r.keys)", "return r.leaving(ctx, r.keys.OnlyLines())"}},
 	},
 	{
 		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
-		Edits: []Edit{{"own.go", "if len(found) == 0 {", "if true {"}},
+		Edits: []Edit{{"internal/undo/work.go", "if len(found) == 0 {", "if true {"}},
 	},
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",

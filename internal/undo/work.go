@@ -1,4 +1,4 @@
-package redislock
+package undo
 
 import (
 	"context"
@@ -22,88 +22,100 @@ import (
 // So an obtain with a custom token waits until such work has ended. It does not see other Clients or processes with the same
 // token.
 
-// pending is work under a token that may free keys or shorten their ttl: a cleanup, or a Refresh, which a caller may have
+// Work is what is done under a token that may free keys or shorten their ttl: a cleanup, or a Refresh, which a caller may have
 // abandoned.
-type pending struct {
-	token string
-	keys  []string      // that it may free, or whose ttl it may shorten; never changed
-	hurry chan struct{} // a value ends the pause under way; see pendings.hurry; nil for a Refresh, which does not pause
+type Work struct {
+	Token string
+	Keys  []string      // that it may free, or whose ttl it may shorten; never changed
+	Hurry chan struct{} // a value ends the pause under way; see Cleanups.hurry; nil for a Refresh, which does not pause
 	done  chan struct{} // closed when nothing more is sent
 
-	at      int             // its index in pendings.byToken; pendings.mu protects it, and the fields below
+	at      int             // its index in Cleanups.byToken; Cleanups.mu protects it, and the fields below
 	request *transport.Call // that is under way, or was last; nil for none
 	hurried time.Time       // when hurry last ended a pause
 }
 
-// pendings are those of one place.
-type pendings struct {
-	cleaning *atomic.Int64 // cleanups under way that release keys, of all Clients of the Redis client; see maxCleanups
+// Cleanups is the work in the background at one Redis, of one Client. Set the exported fields before anything else, and do not
+// change them afterwards. Its methods may be called concurrently.
+type Cleanups struct {
+	Link    *transport.Link
+	Closed  <-chan struct{}                    // closed when the Client is
+	Running *atomic.Int64                      // cleanups that release keys, of all Clients of the Redis client; see MaxRunning
+	Tell    func(ctx context.Context, e Event) // is told how each cleanup ended; nil tells nobody
 
 	mu      sync.Mutex // protects byToken
-	byToken map[string][]*pending
+	byToken map[string][]*Work
 }
 
-// begin makes work known to later obtains. Call end when nothing more is sent, and the work that follows has begun.
-func (s *pendings) begin(p *pending) {
-	p.done = make(chan struct{})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byToken == nil {
-		s.byToken = make(map[string][]*pending)
+// Event is the end of a cleanup. Its fields are those of CleanedUp in the root.
+type Event struct {
+	Keys    []string
+	Why     string
+	Err     error
+	Dropped bool // there was no room, and nothing was sent
+}
+
+// Begin makes work known to later obtains. Call End when nothing more is sent, and the work that follows has begun.
+func (c *Cleanups) Begin(w *Work) {
+	w.done = make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byToken == nil {
+		c.byToken = make(map[string][]*Work)
 	}
-	p.at = len(s.byToken[p.token])
-	s.byToken[p.token] = append(s.byToken[p.token], p)
+	w.at = len(c.byToken[w.Token])
+	c.byToken[w.Token] = append(c.byToken[w.Token], w)
 }
 
-// end ends what begin has begun. It does nothing for nil.
-func (s *pendings) end(p *pending) {
-	if p == nil {
+// End ends what begin has begun. It does nothing for nil.
+func (c *Cleanups) End(w *Work) {
+	if w == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := s.byToken[p.token]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.byToken[w.Token]
 	last := len(all) - 1
 	moved := all[last] // there may be many, and their order means nothing
-	all[p.at], moved.at = moved, p.at
+	all[w.at], moved.at = moved, w.at
 	all[last] = nil
-	if s.byToken[p.token] = all[:last]; last == 0 {
-		delete(s.byToken, p.token)
+	if c.byToken[w.Token] = all[:last]; last == 0 {
+		delete(c.byToken, w.Token)
 	}
-	close(p.done)
+	close(w.done)
 }
 
-// any reports whether any work is pending.
-func (s *pendings) any() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byToken) > 0
+// IsBusy reports whether any work goes on.
+func (c *Cleanups) IsBusy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byToken) > 0
 }
 
-// send notes which request is under way.
-func (s *pendings) send(p *pending, request *transport.Call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.request = request
+// Note notes which request of the work is under way.
+func (c *Cleanups) Note(w *Work, request *transport.Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.request = request
 }
 
 // failure returns how the last request has failed; nil if it has not.
-func (s *pendings) failure(p *pending) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p.request == nil {
+func (c *Cleanups) failure(w *Work) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.request == nil {
 		return nil
 	}
-	return p.request.Failure()
+	return w.request.Failure()
 }
 
 // own returns the work under a token that concerns some of these keys.
 //
 // It compares the keys without holding the mutex, because there may be many.
-func (s *pendings) own(token string, keys []string) []*pending {
-	s.mu.Lock()
-	found := slices.Clone(s.byToken[token])
-	s.mu.Unlock()
+func (c *Cleanups) own(token string, keys []string) []*Work {
+	c.mu.Lock()
+	found := slices.Clone(c.byToken[token])
+	c.mu.Unlock()
 	if len(found) == 0 {
 		return nil
 	}
@@ -111,8 +123,8 @@ func (s *pendings) own(token string, keys []string) []*pending {
 	for _, key := range keys {
 		wanted[key] = true
 	}
-	return slices.DeleteFunc(found, func(p *pending) bool {
-		return !slices.ContainsFunc(p.keys, func(key string) bool { return wanted[key] })
+	return slices.DeleteFunc(found, func(w *Work) bool {
+		return !slices.ContainsFunc(w.Keys, func(key string) bool { return wanted[key] })
 	})
 }
 
@@ -126,17 +138,17 @@ func (s *pendings) own(token string, keys []string) []*pending {
 // The work does not send without a pause, because a call ends no more than one pause. If many obtains wait, at least half of
 // hurriedPause passes from one end to the next. It is not the whole, because the calls of one obtain are sometimes a little
 // less than hurriedPause apart.
-func (s *pendings) hurry(work []*pending) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *Cleanups) hurry(all []*Work) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := time.Now()
-	for _, p := range work {
-		if now.Sub(p.hurried) < hurriedPause/2 {
+	for _, w := range all {
+		if now.Sub(w.hurried) < hurriedPause/2 {
 			continue
 		}
 		select {
-		case p.hurry <- struct{}{}:
-			p.hurried = now
+		case w.Hurry <- struct{}{}:
+			w.hurried = now
 		default:
 		}
 	}
@@ -150,7 +162,7 @@ const (
 	ownPatience = time.Second
 )
 
-// waitForOwn waits until earlier work under the token of an obtain has ended, as far as it concerns the keys. It hurries the
+// WaitForOwn waits until earlier work under the token of an obtain has ended, as far as it concerns the keys. It hurries the
 // pauses of that work, but not its requests: after a lost reply, it waits until the Redis client gives up the connection.
 // patient says to wait for longer than ownPatience if the requests fail.
 //
@@ -159,44 +171,44 @@ const (
 //
 // It returns an error that matches ErrNotObtained if ctx ends first, ErrClosed if the Client is closed, and how the requests
 // have failed.
-func (p *place) waitForOwn(ctx context.Context, token string, keys []string, patient bool) error {
+func (c *Cleanups) WaitForOwn(ctx context.Context, token string, keys []string, patient bool) error {
 	for again := false; ; again = true {
-		own := p.pendings.own(token, keys)
+		own := c.own(token, keys)
 		if again {
-			own = slices.DeleteFunc(own, func(p *pending) bool { return p.hurry == nil })
+			own = slices.DeleteFunc(own, func(w *Work) bool { return w.Hurry == nil })
 		}
 		if len(own) == 0 {
 			return nil
 		}
-		if err := p.waitFor(ctx, own, keys, patient); err != nil {
+		if err := c.waitFor(ctx, own, keys, patient); err != nil {
 			return err
 		}
 	}
 }
 
 // waitFor waits for these pieces of work, one after the other, and hurries all of them meanwhile.
-func (p *place) waitFor(ctx context.Context, own []*pending, keys []string, patient bool) error {
+func (c *Cleanups) waitFor(ctx context.Context, own []*Work, keys []string, patient bool) error {
 	hurry := time.NewTicker(hurriedPause)
 	defer hurry.Stop()
 	look := time.NewTicker(ownPatience)
 	defer look.Stop()
 	for _, x := range own {
 		look.Reset(ownPatience)
-		for !isClosed(x.done) {
+		for !fault.IsClosed(x.done) {
 			select {
 			case <-x.done:
 			case <-hurry.C:
-				p.pendings.hurry(own)
-			case <-p.closed:
-				return ErrClosed
+				c.hurry(own)
+			case <-c.Closed:
+				return fault.ErrClosed
 			case <-ctx.Done():
 				why := fault.ErrUnanswered
-				if failure := p.pendings.failure(x); failure != nil {
+				if failure := c.failure(x); failure != nil {
 					why = failure
 				}
 				return fault.NotObtained(fmt.Errorf("%w; an earlier call with the same token: %w", fault.Ended(ctx), why))
 			case <-look.C:
-				if failure := p.pendings.failure(x); failure != nil && !patient {
+				if failure := c.failure(x); failure != nil && !patient {
 					failure = fmt.Errorf("an earlier call with the same token: %w", fault.WithHint(keys, failure))
 					return fault.Failed("obtain", keys, failure)
 				}

@@ -1,4 +1,4 @@
-package redislock
+package undo
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // An obtain with a custom token compares its keys with those of all work under that token. Pair by pair, as many keys as
@@ -22,21 +23,21 @@ func TestWaitForOwnWithManyKeys(t *testing.T) {
 		return names
 	}
 	background, theirs := context.Background(), names("a")
-	locks := &place{closed: make(chan struct{})}
-	work := &pending{token: "me", keys: theirs, hurry: make(chan struct{})}
-	locks.pendings.begin(work)
+	locks := &Cleanups{Closed: make(chan struct{})}
+	work := &Work{Token: "me", Keys: theirs, Hurry: make(chan struct{})}
+	locks.Begin(work)
 	hurried := make(chan struct{})
 	go func() { // the work pauses
-		<-work.hurry
+		<-work.Hurry
 		close(hurried)
 	}()
 
 	began := time.Now()
-	if err := locks.waitForOwn(background, "me", names("b"), false); err != nil || isClosed(hurried) {
-		t.Errorf("other keys: %v, hurried: %v", err, isClosed(hurried))
+	if err := locks.WaitForOwn(background, "me", names("b"), false); err != nil || fault.IsClosed(hurried) {
+		t.Errorf("other keys: %v, hurried: %v", err, fault.IsClosed(hurried))
 	}
-	if err := locks.waitForOwn(background, "you", theirs, false); err != nil || isClosed(hurried) {
-		t.Errorf("another token: %v, hurried: %v", err, isClosed(hurried))
+	if err := locks.WaitForOwn(background, "you", theirs, false); err != nil || fault.IsClosed(hurried) {
+		t.Errorf("another token: %v, hurried: %v", err, fault.IsClosed(hurried))
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("took %v", took)
@@ -44,22 +45,22 @@ func TestWaitForOwnWithManyKeys(t *testing.T) {
 
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	if err := locks.waitForOwn(ended, "me", theirs[:1], false); !errors.Is(err, context.Canceled) {
+	if err := locks.WaitForOwn(ended, "me", theirs[:1], false); !errors.Is(err, context.Canceled) {
 		t.Errorf("ctx has ended: %v", err)
 	}
 	waited := make(chan error)
-	go func() { waited <- locks.waitForOwn(background, "me", append(names("b"), theirs[49_999]), false) }()
+	go func() { waited <- locks.WaitForOwn(background, "me", append(names("b"), theirs[49_999]), false) }()
 	<-hurried
 	select {
 	case err := <-waited:
 		t.Errorf("returned before the work had ended: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	locks.pendings.end(work)
+	locks.End(work)
 	if err := <-waited; err != nil {
 		t.Errorf("the work has ended: %v", err)
 	}
-	if locks.pendings.any() {
+	if locks.IsBusy() {
 		t.Error("work is left")
 	}
 }
@@ -69,9 +70,9 @@ func TestWaitForOwnWithManyKeys(t *testing.T) {
 func TestWaitForOwnHurriesPauses(t *testing.T) {
 	for _, obtains := range []int{1, 100} {
 		bubble.Test(t, func(t *testing.T) {
-			locks, keys := &place{closed: make(chan struct{})}, []string{"a"}
-			work := &pending{token: "me", keys: keys, hurry: make(chan struct{})}
-			locks.pendings.begin(work)
+			locks, keys := &Cleanups{Closed: make(chan struct{})}, []string{"a"}
+			work := &Work{Token: "me", Keys: keys, Hurry: make(chan struct{})}
+			locks.Begin(work)
 			const tick = time.Millisecond
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second+tick/2)
 			defer cancel()
@@ -80,13 +81,13 @@ func TestWaitForOwnHurriesPauses(t *testing.T) {
 			for i := range obtains {
 				waiting.Go(func() {
 					time.Sleep(time.Duration(i) * tick)
-					if err := locks.waitForOwn(ctx, "me", keys, true); !errors.Is(err, context.DeadlineExceeded) {
+					if err := locks.WaitForOwn(ctx, "me", keys, true); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%d obtains: %v", obtains, err)
 					}
 				})
 			}
 			pauses := 0
-			for paused := (&cleanup{pending: work}); ; pauses++ {
+			for paused := (&Cleanup{Work: work}); ; pauses++ {
 				before := time.Now()
 				if locks.pause(paused, time.Minute); time.Since(before) >= time.Minute {
 					break
@@ -99,7 +100,7 @@ func TestWaitForOwnHurriesPauses(t *testing.T) {
 				t.Errorf("%d obtains ended %d pauses in a second", obtains, pauses)
 			}
 			waiting.Wait()
-			locks.pendings.end(work)
+			locks.End(work)
 		})
 	}
 }
@@ -107,24 +108,24 @@ func TestWaitForOwnHurriesPauses(t *testing.T) {
 // An obtain does not wait for the refreshes that begin while it waits: an endless series of them would keep it waiting.
 func TestWaitForOwnAndEndlessRefreshes(t *testing.T) {
 	keys := []string{"a"}
-	locks := &place{closed: make(chan struct{})}
-	begin := func() *pending {
-		p := &pending{token: "me", keys: keys}
-		locks.pendings.begin(p)
+	locks := &Cleanups{Closed: make(chan struct{})}
+	begin := func() *Work {
+		p := &Work{Token: "me", Keys: keys}
+		locks.Begin(p)
 		return p
 	}
 	first := begin()
 	waited := make(chan error)
-	go func() { waited <- locks.waitForOwn(context.Background(), "me", keys, false) }()
+	go func() { waited <- locks.WaitForOwn(context.Background(), "me", keys, false) }()
 	select {
 	case err := <-waited:
 		t.Fatalf("returned before the first refresh had ended: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	second := begin()
-	locks.pendings.end(first)
+	locks.End(first)
 	if err := <-waited; err != nil {
 		t.Errorf("the first refresh has ended: %v", err)
 	}
-	locks.pendings.end(second)
+	locks.End(second)
 }

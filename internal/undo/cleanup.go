@@ -1,0 +1,166 @@
+package undo
+
+import (
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Cleanup is a release that goes on in the background: of what an abandoned obtain may have acquired, or of a lock
+// whose Release was not answered in time.
+type Cleanup struct {
+	*Work // its keys are all that it may release: none for a waiter that leaves
+
+	Release *transport.Call // belongs to the job
+	About   []string        // the keys that Tell is told
+	Again   bool            // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
+
+	why string        // what Tell is told; "" for a step of a call that goes on
+	ttl time.Duration // for how long the release is resent
+}
+
+const (
+	// MaxRunning bounds the cleanups of all Clients of one Redis client that release keys; each costs a goroutine or two,
+	// about 6 KB. With 1,000, a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no
+	// room for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the goroutine
+	// that waited.
+	MaxRunning = 10_000
+
+	// SweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on
+	// its way although its connection was given up.
+	SweepAgain = time.Second
+)
+
+// New returns a cleanup of all these keys, which last for the ttl at most. why is for Cleanups.Tell; "" tells nobody.
+func New(release *transport.Call, why string, keys []string, ttl time.Duration) *Cleanup {
+	return &Cleanup{
+		Work:    &Work{Token: release.Token, Keys: keys, Hurry: make(chan struct{})},
+		Release: release, why: why, About: keys, ttl: ttl,
+	}
+}
+
+// Run runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room. The goroutine ends
+// with the job, and a job ends soon after the GiveUp of its release.
+func (c *Cleanups) Run(x *Cleanup, job func() error) bool {
+	if c.Start(x, job) {
+		return true
+	}
+	c.TellDropped(x)
+	return false
+}
+
+// TellDropped tells that there was no room for a cleanup. It does so in a goroutine, which ends with Tell: the caller may hold a
+// mutex, and Tell may call the library.
+func (c *Cleanups) TellDropped(x *Cleanup) {
+	if c.Tell != nil && x.why != "" {
+		go c.Tell(x.Release.Ctx, Event{Keys: x.About, Why: x.why, Dropped: true})
+	}
+}
+
+// Start is Run, but does not tell if there was no room.
+func (c *Cleanups) Start(x *Cleanup, job func() error) bool {
+	releases := len(x.Keys) > 0
+	if releases && c.Running.Add(1) > MaxRunning {
+		c.Running.Add(-1)
+		return false
+	}
+	c.Begin(x.Work)
+	ctx := x.Release.Ctx
+	go func() {
+		err := func() error {
+			defer func() { // also after a panic
+				if releases {
+					c.Running.Add(-1)
+				}
+				c.End(x.Work)
+			}()
+			return job()
+		}()
+		// Only now, when nobody waits for the cleanup any more: Tell may call the library.
+		if c.Tell != nil && x.why != "" {
+			c.Tell(ctx, Event{Keys: x.About, Why: x.why, Err: err})
+		}
+	}()
+	return true
+}
+
+// Persist lets a release that is on its way go on until its GiveUp.
+func (c *Cleanups) Persist(release *transport.Call, why string, keys []string) {
+	x := New(release, why, keys, time.Until(release.GiveUp))
+	c.Note(x.Work, release)
+	job := func() error {
+		<-release.Done()
+		return release.Err
+	}
+	if c.Run(x, job) {
+		release.Persist()
+	} else {
+		c.Outlast(x)
+	}
+}
+
+// Outlast makes a release known to later obtains that is under way, but had no room for its cleanup: it may still free keys
+// that the same token acquires meanwhile.
+func (c *Cleanups) Outlast(x *Cleanup) {
+	c.Begin(x.Work)
+	go func() { // ends with the call, which has a goroutine anyway
+		x.Release.Wait(context.Background())
+		c.End(x.Work)
+	}()
+}
+
+// Sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and
+// resends it for as long as the keys can last. If the release deleted nothing, or if x.Again is set, Sweep sends it
+// once more a little later. It does all that again when the tries that were abandoned with this token have ended.
+func (c *Cleanups) Sweep(x *Cleanup, delay time.Duration, abandoned ...*transport.Call) {
+	c.Run(x, func() error {
+		if delay > 0 {
+			c.pause(x, delay)
+		}
+		err := c.SweepNow(x)
+		if len(abandoned) > 0 {
+			for _, try := range abandoned {
+				<-try.Done()
+			}
+			err = c.SweepNow(x)
+		}
+		return err
+	})
+}
+
+// SweepNow does the work of sweep in the goroutine of the cleanup.
+func (c *Cleanups) SweepNow(x *Cleanup) error {
+	deleted, err := c.SendRelease(x)
+	if deleted == 0 || x.Again {
+		c.pause(x, SweepAgain)
+		_, err = c.SendRelease(x)
+	}
+	return err
+}
+
+// pause waits for d. On a closed Client it does not wait. An obtain that waits for the cleanup ends the pause: see
+// Cleanups.hurry.
+func (c *Cleanups) pause(x *Cleanup, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.Closed:
+	case <-x.Hurry:
+	}
+}
+
+// SendRelease sends the release, and resends it for as long as the keys can last. It returns how many keys the release
+// deleted.
+func (c *Cleanups) SendRelease(x *Cleanup) (deleted int, err error) {
+	x.Release.GiveUp, x.Release.Hurry = time.Now().Add(x.ttl), x.Hurry
+	x.Release.Persist()
+	c.Note(x.Work, x.Release)
+	c.Link.Send(x.Release)
+	if x.Release.Err != nil {
+		return 0, x.Release.Err
+	}
+	return script.Deleted(x.Release), nil
+}
