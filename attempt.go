@@ -28,7 +28,7 @@ func (a *attempt) fillObtain(c *transport.Call) {
 	}
 	a.place.scripts.Obtain(c, &o)
 	if a.waiter != nil {
-		a.waiter.begin(&o, c)
+		a.waiter.Begin(&o, c)
 	}
 }
 
@@ -41,11 +41,11 @@ func (a *attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 		return g, fault.Failed("obtain", a.keys.Names, err)
 	case !g.Granted:
 		if a.waiter != nil {
-			a.waiter.refuse(c.Sent, &g)
+			a.waiter.Refuse(c.Sent, &g)
 		}
 		return g, ErrNotObtained
 	}
-	a.waiter.granted()
+	a.waiter.Granted()
 	if a.waiter != nil && c.Spare == nil {
 		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
 	}
@@ -78,7 +78,7 @@ type granted struct {
 // what the next call with the token acquires.
 func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, error) {
 	if a.waiter != nil {
-		done, _ := a.waiter.admit(ctx, a.place.closed, len(a.keys.Names)) // nothing is handed over at several places
+		done, _ := a.waiter.Admit(ctx, a.place.closed, len(a.keys.Names)) // nothing is handed over at several places
 		if done == nil {
 			return granted{}, ErrClosed
 		}
@@ -96,7 +96,7 @@ func (a *attempt) tryHere(ctx context.Context, c *transport.Call) (granted, erro
 		return granted{}, err
 	}
 	if lease.Passed(lease.ValidUntil(c.Sent, a.ttl)) {
-		a.waiter.tooLate()
+		a.waiter.TryAgain()
 		a.late = true
 		err = fault.TooLate(c.Sent, a.ttl)
 	}

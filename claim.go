@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -28,7 +29,7 @@ type claim struct {
 // unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
 // arrives after a Release acquires the keys again, or takes a place in line again.
 type unanswered struct {
-	waiter *waiter           // of the obtain; nil if there was none
+	waiter *line.Waiter      // of the obtain; nil if there was none
 	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
 	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
 }

@@ -45,7 +45,7 @@ func (o *obtaining) blocker(ctx context.Context) *RefusedError {
 		return o.spread.blocker(ctx)
 	}
 	a := &o.single.attempt
-	return blocker(ctx, a.place, a.keys.Names, a.token, a.waiter.lastTicket())
+	return blocker(ctx, a.place, a.keys.Names, a.token, a.waiter.LastTicket())
 }
 
 // refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.

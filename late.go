@@ -27,15 +27,15 @@ const maxBelated = 2
 //
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
 func (s *single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
-	s.waiter.tooLate()
+	s.waiter.TryAgain()
 	s.failure = fault.TooLate(since, s.ttl)
 	s.belated++
 	again = s.belated < maxBelated
 	if !s.custom {
 		back := s.newRelease(ctx)
 		if s.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			script.AndLeave(back, s.waiter.entry)
-			s.waiter.renew()
+			s.waiter.Leave(back)
+			s.waiter.Renew()
 		}
 		s.place.cleanups.Sweep(undo.New(back, WhyLate, s.keys.Names, s.ttl), 0, s.abandoned...)
 		s.token, s.doubtful = randomToken(), false

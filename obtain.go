@@ -76,8 +76,7 @@ func (o *obtaining) prepareSingle() {
 	a.place, a.keys, a.token, a.custom, a.ttl = place, script.Box(o.keys), token, o.opt.Token != "", o.ttl
 	a.metadata, a.fenceKey = o.opt.Metadata, o.opt.FenceKey
 	if o.opt.Queue {
-		a.waiter = newWaiter(&place.lines)
-		a.waiter.pace = o.strategy
+		a.waiter = place.lines.New(o.strategy)
 	}
 }
 
@@ -169,7 +168,7 @@ func (o *obtaining) await(ctx context.Context) bool {
 	if o.spread != nil {
 		return o.spread.await(ctx)
 	}
-	return o.single.waiter.await(ctx, o.client.closed)
+	return o.single.waiter.Await(ctx, o.client.closed)
 }
 
 // progress returns what is known of the tries so far.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
@@ -13,10 +14,11 @@ import (
 // place is one Redis as the locks on it see it: the one of a Client, with all of its slots, or one server of a quorum. It
 // lives as long as its Client, and does not know whether its locks are parts of others.
 type place struct {
+	shared   *shared
 	redis    *transport.Link
 	scripts  *script.Scripts
 	renewals *renewals
-	lines    lines
+	lines    line.Lines
 	cleanups undo.Cleanups
 	tracer   *Tracer       // never nil
 	closed   chan struct{} // closed by Client.Close
@@ -31,7 +33,8 @@ func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*pla
 		return nil, fault.Invalid("%v", err)
 	}
 	p := &place{redis: s.redis.Link(set.separate), scripts: scripts, renewals: s.renewals, tracer: set.tracer, closed: closed}
-	p.lines.shared, p.lines.lingers = s, !set.short
+	p.shared = s
+	p.lines.Hub, p.lines.Lingers = s.waiters, !set.short
 	p.cleanups.Link, p.cleanups.Closed, p.cleanups.Running = p.redis, closed, &s.cleaning
 	if tell := set.tracer.CleanedUp; tell != nil {
 		p.cleanups.Tell = func(ctx context.Context, e undo.Event) { tell(ctx, CleanedUp(e)) }
@@ -44,13 +47,13 @@ func (p *place) shut() {
 	if p.keeps.Load() {
 		p.renewals.end(p)
 	}
-	p.lines.close()
+	p.lines.Close()
 }
 
 // busy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a cleanup), or
 // by a call whose caller may have returned.
 func (p *place) busy() bool {
-	return p.calls.Load() > 0 || p.cleanups.IsBusy() || p.lines.waiters() > 0
+	return p.calls.Load() > 0 || p.cleanups.IsBusy() || p.lines.Count() > 0
 }
 
 // ask sends a call for which nobody waits after ctx has ended. It returns the reply, or an error with the operation and the

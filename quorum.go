@@ -75,7 +75,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 			seen[client] = i
 		}
 		name := fmt.Sprintf("server %d (%s)", i+1, server.redis.Address())
-		c.quorum.all = append(c.quorum.all, &site{place: server, name: name, health: server.lines.shared.health})
+		c.quorum.all = append(c.quorum.all, &site{place: server, name: name, health: server.shared.health})
 	}
 	return c
 }

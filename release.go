@@ -255,8 +255,8 @@ func (k *claim) undoLate(ctx context.Context) {
 		return
 	}
 	again := k.place.newRelease(ctx, k.token, k.keys)
-	if u.waiter.hasPlace() {
-		script.AndLeave(again, u.waiter.entry)
+	if u.waiter.HasPlace() {
+		u.waiter.Leave(again)
 	}
 	k.place.cleanups.Sweep(undo.New(again, WhyResent, k.keys.Names, k.obtained), undo.SweepAgain, u.tries...)
 }

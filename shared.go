@@ -9,12 +9,10 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 	"weak"
 
 	"github.com/redislock/redislock/internal/health"
-	"github.com/redislock/redislock/internal/inbox"
-	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -27,14 +25,7 @@ type shared struct {
 	renewals *renewals
 	health   *health.Server // of a server of quorums
 	cleaning atomic.Int64   // cleanups under way that release keys; see maxCleanups
-
-	// Slots for tries with many keys; see waiter.admit.
-	entering, staying chan struct{}
-
-	name string // the names of its inboxes begin with it
-
-	mu      sync.Mutex // protects inboxes
-	inboxes map[string]*inbox.Inbox
+	waiters  *line.Hub
 }
 
 // registry finds what was made for a Redis client. It keeps nothing alive, neither a shared nor a Redis client: a shared
@@ -104,39 +95,9 @@ func newShared(client RedisClient) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &shared{
-		client: client, redis: redis, renewals: newRenewals(), health: &health.Server{},
-		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk),
-		name: processName() + "." + strconv.FormatInt(sharedCount.Add(1), 36), inboxes: map[string]*inbox.Inbox{},
-	}, nil
-}
-
-const (
-	// inboxLinger is how long an inbox stays subscribed after its last waiter, because the next one may come soon.
-	inboxLinger = 10 * time.Second
-
-	// maxNames is how many names to look at for one that belongs to a certain node of a Cluster.
-	maxNames = 10_000
-)
-
-// inboxFor returns the inbox for waiters for the key. There is one for each node of a Cluster, with a channel that
-// belongs to that node, so that go-redis subscribes there. From another node, messages would take the cluster bus,
-// where the second of two messages within 40 ms waits for the acknowledgement of the first, which TCP delays for so
-// long.
-func (s *shared) inboxFor(key string) *inbox.Inbox {
-	server := s.redis.Server(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	b := s.inboxes[server]
-	if b == nil {
-		name := s.name
-		for i := 0; server != "" && i < maxNames && (i == 0 || s.redis.Server(keyname.InboxPrefix+name) != server); i++ {
-			name = s.name + "." + strconv.FormatInt(int64(i), 36)
-		}
-		b = inbox.New(s, name, inboxLinger)
-		s.inboxes[server] = b
-	}
-	return b
+	s := &shared{client: client, redis: redis, renewals: newRenewals(), health: &health.Server{}}
+	s.waiters = line.NewHub(redis, s, processName()+"."+strconv.FormatInt(sharedCount.Add(1), 36))
+	return s, nil
 }
 
 // CanListen and Listen make s the source of its inboxes, and not s.redis: so s lives as long as a subscription, and a new

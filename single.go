@@ -37,10 +37,10 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 		return false, errCut
 	}
 	if s.waiter != nil {
-		done, h := s.waiter.admit(ctx, s.place.closed, len(s.keys.Names))
+		done, h := s.waiter.Admit(ctx, s.place.closed, len(s.keys.Names))
 		switch {
 		case h != nil:
-			return s.grant(ctx, s.waiter.since(h), h.fence, s.keys.Names)
+			return s.grant(ctx, s.waiter.Since(h), h.Fence, s.keys.Names)
 		case done != nil:
 			defer done()
 		case fault.Ended(ctx) != nil:
@@ -56,7 +56,7 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 	c.GiveUp = began.Add(s.ttl)
 	var cancel context.CancelFunc
 	s.collect()
-	c.Ctx, cancel = s.waiter.patience(ctx, len(s.abandoned))
+	c.Ctx, cancel = s.waiter.Patience(ctx, len(s.abandoned))
 	defer cancel()
 	if s.place.redis.Do(c.Ctx, c) || hear(c) {
 		return s.conclude(ctx, c)
@@ -64,7 +64,7 @@ func (s *single) try(ctx context.Context) (again bool, err error) {
 	s.abandoned = append(s.abandoned, c)
 	again, err = s.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), s.unanswered(began, s.ttl))})
 	if again {
-		s.waiter.next = time.Now().Add(time.Millisecond) // the abandoned try took longer than a wait would
+		s.waiter.TryAgain() // the abandoned try took longer than a wait would
 	}
 	return again, err
 }
@@ -78,7 +78,7 @@ func (s *single) conclude(ctx context.Context, c *transport.Call) (again bool, e
 		if fault.Ended(ctx) != nil {
 			return false, errCut
 		}
-		return s.waiter.bear(ctx, c.Err), s.failure
+		return s.waiter.Bear(ctx, c.Err), s.failure
 	}
 	s.failure = nil
 	g, err := s.read(ctx, c)
@@ -115,7 +115,7 @@ func (s *single) end(ctx context.Context, panicked bool) {
 	if panicked || s.lock == nil {
 		s.withdraw(ctx, s.abandoned, s.taken)
 	}
-	s.waiter.quitInbox()
+	s.waiter.QuitInbox()
 }
 
 // lastWord is how long an obtain waits for a call whose ctx has ended. Unless go-redis is reading the reply, it returns

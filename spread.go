@@ -32,7 +32,7 @@ type spreading struct {
 	places  *sites
 	queue   bool          // a refused round waits in line
 	once    bool          // no strategy tries again
-	pace    RetryStrategy // see waiter.pace
+	pace    RetryStrategy // see line.Pace
 	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
 	patient bool          // no other round follows; likewise
 	since   time.Time     // when the obtain began; likewise
@@ -76,7 +76,7 @@ func newSpreading(o *obtaining, at *sites) *spreading {
 			part.fenceKey = o.opt.FenceKey
 		}
 		if queue {
-			part.waiter = newWaiterWith(&p.lines, s.news, first+int64(i))
+			part.waiter = p.lines.NewWith(s.news, first+int64(i))
 		}
 	}
 	return s
@@ -211,7 +211,7 @@ func (s *spreading) lateness() error {
 }
 
 // bears reports whether the obtain goes on after a round that has failed in a way that may pass. In line, that is as at one
-// place: see waiter.bear. But a quorum gives each server a tenth of a second, not the seconds that the first try at one
+// place: see line.Waiter.Bear. But a quorum gives each server a tenth of a second, not the seconds that the first try at one
 // place takes. So without a deadline, its first try is as many rounds as fit into longPatience. Without a line, a quorum
 // tries again as the strategy says. Across slots, calls have been resent for as long as at one place.
 func (s *spreading) bears(ctx context.Context) bool {

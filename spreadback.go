@@ -50,14 +50,14 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 	}
 	p.state = partIdle
 	w := p.waiter
-	stays := w.hasPlace() && s.ticket > 0
-	moved := stays && w.takeTicket(s.ticket)
+	stays := w.HasPlace() && s.ticket > 0
+	moved := stays && w.TakeTicket(s.ticket)
 	if !granted && !moved && len(keys.Names) == 0 {
 		return
 	}
 	c := p.place.newRelease(ctx, p.token, keys)
 	if stays {
-		w.stepBack(c)
+		w.StepBack(c)
 	}
 	p.late = false
 	p.busy, p.began = true, time.Now()
@@ -94,7 +94,7 @@ func (s *spreading) end(ctx context.Context) {
 		case s.holds == nil:
 			s.leave(ctx, p)
 		default:
-			p.waiter.quitInbox()
+			p.waiter.QuitInbox()
 		}
 	}
 }
@@ -106,5 +106,5 @@ func (s *spreading) leave(ctx context.Context, p *part) {
 	gone.late = gone.late || p.state == partGranted
 	p.state, p.waiter, p.doubtful, p.late = partIdle, nil, false, false
 	gone.withdraw(ctx, nil, nil)
-	gone.waiter.quitInbox()
+	gone.waiter.QuitInbox()
 }

@@ -72,7 +72,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
-		p.waiter.passOver(now)
+		p.waiter.PassOver(now)
 		return
 	}
 	p.state = partAsked
@@ -134,7 +134,7 @@ func (s *spreading) land(
 	default:
 		p.state, p.err = partFailed, err
 		if w := p.waiter; w != nil {
-			w.rest(now)
+			w.Rest(now)
 		}
 	}
 	if answered && s.fastest == 0 {

@@ -110,7 +110,7 @@ func (s *spreading) joined(p *part) {
 	if u := p.unansweredTries(nil); u != nil {
 		h.at[i].doubt(u)
 	}
-	p.waiter.quitInbox()
+	p.waiter.QuitInbox()
 	if p.grant.fence < h.fence && h.isFenced() { // a majority with this place must mint a larger token next
 		transport.Go(func() { // ends with the call
 			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/line"
 )
 
 // A waiter on several places stands in the line of each place, with the same ticket everywhere. So all places agree who
@@ -23,8 +25,8 @@ func (s *spreading) agree() {
 		return
 	}
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.waiter.hasPlace() {
-			s.ticket = max(s.ticket, p.waiter.lastTicket())
+		if p := &s.parts[i]; !p.busy && p.waiter.HasPlace() {
+			s.ticket = max(s.ticket, p.waiter.LastTicket())
 		}
 	}
 	if s.ticket > 0 {
@@ -64,7 +66,7 @@ func (s *spreading) paced() time.Time {
 	s.mu.Lock()
 	deaf := 0
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.waiter.isDeaf() {
+		if p := &s.parts[i]; !p.busy && p.waiter.IsDeaf() {
 			deaf++
 		}
 	}
@@ -87,15 +89,15 @@ func (s *spreading) due() (due time.Time, called int) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		if p.busy { // without this, places that hang would make the others be asked again and again
-			times = append(times, s.began.Add(waiterInterval))
+			times = append(times, s.began.Add(line.Interval))
 			continue
 		}
-		next, woken := p.waiter.due()
+		next, woken := p.waiter.Due()
 		if woken || p.ready && !s.places.quorum {
 			called++
 		}
 		times = append(times, next)
-		if sign := p.waiter.signDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
+		if sign := p.waiter.SignDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
 			life = sign
 		}
 	}
@@ -114,7 +116,7 @@ func (s *spreading) blocker(ctx context.Context) *RefusedError {
 	questions := map[int]func() *RefusedError{}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(questions) == 0) {
-			at, keys, token, ticket := p.place, p.keys.Names, p.token, p.waiter.lastTicket()
+			at, keys, token, ticket := p.place, p.keys.Names, p.token, p.waiter.LastTicket()
 			questions[i] = func() *RefusedError { return blocker(ctx, at, keys, token, ticket) }
 		}
 	}

@@ -118,7 +118,7 @@ func (s *spreading) isNext() bool {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.state == partRefused && !p.busy {
-			if called, _ := p.waiter.wasWoken(); called {
+			if called, _ := p.waiter.WasWoken(); called {
 				return false
 			}
 		}

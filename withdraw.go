@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
@@ -18,7 +19,7 @@ type remains struct {
 	token  string
 	custom bool          // the caller chose the token
 	ttl    time.Duration // for how long the keys can last
-	waiter *waiter       // nil if the obtain does not wait in line
+	waiter *line.Waiter  // nil if the obtain does not wait in line
 
 	doubtful bool // a sending with the token may have been executed without a reply
 	late     bool // a call with the token was granted, but nobody could rely on that any more
@@ -31,7 +32,7 @@ type remains struct {
 // acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
 // silence.
 func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
-	if r.waiter.hasPlace() { // at once, because a release may hand it the keys meanwhile
+	if r.waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
 		r.sendLeave(r.newLeave(ctx))
 	}
 	nothing := len(abandoned)+len(taken) == 0
@@ -52,13 +53,13 @@ func (r *remains) withdraw(ctx context.Context, abandoned []*transport.Call, tak
 				_, err = rest.place.cleanups.SendRelease(x)
 			}
 		case rest.late || rest.doubtful:
-			if rest.waiter.hasPlace() {
-				script.AndLeave(x.Release, rest.waiter.entry)
+			if rest.waiter.HasPlace() {
+				rest.waiter.Leave(x.Release)
 			}
 			x.Again = rest.doubtful
 			return rest.place.cleanups.SweepNow(x)
 		}
-		if rest.waiter.hasPlace() {
+		if rest.waiter.HasPlace() {
 			c := rest.newLeave(ctx)
 			rest.place.redis.Send(c)
 			err = cmp.Or(err, c.Err)
@@ -94,10 +95,10 @@ func (r *remains) leaveLines(ctx context.Context) {
 
 // quitLine ends the wait in line, and keeps the keys.
 func (r *remains) quitLine(ctx context.Context) {
-	if r.waiter.hasPlace() {
+	if r.waiter.HasPlace() {
 		r.leaveLines(ctx)
 	}
-	r.waiter.quitInbox()
+	r.waiter.QuitInbox()
 }
 
 // sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
@@ -130,8 +131,8 @@ func (r *remains) newLeave(ctx context.Context) *transport.Call {
 // leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
 func (r *remains) leaving(ctx context.Context, keys script.Keys) *transport.Call {
 	c := r.place.newRelease(ctx, r.token, keys)
-	script.AndLeave(c, r.waiter.entry)
-	c.GiveUp = time.Now().Add(r.waiter.life)
+	r.waiter.Leave(c)
+	c.GiveUp = time.Now().Add(r.waiter.Life())
 	c.Persist()
 	return c
 }

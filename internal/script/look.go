@@ -71,7 +71,8 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 	return all, nil
 }
 
-// remaining returns the ttl of a key that exists: -1 without expiry, and never 0, which would mean that nobody holds the key.
+// remaining returns the ttl of a key that exists: -1 without expiry, and never 0, which would mean that nobody holds the
+// key.
 func remaining(ms int64) time.Duration {
 	if ms < 0 {
 		return -1

@@ -58,8 +58,8 @@ func flag(is bool) any {
 // maxEntryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
 const maxEntryMetadata = 1024
 
-// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if it must not be handed
-// them), its ttl, its fence key, and the value that its keys are to hold.
+// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if it must not be
+// handed them), its ttl, its fence key, and the value that its keys are to hold.
 func (o *Obtain) Entry() string {
 	wants, metadata := len(o.Keys.Names), o.Metadata
 	if len(metadata) > maxEntryMetadata {

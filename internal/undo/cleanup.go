@@ -41,8 +41,8 @@ func New(release *transport.Call, why string, keys []string, ttl time.Duration) 
 	}
 }
 
-// Run runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room. The goroutine ends
-// with the job, and a job ends soon after the GiveUp of its release.
+// Run runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room. The
+// goroutine ends with the job, and a job ends soon after the GiveUp of its release.
 func (c *Cleanups) Run(x *Cleanup, job func() error) bool {
 	if c.Start(x, job) {
 		return true
@@ -51,8 +51,8 @@ func (c *Cleanups) Run(x *Cleanup, job func() error) bool {
 	return false
 }
 
-// TellDropped tells that there was no room for a cleanup. It does so in a goroutine, which ends with Tell: the caller may hold a
-// mutex, and Tell may call the library.
+// TellDropped tells that there was no room for a cleanup. It does so in a goroutine, which ends with Tell: the caller may
+// hold a mutex, and Tell may call the library.
 func (c *Cleanups) TellDropped(x *Cleanup) {
 	if c.Tell != nil && x.why != "" {
 		go c.Tell(x.Release.Ctx, Event{Keys: x.About, Why: x.why, Dropped: true})

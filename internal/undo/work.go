@@ -22,8 +22,8 @@ import (
 // So an obtain with a custom token waits until such work has ended. It does not see other Clients or processes with the same
 // token.
 
-// Work is what is done under a token that may free keys or shorten their ttl: a cleanup, or a Refresh, which a caller may have
-// abandoned.
+// Work is what is done under a token that may free keys or shorten their ttl: a cleanup, or a Refresh, which a caller may
+// have abandoned.
 type Work struct {
 	Token string
 	Keys  []string      // that it may free, or whose ttl it may shorten; never changed
@@ -35,8 +35,8 @@ type Work struct {
 	hurried time.Time       // when hurry last ended a pause
 }
 
-// Cleanups is the work in the background at one Redis, of one Client. Set the exported fields before anything else, and do not
-// change them afterwards. Its methods may be called concurrently.
+// Cleanups is the work in the background at one Redis, of one Client. Set the exported fields before anything else, and
+// do not change them afterwards. Its methods may be called concurrently.
 type Cleanups struct {
 	Link    *transport.Link
 	Closed  <-chan struct{}                    // closed when the Client is

@@ -65,8 +65,8 @@ func TestWaitForOwnWithManyKeys(t *testing.T) {
 	}
 }
 
-// While obtains wait for work, its pauses are short, but not so short that the work would send without a pause. When the last
-// one gives up, they are as long as ever.
+// While obtains wait for work, its pauses are short, but not so short that the work would send without a pause. When the
+// last one gives up, they are as long as ever.
 func TestWaitForOwnHurriesPauses(t *testing.T) {
 	for _, obtains := range []int{1, 100} {
 		bubble.Test(t, func(t *testing.T) {

@@ -60,7 +60,7 @@ var All = []Control{
 		Name: "hand-off-from-the-message", Off: "a lock that was handed over counts from the arrival of the message",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"handoff.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
+			"internal/line/messages.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
 		}},
 	},
 	{

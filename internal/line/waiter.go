@@ -1,4 +1,4 @@
-package redislock
+package line
 
 import (
 	"context"
@@ -14,75 +14,29 @@ import (
 )
 
 const (
-	// waiterLife is how long a waiter counts as live after its last try, if few wait. The scripts may set a longer time.
-	waiterLife = 3 * time.Second
+	// leastLife is how long a waiter counts as live after its last try, if few wait. The scripts may set a longer time.
+	leastLife = 3 * time.Second
 
-	// waiterInterval is the longest time between the tries of a waiter, if few wait. Each try is a sign of life.
-	waiterInterval = time.Second
+	// Interval is the longest time between the tries of a waiter, if few wait. Each try is a sign of life.
+	Interval = time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
-
-	// bulk is the number of keys from which a waiter's try takes a while. The Clients of one Redis client together send
-	// maxBulk such tries at a time.
-	bulk, maxBulk = 256, 2
 )
 
-// lines are those in which the waiters of a Client stand. The inboxes are those of all Clients of the Redis client.
-type lines struct {
-	shared  *shared
-	lingers bool // the subscriptions linger for this Client
-
-	mu     sync.Mutex // protects the fields below
-	shares map[*inbox.Inbox]*inbox.Share
-	closed bool
+// Pace says how often a waiter tries that no message can reach. A RetryStrategy of the root is one.
+type Pace interface {
+	NextBackoff() time.Duration // 0 or less leaves it to the script
 }
 
-// inboxFor returns the Client's share of the inbox for waiters for the key.
-func (l *lines) inboxFor(key string) *inbox.Share {
-	b := l.shared.inboxFor(key)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.shares[b]
-	if s == nil {
-		s = b.Join(l.lingers)
-		if l.closed {
-			s.Close()
-		}
-		if l.shares == nil {
-			l.shares = map[*inbox.Inbox]*inbox.Share{}
-		}
-		l.shares[b] = s
-	}
-	return s
-}
-
-// close ends what the Client keeps subscribed after its last waiter.
-func (l *lines) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	for _, s := range l.shares {
-		s.Close()
-	}
-}
-
-// waiters returns the number of the Client's waiters.
-func (l *lines) waiters() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, s := range l.shares {
-		n += s.Members()
-	}
-	return n
-}
-
-// waiter is one obtain in line. The script says how long it is to wait for its next try. A message may end the wait,
-// bring the next try forward, or bring the lock.
-type waiter struct {
-	lines *lines
-	pace  RetryStrategy // the longest time between tries, if no message can come; nil leaves it to the script
+// Waiter is one obtain in line at one Redis. The script says how long it is to wait for its next try. A message may end the
+// wait, bring the next try forward, or bring the lock. A Waiter belongs to one goroutine at a time; messages come in others.
+//
+// A nil Waiter is that of an obtain that does not wait in line. It may be asked HasPlace and LastTicket, and told Granted,
+// Patience, Bear, TryAgain, PassOver and QuitInbox, which do nothing for it.
+type Waiter struct {
+	lines *Lines
+	pace  Pace          // the longest time between tries, if no message can come; nil leaves it to the script
 	woken chan struct{} // has room for one
 
 	// The fields below belong to the goroutine of the obtain.
@@ -101,7 +55,7 @@ type waiter struct {
 	sent     time.Time     // when the last answered try was sent,
 	served   int64         // and when the server ran it, in µs by the server's clock
 
-	// What shows whether messages are missed; see refuse and granted.
+	// What shows whether messages are missed; see Refuse and Granted.
 	opened  int  // the subscription that was open when the present try was sent; 0 for none
 	marked  int  // the one of the last answered try
 	idle    bool // only a message could have made the present try succeed
@@ -110,21 +64,22 @@ type waiter struct {
 	mu     sync.Mutex // protects the fields below, which messages set
 	called bool       // try now
 	sooner time.Time  // try no later than this; zero for no limit
-	handed *handOff   // it was handed its keys; nil if it does not know of that
+	handed *HandOff   // it was handed its keys; nil if it does not know of that
 }
 
-func newWaiter(l *lines) *waiter {
-	return &waiter{lines: l, woken: make(chan struct{}, 1), interval: waiterInterval, life: waiterLife}
+// New returns a waiter of the Client. A nil pace leaves it to the scripts how often it tries.
+func (l *Lines) New(pace Pace) *Waiter {
+	return &Waiter{lines: l, pace: pace, woken: make(chan struct{}, 1), interval: Interval, life: leastLife}
 }
 
-// admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
+// Admit waits until the waiter may send a try for so many keys, and returns a function to call when that try has ended.
 // If the waiter is handed its keys first, it returns that instead. It returns neither if ctx ends or closed is closed
 // first. Only a few large tries go out at a time, because a server that is busy with many would answer none of them in
 // time. Waiters that have a place do not queue behind those that want one, or they could lose theirs.
-func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), h *handOff) {
-	slots := w.lines.shared.entering
+func (w *Waiter) Admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), h *HandOff) {
+	slots := w.lines.Hub.entering
 	if w.refused {
-		slots = w.lines.shared.staying
+		slots = w.lines.Hub.staying
 	}
 	for {
 		if h := w.handedOver(); h != nil {
@@ -145,9 +100,9 @@ func (w *waiter) admit(ctx context.Context, closed <-chan struct{}, keys int) (d
 	}
 }
 
-// renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
-func (w *waiter) renew() {
-	w.quitInbox()
+// Renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
+func (w *Waiter) Renew() {
+	w.QuitInbox()
 	w.member, w.entry, w.marked = nil, "", 0
 	w.sent = time.Time{} // the server has answered no try of the new entry
 	w.mu.Lock()
@@ -155,8 +110,8 @@ func (w *waiter) renew() {
 	w.mu.Unlock()
 }
 
-// begin prepares a try: c is to obtain o, and to take a place in line if it is refused.
-func (w *waiter) begin(o *script.Obtain, c *transport.Call) {
+// Begin prepares a try: c is to obtain o, and to take a place in line if it is refused.
+func (w *Waiter) Begin(o *script.Obtain, c *transport.Call) {
 	if w.member == nil {
 		w.inbox = w.lines.inboxFor(o.Keys.Names[0])
 		if w.number > 0 {
@@ -173,34 +128,37 @@ func (w *waiter) begin(o *script.Obtain, c *transport.Call) {
 }
 
 // isOpen reports, for a script, whether the waiter's subscription is open, as far as is known.
-func (w *waiter) isOpen() bool {
+func (w *Waiter) isOpen() bool {
 	w.opened = w.inbox.Subscription()
 	// On a Cluster, the subscription may be on another server than the keys. Then no script can tell whether messages arrive.
-	return w.opened != 0 && w.lines.shared.redis.IsSingle()
+	return w.opened != 0 && w.lines.Hub.redis.IsSingle()
 }
 
-// lastTicket returns the ticket that the waiter had when it was last refused with a place in line; 0 for none.
-func (w *waiter) lastTicket() int64 {
+// LastTicket returns the ticket that the waiter had when it was last refused with a place in line; 0 for none.
+func (w *Waiter) LastTicket() int64 {
 	if w == nil {
 		return 0
 	}
 	return w.ticket
 }
 
-// wasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for one;
+// WasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for one;
 // zero for no limit.
-func (w *waiter) wasWoken() (called bool, sooner time.Time) {
+func (w *Waiter) WasWoken() (called bool, sooner time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.called, w.sooner
 }
 
-// hasPlace reports whether the waiter may have a place in line.
-func (w *waiter) hasPlace() bool { return w != nil && w.member != nil }
+// HasPlace reports whether the waiter may have a place in line.
+func (w *Waiter) HasPlace() bool { return w != nil && w.member != nil }
 
-// refuse notes the script's reply to a refused try that was sent at the given time. From the first refusal on, messages
+// Life returns how long the waiter counts as live after its last try.
+func (w *Waiter) Life() time.Duration { return w.life }
+
+// Refuse notes the script's reply to a refused try that was sent at the given time. From the first refusal on, messages
 // can wake the waiter. The try that follows a new subscription makes up for earlier messages.
-func (w *waiter) refuse(sent time.Time, g *script.Grant) {
+func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 	now := time.Now()
 	w.refused = true
 	w.inbox.Listen()
@@ -208,12 +166,12 @@ func (w *waiter) refuse(sent time.Time, g *script.Grant) {
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.Ticket > 0 {
 		// It was live, so it was removed because a message has reached nobody, although the subscription was open all the time.
-		if g.Missing && w.listened() && sent.Sub(w.sent) < w.life-waiterInterval/2 {
+		if g.Missing && w.listened() && sent.Sub(w.sent) < w.life-Interval/2 {
 			w.inbox.Doubt(w.opened)
 		}
 		w.marked = w.opened
 		w.ticket, w.served, w.sent = g.Ticket, g.Served, sent
-		w.life = max(g.Life, waiterLife)
+		w.life = max(g.Life, leastLife)
 		w.interval = w.life / 3
 		wait = max(g.Wait, time.Millisecond)
 		w.waiting = wait >= w.interval // otherwise a ttl ends, or another waiter will be dead
@@ -225,45 +183,45 @@ func (w *waiter) refuse(sent time.Time, g *script.Grant) {
 }
 
 // listened reports whether the same subscription has been open since the last answered try.
-func (w *waiter) listened() bool { return w.opened != 0 && w.opened == w.marked }
+func (w *Waiter) listened() bool { return w.opened != 0 && w.opened == w.marked }
 
-// granted notes that the present try was granted. Where only a message could have told the waiter of its turn and none has
+// Granted notes that the present try was granted. Where only a message could have told the waiter of its turn and none has
 // come, that message was missed. It may still be on its way, and then the inbox hears it.
-func (w *waiter) granted() {
+func (w *Waiter) Granted() {
 	if w != nil && w.idle && w.listened() {
 		w.inbox.Miss(w.opened)
 	}
 }
 
-// patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends
+// Patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends
 // the next one on another connection. It does so only a few times, because each abandoned try keeps its connection
 // until the Redis client gives it up. Where answers take long, the waiter is patient for longer: more tries would make
 // that worse.
-func (w *waiter) patience(ctx context.Context, abandoned int) (context.Context, context.CancelFunc) {
+func (w *Waiter) Patience(ctx context.Context, abandoned int) (context.Context, context.CancelFunc) {
 	if w == nil || !w.refused || abandoned >= maxAbandoned {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, max(waiterInterval, 4*w.usual))
+	return context.WithTimeout(ctx, max(Interval, 4*w.usual))
 }
 
-// bear reports whether the waiter goes on after this error: only if the error may pass. Before the first refusal, only a
+// Bear reports whether the waiter goes on after this error: only if the error may pass. Before the first refusal, only a
 // waiter with a deadline goes on, because a wrong address would make any other wait for ever.
-func (w *waiter) bear(ctx context.Context, err error) bool {
+func (w *Waiter) Bear(ctx context.Context, err error) bool {
 	if w == nil || transport.IsFinal(err) || !w.refused && !fault.HasDeadline(ctx) {
 		return false
 	}
-	w.rest(time.Now())
+	w.Rest(time.Now())
 	return true
 }
 
 // firstRest is how long a waiter that was never refused waits after its first error.
 const firstRest = 50 * time.Millisecond
 
-// rest sets when the next try is due after an error. A waiter with a place in line tries each interval. One that was never
+// Rest sets when the next try is due after an error. A waiter with a place in line tries each interval. One that was never
 // refused has no place to keep. It comes back soon, because most failovers take a second or two, and then less and less
 // often. It does so at random moments, because many others may have failed at the same time.
-func (w *waiter) rest(now time.Time) {
-	wait := waiterInterval
+func (w *Waiter) Rest(now time.Time) {
+	wait := Interval
 	if !w.refused {
 		wait = min(firstRest<<min(w.failures, 10), wait)
 		wait -= rand.N(wait / 4)
@@ -272,9 +230,16 @@ func (w *waiter) rest(now time.Time) {
 	w.next = now.Add(wait)
 }
 
-// await waits until the next try is due or a message asks for one. It returns false if ctx ends or closed is closed
+// TryAgain makes the next try due at once.
+func (w *Waiter) TryAgain() {
+	if w != nil {
+		w.next = time.Now().Add(time.Millisecond)
+	}
+}
+
+// Await waits until the next try is due or a message asks for one. It returns false if ctx ends or closed is closed
 // first.
-func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
+func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 	due := w.next
 	if w.pace != nil && !w.inbox.Hears() {
 		if pace := w.pace.NextBackoff(); pace > 0 && time.Now().Add(pace).Before(due) {
@@ -307,7 +272,7 @@ func (w *waiter) await(ctx context.Context, closed <-chan struct{}) bool {
 }
 
 // wake makes the waiter try now, or after its present try.
-func (w *waiter) wake() {
+func (w *Waiter) wake() {
 	w.mu.Lock()
 	w.called = true
 	w.mu.Unlock()
@@ -315,7 +280,7 @@ func (w *waiter) wake() {
 }
 
 // heed forgets what messages have asked for.
-func (w *waiter) heed() {
+func (w *Waiter) heed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.called || !w.sooner.IsZero() || w.handed != nil {
@@ -324,17 +289,20 @@ func (w *waiter) heed() {
 	w.called, w.sooner = false, time.Time{}
 }
 
-// signal makes await check what a message has set.
-func (w *waiter) signal() {
+// signal makes Await check what a message has set.
+func (w *Waiter) signal() {
 	select {
 	case w.woken <- struct{}{}:
 	default:
 	}
 }
 
-// quitInbox makes the inbox forget the waiter. It does not give up the place in line.
-func (w *waiter) quitInbox() {
-	if w.hasPlace() {
+// QuitInbox makes the inbox forget the waiter. It does not give up the place in line.
+func (w *Waiter) QuitInbox() {
+	if w.HasPlace() {
 		w.inbox.Leave(w.member)
 	}
 }
+
+// Leave makes a release also take the waiter out of the lines.
+func (w *Waiter) Leave(c *transport.Call) { script.AndLeave(c, w.entry) }

@@ -1,4 +1,4 @@
-package redislock
+package line
 
 import (
 	"time"
@@ -6,15 +6,15 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// handOff is a grant that a release made to the first waiter in line, as its message reports it.
-type handOff struct {
+// HandOff is a grant that a release made to the first waiter in line, as its message reports it.
+type HandOff struct {
 	at      int64 // by the server's clock, in µs
-	fence   int64 // the fencing token; 0 for none
+	Fence   int64 // the fencing token; 0 for none
 	arrived time.Time
 }
 
 // notify acts on the words of a message after the waiter's number.
-func (w *waiter) notify(words string) {
+func (w *Waiter) notify(words string) {
 	arrived := time.Now()
 	switch m := script.ReadMessage(words); m.Kind {
 	case script.Taken:
@@ -26,7 +26,7 @@ func (w *waiter) notify(words string) {
 		w.signal()
 	case script.HandedOver:
 		w.mu.Lock()
-		w.handed = &handOff{at: m.At, fence: m.Fence, arrived: arrived}
+		w.handed = &HandOff{at: m.At, Fence: m.Fence, arrived: arrived}
 		w.mu.Unlock()
 		w.signal()
 	case script.Turn:
@@ -36,7 +36,7 @@ func (w *waiter) notify(words string) {
 
 // handedOver returns the last hand-off that a message reported, once. A hand-off from before the server's last answer
 // is stale, because that answer shows what has become of the keys.
-func (w *waiter) handedOver() *handOff {
+func (w *Waiter) handedOver() *HandOff {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := w.handed
@@ -47,12 +47,12 @@ func (w *waiter) handedOver() *handOff {
 	return h
 }
 
-// since returns a time at which the keys had certainly not been handed over yet. They last for the ttl from then on.
+// Since returns a time at which the keys had certainly not been handed over yet. They last for the ttl from then on.
 // The server handed them over some time after it ran the last answered try, which it did after that try was sent. The
 // server's clock may run 1 % faster than ours, or jump, so no more time counts than has passed by our own clocks. The
 // monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If that was set back,
 // only the time of the try counts.
-func (w *waiter) since(h *handOff) time.Time {
+func (w *Waiter) Since(h *HandOff) time.Time {
 	passed := time.Duration(h.at-w.served) * time.Microsecond
 	passed -= passed / 100
 	passed = min(passed, h.arrived.Sub(w.sent), h.arrived.Round(0).Sub(w.sent.Round(0)))

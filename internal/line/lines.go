@@ -1,0 +1,116 @@
+package line
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Hub is what the waiters of all Clients of one Redis client share: their inboxes, and the slots for tries with many
+// keys. Its methods may be called concurrently.
+type Hub struct {
+	redis  *transport.Redis
+	source inbox.Source
+	name   string // the names of its inboxes begin with it
+
+	// Slots for tries with many keys; see Waiter.Admit.
+	entering, staying chan struct{}
+
+	mu      sync.Mutex // protects inboxes
+	inboxes map[string]*inbox.Inbox
+}
+
+// NewHub returns a hub whose inboxes listen to the source. No other hub, in this process or another one, may have this name.
+func NewHub(redis *transport.Redis, source inbox.Source, name string) *Hub {
+	return &Hub{
+		redis: redis, source: source, name: name,
+		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk), inboxes: map[string]*inbox.Inbox{},
+	}
+}
+
+const (
+	// inboxLinger is how long an inbox stays subscribed after its last waiter, because the next one may come soon.
+	inboxLinger = 10 * time.Second
+
+	// maxNames is how many names to look at for one that belongs to a certain node of a Cluster.
+	maxNames = 10_000
+
+	// bulk is the number of keys from which a waiter's try takes a while. The Clients of one Redis client together send
+	// maxBulk such tries at a time.
+	bulk, maxBulk = 256, 2
+)
+
+// inboxFor returns the inbox for waiters for the key. There is one for each node of a Cluster, with a channel that
+// belongs to that node, so that go-redis subscribes there. From another node, messages would take the cluster bus,
+// where the second of two messages within 40 ms waits for the acknowledgement of the first, which TCP delays for so
+// long.
+func (h *Hub) inboxFor(key string) *inbox.Inbox {
+	server := h.redis.Server(key)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.inboxes[server]
+	if b == nil {
+		name := h.name
+		for i := 0; server != "" && i < maxNames && (i == 0 || h.redis.Server(keyname.InboxPrefix+name) != server); i++ {
+			name = h.name + "." + strconv.FormatInt(int64(i), 36)
+		}
+		b = inbox.New(h.source, name, inboxLinger)
+		h.inboxes[server] = b
+	}
+	return b
+}
+
+// Lines are those in which the waiters of a Client stand. The inboxes are those of all Clients of the Redis client. Set the
+// exported fields before anything else. Its methods may be called concurrently.
+type Lines struct {
+	Hub     *Hub
+	Lingers bool // the subscriptions linger for this Client
+
+	mu     sync.Mutex // protects the fields below
+	shares map[*inbox.Inbox]*inbox.Share
+	closed bool
+}
+
+// inboxFor returns the Client's share of the inbox for waiters for the key.
+func (l *Lines) inboxFor(key string) *inbox.Share {
+	b := l.Hub.inboxFor(key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shares[b]
+	if s == nil {
+		s = b.Join(l.Lingers)
+		if l.closed {
+			s.Close()
+		}
+		if l.shares == nil {
+			l.shares = map[*inbox.Inbox]*inbox.Share{}
+		}
+		l.shares[b] = s
+	}
+	return s
+}
+
+// Close ends what the Client keeps subscribed after its last waiter.
+func (l *Lines) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, s := range l.shares {
+		s.Close()
+	}
+}
+
+// Count returns the number of the Client's waiters.
+func (l *Lines) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, s := range l.shares {
+		n += s.Members()
+	}
+	return n
+}

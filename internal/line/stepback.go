@@ -1,0 +1,66 @@
+package line
+
+import (
+	"time"
+
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// What a waiter offers to an obtain that stands in the lines of several places at once, with one ticket for all of them.
+
+// NewWith returns a waiter that signals woken when a message comes, and has that number in its inbox: across slots,
+// the waiters of one obtain may share an inbox.
+func (l *Lines) NewWith(woken chan struct{}, number int64) *Waiter {
+	w := l.New(nil)
+	w.woken, w.number = woken, number
+	return w
+}
+
+// TakeTicket gives the waiter another ticket. It reports whether it had a different one.
+func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
+	moved = w.ticket != 0 && w.ticket != ticket
+	w.ticket = ticket
+	return moved
+}
+
+// StepBack makes a release put the waiter back into its lines, with its ticket.
+func (w *Waiter) StepBack(c *transport.Call) {
+	w.sent = time.Now() // it is a sign of life; without this, the place would be asked again at once
+	script.AndStepBack(c, w.entry, w.ticket, w.life, w.isOpen())
+	w.marked, w.waiting = w.opened, false
+}
+
+// PassOver is for a waiter whose place is not asked, because it does not answer. Otherwise a message would make the other
+// places be asked at once, again and again.
+func (w *Waiter) PassOver(now time.Time) {
+	if w != nil {
+		w.heed()
+		w.next = now.Add(Interval)
+	}
+}
+
+// Due returns when the next try is due, and whether a message has asked for it now.
+func (w *Waiter) Due() (next time.Time, called bool) {
+	called, next = w.WasWoken()
+	if next.IsZero() || w.next.Before(next) {
+		next = w.next
+	}
+	return next, called
+}
+
+// SignDue returns by when the waiter must give a sign of life; the zero time if it has no place. failed says that its place
+// hangs or has failed: then it tries no sooner than it would anyway, or all places would be asked at once.
+func (w *Waiter) SignDue(failed bool) time.Time {
+	if w.ticket == 0 || w.sent.IsZero() {
+		return time.Time{}
+	}
+	sign := w.sent.Add(w.interval)
+	if failed && sign.Before(w.next) {
+		return w.next
+	}
+	return sign
+}
+
+// IsDeaf reports whether the waiter has a place, and no message can reach it.
+func (w *Waiter) IsDeaf() bool { return w.HasPlace() && !w.inbox.Hears() }
