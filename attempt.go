@@ -54,8 +54,10 @@ func (a *attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 
 // fill makes h the hold of a grant.
 func (a *attempt) fill(h *hold, since time.Time, valid lease.Lease, fence int64) {
-	h.place, h.keys, h.token, h.fence, h.fenceKey = a.place, a.keys, a.token, fence, a.fenceKey
-	h.metadata, h.since, h.lease, h.obtained, h.random = a.metadata, since, valid, a.ttl, !a.custom
+	h.place, h.keys, h.token, h.fenceKey = a.place, a.keys, a.token, a.fenceKey
+	h.lease, h.obtained = valid, a.ttl
+	h.Fence, h.Since, h.Random = fence, since, !a.custom
+	h.SetMetadata(a.metadata)
 }
 
 // failed returns the error of a call that was not answered, or was answered with an error.

@@ -70,7 +70,7 @@ func (d *doing) missing(keys []string) []string {
 	holders := make(map[string]*doing)
 	for o := d.outer; o != nil; o = o.outer {
 		if o.lock != nil {
-			keys, _ := o.lock.bearer().names()
+			keys, _ := o.lock.bearer().Names()
 			for _, key := range keys {
 				holders[key] = o
 			}

@@ -13,7 +13,7 @@ var AlwaysTogether = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
 func init() { transport.AlwaysTogether = AlwaysTogether }
 
 // StopRenewing does what the end of the last context of KeepAlive does once it has found that it is the last one.
-func (l *Lock) StopRenewing() { l.bearer().stopRenewing() }
+func (l *Lock) StopRenewing() { l.bearer().StopRenewing() }
 
 // FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.
 func FillCleanups(c *Client) (free func()) { return TakeCleanups(c, undo.MaxRunning) }

@@ -127,7 +127,8 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	}
 	lock := new(Lock)
 	h := &lock.one
-	h.place, h.keys, h.token, h.metadata, h.since = c.one, script.Box(keys), token, found.metadata, found.since
+	h.place, h.keys, h.token, h.Since = c.one, script.Box(keys), token, found.since
+	h.SetMetadata(found.metadata)
 	h.lease = lease.Found(found.since, found.ttl)
 	return lock, nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
 )
 
 // KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
@@ -47,28 +47,7 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 	if !l.exists() {
 		return stillborn(ctx, ErrLockNotHeld)
 	}
-	return keepAlive(ctx, l.bearer())
-}
-
-// keepAlive does the work of Lock.KeepAlive, apart from checking its arguments.
-func keepAlive(ctx context.Context, b bearer) (context.Context, context.CancelFunc) {
-	inner, end := context.WithCancelCause(ctx)
-	k := &kept{Context: inner, lock: b, end: end}
-	if err := keep(b, k); err != nil {
-		end(err)
-		return inner, func() {}
-	}
-	if !b.startRenewing() {
-		unkeep(b, k)
-		end(ErrClosed)
-		return inner, func() {}
-	}
-	// Stop renewing when the context ends, for whatever reason. Only then does this start a goroutine.
-	context.AfterFunc(inner, func() { unkeep(b, k) })
-	return k, func() {
-		k.check() // a lapse must not be hidden by the stop that follows it
-		end(nil)
-	}
+	return life.KeepAlive(ctx, l.bearer())
 }
 
 // stillborn returns a context that has already ended.
@@ -76,37 +55,4 @@ func stillborn(ctx context.Context, cause error) (context.Context, context.Cance
 	ended, end := context.WithCancelCause(ctx)
 	end(cause)
 	return ended, func() {}
-}
-
-// kept is the context of a lock that is kept alive. The inner context is one of package context, so that contexts
-// derived from this one need no goroutine.
-type kept struct {
-	context.Context
-
-	lock bearer
-	end  context.CancelCauseFunc
-}
-
-func (k *kept) Err() error {
-	k.check()
-	return k.Context.Err()
-}
-
-func (k *kept) Done() <-chan struct{} {
-	k.check()
-	return k.Context.Done()
-}
-
-// Value is what context.Cause calls to find the cause.
-func (k *kept) Value(key any) any {
-	k.check()
-	return k.Context.Value(key)
-}
-
-// check ends the context if the lock is no longer valid, because the scheduler may not have run yet.
-func (k *kept) check() {
-	if k.Context.Err() == nil && lease.Passed(until(k.lock)) {
-		lapse(k.lock)
-		k.end(ending(k.lock)) // another goroutine may be about to do this, but it must be done when check returns
-	}
 }

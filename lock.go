@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/life"
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
@@ -18,6 +19,14 @@ type Lock struct {
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
 func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.place != nil) }
 
+// bearer is what bears a lock: a hold at one place, or several of them.
+type bearer interface {
+	life.Bearer
+	ttl(ctx context.Context) (time.Duration, error)
+	refresh(ctx context.Context, ttl time.Duration, opt *Options) error
+	free(ctx context.Context, now, until time.Time) (life.Loss, error) // the work of a Release that began now
+}
+
 // bearer returns what bears the lock.
 func (l *Lock) bearer() bearer {
 	if l.several != nil {
@@ -27,11 +36,11 @@ func (l *Lock) bearer() bearer {
 }
 
 // life returns what the handle knows of the lock.
-func (l *Lock) life() *life {
+func (l *Lock) life() *life.Life {
 	if l.several != nil {
-		return &l.several.life
+		return &l.several.Life
 	}
-	return &l.one.life
+	return &l.one.Life
 }
 
 // Key returns the first key of the lock, or "" for a nil lock.
@@ -39,7 +48,7 @@ func (l *Lock) Key() string {
 	if !l.exists() {
 		return ""
 	}
-	keys, _ := l.bearer().names()
+	keys, _ := l.bearer().Names()
 	return keys[0]
 }
 
@@ -48,7 +57,7 @@ func (l *Lock) Keys() []string {
 	if !l.exists() {
 		return nil
 	}
-	keys, _ := l.bearer().names()
+	keys, _ := l.bearer().Names()
 	return slices.Clone(keys)
 }
 
@@ -57,7 +66,7 @@ func (l *Lock) Token() string {
 	if !l.exists() {
 		return ""
 	}
-	_, token := l.bearer().names()
+	_, token := l.bearer().Names()
 	return token
 }
 
@@ -66,7 +75,7 @@ func (l *Lock) Metadata() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.life().currentMetadata()
+	return l.life().Metadata()
 }
 
 // FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
@@ -77,7 +86,7 @@ func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
 	}
-	return l.life().fence
+	return l.life().Fence
 }
 
 // Until returns the time up to which the lock is certainly held, as far as this handle knows. It counts from before the
@@ -96,7 +105,7 @@ func (l *Lock) Until() time.Time {
 	if !l.exists() {
 		return time.Time{}
 	}
-	return until(l.bearer())
+	return life.Until(l.bearer())
 }
 
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
@@ -144,14 +153,14 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return err
 	}
 	b := l.bearer()
-	t := b.tells()
-	if t.Refreshed == nil {
+	tell := b.Events().Refreshed
+	if tell == nil {
 		return b.refresh(ctx, ttl, opt)
 	}
-	keys, _ := b.names()
+	keys, _ := b.Names()
 	until, err := l.Until(), fault.ErrPanicked // unless refresh returns
 	defer func() {
-		t.Refreshed(ctx, Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+		tell(ctx, life.Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
 	err = b.refresh(ctx, ttl, opt)
 	return err
@@ -182,5 +191,6 @@ func (l *Lock) Release(ctx context.Context) error {
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	return release(ctx, l.bearer())
+	b := l.bearer()
+	return life.Release(ctx, b, b.free)
 }

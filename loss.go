@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/script"
 )
 
@@ -28,12 +29,12 @@ func lossError(l *script.Loss, whole error) error {
 	return &LostError{Keys: l.Keys, total: l.Total, taken: l.Taken, decides: whole}
 }
 
-// lossCause returns the cause of a loss: LossTaken if another holds any of the keys.
-func lossCause(l *script.Loss) LossCause {
+// lossOf returns what to tell of a loss. If another holds any of the keys, that is its cause.
+func lossOf(l *script.Loss) life.Loss {
 	if l.Taken > 0 {
-		return LossTaken
+		return life.Loss{Cause: life.Taken, Keys: l.Keys}
 	}
-	return LossGone
+	return life.Loss{Cause: life.Gone, Keys: l.Keys}
 }
 
 // contextCause returns the cause of a loss for the contexts of a kept lock.

@@ -41,7 +41,7 @@ func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	p := h.places.all[i]
 	a := &attempt{
 		remains:  remains{place: p.place, keys: p.keys.WithoutLines(), token: h.token, ttl: r.Call.TTL},
-		metadata: cmp.Or(r.Call.Metadata, h.currentMetadata()), // the Refresh may not have returned yet
+		metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
 	}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/script"
 )
 
@@ -120,7 +121,7 @@ func (o *obtaining) tryOn(ctx context.Context) error {
 	if o.opt.Queue {
 		cut, err = o.inLine(ctx)
 	} else {
-		cut, err = retry(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+		cut, err = retry.Do(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
 		if o.spread != nil && !cut {
 			err = o.spread.decide(ctx, err)
 		}

@@ -1,6 +1,6 @@
 package redislock
 
-import "cmp"
+import "github.com/redislock/redislock/internal/life"
 
 // ClientOption is an option of [New] and [NewQuorum].
 type ClientOption func(*clientOptions)
@@ -8,11 +8,15 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer
-	short    bool // it is for a single call, after which nothing is to stay
+	events   *life.Events // what tracer wants to be told
+	short    bool         // it is for a single call, after which nothing is to stay
 }
 
-// silent is the Tracer of a Client that has none.
-var silent = &Tracer{}
+// silent is the Tracer of a Client that has none, and silence what it wants to be told.
+var (
+	silent  = &Tracer{}
+	silence = silent.events()
+)
 
 func newClientOptions(opts []ClientOption) clientOptions {
 	var set clientOptions
@@ -21,7 +25,11 @@ func newClientOptions(opts []ClientOption) clientOptions {
 			opt(&set)
 		}
 	}
-	set.tracer = cmp.Or(set.tracer, silent)
+	if set.tracer == nil {
+		set.tracer, set.events = silent, silence
+	} else {
+		set.events = set.tracer.events()
+	}
 	return set
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
@@ -20,7 +21,7 @@ type place struct {
 	renewals *renewals
 	lines    line.Lines
 	cleanups undo.Cleanups
-	tracer   *Tracer       // never nil
+	events   *life.Events
 	closed   chan struct{} // closed by Client.Close
 	calls    atomic.Int64  // under way for locks on several places, and perhaps after their caller has returned
 	keeps    atomic.Bool   // some lock was kept
@@ -32,7 +33,7 @@ func newPlace(client RedisClient, set clientOptions, closed chan struct{}) (*pla
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
-	p := &place{redis: s.redis.Link(set.separate), scripts: scripts, renewals: s.renewals, tracer: set.tracer, closed: closed}
+	p := &place{redis: s.redis.Link(set.separate), scripts: scripts, renewals: s.renewals, events: set.events, closed: closed}
 	p.shared = s
 	p.lines.Hub, p.lines.Lingers = s.waiters, !set.short
 	p.cleanups.Link, p.cleanups.Closed, p.cleanups.Running = p.redis, closed, &s.cleaning

@@ -54,7 +54,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c := &Client{tracer: set.tracer, events: set.events, closed: make(chan struct{})}
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c
@@ -251,7 +251,8 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 			p.note(i, nil)
 			found := answer[0].found
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.since, found.ttl)
-			h.life.metadata, h.since = found.metadata, found.since
+			h.Since = found.since
+			h.SetMetadata(found.metadata)
 		}
 		h.answer(h.ctx, requests[i], a)
 	}

@@ -59,6 +59,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/script"
 )
 
@@ -103,8 +104,9 @@ type RedisClient interface {
 // get messages, the renewals and their pipelines. So a program may make a Client for each request. The caller closes the
 // Redis client, after the Clients.
 type Client struct {
-	unusable error         // why nothing can be sent; nil if something can
-	tracer   *Tracer       // never nil
+	unusable error   // why nothing can be sent; nil if something can
+	tracer   *Tracer // never nil
+	events   *life.Events
 	closed   chan struct{} // closed by Close
 	one      *place        // the Redis; nil for a quorum
 	quorum   *sites        // its servers; nil for one Redis
@@ -123,14 +125,14 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c := &Client{tracer: set.tracer, events: set.events, closed: make(chan struct{})}
 	c.one, c.unusable = newPlace(client, set, c.closed)
 	return c
 }
 
 // newShort returns a Client for a single call. No subscription lingers for it.
 func newShort(client RedisClient) *Client {
-	return newClient(client, clientOptions{tracer: silent, short: true})
+	return newClient(client, clientOptions{tracer: silent, events: silence, short: true})
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no

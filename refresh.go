@@ -9,6 +9,8 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
@@ -28,15 +30,15 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
-		return retry(valid, nil, opt.strategy(), until(h), func() (bool, error) { return r.try(ctx, valid) })
+		return retry.Do(valid, nil, opt.strategy(), life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
 		err = fault.Failed("refresh", h.keys.Names, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
-	lapse(h) // if it was found lost
+	life.Lapse(h) // if it was found lost
 	h.renewSooner()
 	if r.loss != nil {
-		tell(ctx, h.tells().Lost, *r.loss)
+		h.Events().Lost(ctx, *r.loss)
 	}
 	return err
 }
@@ -48,19 +50,19 @@ const lateAnswer = 250 * time.Millisecond
 // whileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
 // server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
 // the ctx.
-func whileValid(ctx context.Context, b bearer, after time.Duration) (context.Context, context.CancelFunc) {
+func whileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
 	free, leave := detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
 	limited, cancel := context.WithCancel(free)
 	var timer *time.Timer
 	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
 		// A renewal may have prolonged the validity meanwhile.
-		if left := time.Until(until(b)); left > 0 && limited.Err() == nil {
+		if left := time.Until(life.Until(b)); left > 0 && limited.Err() == nil {
 			timer.Reset(left + after)
 			return
 		}
 		cancel()
 	})
-	timer.Reset(max(time.Until(until(b)), 0) + after)
+	timer.Reset(max(time.Until(life.Until(b)), 0) + after)
 	return limited, func() {
 		timer.Stop()
 		leave()
@@ -81,7 +83,7 @@ func outlived(ctx context.Context) error {
 // nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
 // Cleanups.End when the refresh has ended.
 func (h *hold) known() *undo.Work {
-	if h.random {
+	if h.Random {
 		return nil
 	}
 	return h.pend()
@@ -94,7 +96,7 @@ func (h *hold) pend() *undo.Work {
 	return p
 }
 
-// refreshing is one Refresh with all its tries. life.mu protects the fields from refresh on.
+// refreshing is one Refresh with all its tries. Life.Mu protects the fields from refresh on.
 type refreshing struct {
 	hold     *hold
 	ttl      time.Duration
@@ -104,7 +106,7 @@ type refreshing struct {
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
-	loss      *Lost          // what to tell a Tracer; nil if nothing was lost
+	loss      *life.Lost     // what to tell; nil if nothing was lost
 	losses    int32          // of the lock when the refresh began
 }
 
@@ -120,12 +122,12 @@ func (r *refreshing) begin(ctx context.Context) error {
 		if err := fault.Ended(ctx); err != nil {
 			return fault.Failed("refresh", h.keys.Names, err)
 		}
-		h.life.mu.Lock()
+		h.Life.Mu.Lock()
 		ahead := h.lease.Ahead(r.ttl)
 		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
-		h.life.mu.Unlock()
+		h.Life.Mu.Unlock()
 		if turn == nil {
 			turn, stop = whileValid(ctx, h, 0)
 		}
@@ -134,15 +136,15 @@ func (r *refreshing) begin(ctx context.Context) error {
 		case <-turn.Done():
 		}
 	}
-	defer h.life.mu.Unlock()
-	if !h.released.IsZero() {
+	defer h.Life.Mu.Unlock()
+	if h.IsReleased() {
 		return ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
 	if h.isDoubtful() && lease.Passed(h.lease.Until()) {
 		return ErrNotObtained
 	}
-	r.refresh, r.losses = h.lease.Begin(time.Now(), r.ttl), h.losses
+	r.refresh, r.losses = h.lease.Begin(time.Now(), r.ttl), h.Losses()
 	return nil
 }
 
@@ -156,9 +158,9 @@ func (r *refreshing) finish() {
 // end notes that nothing more is sent.
 func (r *refreshing) end() {
 	h := r.hold
-	h.life.mu.Lock()
+	h.Life.Mu.Lock()
 	h.lease.Finish(r.refresh, r.sent)
-	h.life.mu.Unlock()
+	h.Life.Mu.Unlock()
 	h.place.cleanups.End(r.call)
 }
 
@@ -168,12 +170,12 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
 	c := h.newRefresh(r.ttl, r.metadata, false)
 	c.Ctx = valid
-	c.GiveUp = until(h)
+	c.GiveUp = life.Until(h)
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and it is not known what the server did
-			h.life.mu.Lock()
-			defer h.life.mu.Unlock()
+			h.Life.Mu.Lock()
+			defer h.Life.Mu.Unlock()
 			r.note(c)
 		}
 	}()
@@ -196,8 +198,8 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 // abandon lets a call go on without its caller.
 func (r *refreshing) abandon(c *transport.Call) {
 	h := r.hold
-	h.life.mu.Lock()
-	defer h.life.mu.Unlock()
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
 	if r.call == nil {
@@ -205,14 +207,14 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}
 	go func() { // ends with the call
 		<-c.Done()
-		h.life.mu.Lock()
+		h.Life.Mu.Lock()
 		r.note(c)
-		h.life.mu.Unlock()
+		h.Life.Mu.Unlock()
 		r.end()
 	}()
 }
 
-// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.life.mu.
+// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.Life.Mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -223,8 +225,8 @@ func (r *refreshing) note(c *transport.Call) {
 // conclude applies the result of a call that has ended to the lock.
 func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	h := r.hold
-	h.life.mu.Lock()
-	defer h.life.mu.Unlock()
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
 		return true, fault.Failed("refresh", h.keys.Names, fault.WithHint(h.keys.Names, c.Err))
@@ -236,18 +238,13 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	case err != nil:
 		return false, fault.Failed("refresh", h.keys.Names, err)
 	}
-	if h.losses != r.losses { // a later request has found the keys lost
+	if h.Losses() != r.losses { // a later request has found the keys lost
 		return false, ErrNotObtained
 	}
 	h.lease.Confirm(r.refresh, c.Sent)
 	late := lease.Passed(h.lease.Until())
-	if h.released.IsZero() {
-		h.ended, h.told = nil, h.told && late // a late one revives no hold
-	}
-	h.renewErr = nil
-	if r.metadata != "" {
-		h.metadata = r.metadata
-	}
+	h.Revive(!late)
+	h.SetMetadata(r.metadata)
 	if late {
 		return false, ErrNotObtained
 	}

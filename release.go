@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
@@ -17,8 +18,8 @@ const (
 )
 
 // free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
-// no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns how as well.
-func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Duration) (LossCause, error) {
+// no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns which and how as well.
+func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -36,7 +37,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if !c.Wait(wait) {
-			return "", fault.Failed("release", k.keys.Names, fault.Ended(ctx))
+			return life.Loss{}, fault.Failed("release", k.keys.Names, fault.Ended(ctx))
 		}
 		if c.Err == nil {
 			return k.endRelease(c, until, longest)
@@ -45,7 +46,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if joined > 0 || !before {
-			return "", fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
+			return life.Loss{}, fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
 		}
 	}
 	c = k.releaseCall(ctx, now, until, c)
@@ -65,7 +66,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 	returned = true
 	if !answered {
 		k.pursue(c, longest)
-		return "", fault.Failed("release", k.keys.Names, fault.Ended(ctx))
+		return life.Loss{}, fault.Failed("release", k.keys.Names, fault.Ended(ctx))
 	}
 	return k.endRelease(c, until, longest)
 }
@@ -215,27 +216,27 @@ func (k *claim) noteRelease(unanswered *transport.Call) {
 }
 
 // endRelease applies the result of a release that has ended.
-func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (LossCause, error) {
+func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (life.Loss, error) {
 	if c.Err != nil {
 		if transport.IsFinal(c.Err) {
 			k.noteRelease(c)
 		} else {
 			k.pursue(c, longest)
 		}
-		return "", fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
+		return life.Loss{}, fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
 	}
 	k.noteRelease(nil)
 	k.undoLate(c.Ctx)
 	loss, err := readLoss(k.keys.Names, c.Reply, ErrLockNotHeld)
 	switch {
 	case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):
-		return "", nil // an earlier sending of ours freed them
+		return life.Loss{}, nil // an earlier sending of ours freed them
 	case errors.Is(err, ErrLockNotHeld):
-		return lossCause(&loss), err
+		return lossOf(&loss), err
 	case err != nil:
-		return "", fault.Failed("release", k.keys.Names, err)
+		return life.Loss{}, fault.Failed("release", k.keys.Names, err)
 	}
-	return "", nil
+	return life.Loss{}, nil
 }
 
 // undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release.

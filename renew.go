@@ -1,12 +1,12 @@
 package redislock
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
@@ -28,7 +28,7 @@ func newRenewals() *renewals {
 // upkeep is a kept lock as an item of the schedule of renewals.
 type upkeep interface {
 	schedule.Item
-	bearer() bearer
+	bearer() life.Bearer
 	home() *place // among whose renewals it is
 }
 
@@ -53,8 +53,8 @@ func (r *renewals) add(u upkeep) bool {
 // end ends every kept context of the locks of a Client that was closed.
 func (r *renewals) end(p *place) {
 	for _, item := range r.schedule.Items() {
-		if u := item.(upkeep); u.home() == p && !lapse(u.bearer()) {
-			endKept(u.bearer(), ErrClosed)
+		if u := item.(upkeep); u.home() == p && !life.Lapse(u.bearer()) {
+			life.EndKept(u.bearer(), ErrClosed)
 		}
 	}
 }
@@ -64,9 +64,9 @@ func (r *renewals) end(p *place) {
 func (r *renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		u := item.(upkeep)
-		over, report := endLapsed(u.bearer())
+		over, report := life.Lapsing(u.bearer())
 		if !over && !r.add(u) { // a Refresh has extended it since
-			endKept(u.bearer(), ErrClosed)
+			life.EndKept(u.bearer(), ErrClosed)
 		}
 		if report != nil {
 			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
@@ -116,12 +116,12 @@ func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 }
 
 // Wanted reports whether the lock is kept.
-func (u *holdUpkeep) Wanted() bool { return (*hold)(u).isKept() }
+func (u *holdUpkeep) Wanted() bool { return (*hold)(u).IsKept() }
 
 // Entry is the lock's place in the schedule.
 func (u *holdUpkeep) Entry() *schedule.Entry { return &u.entry }
 
-func (u *holdUpkeep) bearer() bearer { return (*hold)(u) }
+func (u *holdUpkeep) bearer() life.Bearer { return (*hold)(u) }
 
 func (u *holdUpkeep) home() *place { return u.place }
 
@@ -135,7 +135,7 @@ type holdRenewal struct {
 	matters bool
 	left    time.Duration // of the validity
 	err     error
-	loss    *Lost
+	loss    *life.Lost
 }
 
 func (r *holdRenewal) request() *transport.Call { return r.call }
@@ -164,20 +164,19 @@ func (r *holdRenewal) finish(sent bool) {
 	if !r.matters {
 		return
 	}
-	t := h.place.tracer
-	if t.Refreshed != nil {
-		t.Refreshed(r.call.Ctx, Refreshed{Keys: h.keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	if tell := h.Events().Refreshed; tell != nil {
+		tell(r.call.Ctx, life.Refreshed{Keys: h.keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
 	if r.loss != nil {
-		tell(r.call.Ctx, t.Lost, *r.loss)
+		h.Events().Lost(r.call.Ctx, *r.loss)
 	}
 }
 
 // renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
 func (h *hold) renewSooner() {
-	h.life.mu.Lock()
+	h.Life.Mu.Lock()
 	due := h.lease.Due()
-	h.life.mu.Unlock()
+	h.Life.Mu.Unlock()
 	h.place.renewals.schedule.LookBy((*holdUpkeep)(h), due)
 }
 
@@ -185,27 +184,26 @@ func (h *hold) renewSooner() {
 // result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
 // or no longer valid.
 func (h *hold) renew(now time.Time) (*holdRenewal, time.Time) {
-	h.life.mu.Lock()
-	defer h.life.mu.Unlock()
-	if len(h.kept) == 0 || h.ended != nil || lease.Passed(h.lease.Until()) {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() || lease.Passed(h.lease.Until()) {
 		return nil, time.Time{}
 	}
 	due, next := h.lease.Renew(now)
 	if due == nil {
 		return nil, next
 	}
-	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
 	c := h.newRefresh(due.TTL, "", true)
-	c.Ctx = ctx
+	c.Ctx = h.RenewalCtx()
 	return &holdRenewal{hold: h, lease: due, call: c}, next
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
 // whether it must not look sooner.
 func (h *hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
-	h.life.mu.Lock()
-	defer h.life.mu.Unlock()
-	if len(h.kept) == 0 || h.ended != nil {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() {
 		return time.Time{}, false
 	}
 	before := h.lease.Until()
@@ -218,19 +216,19 @@ func (h *hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	switch {
 	case !loss.IsNone():
 		r.loss = h.lose(&loss)
-		r.matters, r.err = true, h.ended
+		r.matters, r.err = true, contextCause(&loss)
 		return time.Now(), false // to be ended
 	case err != nil:
 		next, counts := h.lease.RenewalFailed(r.lease, time.Now())
 		if counts {
-			h.renewErr = err
+			h.Renewed(err)
 			r.matters, r.err = true, fault.Failed("renew", h.keys.Names, err)
 		}
 		return next, false
 	}
 	next = h.lease.Renewed(r.lease, r.call.Sent)
 	if h.lease.Until().After(before) {
-		h.renewErr = nil
+		h.Renewed(nil)
 		r.matters = true
 	}
 	return next, true

@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"sync/atomic"
@@ -143,32 +142,4 @@ func (j jitter) NextBackoff() time.Duration {
 
 func (j jitter) restart() RetryStrategy {
 	return jitter{strategy: restart(j.strategy), fraction: j.fraction}
-}
-
-// retry calls try until try says not to try again, s stops (a nil s stops at once), the next wait would end after until
-// (the zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether
-// ctx ended the waiting.
-func retry(
-	ctx context.Context, closed <-chan struct{}, s RetryStrategy, until time.Time, try func() (again bool, err error),
-) (cut bool, err error) {
-	for {
-		again, err := try()
-		if !again || s == nil {
-			return false, err
-		}
-		wait := s.NextBackoff()
-		if wait < 1 || !until.IsZero() && time.Now().Add(wait).After(until) {
-			return false, err
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return true, err
-		case <-closed:
-			timer.Stop()
-			return false, ErrClosed
-		}
-	}
 }

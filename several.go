@@ -10,6 +10,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
@@ -23,12 +24,12 @@ import (
 //
 // several.mu may be locked while life.mu is; never the other way round.
 type several struct {
-	life
+	life.Life
 
 	keys     []string
 	token    string
 	places   *sites
-	tracer   *Tracer
+	events   *life.Events
 	closed   chan struct{} // closed by Close
 	fenceKey string
 	obtained time.Duration   // the ttl of the obtain; 0 if attached
@@ -49,7 +50,7 @@ type several struct {
 // newSeveral returns a lock, and its claims at all places. Its majority.Lock is still to be set.
 func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, token string) *several {
 	h := &several{
-		keys: keys, token: token, places: places, tracer: c.tracer, closed: c.closed, ctx: context.WithoutCancel(ctx),
+		keys: keys, token: token, places: places, events: c.events, closed: c.closed, ctx: context.WithoutCancel(ctx),
 		turn: make(chan struct{}, 1), at: make([]standing, len(places.all)),
 	}
 	for i, p := range places.all {
@@ -59,34 +60,33 @@ func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, to
 	return h
 }
 
-func (h *several) handle() *life { return &h.life }
+func (h *several) Handle() *life.Life { return &h.Life }
 
-func (h *several) names() (keys []string, token string) { return h.keys, h.token }
+func (h *several) Names() (keys []string, token string) { return h.keys, h.token }
 
-func (h *several) tells() *Tracer { return h.tracer }
+func (h *several) Events() *life.Events { return h.events }
 
-// validUntil is until, but a lock that was found lost has ended: its caller was told so, and only a Refresh
+// ValidUntil is until, but a lock that was found lost has ended: its caller was told so, and only a Refresh
 // says that it has come back. A place that is mended meanwhile may give it a majority again.
-func (h *several) validUntil() time.Time {
-	if h.ended != nil && h.ended != errReleased {
+func (h *several) ValidUntil() time.Time {
+	if h.IsLost() {
 		return time.Time{}
 	}
 	return h.until()
 }
 
-func (h *several) knowsTTL() bool {
+func (h *several) KnowsTTL() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lock.TTL() > 0
 }
 
-func (h *several) foundLost() *Lost {
-	cause := h.loss()
-	if cause == nil {
+func (h *several) FoundLost() *life.Lost {
+	loss, why := h.loss()
+	if why == nil {
 		return nil
 	}
-	h.ended = cause
-	return endLost(h, h.lossCause(), lostKeys(h.keys, cause), cause)
+	return life.Lose(h, loss, why)
 }
 
 // until returns the end of the validity.
@@ -102,7 +102,7 @@ func (h *several) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
 // raise raises the counter at a place, and reports whether it is at least the fencing token of the lock then.
 func (h *several) raise(ctx context.Context, i int) bool {
 	k := &h.at[i].claim
-	counter, err := k.place.fenceTo(ctx, k.keys.Names, k.token, k.keys, h.fenceKey, h.fence)
+	counter, err := k.place.fenceTo(ctx, k.keys.Names, k.token, k.keys, h.fenceKey, h.Fence)
 	return err == nil && counter > 0
 }
 
@@ -164,7 +164,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 		h.renewOnce()
 	}
 	if out.Lost {
-		h.check(ctx)
+		life.Check(ctx, h)
 	}
 	return out, before
 }
@@ -220,8 +220,8 @@ func (h *several) longest(i int) time.Duration {
 	return attachedTTL
 }
 
-// loss returns why the lock is lost, or nil if it is not, as far as is known.
-func (h *several) loss() error {
+// loss returns what is lost, and why the lock is no longer held; nil if it is, as far as is known.
+func (h *several) loss() (life.Loss, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lost, gone := make([][]string, len(h.at)), 0
@@ -231,40 +231,25 @@ func (h *several) loss() error {
 		}
 	}
 	if gone <= h.places.spare() {
-		return nil
+		return life.Loss{}, nil
 	}
-	cause := h.lossOf(lost, ErrLockNotHeld)
-	if cause == ErrLockNotHeld {
-		cause = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
+	why := h.lossOf(lost, ErrLockNotHeld)
+	loss := life.Loss{Cause: h.lossCause(), Keys: lostKeys(h.keys, why)}
+	if why == ErrLockNotHeld {
+		why = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
 			ErrLockNotHeld, fault.Describe(h.keys), gone, len(h.at))
 	}
-	return cause
+	return loss, why
 }
 
-// lossCause returns LossTaken if another holder has some key of the lock, as far as is known.
-func (h *several) lossCause() LossCause {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds h.mu.
+func (h *several) lossCause() life.Cause {
 	for i := range h.at {
 		if h.at[i].taken {
-			return LossTaken
+			return life.Taken
 		}
 	}
-	return LossGone
-}
-
-// check ends the lock if too many places have lost keys, and ends its contexts if it is no longer valid.
-func (h *several) check(ctx context.Context) {
-	h.life.mu.Lock()
-	var event *Lost
-	if h.ended == nil {
-		event = h.foundLost()
-	}
-	h.life.mu.Unlock()
-	if event != nil {
-		tell(ctx, h.tracer.Lost, *event)
-	}
-	lapse(h)
+	return life.Gone
 }
 
 // errNoHold is the result of a place that has no keys of the lock, and that a call therefore does not ask.

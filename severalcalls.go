@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/life"
 )
 
 // ttl returns the remaining ttl that enough places have at least.
@@ -77,7 +79,7 @@ func (h *several) isRefreshing() bool {
 }
 
 // free releases the keys at all places.
-func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, error) {
+func (h *several) free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
 		h.over = true
@@ -120,10 +122,10 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 		if !at.releases {
 			return h.awaitFreed(brief, i)
 		}
-		cause, err := at.free(free, now, until, longest[i])
+		loss, err := at.free(free, now, until, longest[i])
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		at.taken = at.taken || cause == LossTaken
+		at.taken = at.taken || loss.Cause == life.Taken
 		switch {
 		case err == nil:
 			at.freed = true
@@ -133,14 +135,14 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 		return err
 	}, p.note)
 	err := p.err(ctx, "release", ErrLockNotHeld)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if err == nil || errors.Is(err, ErrLockNotHeld) {
-		h.mu.Lock()
 		for i := range h.at {
 			h.at[i].freed = false
 		}
-		h.mu.Unlock()
 	}
-	return h.lossCause(), err
+	return life.Loss{Cause: h.lossCause(), Keys: lostKeys(h.keys, err)}, err
 }
 
 // awaitFreed waits for a place that had not answered the obtain when the lock was released: see await. What it grants is on

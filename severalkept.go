@@ -6,6 +6,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
@@ -14,8 +15,8 @@ import (
 // schedule returns the schedule of the renewals.
 func (h *several) schedule() *schedule.Schedule { return h.places.all[0].renewals.schedule }
 
-// startRenewing starts the renewals. It reports false after Close.
-func (h *several) startRenewing() bool {
+// StartRenewing starts the renewals. It reports false after Close.
+func (h *several) StartRenewing() bool {
 	if fault.IsClosed(h.closed) {
 		return false
 	}
@@ -25,18 +26,18 @@ func (h *several) startRenewing() bool {
 	return h.places.all[0].renewals.add((*severalUpkeep)(h))
 }
 
-// stopRenewing stops the renewals, unless the lock is kept again.
-func (h *several) stopRenewing() {
-	h.life.mu.Lock()
+// StopRenewing stops the renewals, unless the lock is kept again.
+func (h *several) StopRenewing() {
+	h.Life.Mu.Lock()
 	h.mu.Lock()
-	if len(h.kept) == 0 { // with both locked: a KeepAlive that comes now starts the renewals again
+	if !h.Keeps() { // with both locked: a KeepAlive that comes now starts the renewals again
 		h.keeping = false
 		for _, p := range h.places.all {
 			p.health.Forget(h)
 		}
 	}
 	h.mu.Unlock()
-	h.life.mu.Unlock()
+	h.Life.Mu.Unlock()
 	h.schedule().Remove((*severalUpkeep)(h))
 }
 
@@ -46,12 +47,12 @@ type severalUpkeep several
 // Look makes the renewals of a lock that are due.
 func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 	h := (*several)(u)
-	h.life.mu.Lock()
-	defer h.life.mu.Unlock()
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until := h.lock.Until(now)
-	if len(h.kept) == 0 || h.ended != nil || lease.Passed(until) {
+	if !h.IsRenewed() || lease.Passed(until) {
 		return time.Time{}, 0
 	}
 	h.pace.Follow(now, until) // a place whose end was later may have been lost
@@ -59,19 +60,18 @@ func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration
 	if patience == 0 {
 		return next, 0
 	}
-	ctx := context.WithoutCancel(h.kept[0].Context) // a hook may look at its values
 	first := h.places.all[0].renewals
-	first.due = append(first.due, h.round(ctx, now, patience)...)
+	first.due = append(first.due, h.round(h.RenewalCtx(), now, patience)...)
 	return next, h.pace.Early()
 }
 
 // Wanted reports whether the lock is kept.
-func (u *severalUpkeep) Wanted() bool { return (*several)(u).isKept() }
+func (u *severalUpkeep) Wanted() bool { return (*several)(u).IsKept() }
 
 // Entry is the lock's place in the schedule.
 func (u *severalUpkeep) Entry() *schedule.Entry { return &u.entry }
 
-func (u *severalUpkeep) bearer() bearer { return (*several)(u) }
+func (u *severalUpkeep) bearer() life.Bearer { return (*several)(u) }
 
 func (u *severalUpkeep) home() *place { return u.places.all[0].place }
 
@@ -129,11 +129,11 @@ func (r *severalRenewal) finish(sent bool) {
 	}
 	out, before := h.answer(ctx, r.asked, a)
 	if out.Confirmed || a.err != nil {
-		h.life.mu.Lock()
-		if h.renewErr = a.err; out.Confirmed {
-			h.renewErr = nil
+		h.Life.Mu.Lock()
+		if h.Renewed(a.err); out.Confirmed {
+			h.Renewed(nil)
 		}
-		h.life.mu.Unlock()
+		h.Life.Mu.Unlock()
 	}
 	var told error
 	switch {
@@ -146,8 +146,8 @@ func (r *severalRenewal) finish(sent bool) {
 	case !out.Confirmed:
 		return
 	}
-	if h.tracer.Refreshed != nil && h.isKept() {
+	if tell := h.events.Refreshed; tell != nil && h.IsKept() {
 		left := max(0, time.Until(before))
-		h.tracer.Refreshed(ctx, Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: told})
+		tell(ctx, life.Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: told})
 	}
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -39,7 +41,7 @@ func (q *question) hear(a heard) {
 // refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
 // others have confirmed it.
 func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
-	if h.wasReleased() {
+	if h.WasReleased() {
 		return ErrNotObtained
 	}
 	metadata := ""
@@ -50,14 +52,14 @@ func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) 
 	defer stop()
 	leave := h.takeTurn(ctx)
 	defer leave()
-	cut, err := retry(valid, nil, opt.strategy(), until(h), func() (bool, error) {
+	cut, err := retry.Do(valid, nil, opt.strategy(), life.Until(h), func() (bool, error) {
 		return h.tryRefresh(ctx, valid, ttl, metadata)
 	})
 	if cut {
 		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
 	}
 	if err != nil {
-		h.check(ctx)
+		life.Check(ctx, h)
 	}
 	return err
 }
@@ -175,16 +177,13 @@ func (p *poll) listen(valid context.Context, q *question, waits []bool, acquirin
 
 // refreshed notes that a Refresh was confirmed.
 func (h *several) refreshed(metadata string) error {
-	h.life.mu.Lock()
+	h.Life.Mu.Lock()
 	valid := !lease.Passed(h.until())
-	if valid && h.released.IsZero() {
-		h.ended, h.told = nil, false
+	if h.Renewed(nil); valid {
+		h.Revive(true)
 	}
-	h.renewErr = nil
-	if metadata != "" {
-		h.life.metadata = metadata
-	}
-	h.life.mu.Unlock()
+	h.SetMetadata(metadata)
+	h.Life.Mu.Unlock()
 	if !valid {
 		return ErrNotObtained
 	}

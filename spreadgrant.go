@@ -33,7 +33,8 @@ func (s *spreading) make(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.won = false
 	h := newSeveral(ctx, s.client, s.places, s.keys, s.token)
-	h.fenceKey, h.fence, h.obtained, h.life.metadata, h.random = s.fenceKey, fence, s.ttl, s.metadata, true
+	h.fenceKey, h.Fence, h.obtained, h.Random = s.fenceKey, fence, s.ttl, true
+	h.SetMetadata(s.metadata)
 	var requests []majority.Request
 	h.lock, requests = majority.Acquiring(len(s.parts), s.places.need, s.began, s.ttl)
 	for i := range s.parts {
@@ -44,8 +45,8 @@ func (s *spreading) make(ctx context.Context) error {
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
 			h.answer(h.ctx, p.request, p.reply())
-			if h.since.IsZero() || p.grant.since.Before(h.since) {
-				h.since = p.grant.since
+			if h.Since.IsZero() || p.grant.since.Before(h.Since) {
+				h.Since = p.grant.since
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (s *spreading) joined(p *part) {
 		h.at[i].doubt(u)
 	}
 	p.waiter.QuitInbox()
-	if p.grant.fence < h.fence && h.isFenced() { // a majority with this place must mint a larger token next
+	if p.grant.fence < h.Fence && h.isFenced() { // a majority with this place must mint a larger token next
 		transport.Go(func() { // ends with the call
 			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
 			h.raise(h.ctx, i)

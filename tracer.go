@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/redislock/redislock/internal/life"
 )
 
 // Tracer is a set of functions that a Client calls when something happens to its locks: see [WithTracer]. Each field may
@@ -227,3 +229,22 @@ func tell[E any](ctx context.Context, f func(context.Context, E), e E) {
 		f(ctx, e)
 	}
 }
+
+// events returns what the Tracer wants to be told of locks.
+func (t *Tracer) events() *life.Events {
+	e := &life.Events{}
+	if tell := t.Refreshed; tell != nil {
+		e.Refreshed = func(ctx context.Context, e life.Refreshed) { tell(ctx, Refreshed(e)) }
+	}
+	if tell := t.Lost; tell != nil {
+		e.Lost = func(ctx context.Context, e life.Lost) {
+			tell(ctx, Lost{Keys: e.Keys, LostKeys: e.LostKeys, Cause: lossCauses[e.Cause], Held: e.Held, Err: e.Err})
+		}
+	}
+	if tell := t.Released; tell != nil {
+		e.Released = func(ctx context.Context, e life.Released) { tell(ctx, Released(e)) }
+	}
+	return e
+}
+
+var lossCauses = map[life.Cause]LossCause{life.Taken: LossTaken, life.Gone: LossGone, life.Lapsed: LossLapsed}

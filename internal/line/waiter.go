@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -24,11 +25,6 @@ const (
 	maxAbandoned = 4
 )
 
-// Pace says how often a waiter tries that no message can reach. A RetryStrategy of the root is one.
-type Pace interface {
-	NextBackoff() time.Duration // 0 or less leaves it to the script
-}
-
 // Waiter is one obtain in line at one Redis. The script says how long it is to wait for its next try. A message may end the
 // wait, bring the next try forward, or bring the lock. A Waiter belongs to one goroutine at a time; messages come in others.
 //
@@ -36,8 +32,8 @@ type Pace interface {
 // Patience, Bear, TryAgain, PassOver and QuitInbox, which do nothing for it.
 type Waiter struct {
 	lines *Lines
-	pace  Pace          // the longest time between tries, if no message can come; nil leaves it to the script
-	woken chan struct{} // has room for one
+	pace  retry.Strategy // the longest time between tries, if no message can come; nil leaves it to the script
+	woken chan struct{}  // has room for one
 
 	// The fields below belong to the goroutine of the obtain.
 
@@ -68,7 +64,7 @@ type Waiter struct {
 }
 
 // New returns a waiter of the Client. A nil pace leaves it to the scripts how often it tries.
-func (l *Lines) New(pace Pace) *Waiter {
+func (l *Lines) New(pace retry.Strategy) *Waiter {
 	return &Waiter{lines: l, pace: pace, woken: make(chan struct{}, 1), interval: Interval, life: leastLife}
 }
 

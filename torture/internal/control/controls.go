@@ -101,8 +101,8 @@ var All = []Control{
 		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",
 		Topology: "one", Checks: []string{check.Kept, check.Exclusion},
 		Edits: []Edit{
-			{"keepalive.go", "if k.Context.Err() == nil && lease.Passed(until(k.lock)) {", "if false {"},
-			{"life.go", "if l.ended == nil && !lease.Passed(b.validUntil()) {", "if l.ended == nil {"},
+			{"internal/life/kept.go", "if k.Context.Err() == nil && lease.Passed(Until(k.lock)) {", "if false {"},
+			{"internal/life/life.go", "if l.ended == nil && !lease.Passed(b.ValidUntil()) {", "if l.ended == nil {"},
 		},
 	},
 	{
