@@ -25,20 +25,6 @@ func checkKeys(keys []string) error {
 	return nil
 }
 
-// maxScriptKeys is the most keys of one script. Redis serves nobody else while a script runs: with so many keys, for 2 to
-// 8 s. With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and
-// Redis answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
-const maxScriptKeys = 1_000_000
-
-// checkScript returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
-func checkScript(keys int) error {
-	if keys > maxScriptKeys {
-		return fault.Invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
-			"seconds; lock what the keys have in common instead, such as their prefix", keys, maxScriptKeys)
-	}
-	return nil
-}
-
 // minTTL is the least ttl of which something remains after the safety margin of validity.
 const minTTL = 2 * time.Millisecond
 
@@ -86,14 +72,14 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 		return fault.Invalid("AcrossSlots does not work with a quorum of servers")
 	case c.quorum != nil && opt.Token != "":
 		return fault.Invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
-	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, func(s *site) bool { return s.redis.IsRing() }):
+	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, func(s *site) bool { return s.Redis.IsRing() }):
 		return fault.Invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, " +
 			"as in {order:7}:stock")
 	case c.quorum != nil || together:
 		return nil
-	case c.one.redis.IsRing():
+	case c.one.Redis.IsRing():
 		return fault.Invalid("a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock")
-	case opt.AcrossSlots && opt.Token != "" && c.one.redis.IsCluster():
+	case opt.AcrossSlots && opt.Token != "" && c.one.Redis.IsCluster():
 		return fault.Invalid("Token does not work with AcrossSlots for keys without a common hash tag; %s", insteadOfToken)
 	}
 	return nil

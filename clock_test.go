@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/place"
 )
 
 // After a suspend, the wall clock is ahead of the monotonic one, which stood still. Only package time can make such a
@@ -19,7 +20,7 @@ func TestUntilAfterSuspend(t *testing.T) {
 	if !time.Now().Before(until) || time.Now().Round(0).Before(until.Round(0)) {
 		t.Fatal("package time has another layout by now; mend this test")
 	}
-	lock := &Lock{one: hold{claim: claim{place: &place{}}, lease: held}}
+	lock := &Lock{one: place.Hold{Claim: place.Claim{Place: &place.Place{}}, Lease: held}}
 	if time.Now().Before(lock.Until()) {
 		t.Error("the lock believes itself valid an hour after its wall clock time")
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 )
 
 var (
@@ -39,6 +40,10 @@ type LostError struct {
 	total   int   // keys of the lock
 	taken   int   // how many of Keys another holds; the rest are gone
 	decides error // what the loss means to the caller of the operation, beside ErrLockNotHeld
+}
+
+func newLostError(l *script.Loss, decides error) error {
+	return &LostError{Keys: l.Keys, total: l.Total, taken: l.Taken, decides: decides}
 }
 
 // Error names the lost keys, or the first five of them.

@@ -3,6 +3,7 @@ package redislock
 import (
 	"os"
 
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
@@ -20,16 +21,9 @@ func FillCleanups(c *Client) (free func()) { return TakeCleanups(c, undo.MaxRunn
 
 // TakeCleanups takes the room for n cleanups of a Client on one Redis, until the returned function is called.
 func TakeCleanups(c *Client, n int64) (free func()) {
-	c.one.cleanups.Running.Add(n)
-	return func() { c.one.cleanups.Running.Add(-n) }
+	c.one.Cleanups.Running.Add(n)
+	return func() { c.one.Cleanups.Running.Add(-n) }
 }
 
 // Registered returns for how many Redis clients Clients share something.
-func Registered() (n int) {
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	for _, all := range registry.byHash {
-		n += len(all)
-	}
-	return n
-}
+func Registered() int { return place.CountShared() }

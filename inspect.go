@@ -1,16 +1,11 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/script"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // Status is what [Client.Inspect] found about one key.
@@ -57,39 +52,27 @@ func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) 
 		return nil, err
 	}
 	if c.quorum != nil {
-		if err := checkScript(len(keys)); err != nil {
+		if err := script.Check(len(keys)); err != nil {
 			return nil, err
 		}
 		return c.quorum.inspect(ctx, keys)
 	}
-	return c.one.inspect(ctx, keys)
-}
-
-// inspect does the work of Client.Inspect at one place.
-func (p *place) inspect(ctx context.Context, keys []string) ([]Status, error) {
-	groups, err := p.redis.Group(keys)
-	if err != nil {
-		return nil, fault.Failed("inspect", keys, err)
-	}
-	for _, group := range groups {
-		if err := checkScript(len(group)); err != nil {
-			return nil, err
-		}
-	}
-	held, err := p.inspectGroups(ctx, keys, groups)
-	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
-		held, err = p.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
-	}
+	held, err := c.one.Inspect(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
 	statuses := make([]Status, len(keys))
-	for i, h := range held {
-		statuses[i] = Status{
-			Key: keys[i], Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since,
-		}
+	for i := range held {
+		statuses[i] = statusOf(keys[i], &held[i])
 	}
 	return statuses, nil
+}
+
+// statusOf returns the status of a key that holds this.
+func statusOf(key string, h *script.Held) Status {
+	return Status{
+		Key: key, Token: h.Token, Metadata: h.Metadata, TTL: h.TTL, Waiters: h.Waiters, WaitingSince: h.Since,
+	}
 }
 
 // Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart. The caller
@@ -121,86 +104,11 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if at != nil {
 		return c.attachPlaces(ctx, at, keys, token)
 	}
-	found, err := c.one.attach(ctx, keys, token)
+	found, err := c.one.Attach(ctx, keys, token)
 	if err != nil {
 		return nil, err
 	}
 	lock := new(Lock)
-	h := &lock.one
-	h.place, h.keys, h.token, h.Since = c.one, script.Box(keys), token, found.since
-	h.SetMetadata(found.metadata)
-	h.lease = lease.Found(found.since, found.ttl)
+	lock.one.Find(c.one, keys, token, found)
 	return lock, nil
-}
-
-// found is what Attach has found at one place.
-type found struct {
-	since    time.Time // when the question was sent
-	ttl      time.Duration
-	metadata string
-}
-
-// attach does the work of Client.Attach at one place: it looks whether the token has the keys there.
-func (p *place) attach(ctx context.Context, keys []string, token string) (found, error) {
-	held, sent, err := p.look(ctx, "attach", keys, false)
-	if err != nil {
-		return found{}, err
-	}
-	loss, ttl := script.ReadOwned(keys, held, token)
-	if err := lossError(&loss, ErrLockNotHeld); err != nil {
-		return found{}, err
-	}
-	return found{sent, ttl, held[0].Metadata}, nil
-}
-
-// maxLooks bounds how many groups of keys are inspected in parallel.
-const maxLooks = 16
-
-// inspectGroups asks what the keys hold, with one round trip for each group.
-func (p *place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]script.Held, error) {
-	all := make([]script.Held, len(keys))
-	errs := make([]error, len(groups))
-	var wait sync.WaitGroup
-	room := make(chan struct{}, maxLooks)
-	for g, group := range groups {
-		slices.SortStableFunc(group, func(a, b int) int { return script.LinesFirst(keys[a], keys[b]) })
-		some := make([]string, len(group))
-		for i, at := range group {
-			some[i] = keys[at]
-		}
-		lookAt := func() {
-			found, _, err := p.look(ctx, "inspect", some, true)
-			errs[g] = err
-			for i := range found {
-				all[group[i]] = found[i]
-			}
-		}
-		if len(groups) == 1 {
-			lookAt()
-			break
-		}
-		room <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-room }()
-			lookAt()
-		})
-	}
-	wait.Wait()
-	return all, cmp.Or(errs...)
-}
-
-// look asks what the keys hold and, if lines is set, who waits for them. It also returns when the question was sent.
-func (p *place) look(
-	ctx context.Context, operation string, keys []string, lines bool,
-) (held []script.Held, sent time.Time, err error) {
-	request := p.scripts.Inspect(keys, lines)
-	reply, err := p.ask(ctx, operation, keys, request)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	held, err = script.ReadHeld(keys, reply)
-	if err != nil {
-		return nil, time.Time{}, fault.Failed(operation, keys, err)
-	}
-	return held, request.Sent, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 )
 
@@ -30,30 +29,16 @@ func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
 	}
+	var found []script.Waiter
+	var err error
 	if c.quorum != nil {
-		return c.quorum.line(ctx, key)
-	}
-	return c.one.waiters(ctx, key)
-}
-
-// waiters does the work of Client.Line at one place.
-func (p *place) waiters(ctx context.Context, key string) ([]Waiter, error) {
-	c, name := p.scripts.Waiters(key)
-	if c == nil {
-		return nil, nil // this key can have no line, so nobody can wait for it
-	}
-	line := []string{name}
-	reply, err := p.ask(ctx, "line", line, c)
-	if err != nil {
-		return nil, err
-	}
-	found, err := script.ReadWaiters(reply)
-	if err != nil {
-		return nil, fault.Failed("line", line, err)
+		found, err = c.quorum.line(ctx, key)
+	} else {
+		found, err = c.one.Waiters(ctx, key)
 	}
 	var waiters []Waiter
 	for _, w := range found {
 		waiters = append(waiters, Waiter(w))
 	}
-	return waiters, nil
+	return waiters, err
 }

@@ -7,24 +7,26 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/retry"
 )
 
 // Lock is a hold on one or more keys. It is safe for concurrent use and must not be copied. The methods of a nil *Lock
 // behave as for a lock that is not held, except that TTL returns [ErrLockNotHeld].
 type Lock struct {
-	several *several // of a lock at several places; nil for one at one place
-	one     hold     // of a lock at one place: part of the Lock, so that it costs no allocation of its own
+	several *several   // of a lock at several places; nil for one at one place
+	one     place.Hold // of a lock at one place: part of the Lock, so that it costs no allocation of its own
 }
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
-func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.place != nil) }
+func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.Exists()) }
 
 // bearer is what bears a lock: a hold at one place, or several of them.
 type bearer interface {
 	life.Bearer
-	ttl(ctx context.Context) (time.Duration, error)
-	refresh(ctx context.Context, ttl time.Duration, opt *Options) error
-	free(ctx context.Context, now, until time.Time) (life.Loss, error) // the work of a Release that began now
+	TTL(ctx context.Context) (time.Duration, error)
+	Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error
+	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // the work of a Release that began now
 }
 
 // bearer returns what bears the lock.
@@ -121,7 +123,7 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, fault.ErrNilContext
 	}
-	return l.bearer().ttl(ctx)
+	return l.bearer().TTL(ctx)
 }
 
 // Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
@@ -152,17 +154,20 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	b := l.bearer()
+	b, metadata, strategy := l.bearer(), "", opt.strategy()
+	if opt != nil {
+		metadata = opt.Metadata
+	}
 	tell := b.Events().Refreshed
 	if tell == nil {
-		return b.refresh(ctx, ttl, opt)
+		return b.Refresh(ctx, ttl, metadata, strategy)
 	}
 	keys, _ := b.Names()
 	until, err := l.Until(), fault.ErrPanicked // unless refresh returns
 	defer func() {
 		tell(ctx, life.Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
-	err = b.refresh(ctx, ttl, opt)
+	err = b.Refresh(ctx, ttl, metadata, strategy)
 	return err
 }
 
@@ -192,5 +197,5 @@ func (l *Lock) Release(ctx context.Context) error {
 		return fault.ErrNilContext
 	}
 	b := l.bearer()
-	return life.Release(ctx, b, b.free)
+	return life.Release(ctx, b, b.Free)
 }

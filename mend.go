@@ -8,6 +8,7 @@ import (
 
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -27,9 +28,9 @@ func (h *several) Mend() {
 		}
 		r := h.lock.Mend(i)
 		certain := h.at[i].refreshes.Certain(r.Call.TTL) // 7
-		p.calls.Add(1)
+		p.Calls.Add(1)
 		transport.Go(func() { // ends with the call
-			defer p.calls.Add(-1)
+			defer p.Calls.Add(-1)
 			h.mendAt(r, certain)
 		})
 	}
@@ -39,9 +40,9 @@ func (h *several) Mend() {
 func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
-	a := &attempt{
-		remains:  remains{place: p.place, keys: p.keys.WithoutLines(), token: h.token, ttl: r.Call.TTL},
-		metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
+	a := &place.Attempt{
+		Remains:  place.Remains{Place: p.Place, Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL},
+		Metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
 	}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
@@ -57,16 +58,16 @@ func (h *several) mendAt(r majority.Request, certain time.Duration) {
 		}
 	}()
 	c := new(transport.Call)
-	g, err := a.tryHere(h.ctx, c)
+	g, err := a.TryHere(h.ctx, c)
 	answered = c.IsAnswered()
-	granted := err == nil || a.late
+	granted := err == nil || a.Late
 	if granted && h.isFenced() && !h.raise(h.ctx, i) {
 		return
 	}
-	got.Doubtful = a.doubtful
+	got.Doubtful = a.Doubtful
 	switch {
 	case granted:
-		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.since, certain)
+		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.Since, certain)
 	case errors.Is(err, ErrNotObtained):
 		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, true
 	case c.First.IsZero():

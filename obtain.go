@@ -2,12 +2,11 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/script"
 )
@@ -22,26 +21,13 @@ type obtaining struct {
 	ttl      time.Duration
 	opt      Options       // a copy
 	strategy RetryStrategy // of this call; nil for a single try
-	single   single        // zero for several places
+	single   place.Single  // zero for several places
 	spread   *spreading    // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
 	explained int           // the try whose refusal was explained; 0 for none
 }
-
-// progress is what is known of the tries of an obtain so far.
-type progress struct {
-	limited bool  // ctx ends after one ttl, because the caller set no deadline
-	tries   int   // how many there were
-	resends int   // how many resends they needed
-	belated int8  // how many grants in a row came too late; see decline
-	failure error // how the last try failed, wrapped; nil if it was granted or refused
-	lock    *Lock // nil until a try is granted
-}
-
-// errCut is the error of a try that found that ctx has ended. The caller gets what cutShort returns instead.
-var errCut = errors.New("ctx has ended")
 
 // obtain is ObtainMulti for a slice of keys that belongs to the library.
 func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
@@ -69,26 +55,26 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 
 // prepareSingle fills in what the tries at one place need.
 func (o *obtaining) prepareSingle() {
-	place, token := o.client.one, o.opt.Token
+	at, token := o.client.one, o.opt.Token
 	if token == "" {
-		token = randomToken()
+		token = place.NewToken()
 	}
-	a := &o.single.attempt
-	a.place, a.keys, a.token, a.custom, a.ttl = place, script.Box(o.keys), token, o.opt.Token != "", o.ttl
-	a.metadata, a.fenceKey = o.opt.Metadata, o.opt.FenceKey
+	o.single.Prepare(at, &script.Obtain{
+		Keys: script.Box(o.keys), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
+		FenceKey: o.opt.FenceKey,
+	})
 	if o.opt.Queue {
-		a.waiter = place.lines.New(o.strategy)
+		o.single.Queue(o.strategy)
 	}
 }
 
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (o *obtaining) run(ctx context.Context) (*Lock, error) {
-	p := o.progress()
 	if o.strategy != nil && !o.opt.Queue && !fault.HasDeadline(ctx) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.ttl)
 		defer cancel()
-		p.limited = true
+		o.progress().Limited = true
 	}
 	returned := false // a hook or a custom strategy may panic
 	if o.spread != nil {
@@ -97,24 +83,29 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 		defer o.client.obtains.Add(-1)
 		defer o.spread.end(ctx) // also after a panic
 	} else {
-		if err := o.single.waitForOwn(ctx); err != nil {
+		if err := o.single.WaitForOwn(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { o.single.end(ctx, !returned) }()
+		defer func() { o.single.End(ctx, !returned) }()
 	}
 	err := o.tryOn(ctx)
 	returned = true
 	switch err {
 	case nil:
-		return p.lock, nil
-	case errCut:
+		if o.spread != nil {
+			return &Lock{several: o.spread.holds}, nil
+		}
+		lock := new(Lock)
+		o.single.Fill(&lock.one)
+		return lock, nil
+	case fault.ErrCut:
 		return nil, o.cutShort(ctx)
 	default:
 		return nil, err
 	}
 }
 
-// tryOn does the tries of run. It returns the error of the last one, or errCut.
+// tryOn does the tries of run. It returns the error of the last one, or fault.ErrCut.
 func (o *obtaining) tryOn(ctx context.Context) error {
 	var cut bool
 	var err error
@@ -127,7 +118,7 @@ func (o *obtaining) tryOn(ctx context.Context) error {
 		}
 	}
 	if cut {
-		return errCut
+		return fault.ErrCut
 	}
 	return err
 }
@@ -156,7 +147,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if o.spread != nil {
 		again, err = o.spread.try(ctx)
 	} else {
-		again, err = o.single.try(ctx)
+		again, err = o.single.Try(ctx)
 	}
 	if err == ErrNotObtained && (o.opt.Explain || o.client.tracer.Refused != nil) {
 		o.refused(ctx)
@@ -169,34 +160,26 @@ func (o *obtaining) await(ctx context.Context) bool {
 	if o.spread != nil {
 		return o.spread.await(ctx)
 	}
-	return o.single.waiter.Await(ctx, o.client.closed)
+	return o.single.Await(ctx)
 }
 
 // progress returns what is known of the tries so far.
-func (o *obtaining) progress() *progress {
+func (o *obtaining) progress() *place.Progress {
 	if o.spread != nil {
-		return &o.spread.progress
+		return &o.spread.Progress
 	}
-	return &o.single.progress
+	return &o.single.Progress
 }
 
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
 // refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
 	o.cut = fault.Ended(ctx)
-	failure := o.progress().failure
+	failure := o.progress().Failure
 	if failure == nil {
 		return fault.NotObtained(o.cut)
 	}
 	return fault.NotObtained(fmt.Errorf("%w; the last try: %w", o.cut, failure))
-}
-
-// unanswered returns the error of a try that began at that time and was not answered by the end of ctx.
-func (p *progress) unanswered(began time.Time, ttl time.Duration) error {
-	if p.limited && lease.Passed(lease.ValidUntil(began, ttl)) {
-		return fmt.Errorf("%w within the ttl of %v: %w", fault.ErrUnanswered, ttl, ErrLapsed)
-	}
-	return fault.ErrUnanswered
 }
 
 // check returns an error if an obtain with these arguments cannot work. It does no I/O.

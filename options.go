@@ -1,6 +1,10 @@
 package redislock
 
-import "github.com/redislock/redislock/internal/life"
+import (
+	"github.com/redislock/redislock/internal/life"
+
+	"github.com/redislock/redislock/internal/place"
+)
 
 // ClientOption is an option of [New] and [NewQuorum].
 type ClientOption func(*clientOptions)
@@ -31,6 +35,14 @@ func newClientOptions(opts []ClientOption) clientOptions {
 		set.events = set.tracer.events()
 	}
 	return set
+}
+
+// config returns what a Client with these options wants of its places.
+func (set *clientOptions) config(closed <-chan struct{}) *place.Config {
+	return &place.Config{
+		Scripts: scripts, Events: set.events, CleanedUp: set.tracer.cleanedUp(), LostError: newLostError, Closed: closed,
+		Separate: set.separate, Lingers: !set.short,
+	}
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of

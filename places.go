@@ -7,6 +7,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -18,7 +19,7 @@ import (
 
 // site is a place as one lock sees it: with the keys that live there.
 type site struct {
-	*place
+	*place.Place
 
 	name   string // for errors
 	health *health.Server
@@ -51,27 +52,27 @@ func (p *sites) numbers() []int {
 // for several slots. It does no I/O.
 func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*sites, error) {
 	if c.quorum != nil {
-		if err := checkScript(len(keys)); err != nil {
+		if err := script.Check(len(keys)); err != nil {
 			return nil, err
 		}
 		boxed := script.Box(keys)
 		p := &sites{quorum: true, need: c.quorum.need, all: make([]*site, len(c.quorum.all))}
 		for i, server := range c.quorum.all {
-			p.all[i] = &site{place: server.place, name: server.name, health: server.health, keys: boxed}
+			p.all[i] = &site{Place: server.Place, name: server.name, health: server.health, keys: boxed}
 		}
 		return p, nil
 	}
-	divided := across && c.one.redis.IsCluster() && !haveOneTag(keys, fenceKey)
+	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
 	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
 		p := c.slotsOf(keys)
 		for _, slot := range p.all {
-			if err := checkScript(len(slot.keys.Names)); err != nil {
+			if err := script.Check(len(slot.keys.Names)); err != nil {
 				return nil, err
 			}
 		}
 		return p, nil
 	}
-	return nil, checkScript(len(keys))
+	return nil, script.Check(len(keys))
 }
 
 // slotsOf returns the slots of the keys as places. They are in the same order for all callers, so that callers who acquire
@@ -84,7 +85,7 @@ func (c *Client) slotsOf(keys []string) *sites {
 		for i, at := range group {
 			names[i] = keys[at]
 		}
-		here := &site{place: c.one, keys: script.Box(names), name: fault.Describe(names), health: &health.Server{}}
+		here := &site{Place: c.one, keys: script.Box(names), name: fault.Describe(names), health: &health.Server{}}
 		p.all = append(p.all, here)
 	}
 	slices.SortFunc(p.all, func(a, b *site) int {

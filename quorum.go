@@ -13,6 +13,8 @@ import (
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
@@ -60,9 +62,10 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return c
 	}
 	c.quorum = &sites{quorum: true, need: len(clients)/2 + 1}
+	places := set.config(c.closed)
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
-		server, err := newPlace(client, set, c.closed)
+		server, err := place.New(client, places)
 		if err != nil {
 			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, err)
 			return c
@@ -74,8 +77,8 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 			}
 			seen[client] = i
 		}
-		name := fmt.Sprintf("server %d (%s)", i+1, server.redis.Address())
-		c.quorum.all = append(c.quorum.all, &site{place: server, name: name, health: server.shared.health})
+		name := fmt.Sprintf("server %d (%s)", i+1, server.Redis.Address())
+		c.quorum.all = append(c.quorum.all, &site{Place: server, name: name, health: server.Health()})
 	}
 	return c
 }
@@ -84,15 +87,15 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 
 // inspect returns what a majority of the servers hold; see Client.Inspect.
 func (p *sites) inspect(ctx context.Context, keys []string) ([]Status, error) {
-	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]Status, error) {
-		return p.all[i].inspect(ctx, keys)
+	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
+		return p.all[i].Inspect(ctx, keys)
 	})
 	if err != nil {
 		return nil, err
 	}
 	statuses := make([]Status, len(keys))
 	for k, key := range keys {
-		views := make([]*Status, len(p.all))
+		views := make([]*script.Held, len(p.all))
 		for i, answer := range answers {
 			if answer != nil {
 				views[i] = &answer[k]
@@ -104,16 +107,16 @@ func (p *sites) inspect(ctx context.Context, keys []string) ([]Status, error) {
 }
 
 // majority returns what the servers agree about a key. views are nil for servers that have not answered.
-func (p *sites) majority(key string, views []*Status) Status {
+func (p *sites) majority(key string, views []*script.Held) Status {
 	s := Status{Key: key}
-	var same []*Status // those with the token that most have
+	var same []*script.Held // those with the token that most have
 	agree := true
 	var waiters []int
 	for _, view := range views {
 		if view == nil {
 			continue
 		}
-		var alike []*Status
+		var alike []*script.Held
 		for _, other := range views {
 			if other != nil && other.Token == view.Token && (other.TTL == 0) == (view.TTL == 0) {
 				alike = append(alike, other)
@@ -125,8 +128,8 @@ func (p *sites) majority(key string, views []*Status) Status {
 			same = alike
 		}
 		waiters = append(waiters, view.Waiters)
-		if !view.WaitingSince.IsZero() && (s.WaitingSince.IsZero() || view.WaitingSince.Before(s.WaitingSince)) {
-			s.WaitingSince = view.WaitingSince
+		if !view.Since.IsZero() && (s.WaitingSince.IsZero() || view.Since.Before(s.WaitingSince)) {
+			s.WaitingSince = view.Since
 		}
 	}
 	slices.Sort(waiters)
@@ -135,7 +138,7 @@ func (p *sites) majority(key string, views []*Status) Status {
 		s.WaitingSince = time.Time{}
 	}
 	if len(same) >= p.need {
-		slices.SortFunc(same, func(a, b *Status) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
+		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
 		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
 	}
 	for i, view := range views {
@@ -147,26 +150,26 @@ func (p *sites) majority(key string, views []*Status) Status {
 }
 
 // line returns the waiters that a majority of the servers have in line; see Client.Line.
-func (p *sites) line(ctx context.Context, key string) ([]Waiter, error) {
-	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]Waiter, error) {
-		return p.all[i].waiters(ctx, key)
+func (p *sites) line(ctx context.Context, key string) ([]script.Waiter, error) {
+	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]script.Waiter, error) {
+		return p.all[i].Waiters(ctx, key)
 	})
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string][]Waiter{} // by token, which is that of the first round everywhere
+	seen := map[string][]script.Waiter{} // by token, which is that of the first round everywhere
 	for _, answer := range answers {
 		for _, w := range answer {
 			seen[w.Token] = append(seen[w.Token], w)
 		}
 	}
-	var waiters []Waiter
+	var waiters []script.Waiter
 	for _, views := range seen {
 		if len(views) >= p.need {
-			waiters = append(waiters, slices.MaxFunc(views, func(a, b Waiter) int { return a.Since.Compare(b.Since) }))
+			waiters = append(waiters, slices.MaxFunc(views, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }))
 		}
 	}
-	slices.SortFunc(waiters, func(a, b Waiter) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(waiters, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) })
 	return waiters, nil
 }
 
@@ -217,7 +220,7 @@ func askMajority[T any](
 // attachPlaces does the work of Attach for several places.
 func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, token string) (*Lock, error) {
 	type answer struct {
-		found found
+		found place.Found
 		err   error
 	}
 	h := newSeveral(ctx, c, at, keys, token)
@@ -227,7 +230,7 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
 	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
 		here := at.all[i]
-		found, err := here.attach(ask, here.keys.Names, token)
+		found, err := here.Attach(ask, here.keys.Names, token)
 		if err == nil || errors.Is(err, ErrLockNotHeld) {
 			return []answer{{found, err}}, nil
 		}
@@ -250,9 +253,9 @@ func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, tok
 		default:
 			p.note(i, nil)
 			found := answer[0].found
-			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.since, found.ttl)
-			h.Since = found.since
-			h.SetMetadata(found.metadata)
+			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
+			h.Since = found.Since
+			h.SetMetadata(found.Metadata)
 		}
 		h.answer(h.ctx, requests[i], a)
 	}

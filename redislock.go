@@ -48,8 +48,6 @@ package redislock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -58,8 +56,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
 )
 
@@ -108,7 +106,7 @@ type Client struct {
 	tracer   *Tracer // never nil
 	events   *life.Events
 	closed   chan struct{} // closed by Close
-	one      *place        // the Redis; nil for a quorum
+	one      *place.Place  // the Redis; nil for a quorum
 	quorum   *sites        // its servers; nil for one Redis
 	obtains  atomic.Int64  // under way at several places, until they have begun the cleanups
 
@@ -126,7 +124,7 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
 	c := &Client{tracer: set.tracer, events: set.events, closed: make(chan struct{})}
-	c.one, c.unusable = newPlace(client, set, c.closed)
+	c.one, c.unusable = place.New(client, set.config(c.closed))
 	return c
 }
 
@@ -305,29 +303,29 @@ func (c *Client) shut() {
 	c.mu.Unlock()
 	var wait sync.WaitGroup
 	for _, p := range c.places() {
-		wait.Go(p.shut)
+		wait.Go(p.Shut)
 	}
 	wait.Wait()
 }
 
 // places returns the Redis, or the servers, of the Client; none if New could not use what it was given.
-func (c *Client) places() []*place {
+func (c *Client) places() []*place.Place {
 	switch {
 	case c.quorum != nil:
-		places := make([]*place, len(c.quorum.all))
+		places := make([]*place.Place, len(c.quorum.all))
 		for i, server := range c.quorum.all {
-			places[i] = server.place
+			places[i] = server.Place
 		}
 		return places
 	case c.one != nil:
-		return []*place{c.one}
+		return []*place.Place{c.one}
 	}
 	return nil
 }
 
 // busy reports whether anything must still be given up: by an obtain at several places, or at one.
 func (c *Client) busy() bool {
-	return c.obtains.Load() > 0 || slices.ContainsFunc(c.places(), (*place).busy)
+	return c.obtains.Load() > 0 || slices.ContainsFunc(c.places(), (*place.Place).IsBusy)
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or
@@ -348,11 +346,4 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 		return ErrClosed
 	}
 	return nil
-}
-
-// randomToken returns 128 random bits as 22 characters. In practice no two locks ever share one.
-func randomToken() string {
-	var random [keyname.TokenBytes]byte
-	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
-	return base64.RawURLEncoding.EncodeToString(random[:])
 }

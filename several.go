@@ -12,6 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
@@ -54,8 +55,8 @@ func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, to
 		turn: make(chan struct{}, 1), at: make([]standing, len(places.all)),
 	}
 	for i, p := range places.all {
-		k := &h.at[i].claim
-		k.place, k.keys, k.token = p.place, p.keys, token
+		k := &h.at[i].Claim
+		k.Place, k.Keys, k.Token = p.Place, p.keys, token
 	}
 	return h
 }
@@ -101,8 +102,8 @@ func (h *several) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
 
 // raise raises the counter at a place, and reports whether it is at least the fencing token of the lock then.
 func (h *several) raise(ctx context.Context, i int) bool {
-	k := &h.at[i].claim
-	counter, err := k.place.fenceTo(ctx, k.keys.Names, k.token, k.keys, h.fenceKey, h.Fence)
+	k := &h.at[i].Claim
+	counter, err := k.Place.FenceTo(ctx, k.Keys.Names, k.Token, k.Keys, h.fenceKey, h.Fence)
 	return err == nil && counter > 0
 }
 
@@ -159,7 +160,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	}
 	switch {
 	case kept:
-		h.schedule().LookBy((*severalUpkeep)(h), due)
+		h.renewals().LookBy((*severalUpkeep)(h), due)
 	case needsRound:
 		h.renewOnce()
 	}
@@ -186,10 +187,10 @@ func (h *several) acquired(ctx context.Context, i int, a reply, asks []majority.
 		h.tellQuestions(i, asks)
 	}
 	if a.Doubtful {
-		at.doubt(nil)
+		at.Doubt()
 	}
 	// 10b. A place that has refused may have some of the keys all the same, from before it lost the others.
-	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.keys.Names)) {
+	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.Keys.Names)) {
 		h.giveBack(ctx, i)
 	}
 }
@@ -206,10 +207,10 @@ func (h *several) tellQuestions(i int, asks []majority.Request) {
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *several) giveBack(ctx context.Context, i int) {
-	k := &h.at[i].claim
-	x := undo.New(k.place.newRelease(ctx, k.token, k.keys), WhyLate, k.keys.Names, h.longest(i))
+	k := &h.at[i].Claim
+	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, h.longest(i))
 	x.Again = h.lock.MayAcquire(i)
-	k.place.cleanups.Sweep(x, 0)
+	k.Place.Cleanups.Sweep(x, 0)
 }
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.
@@ -217,7 +218,7 @@ func (h *several) longest(i int) time.Duration {
 	if longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest()); longest > 0 {
 		return longest
 	}
-	return attachedTTL
+	return place.AttachedTTL
 }
 
 // loss returns what is lost, and why the lock is no longer held; nil if it is, as far as is known.

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/place"
 )
 
 // ttl returns the remaining ttl that enough places have at least.
-func (h *several) ttl(ctx context.Context) (time.Duration, error) {
+func (h *several) TTL(ctx context.Context) (time.Duration, error) {
 	type answer struct {
 		left time.Duration
 		err  error
 	}
-	free, stop := detached(ctx)
+	free, stop := place.Detached(ctx)
 	defer stop()
 	p := h.newPoll()
 	refreshing := h.isRefreshing()
@@ -26,7 +27,7 @@ func (h *several) ttl(ctx context.Context) (time.Duration, error) {
 		if h.await(brief, i); !h.isHeld(i) {
 			return answer{err: errNoHold}
 		}
-		left, err := h.at[i].ttl(free)
+		left, err := h.at[i].TTL(free)
 		return answer{left, err}
 	}, func(i int, a answer) bool {
 		switch {
@@ -79,7 +80,7 @@ func (h *several) isRefreshing() bool {
 }
 
 // free releases the keys at all places.
-func (h *several) free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
 		h.over = true
@@ -87,7 +88,7 @@ func (h *several) free(ctx context.Context, _, until time.Time) (life.Loss, erro
 			at := &h.at[i]
 			switch {
 			case h.lock.IsAcquiring(i): // it is given back when it has answered (10b)
-			case len(at.lost) < len(at.keys.Names):
+			case len(at.lost) < len(at.Keys.Names):
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
@@ -103,26 +104,26 @@ func (h *several) free(ctx context.Context, _, until time.Time) (life.Loss, erro
 		if at := &h.at[i]; at.releases || at.coming != nil {
 			numbers = append(numbers, i)
 		} else {
-			p.noteLost(i, at.keys.Names)
+			p.noteLost(i, at.Keys.Names)
 		}
 	}
 	h.mu.Unlock()
-	free, stop := detached(ctx)
+	free, stop := place.Detached(ctx)
 	defer stop()
 	// Enough places may answer before others, whose releases then go on. Close waits for these.
 	for _, i := range numbers {
-		h.places.all[i].calls.Add(1)
+		h.places.all[i].Calls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	now := time.Now()
 	sideBySide(numbers, func(i int) error {
-		defer h.places.all[i].calls.Add(-1)
+		defer h.places.all[i].Calls.Add(-1)
 		at := &h.at[i]
 		if !at.releases {
 			return h.awaitFreed(brief, i)
 		}
-		loss, err := at.free(free, now, until, longest[i])
+		loss, err := at.Free(free, now, until, longest[i])
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		at.taken = at.taken || loss.Cause == life.Taken

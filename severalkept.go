@@ -8,12 +8,13 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/transport"
 )
 
 // schedule returns the schedule of the renewals.
-func (h *several) schedule() *schedule.Schedule { return h.places.all[0].renewals.schedule }
+func (h *several) renewals() *place.Renewals { return h.places.all[0].Renewals }
 
 // StartRenewing starts the renewals. It reports false after Close.
 func (h *several) StartRenewing() bool {
@@ -23,7 +24,7 @@ func (h *several) StartRenewing() bool {
 	h.mu.Lock()
 	h.keeping = true
 	h.mu.Unlock()
-	return h.places.all[0].renewals.add((*severalUpkeep)(h))
+	return h.renewals().Add((*severalUpkeep)(h))
 }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
@@ -38,7 +39,7 @@ func (h *several) StopRenewing() {
 	}
 	h.mu.Unlock()
 	h.Life.Mu.Unlock()
-	h.schedule().Remove((*severalUpkeep)(h))
+	h.renewals().Remove((*severalUpkeep)(h))
 }
 
 // severalUpkeep is a lock at several places as an upkeep.
@@ -60,8 +61,7 @@ func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration
 	if patience == 0 {
 		return next, 0
 	}
-	first := h.places.all[0].renewals
-	first.due = append(first.due, h.round(h.RenewalCtx(), now, patience)...)
+	h.renewals().Enqueue(h.round(h.RenewalCtx(), now, patience)...)
 	return next, h.pace.Early()
 }
 
@@ -71,17 +71,17 @@ func (u *severalUpkeep) Wanted() bool { return (*several)(u).IsKept() }
 // Entry is the lock's place in the schedule.
 func (u *severalUpkeep) Entry() *schedule.Entry { return &u.entry }
 
-func (u *severalUpkeep) bearer() life.Bearer { return (*several)(u) }
+func (u *severalUpkeep) Bearer() life.Bearer { return (*several)(u) }
 
-func (u *severalUpkeep) home() *place { return u.places.all[0].place }
+func (u *severalUpkeep) Home() *place.Place { return u.places.all[0].Place }
 
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
-func (h *several) round(ctx context.Context, now time.Time, patience time.Duration) (round []renewal) {
+func (h *several) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewal) {
 	until := h.lock.Until(now)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := &h.at[r.Place]
-		c := at.newRefresh(call.TTL, "", true)
+		c := at.RefreshCall(call.TTL, "", true)
 		c.Ctx = ctx
 		round = append(round, &severalRenewal{
 			lock: h, asked: r, call: c,
@@ -98,7 +98,7 @@ func (h *several) renewOnce() {
 	now := time.Now()
 	round := h.round(h.ctx, now, h.lock.Until(now).Sub(now))
 	h.mu.Unlock()
-	send(round)
+	place.SendRenewals(round)
 }
 
 // severalRenewal is the request of a round of renewals to one place.
@@ -111,17 +111,17 @@ type severalRenewal struct {
 	waits   time.Duration // see renewal.patience
 }
 
-func (r *severalRenewal) request() *transport.Call { return r.call }
+func (r *severalRenewal) Request() *transport.Call { return r.call }
 
-func (r *severalRenewal) at() *place { return r.lock.at[r.asked.Place].place }
+func (r *severalRenewal) At() *place.Place { return r.lock.at[r.asked.Place].Place }
 
-func (r *severalRenewal) until() time.Time { return r.ends }
+func (r *severalRenewal) Until() time.Time { return r.ends }
 
-func (r *severalRenewal) patience() time.Duration { return r.waits }
+func (r *severalRenewal) Patience() time.Duration { return r.waits }
 
 // finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
 // more.
-func (r *severalRenewal) finish(sent bool) {
+func (r *severalRenewal) Finish(sent bool) {
 	h, ctx := r.lock, r.call.Ctx
 	a := reply{Answer: majority.Answer{Result: majority.Unsent}}
 	if sent {
@@ -142,7 +142,7 @@ func (r *severalRenewal) finish(sent bool) {
 		h.mu.Lock()
 		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
-		h.schedule().LookBy((*severalUpkeep)(h), next)
+		h.renewals().LookBy((*severalUpkeep)(h), next)
 	case !out.Confirmed:
 		return
 	}

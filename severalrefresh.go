@@ -12,6 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -40,23 +41,19 @@ func (q *question) hear(a heard) {
 
 // refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
 // others have confirmed it.
-func (h *several) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
+func (h *several) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	if h.WasReleased() {
 		return ErrNotObtained
 	}
-	metadata := ""
-	if opt != nil {
-		metadata = opt.Metadata
-	}
-	valid, stop := whileValid(ctx, h, lateAnswer)
+	valid, stop := place.WhileValid(ctx, h, place.LateAnswer)
 	defer stop()
 	leave := h.takeTurn(ctx)
 	defer leave()
-	cut, err := retry.Do(valid, nil, opt.strategy(), life.Until(h), func() (bool, error) {
+	cut, err := retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) {
 		return h.tryRefresh(ctx, valid, ttl, metadata)
 	})
 	if cut {
-		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", place.Outlived(ctx), err))
 	}
 	if err != nil {
 		life.Check(ctx, h)
@@ -73,7 +70,7 @@ func (h *several) takeTurn(ctx context.Context) (leave func()) {
 		return leave
 	default:
 	}
-	valid, stop := whileValid(ctx, h, 0)
+	valid, stop := place.WhileValid(ctx, h, 0)
 	defer stop()
 	select {
 	case h.turn <- struct{}{}:
@@ -87,9 +84,9 @@ func (h *several) takeTurn(ctx context.Context) (leave func()) {
 // comes from whileValid.
 func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
 	if fault.Ended(valid) != nil {
-		return false, fault.Failed("refresh", h.keys, outlived(ctx))
+		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
 	}
-	free, stop := detached(valid)
+	free, stop := place.Detached(valid)
 	defer stop()
 	p := h.newPoll()
 	q := &question{ctx: free, heard: make(chan heard, 2*len(h.at))}
@@ -113,7 +110,7 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 	}
 	due, asks := h.pace.Due(), h.begin(requests)
 	h.mu.Unlock()
-	h.schedule().LookBy((*severalUpkeep)(h), due)
+	h.renewals().LookBy((*severalUpkeep)(h), due)
 	for _, a := range asks {
 		waits[a.Place] = true
 		transport.Go(func() { h.askFor(q, a) }) // ends with the call
@@ -136,7 +133,7 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 	case errors.Is(err, ErrNotObtained):
 		return false, err
 	case fault.Ended(valid) != nil:
-		return false, fault.Failed("refresh", h.keys, outlived(ctx))
+		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
 	case len(p.errs) > 0 && !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
 		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
 	case !lapsed && lease.Passed(h.until()):
@@ -262,13 +259,13 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return fault.Failed("refresh", at.keys.Names, fault.Ended(ctx))
+			return fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
 	giveUp := h.lock.Until(time.Now())
 	h.mu.Unlock()
-	c := at.newRefresh(call.TTL, metadata, refresh == nil)
+	c := at.RefreshCall(call.TTL, metadata, refresh == nil)
 	c.Ctx, c.GiveUp = ctx, giveUp
 	returned := false
 	defer func() {
@@ -278,7 +275,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 			_ = h.asked(ctx, r, c, certain)
 		}
 	}()
-	answered := at.place.redis.Do(ctx, c)
+	answered := at.Place.Redis.Do(ctx, c)
 	returned = true
 	if answered {
 		return h.asked(ctx, r, c, certain)
@@ -292,7 +289,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 		<-c.Done()
 		_ = h.asked(ctx, r, c, certain)
 	}()
-	return fault.Failed("refresh", at.keys.Names, fault.Ended(ctx))
+	return fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
 }
 
 // asked takes the answer to a request of ask, which has ended.
@@ -312,21 +309,21 @@ func (h *several) asked(ctx context.Context, r asking, c *transport.Call, certai
 }
 
 // read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
-func (k *claim) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
+func (at *standing) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
 	a.Doubtful = c.Doubtful
 	if c.Err != nil {
 		if c.First.IsZero() {
 			a.Result = majority.Unsent
 		}
-		a.err = fault.Failed(operation, k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
+		a.err = fault.Failed(operation, at.Keys.Names, fault.WithHint(at.Keys.Names, c.Err))
 		return a
 	}
-	switch loss, err := readLoss(k.keys.Names, c.Reply, ErrNotObtained); {
+	switch loss, err := at.Place.ReadLoss(at.Keys.Names, c.Reply, ErrNotObtained); {
 	case errors.Is(err, ErrNotObtained):
 		a.Result, a.err, a.lost, a.taken = majority.Denied, err, loss.Keys, loss.Taken > 0
 		return a
 	case err != nil:
-		a.err = fault.Failed(operation, k.keys.Names, err)
+		a.err = fault.Failed(operation, at.Keys.Names, err)
 		return a
 	}
 	a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)

@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"runtime"
 
 	"github.com/redislock/redislock/internal/transport"
@@ -53,15 +52,4 @@ func (p *panicked) again() {
 	default:
 		panic(p.value)
 	}
-}
-
-// detached returns a ctx for calls that may outlast their caller: it has the values of ctx and ends with ctx, until the
-// returned function is called.
-func detached(ctx context.Context) (context.Context, func()) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return ctx, func() {}
-	}
-	free, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	return free, func() { stop() }
 }

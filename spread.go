@@ -11,6 +11,7 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/place"
 )
 
 // spreading makes the tries of an obtain at several places. It asks the places side by side, in rounds, and a round ends as
@@ -21,7 +22,7 @@ import (
 // belongs to its own round, and what it was granted is given back, unless that round made the lock. Each round has a new
 // random token, so that giving back never hits a later grant.
 type spreading struct {
-	progress // belongs to the goroutine of the caller, apart from resends, which mu protects until the obtain has ended
+	place.Progress // belongs to the goroutine of the caller, apart from resends, which mu protects until the obtain has ended
 
 	client   *Client
 	keys     []string // of all places
@@ -71,12 +72,12 @@ func newSpreading(o *obtaining, at *sites) *spreading {
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.site = p
-		part.place, part.keys, part.ttl, part.metadata = p.place, p.keys, o.ttl, o.opt.Metadata
+		part.Place, part.Keys, part.TTL, part.Metadata = p.Place, p.keys, o.ttl, o.opt.Metadata
 		if at.quorum {
-			part.fenceKey = o.opt.FenceKey
+			part.FenceKey = o.opt.FenceKey
 		}
 		if queue {
-			part.waiter = p.lines.NewWith(s.news, first+int64(i))
+			part.Waiter = p.Lines.NewWith(s.news, first+int64(i))
 		}
 	}
 	return s
@@ -99,14 +100,14 @@ func (s spreadOut) NextBackoff() time.Duration {
 // enough. That is not a refusal by a holder, so try then asks again, a few times and at random moments.
 func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	if fault.Ended(ctx) != nil {
-		return false, errCut
+		return false, fault.ErrCut
 	}
-	s.tries++
-	s.ordered = s.tries > 1 && !s.queue && !s.places.quorum
+	s.Tries++
+	s.ordered = s.Tries > 1 && !s.queue && !s.places.quorum
 	for splits := 0; ; splits++ {
 		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
-		decided := err == nil || err == ErrClosed || s.splits == 0 || s.belated >= maxBelated
+		decided := err == nil || err == ErrClosed || s.splits == 0 || s.Belated >= place.MaxBelated
 		if decided || s.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
 			return again, err
 		}
@@ -115,7 +116,7 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return false, errCut
+			return false, fault.ErrCut
 		case <-s.client.closed:
 			pause.Stop()
 			return false, ErrClosed
@@ -144,46 +145,46 @@ func (s *spreading) decide(ctx context.Context, err error) error {
 // tryRound asks the places once.
 func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	s.begin()
-	answer, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
+	answer, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		s.launch(ctx, now)
 		return s.judge(now)
 	})
 	if err != nil {
-		if s.failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
-			s.failure = s.failures()
+		if s.Failure == nil || s.hasFailed() { // otherwise how the round before has failed says more
+			s.Failure = s.failures()
 		}
 		if fault.Ended(ctx) != nil {
-			return false, errCut
+			return false, fault.ErrCut
 		}
 		return false, err
 	}
 	switch answer {
 	case won:
-		s.failure, s.splits = nil, 0
+		s.Failure, s.splits = nil, 0
 		if err := s.make(ctx); err != ErrNotObtained {
 			return false, err
 		}
 	case refused:
-		s.failure = s.lateness()
+		s.Failure = s.lateness()
 	case undecided:
-		s.failure = s.failures()
+		s.Failure = s.failures()
 	}
 	passes := s.mayPass() // before undo, which forgets how the places have failed
 	s.undo(ctx)
 	if s.waitForUndo(ctx) != nil && fault.Ended(ctx) != nil {
-		return false, errCut
+		return false, fault.ErrCut
 	}
 	if s.splits++; !s.isSplit() {
 		s.splits = 0
 	}
 	switch {
-	case answer != undecided && errors.Is(s.failure, ErrLapsed):
-		s.belated++
-		return s.belated < maxBelated, s.failure
-	case s.failure != nil:
-		return passes && s.bears(ctx), s.failure
+	case answer != undecided && errors.Is(s.Failure, ErrLapsed):
+		s.Belated++
+		return s.Belated < place.MaxBelated, s.Failure
+	case s.Failure != nil:
+		return passes && s.bears(ctx), s.Failure
 	case !lease.Passed(lease.ValidUntil(s.began, s.ttl)): // see single.decline
-		s.belated = 0
+		s.Belated = 0
 	}
 	s.refused = true
 	return true, ErrNotObtained
@@ -226,7 +227,7 @@ func (s *spreading) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.round++
-	s.token = randomToken()
+	s.token = place.NewToken()
 	s.began, s.open, s.won, s.fastest = time.Now(), true, false, 0
 	for i := range s.parts {
 		s.parts[i].state, s.parts[i].err = partIdle, nil

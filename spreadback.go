@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/undo"
 )
 
@@ -27,7 +28,7 @@ func (s *spreading) undo(ctx context.Context) {
 // what this obtain is granted next, for no server that takes much longer than the others. It returns an error if ctx ends or
 // the Client is closed first.
 func (s *spreading) waitForUndo(ctx context.Context) error {
-	_, err := s.collect(ctx, lastWord, func(now time.Time) (verdict, time.Time) {
+	_, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		limit := s.splitPatience()
 		if s.once { // what was granted is on its way back; without this, the calls of a loop pile up at a slow server
 			limit = health.NoLimit
@@ -44,26 +45,26 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 // ticket. The caller holds s.mu, and no call is under way to the place.
 func (s *spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
-	keys := p.keys.OnlyLines()
-	if granted || p.late {
-		keys = p.keys // none is of an earlier hold, because the token is new
+	keys := p.Keys.OnlyLines()
+	if granted || p.Late {
+		keys = p.Keys // none is of an earlier hold, because the token is new
 	}
 	p.state = partIdle
-	w := p.waiter
+	w := p.Waiter
 	stays := w.HasPlace() && s.ticket > 0
 	moved := stays && w.TakeTicket(s.ticket)
 	if !granted && !moved && len(keys.Names) == 0 {
 		return
 	}
-	c := p.place.newRelease(ctx, p.token, keys)
+	c := p.Place.ReleaseCall(ctx, p.Token, keys)
 	if stays {
 		w.StepBack(c)
 	}
-	p.late = false
+	p.Late = false
 	p.busy, p.began = true, time.Now()
-	x := undo.New(c, "", keys.Names, p.ttl) // without why: it is a step of the obtain
-	if !p.place.cleanups.Run(x, func() error {
-		_, err := p.place.cleanups.SendRelease(x)
+	x := undo.New(c, undo.Step, keys.Names, p.TTL) // without why: it is a step of the obtain
+	if !p.Place.Cleanups.Run(x, func() error {
+		_, err := p.Place.Cleanups.SendRelease(x)
 		s.undone(ctx, p)
 		return err
 	}) {
@@ -94,7 +95,7 @@ func (s *spreading) end(ctx context.Context) {
 		case s.holds == nil:
 			s.leave(ctx, p)
 		default:
-			p.waiter.QuitInbox()
+			p.Waiter.QuitInbox()
 		}
 	}
 }
@@ -102,9 +103,9 @@ func (s *spreading) end(ctx context.Context) {
 // leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
 // s.mu, and no call is under way to the place.
 func (s *spreading) leave(ctx context.Context, p *part) {
-	gone := p.remains
-	gone.late = gone.late || p.state == partGranted
-	p.state, p.waiter, p.doubtful, p.late = partIdle, nil, false, false
-	gone.withdraw(ctx, nil, nil)
-	gone.waiter.QuitInbox()
+	gone := p.Remains
+	gone.Late = gone.Late || p.state == partGranted
+	p.state, p.Waiter, p.Doubtful, p.Late = partIdle, nil, false, false
+	gone.Withdraw(ctx, nil, nil)
+	gone.Waiter.QuitInbox()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
@@ -16,10 +17,10 @@ import (
 // part is what happens at one place. While busy, its attempt belongs to the goroutine of the call; otherwise spreading.mu
 // protects it.
 type part struct {
-	attempt
+	place.Attempt
 
 	site  *site
-	grant granted // of the place, if its state is partGranted
+	grant place.Granted // of the place, if its state is partGranted
 
 	request majority.Request // of the lock that was made of this round
 	busy    bool             // a call is under way
@@ -64,15 +65,15 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
 func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
-	if p.doubtful { // what an earlier round may have acquired unnoticed
-		p.place.cleanups.Sweep(undo.New(p.newRelease(ctx), WhyAbandoned, p.keys.Names, p.ttl), 0)
+	if p.Doubtful { // what an earlier round may have acquired unnoticed
+		p.Place.Cleanups.Sweep(undo.New(p.ReleaseCall(ctx), undo.Abandoned, p.Keys.Names, p.TTL), 0)
 	}
-	p.round, p.token, p.doubtful = s.round, s.token, false
-	p.proposal = s.began.UnixMicro() // a server takes none that is over a second old
+	p.round, p.Token, p.Doubtful = s.round, s.token, false
+	p.Proposal = s.began.UnixMicro() // a server takes none that is over a second old
 
 	if !s.admits(p, now) {
 		p.state, p.err = partFailed, errHangs
-		p.waiter.PassOver(now)
+		p.Waiter.PassOver(now)
 		return
 	}
 	p.state = partAsked
@@ -81,7 +82,7 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 
 // admits reports whether the place may be asked: see health.Server.Admit.
 func (s *spreading) admits(p *part, now time.Time) bool {
-	return !s.places.quorum || p.site.health.Admit(now, len(p.keys.Names))
+	return !s.places.quorum || p.site.health.Admit(now, len(p.Keys.Names))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
@@ -91,27 +92,27 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
 	}
-	p.site.calls.Add(1)
+	p.site.Calls.Add(1)
 	c := new(transport.Call)
 	transport.Go(func() {
-		var grant granted
+		var grant place.Granted
 		err, failed := fault.ErrPanicked, &panicked{} // unless tryHere returns
 		defer func() {
 			if failed != nil {
 				failed.value = recover()
-				p.doubtful = true
+				p.Doubtful = true
 			}
 			s.land(free, p, c, grant, err, failed)
-			p.site.calls.Add(-1)
+			p.site.Calls.Add(-1)
 		}()
-		grant, err = p.tryHere(free, c)
+		grant, err = p.TryHere(free, c)
 		failed = nil
 	})
 }
 
 // land takes the answer of a call that has ended.
 func (s *spreading) land(
-	ctx context.Context, p *part, c *transport.Call, grant granted, err error, failed *panicked,
+	ctx context.Context, p *part, c *transport.Call, grant place.Granted, err error, failed *panicked,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *spreading) land(
 		p.state = partRefused
 	default:
 		p.state, p.err = partFailed, err
-		if w := p.waiter; w != nil {
+		if w := p.Waiter; w != nil {
 			w.Rest(now)
 		}
 	}
@@ -142,7 +143,7 @@ func (s *spreading) land(
 	}
 	switch present := p.round == s.round; {
 	case present && (s.open || s.won && s.holds == nil):
-		s.resends += int(c.Resends)
+		s.Resends += int(c.Resends)
 	case present && s.holds != nil: // it has the token of the lock
 		s.join(ctx, p)
 	default:

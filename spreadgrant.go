@@ -16,7 +16,7 @@ import (
 func (s *spreading) make(ctx context.Context) error {
 	fence, err := s.fence(ctx)
 	if err != nil {
-		s.failure = err
+		s.Failure = err
 		s.mu.Lock()
 		s.won = false
 		s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *spreading) make(ctx context.Context) error {
 		}
 		s.undo(ctx)
 		if fault.Ended(ctx) != nil {
-			return errCut
+			return fault.ErrCut
 		}
 		return err
 	}
@@ -40,28 +40,28 @@ func (s *spreading) make(ctx context.Context) error {
 	for i := range s.parts {
 		p := &s.parts[i]
 		p.request = requests[i]
-		h.at[i].fenceKey, h.at[i].obtained, h.at[i].coming = p.fenceKey, s.ttl, make(chan struct{})
+		h.at[i].FenceKey, h.at[i].Obtained, h.at[i].coming = p.FenceKey, s.ttl, make(chan struct{})
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
 			h.answer(h.ctx, p.request, p.reply())
-			if h.Since.IsZero() || p.grant.since.Before(h.Since) {
-				h.Since = p.grant.since
+			if h.Since.IsZero() || p.grant.Since.Before(h.Since) {
+				h.Since = p.grant.Since
 			}
 		}
 	}
 	if lease.Passed(h.until()) {
-		s.failure = fault.TooLate(s.began, s.ttl)
+		s.Failure = fault.TooLate(s.began, s.ttl)
 		return ErrNotObtained
 	}
-	s.lock, s.holds = &Lock{several: h}, h
+	s.holds = h
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
 		switch {
 		case p.state == partGranted && !p.busy:
 			s.joined(p)
 		case p.round != s.round: // a call of an earlier round has ended since this one was won, or goes on
-			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.keys.Names})
+			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
 			if !p.busy {
 				s.settle(ctx, p)
 			}
@@ -75,11 +75,11 @@ func (s *spreading) make(ctx context.Context) error {
 // reply returns what a place has answered to the request of the lock's round. The caller holds spreading.mu, and no call is
 // under way to the place.
 func (p *part) reply() reply {
-	a := reply{Answer: majority.Answer{Doubtful: p.doubtful}, err: p.err, lost: p.keys.Names}
+	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
 	case p.state == partGranted:
-		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.since, p.ttl)
-	case p.late: // nobody can rely on it
+		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.Since, p.TTL)
+	case p.Late: // nobody can rely on it
 		a.Doubtful = true
 	case p.state == partRefused:
 		a.Result = majority.Denied
@@ -101,18 +101,16 @@ func (s *spreading) join(ctx context.Context, p *part) {
 		h.mendSoon(i)
 	}
 	if a.Result != majority.Confirmed {
-		p.quitLine(ctx)
+		p.QuitLine(ctx)
 	}
 }
 
 // joined ends the part of a place that has granted: what it has belongs to the lock now. The caller holds s.mu.
 func (s *spreading) joined(p *part) {
 	h, i := s.holds, s.number(p)
-	if u := p.unansweredTries(nil); u != nil {
-		h.at[i].doubt(u)
-	}
-	p.waiter.QuitInbox()
-	if p.grant.fence < h.Fence && h.isFenced() { // a majority with this place must mint a larger token next
+	p.PassDoubt(&h.at[i].Claim)
+	p.Waiter.QuitInbox()
+	if p.grant.Fence < h.Fence && h.isFenced() { // a majority with this place must mint a larger token next
 		transport.Go(func() { // ends with the call
 			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
 			h.raise(h.ctx, i)
@@ -128,7 +126,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	case s.fenceKey == "":
 		return 0, nil
 	case !s.places.quorum:
-		return s.client.one.fenceTo(ctx, s.keys, s.token, script.Keys{}, s.fenceKey, 0)
+		return s.client.one.FenceTo(ctx, s.keys, s.token, script.Keys{}, s.fenceKey, 0)
 	}
 	var largest int64
 	var lower []int
@@ -136,13 +134,13 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	s.mu.Lock()
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() {
-			largest = max(largest, p.grant.fence)
+			largest = max(largest, p.grant.Fence)
 		}
 	}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
 		case !p.isGranted():
-		case p.grant.fence == largest:
+		case p.grant.Fence == largest:
 			have++
 		default:
 			lower = append(lower, i)
@@ -157,7 +155,7 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 		p := s.places.all[i]
 		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(len(p.keys.Names), 0, health.NoLimit))
 		defer cancel()
-		counter, err := p.fenceTo(ctx, p.keys.Names, s.token, p.keys, s.fenceKey, largest)
+		counter, err := p.FenceTo(ctx, p.keys.Names, s.token, p.keys, s.fenceKey, largest)
 		if err == nil && counter < largest { // it may be larger: locks of other keys can use the same counter
 			err = errGone
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/line"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // A waiter on several places stands in the line of each place, with the same ticket everywhere. So all places agree who
@@ -25,8 +26,8 @@ func (s *spreading) agree() {
 		return
 	}
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.waiter.HasPlace() {
-			s.ticket = max(s.ticket, p.waiter.LastTicket())
+		if p := &s.parts[i]; !p.busy && p.Waiter.HasPlace() {
+			s.ticket = max(s.ticket, p.Waiter.LastTicket())
 		}
 	}
 	if s.ticket > 0 {
@@ -66,7 +67,7 @@ func (s *spreading) paced() time.Time {
 	s.mu.Lock()
 	deaf := 0
 	for i := range s.parts {
-		if p := &s.parts[i]; !p.busy && p.waiter.IsDeaf() {
+		if p := &s.parts[i]; !p.busy && p.Waiter.IsDeaf() {
 			deaf++
 		}
 	}
@@ -92,12 +93,12 @@ func (s *spreading) due() (due time.Time, called int) {
 			times = append(times, s.began.Add(line.Interval))
 			continue
 		}
-		next, woken := p.waiter.Due()
+		next, woken := p.Waiter.Due()
 		if woken || p.ready && !s.places.quorum {
 			called++
 		}
 		times = append(times, next)
-		if sign := p.waiter.SignDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
+		if sign := p.Waiter.SignDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
 			life = sign
 		}
 	}
@@ -111,24 +112,24 @@ func (s *spreading) due() (due time.Time, called int) {
 
 // blocker asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
 // have keys of somebody who has too few places. Across slots, it asks the first place.
-func (s *spreading) blocker(ctx context.Context) *RefusedError {
+func (s *spreading) blocker(ctx context.Context) script.Blocker {
 	s.mu.Lock()
-	questions := map[int]func() *RefusedError{}
+	questions := map[int]func() script.Blocker{}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.refused && !p.busy && (s.places.quorum || len(questions) == 0) {
-			at, keys, token, ticket := p.place, p.keys.Names, p.token, p.waiter.LastTicket()
-			questions[i] = func() *RefusedError { return blocker(ctx, at, keys, token, ticket) }
+			at, keys, token, ticket := p.Place, p.Keys.Names, p.Token, p.Waiter.LastTicket()
+			questions[i] = func() script.Blocker { return at.Blocker(ctx, keys, token, ticket) }
 		}
 	}
 	s.mu.Unlock()
 	type holder struct{ key, token string }
 	count := map[holder]int{}
-	most, why := 0, &RefusedError{}
-	sideBySide(slices.Collect(maps.Keys(questions)), func(i int) *RefusedError { return questions[i]() },
-		func(_ int, e *RefusedError) bool {
-			is := holder{e.Key, e.Token}
-			if count[is]++; e.Key != "" && count[is] > most {
-				most, why = count[is], e
+	most, why := 0, script.Blocker{}
+	sideBySide(slices.Collect(maps.Keys(questions)), func(i int) script.Blocker { return questions[i]() },
+		func(_ int, b script.Blocker) bool {
+			is := holder{b.Key, b.Token}
+			if count[is]++; b.Key != "" && count[is] > most {
+				most, why = count[is], b
 			}
 			return false
 		})

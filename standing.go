@@ -6,11 +6,12 @@ import (
 
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/place"
 )
 
 // standing is how a lock stands at one of its places, apart from what its majority.Lock knows.
 type standing struct {
-	claim
+	place.Claim
 
 	// several.mu protects the fields below.
 

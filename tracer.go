@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // Tracer is a set of functions that a Client calls when something happens to its locks: see [WithTracer]. Each field may
@@ -245,6 +246,21 @@ func (t *Tracer) events() *life.Events {
 		e.Released = func(ctx context.Context, e life.Released) { tell(ctx, Released(e)) }
 	}
 	return e
+}
+
+// cleanedUp returns what to do at the end of a cleanup; nil for nothing.
+func (t *Tracer) cleanedUp() func(context.Context, undo.Event) {
+	tell := t.CleanedUp
+	if tell == nil {
+		return nil
+	}
+	return func(ctx context.Context, e undo.Event) {
+		tell(ctx, CleanedUp{Keys: e.Keys, Why: whys[e.Why], Err: e.Err, Dropped: e.Dropped})
+	}
+}
+
+var whys = map[undo.Why]string{
+	undo.Abandoned: WhyAbandoned, undo.Late: WhyLate, undo.Resent: WhyResent, undo.Release: WhyRelease, undo.Line: WhyLine,
 }
 
 var lossCauses = map[life.Cause]LossCause{life.Taken: LossTaken, life.Gone: LossGone, life.Lapsed: LossLapsed}

@@ -118,7 +118,7 @@ func (s *spreading) isNext() bool {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.state == partRefused && !p.busy {
-			if called, _ := p.waiter.WasWoken(); called {
+			if called, _ := p.Waiter.WasWoken(); called {
 				return false
 			}
 		}
@@ -138,7 +138,7 @@ func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until
 			waits = true
 			continue
 		}
-		late := p.began.Add(p.site.health.Patience(len(p.keys.Names), s.fastest, limit))
+		late := p.began.Add(p.site.health.Patience(len(p.Keys.Names), s.fastest, limit))
 		if now.Before(late) && (until.IsZero() || late.Before(until)) {
 			waits, until = true, late
 		}
@@ -186,7 +186,7 @@ func (s *spreading) failures() error {
 		case p.state == partFailed:
 			errs = append(errs, s.named(p, p.err))
 		case p.busy || p.state == partIdle && !s.ordered:
-			errs = append(errs, s.named(p, s.unanswered(s.began, s.ttl)))
+			errs = append(errs, s.named(p, s.Unanswered(s.began, s.ttl)))
 		}
 	}
 	if len(errs) == 0 {

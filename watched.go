@@ -19,7 +19,7 @@ func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 	err = fault.ErrPanicked
 	defer func() {
 		p := o.progress()
-		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.tries, Resends: p.resends}
+		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tries, Resends: p.Resends}
 		if lock != nil {
 			end.Until, end.Fence = lock.Until(), lock.FenceToken()
 		}
@@ -37,17 +37,14 @@ func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 	return lock, err
 }
 
-// abandon gives back, in the background, a lock that its caller never gets. Keys with a custom token may belong to an
-// earlier hold, so they expire with their ttl instead.
+// abandon gives back, in the background, a lock that its caller never gets.
 func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
 	if o.spread == nil {
-		s := &o.single
-		s.doubtful = true
-		s.withdraw(ctx, s.abandoned, s.taken)
+		o.single.GiveUp(ctx)
 		return
 	}
 	go func() { // ends with the calls
 		defer func() { _ = recover() }() // a hook has panicked, and the release goes on without it
-		_, _ = lock.several.free(context.WithoutCancel(ctx), time.Time{}, time.Time{})
+		_, _ = lock.several.Free(context.WithoutCancel(ctx), time.Time{}, time.Time{})
 	}()
 }

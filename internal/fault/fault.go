@@ -18,6 +18,9 @@ var (
 // ErrUnanswered is the error of an abandoned try, and of a call that was not answered when ctx ended.
 var ErrUnanswered = errors.New("no answer from Redis")
 
+// ErrCut is the error of a try that found that ctx has ended. Its caller gets another error, which says how.
+var ErrCut = errors.New("ctx has ended")
+
 // ErrPanicked is the error in the events of a call that a panic has ended. The caller gets the panic.
 var ErrPanicked = errors.New("redislock: a hook, a strategy or a tracer panicked")
 

@@ -69,12 +69,17 @@ func (h *Server) Ended(now time.Time, took time.Duration, answered bool) {
 	h.usual = max(h.usual, 1)
 }
 
+// How long to wait for a server of a quorum.
 const (
 	// LeastPatience is how long a server of a quorum may take for an answer before it counts as absent, unless it
-	// usually takes longer. A server that has never answered may have to be connected to first.
+	// usually takes longer.
 	LeastPatience = 100 * time.Millisecond
+
+	// FirstPatience is the same for a server that has never answered, if others have.
 	FirstPatience = 250 * time.Millisecond
-	LongPatience  = 2 * time.Second // if no server has answered yet, they may all be far away
+
+	// LongPatience is the same if no server has answered yet: they may all be far away.
+	LongPatience = 2 * time.Second
 
 	// keyPatience is what each key adds.
 	keyPatience = 20 * time.Microsecond

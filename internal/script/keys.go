@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
@@ -42,6 +43,20 @@ func (k Keys) OnlyLines() Keys { return Keys{nil, k.lines()} }
 func (k Keys) args() []any { return k.boxed[:len(k.Names):len(k.Names)] }
 
 func (k Keys) lines() []any { return k.boxed[len(k.Names):] }
+
+// maxKeys is the most keys of one script. Redis serves nobody else while a script runs: with so many keys, for 2 to
+// 8 s. With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and
+// Redis answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
+const maxKeys = 1_000_000
+
+// Check returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
+func Check(keys int) error {
+	if keys > maxKeys {
+		return fault.Invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
+			"seconds; lock what the keys have in common instead, such as their prefix", keys, maxKeys)
+	}
+	return nil
+}
 
 // Unique returns keys in their order, each once, in a new slice.
 func Unique(keys []string) []string {

@@ -17,7 +17,7 @@ type Cleanup struct {
 	About   []string        // the keys that Tell is told
 	Again   bool            // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
 
-	why string        // what Tell is told; "" for a step of a call that goes on
+	why Why           // what Tell is told
 	ttl time.Duration // for how long the release is resent
 }
 
@@ -33,8 +33,21 @@ const (
 	SweepAgain = time.Second
 )
 
-// New returns a cleanup of all these keys, which last for the ttl at most. why is for Cleanups.Tell; "" tells nobody.
-func New(release *transport.Call, why string, keys []string, ttl time.Duration) *Cleanup {
+// Why is what a cleanup is for.
+type Why int
+
+// The reasons for a cleanup.
+const (
+	Step      Why = iota // a step of a call that goes on: nobody is told
+	Abandoned            // an obtain ended without the answer to one of its tries
+	Late                 // a grant arrived after its validity had ended
+	Resent               // the lock is released, but its obtain was sent twice and may arrive again
+	Release              // a Release returned before the keys were freed
+	Line                 // a waiter gave up its place
+)
+
+// New returns a cleanup of all these keys, which last for the ttl at most.
+func New(release *transport.Call, why Why, keys []string, ttl time.Duration) *Cleanup {
 	return &Cleanup{
 		Work:    &Work{Token: release.Token, Keys: keys, Hurry: make(chan struct{})},
 		Release: release, why: why, About: keys, ttl: ttl,
@@ -54,7 +67,7 @@ func (c *Cleanups) Run(x *Cleanup, job func() error) bool {
 // TellDropped tells that there was no room for a cleanup. It does so in a goroutine, which ends with Tell: the caller may
 // hold a mutex, and Tell may call the library.
 func (c *Cleanups) TellDropped(x *Cleanup) {
-	if c.Tell != nil && x.why != "" {
+	if c.Tell != nil && x.why != Step {
 		go c.Tell(x.Release.Ctx, Event{Keys: x.About, Why: x.why, Dropped: true})
 	}
 }
@@ -79,7 +92,7 @@ func (c *Cleanups) Start(x *Cleanup, job func() error) bool {
 			return job()
 		}()
 		// Only now, when nobody waits for the cleanup any more: Tell may call the library.
-		if c.Tell != nil && x.why != "" {
+		if c.Tell != nil && x.why != Step {
 			c.Tell(ctx, Event{Keys: x.About, Why: x.why, Err: err})
 		}
 	}()
@@ -87,7 +100,7 @@ func (c *Cleanups) Start(x *Cleanup, job func() error) bool {
 }
 
 // Persist lets a release that is on its way go on until its GiveUp.
-func (c *Cleanups) Persist(release *transport.Call, why string, keys []string) {
+func (c *Cleanups) Persist(release *transport.Call, why Why, keys []string) {
 	x := New(release, why, keys, time.Until(release.GiveUp))
 	c.Note(x.Work, release)
 	job := func() error {

@@ -47,10 +47,10 @@ type Cleanups struct {
 	byToken map[string][]*Work
 }
 
-// Event is the end of a cleanup. Its fields are those of CleanedUp in the root.
+// Event is the end of a cleanup. See CleanedUp in the root.
 type Event struct {
 	Keys    []string
-	Why     string
+	Why     Why
 	Err     error
 	Dropped bool // there was no room, and nothing was sent
 }

@@ -39,7 +39,8 @@ var All = []Control{
 		Name: "validity-from-the-reply", Off: "Until counts from the reply, and not from before the request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"single.go", "return s.grant(ctx, c.Sent, g.Fence, g.Taken)", "return s.grant(ctx, time.Now(), g.Fence, g.Taken)",
+			"internal/place/single.go",
+			"return s.grant(ctx, c.Sent, g.Fence, g.Taken)", "return s.grant(ctx, time.Now(), g.Fence, g.Taken)",
 		}},
 	},
 	{
@@ -53,7 +54,7 @@ var All = []Control{
 		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"renew.go", "next = h.lease.Renewed(r.lease, r.call.Sent)", "next = h.lease.Renewed(r.lease, time.Now())",
+			"internal/place/renew.go", "next = h.Lease.Renewed(r.lease, r.call.Sent)", "next = h.Lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{
@@ -75,17 +76,21 @@ var All = []Control{
 	{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"withdraw.go", "if nothing && (!r.doubtful && !r.late || r.custom) {", "if nothing || true {"}},
+		Edits: []Edit{{
+			"internal/place/withdraw.go", "if nothing && (!r.Doubtful && !r.Late || r.custom) {", "if nothing || true {",
+		}},
 	},
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"release.go", "if u == nil {", "if true {"}},
+		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Edits: []Edit{{"withdraw.go", "return r.leaving(ctx, r.keys)", "return r.leaving(ctx, r.keys.OnlyLines())"}},
+		Edits: []Edit{{
+			"internal/place/withdraw.go", "return r.leaving(ctx, r.Keys)", "return r.leaving(ctx, r.Keys.OnlyLines())",
+		}},
 	},
 	{
 		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",
@@ -95,7 +100,10 @@ var All = []Control{
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
 		Topology: "one", Checks: []string{check.Loss},
-		Edits: []Edit{{"release.go", "case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):", "case false:"}},
+		Edits: []Edit{{
+			"internal/place/release.go",
+			"case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):", "case false:",
+		}},
 	},
 	{
 		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",

@@ -1,4 +1,4 @@
-package redislock
+package place
 
 import (
 	"context"
@@ -17,9 +17,9 @@ const (
 	releaseLeast = 20 * time.Millisecond // the least of that, even after Until: enough for an answer
 )
 
-// free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
+// Free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
 // no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns which and how as well.
-func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
+func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -37,7 +37,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if !c.Wait(wait) {
-			return life.Loss{}, fault.Failed("release", k.keys.Names, fault.Ended(ctx))
+			return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.Ended(ctx))
 		}
 		if c.Err == nil {
 			return k.endRelease(c, until, longest)
@@ -46,7 +46,7 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			break
 		}
 		if joined > 0 || !before {
-			return life.Loss{}, fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
+			return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
 		}
 	}
 	c = k.releaseCall(ctx, now, until, c)
@@ -57,26 +57,26 @@ func (k *claim) free(ctx context.Context, now, until time.Time, longest time.Dur
 			next.Plan()
 			go func() { // ends with the call
 				defer next.Finish()
-				k.place.redis.Send(next)
+				k.Place.Redis.Send(next)
 			}()
 			k.pursue(next, longest)
 		}
 	}()
-	answered := k.place.redis.Do(wait, c)
+	answered := k.Place.Redis.Do(wait, c)
 	returned = true
 	if !answered {
 		k.pursue(c, longest)
-		return life.Loss{}, fault.Failed("release", k.keys.Names, fault.Ended(ctx))
+		return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.Ended(ctx))
 	}
 	return k.endRelease(c, until, longest)
 }
 
 // releaseCall returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
 // doubt from an earlier release that failed.
-func (k *claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
-	c := k.place.newRelease(ctx, k.token, k.keys)
-	if k.fenceKey != "" { // for the fencing token of the next in line
-		script.AndFence(c, k.fenceKey)
+func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
+	c := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
+	if k.FenceKey != "" { // for the fencing token of the next in line
+		script.AndFence(c, k.FenceKey)
 	}
 	c.GiveUp = now.Add(releaseWait)
 	if c.GiveUp.Before(until) {
@@ -88,8 +88,8 @@ func (k *claim) releaseCall(ctx context.Context, now, until time.Time, earlier *
 	return c
 }
 
-// attachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
-const attachedTTL = time.Minute
+// AttachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
+const AttachedTTL = time.Minute
 
 // pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer exist,
 // whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the
@@ -103,7 +103,7 @@ type pursuit struct {
 
 // join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
 // join, and whether it was sent before this call.
-func (k *claim) join() (c *transport.Call, p *pursuit, before bool) {
+func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p = k.pursuit; p != nil {
@@ -118,10 +118,10 @@ func (k *claim) join() (c *transport.Call, p *pursuit, before bool) {
 
 // pursue begins a pursuit whose first round is under way, or has failed. The keys last for no longer than longest, which may
 // be more than the validity: after a loss of others, or after a refresh that has failed.
-func (k *claim) pursue(c *transport.Call, longest time.Duration) {
+func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	if longest == 0 {
-		longest = attachedTTL
+		longest = AttachedTTL
 	}
 	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
@@ -129,18 +129,18 @@ func (k *claim) pursue(c *transport.Call, longest time.Duration) {
 	k.mu.Lock()
 	k.release, k.pursuit = c, p
 	k.mu.Unlock()
-	x := undo.New(c, WhyRelease, k.keys.Names, time.Until(p.end))
-	k.place.cleanups.Note(x.Work, c)
-	if !k.place.cleanups.Start(x, func() error { return k.sendRounds(x, c, p) }) {
-		k.place.cleanups.Outlast(x)
+	x := undo.New(c, undo.Release, k.Keys.Names, time.Until(p.end))
+	k.Place.Cleanups.Note(x.Work, c)
+	if !k.Place.Cleanups.Start(x, func() error { return k.sendRounds(x, c, p) }) {
+		k.Place.Cleanups.Outlast(x)
 		k.endPursuit(p)
 		close(p.planned)
-		k.place.cleanups.TellDropped(x) // only now: a Tracer may call Release again, which waits for planned
+		k.Place.Cleanups.TellDropped(x) // only now: a Tracer may call Release again, which waits for planned
 	}
 }
 
 // endPursuit notes that no rounds follow.
-func (k *claim) endPursuit(p *pursuit) {
+func (k *Claim) endPursuit(p *pursuit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
@@ -150,11 +150,11 @@ func (k *claim) endPursuit(p *pursuit) {
 
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, hold.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
-func (k *claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
+func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
 	next, wait := k.planRound(c, p, 0)
 	close(p.planned)
-	closed := k.place.closed
+	closed := k.Place.closed
 	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
@@ -170,8 +170,8 @@ func (k *claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 		k.mu.Unlock()
 		c = next
 		c.Hurry = x.Hurry
-		k.place.cleanups.Note(x.Work, c)
-		k.place.redis.Send(c)
+		k.Place.Cleanups.Note(x.Work, c)
+		k.Place.Redis.Send(c)
 		next, wait = k.planRound(c, p, round)
 		c.Finish() // only now, so that those who wait for it find the next round planned
 	}
@@ -182,9 +182,9 @@ func (k *claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 }
 
 // planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
-func (k *claim) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
+func (k *Claim) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
-	wait = k.place.redis.ResendWait(round)
+	wait = k.Place.Redis.ResendWait(round)
 	if c.Err == nil || transport.IsFinal(c.Err) || now.Add(wait).After(p.end) {
 		k.endPursuit(p)
 		return nil, 0
@@ -199,7 +199,7 @@ func (k *claim) planRound(c *transport.Call, p *pursuit, round int) (next *trans
 }
 
 // isPursued reports whether rounds follow one that has ended.
-func (k *claim) isPursued(p *pursuit) bool {
+func (k *Claim) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
 	}
@@ -209,38 +209,38 @@ func (k *claim) isPursued(p *pursuit) bool {
 	return k.pursuit != nil
 }
 
-func (k *claim) noteRelease(unanswered *transport.Call) {
+func (k *Claim) noteRelease(unanswered *transport.Call) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.release = unanswered
 }
 
 // endRelease applies the result of a release that has ended.
-func (k *claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (life.Loss, error) {
+func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (life.Loss, error) {
 	if c.Err != nil {
 		if transport.IsFinal(c.Err) {
 			k.noteRelease(c)
 		} else {
 			k.pursue(c, longest)
 		}
-		return life.Loss{}, fault.Failed("release", k.keys.Names, fault.WithHint(k.keys.Names, c.Err))
+		return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
 	}
 	k.noteRelease(nil)
 	k.undoLate(c.Ctx)
-	loss, err := readLoss(k.keys.Names, c.Reply, ErrLockNotHeld)
+	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrLockNotHeld)
 	switch {
-	case err == ErrLockNotHeld && c.Doubtful && c.First.Before(until):
+	case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):
 		return life.Loss{}, nil // an earlier sending of ours freed them
-	case errors.Is(err, ErrLockNotHeld):
+	case errors.Is(err, fault.ErrLockNotHeld):
 		return lossOf(&loss), err
 	case err != nil:
-		return life.Loss{}, fault.Failed("release", k.keys.Names, err)
+		return life.Loss{}, fault.Failed("release", k.Keys.Names, err)
 	}
 	return life.Loss{}, nil
 }
 
 // undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release.
-func (k *claim) undoLate(ctx context.Context) {
+func (k *Claim) undoLate(ctx context.Context) {
 	k.mu.Lock()
 	u := k.unanswered
 	k.unanswered = nil
@@ -249,15 +249,15 @@ func (k *claim) undoLate(ctx context.Context) {
 		return
 	}
 	if u.custom {
-		rest := &remains{
-			place: k.place, keys: k.keys, token: k.token, custom: true, ttl: k.obtained, waiter: u.waiter,
+		rest := &Remains{
+			Place: k.Place, Keys: k.Keys, Token: k.Token, custom: true, TTL: k.Obtained, Waiter: u.waiter,
 		}
-		rest.withdraw(ctx, u.tries, nil)
+		rest.Withdraw(ctx, u.tries, nil)
 		return
 	}
-	again := k.place.newRelease(ctx, k.token, k.keys)
+	again := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
 	if u.waiter.HasPlace() {
 		u.waiter.Leave(again)
 	}
-	k.place.cleanups.Sweep(undo.New(again, WhyResent, k.keys.Names, k.obtained), undo.SweepAgain, u.tries...)
+	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.tries...)
 }

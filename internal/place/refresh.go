@@ -1,4 +1,4 @@
-package redislock
+package place
 
 import (
 	"context"
@@ -15,25 +15,22 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// refresh is Refresh with arguments that can be used.
-func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
-	r := &refreshing{hold: h, ttl: ttl, call: h.known()}
-	if opt != nil {
-		r.metadata = opt.Metadata
-	}
+// Refresh is Refresh with arguments that can be used.
+func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
+	r := &refreshing{hold: h, ttl: ttl, metadata: metadata, call: h.known()}
 	if err := r.begin(ctx); err != nil {
-		h.place.cleanups.End(r.call)
+		h.Place.Cleanups.End(r.call)
 		return err
 	}
 	h.renewSooner()
-	valid, stop := whileValid(ctx, h, lateAnswer)
+	valid, stop := WhileValid(ctx, h, LateAnswer)
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
-		return retry.Do(valid, nil, opt.strategy(), life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
+		return retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
-		err = fault.Failed("refresh", h.keys.Names, fmt.Errorf("%w; the last try: %w", outlived(ctx), err))
+		err = fault.Failed("refresh", h.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
 	}
 	life.Lapse(h) // if it was found lost
 	h.renewSooner()
@@ -43,15 +40,15 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	return err
 }
 
-// lateAnswer is how long past Until a Refresh waits. On one place, an answer that comes so late may still extend the
+// LateAnswer is how long past Until a Refresh waits. On one place, an answer that comes so late may still extend the
 // validity. On several, only if the lock had lapsed before the Refresh began.
-const lateAnswer = 250 * time.Millisecond
+const LateAnswer = 250 * time.Millisecond
 
-// whileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
+// WhileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
 // server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
 // the ctx.
-func whileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
-	free, leave := detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
+func WhileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
+	free, leave := Detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
 	limited, cancel := context.WithCancel(free)
 	var timer *time.Timer
 	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
@@ -70,19 +67,30 @@ func whileValid(ctx context.Context, b life.Bearer, after time.Duration) (contex
 	}
 }
 
-// outlived returns why a ctx that whileValid made from ctx has ended.
-func outlived(ctx context.Context) error {
+// Detached returns a ctx for calls that may outlast their caller: it has the values of ctx and ends with ctx, until the
+// returned function is called.
+func Detached(ctx context.Context) (context.Context, func()) {
+	if ctx.Done() == nil || ctx.Err() != nil {
+		return ctx, func() {}
+	}
+	free, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return free, func() { stop() }
+}
+
+// Outlived returns why a ctx that whileValid made from ctx has ended.
+func Outlived(ctx context.Context) error {
 	if err := fault.Ended(ctx); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w, and Redis has not answered the refresh", ErrLapsed)
+	return fmt.Errorf("%w, and Redis has not answered the refresh", fault.ErrLapsed)
 }
 
 // known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
 // the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
 // nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
 // Cleanups.End when the refresh has ended.
-func (h *hold) known() *undo.Work {
+func (h *Hold) known() *undo.Work {
 	if h.Random {
 		return nil
 	}
@@ -90,15 +98,15 @@ func (h *hold) known() *undo.Work {
 }
 
 // pend makes a refresh known to later obtains with the same token.
-func (h *hold) pend() *undo.Work {
-	p := &undo.Work{Token: h.token, Keys: h.keys.Names}
-	h.place.cleanups.Begin(p)
+func (h *Hold) pend() *undo.Work {
+	p := &undo.Work{Token: h.Token, Keys: h.Keys.Names}
+	h.Place.Cleanups.Begin(p)
 	return p
 }
 
 // refreshing is one Refresh with all its tries. Life.Mu protects the fields from refresh on.
 type refreshing struct {
-	hold     *hold
+	hold     *Hold
 	ttl      time.Duration
 	metadata string
 	call     *undo.Work // see hold.known
@@ -120,16 +128,16 @@ func (r *refreshing) begin(ctx context.Context) error {
 	defer func() { stop() }()
 	for {
 		if err := fault.Ended(ctx); err != nil {
-			return fault.Failed("refresh", h.keys.Names, err)
+			return fault.Failed("refresh", h.Keys.Names, err)
 		}
 		h.Life.Mu.Lock()
-		ahead := h.lease.Ahead(r.ttl)
+		ahead := h.Lease.Ahead(r.ttl)
 		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
 		h.Life.Mu.Unlock()
 		if turn == nil {
-			turn, stop = whileValid(ctx, h, 0)
+			turn, stop = WhileValid(ctx, h, 0)
 		}
 		select {
 		case <-ahead.Ended():
@@ -138,13 +146,13 @@ func (r *refreshing) begin(ctx context.Context) error {
 	}
 	defer h.Life.Mu.Unlock()
 	if h.IsReleased() {
-		return ErrNotObtained
+		return fault.ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
-	if h.isDoubtful() && lease.Passed(h.lease.Until()) {
-		return ErrNotObtained
+	if h.isDoubtful() && lease.Passed(h.Lease.Until()) {
+		return fault.ErrNotObtained
 	}
-	r.refresh, r.losses = h.lease.Begin(time.Now(), r.ttl), h.Losses()
+	r.refresh, r.losses = h.Lease.Begin(time.Now(), r.ttl), h.Losses()
 	return nil
 }
 
@@ -159,16 +167,16 @@ func (r *refreshing) finish() {
 func (r *refreshing) end() {
 	h := r.hold
 	h.Life.Mu.Lock()
-	h.lease.Finish(r.refresh, r.sent)
+	h.Lease.Finish(r.refresh, r.sent)
 	h.Life.Mu.Unlock()
-	h.place.cleanups.End(r.call)
+	h.Place.Cleanups.End(r.call)
 }
 
 // try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
 // whileValid.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
-	c := h.newRefresh(r.ttl, r.metadata, false)
+	c := h.RefreshCall(r.ttl, r.metadata, false)
 	c.Ctx = valid
 	c.GiveUp = life.Until(h)
 	returned := false
@@ -180,17 +188,17 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		}
 	}()
 	if r.call != nil {
-		h.place.cleanups.Note(r.call, c)
+		h.Place.Cleanups.Note(r.call, c)
 	}
-	answered := h.place.redis.Do(valid, c)
+	answered := h.Place.Redis.Do(valid, c)
 	returned = true
 	if !answered {
 		r.abandon(c)
-		return false, fault.Failed("refresh", h.keys.Names, outlived(ctx))
+		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
 	}
 	again, err = r.conclude(c)
 	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
-		return false, fault.Failed("refresh", h.keys.Names, outlived(ctx))
+		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
 	}
 	return again, err
 }
@@ -218,7 +226,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
-		r.hold.lease.Doubt(r.refresh)
+		r.hold.Lease.Doubt(r.refresh)
 	}
 }
 
@@ -229,24 +237,24 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	defer h.Life.Mu.Unlock()
 	r.note(c)
 	if c.Err != nil {
-		return true, fault.Failed("refresh", h.keys.Names, fault.WithHint(h.keys.Names, c.Err))
+		return true, fault.Failed("refresh", h.Keys.Names, fault.WithHint(h.Keys.Names, c.Err))
 	}
-	switch loss, err := readLoss(h.keys.Names, c.Reply, ErrNotObtained); {
-	case errors.Is(err, ErrNotObtained):
+	switch loss, err := h.Place.ReadLoss(h.Keys.Names, c.Reply, fault.ErrNotObtained); {
+	case errors.Is(err, fault.ErrNotObtained):
 		r.loss = h.lose(&loss)
 		return false, err
 	case err != nil:
-		return false, fault.Failed("refresh", h.keys.Names, err)
+		return false, fault.Failed("refresh", h.Keys.Names, err)
 	}
 	if h.Losses() != r.losses { // a later request has found the keys lost
-		return false, ErrNotObtained
+		return false, fault.ErrNotObtained
 	}
-	h.lease.Confirm(r.refresh, c.Sent)
-	late := lease.Passed(h.lease.Until())
+	h.Lease.Confirm(r.refresh, c.Sent)
+	late := lease.Passed(h.Lease.Until())
 	h.Revive(!late)
 	h.SetMetadata(r.metadata)
 	if late {
-		return false, ErrNotObtained
+		return false, fault.ErrNotObtained
 	}
 	return false, nil
 }

@@ -1,4 +1,4 @@
-package redislock
+package place
 
 import (
 	"context"
@@ -11,18 +11,23 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/transport"
 )
 
+// redisClient is a Redis client, as far as this package knows it.
+type redisClient = redis.Scripter
+
 // shared is what all Clients of one Redis client have in common: what costs connections, goroutines or time of the server,
 // and what is known about the server. So a program may make a Client for each call. The Redis client owns none of it and
 // knows nothing of it.
 type shared struct {
-	client   RedisClient
+	client   redisClient
 	redis    *transport.Redis
-	renewals *renewals
+	renewals *Renewals
 	health   *health.Server // of a server of quorums
 	cleaning atomic.Int64   // cleanups under way that release keys; see maxCleanups
 	waiters  *line.Hub
@@ -38,7 +43,7 @@ var registry struct {
 var registrySeed = maphash.MakeSeed()
 
 // sharedBy returns what the Clients of a Redis client share. A client type that cannot be compared shares nothing.
-func sharedBy(client RedisClient) (*shared, error) {
+func sharedBy(client redisClient) (*shared, error) {
 	if !reflect.ValueOf(client).Comparable() {
 		return newShared(client)
 	}
@@ -55,7 +60,7 @@ func sharedBy(client RedisClient) (*shared, error) {
 
 // registered returns what is registered for the Redis client. If there is nothing, it registers the given one, unless that
 // is nil, and returns that.
-func registered(hash uint64, client RedisClient, s *shared) *shared {
+func registered(hash uint64, client redisClient, s *shared) *shared {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	for _, p := range registry.byHash[hash] {
@@ -73,6 +78,16 @@ func registered(hash uint64, client RedisClient, s *shared) *shared {
 	return s
 }
 
+// CountShared returns for how many Redis clients Clients share something.
+func CountShared() (n int) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for _, all := range registry.byHash {
+		n += len(all)
+	}
+	return n
+}
+
 // unregister removes what is gone.
 func unregister(hash uint64) {
 	registry.mu.Lock()
@@ -86,11 +101,11 @@ func unregister(hash uint64) {
 // The names of all inboxes of this process begin alike, with a name that no other process has. Within the process, each
 // shared has a number.
 var (
-	processName = sync.OnceValue(randomToken)
+	processName = sync.OnceValue(NewToken)
 	sharedCount atomic.Int64
 )
 
-func newShared(client RedisClient) (*shared, error) {
+func newShared(client redisClient) (*shared, error) {
 	redis, err := transport.New(client)
 	if err != nil {
 		return nil, err

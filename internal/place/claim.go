@@ -1,4 +1,4 @@
-package redislock
+package place
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
+// Claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
 // long.
-type claim struct {
-	place    *place
-	keys     script.Keys
-	token    string
-	fenceKey string        // "" for none, or if attached
-	obtained time.Duration // the ttl of the obtain; 0 if attached
+type Claim struct {
+	Place    *Place
+	Keys     script.Keys
+	Token    string
+	FenceKey string        // "" for none, or if attached
+	Obtained time.Duration // the ttl of the obtain; 0 if attached
 
 	mu         sync.Mutex      // protects the fields below
 	release    *transport.Call // the last release, if it was not answered
@@ -34,40 +34,37 @@ type unanswered struct {
 	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
 }
 
-// newRefresh returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
-func (k *claim) newRefresh(ttl time.Duration, metadata string, renewal bool) *transport.Call {
-	return k.place.scripts.Refresh(k.token, k.keys, ttl, metadata, renewal)
+// RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
+func (k *Claim) RefreshCall(ttl time.Duration, metadata string, renewal bool) *transport.Call {
+	return k.Place.scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
 }
 
-// ttl asks for the remaining ttl.
-func (k *claim) ttl(ctx context.Context) (time.Duration, error) {
-	reply, err := k.place.ask(ctx, "ttl", k.keys.Names, k.place.scripts.TTL(k.token, k.keys))
+// TTL asks for the remaining ttl.
+func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
+	reply, err := k.Place.ask(ctx, "ttl", k.Keys.Names, k.Place.scripts.TTL(k.Token, k.Keys))
 	if err != nil {
 		return 0, err
 	}
 	left, err := script.ReadTTL(reply)
 	if err != nil {
-		return 0, fault.Failed("ttl", k.keys.Names, err)
+		return 0, fault.Failed("ttl", k.Keys.Names, err)
 	}
 	return left, nil
 }
 
 // isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no
 // use after a release.
-func (k *claim) isDoubtful() bool {
+func (k *Claim) isDoubtful() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.unanswered != nil
 }
 
-// doubt notes what is known of unanswered sendings of the obtain, or that there were some. Nil for u says nothing else.
-func (k *claim) doubt(u *unanswered) {
+// Doubt notes that a sending of the obtain was not answered.
+func (k *Claim) Doubt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case u != nil:
-		k.unanswered = u
-	case k.unanswered == nil:
+	if k.unanswered == nil {
 		k.unanswered = &unanswered{}
 	}
 }

@@ -1,4 +1,4 @@
-package redislock
+package place
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// maxBelated is how many grants in a row may come too late.
-const maxBelated = 2
+// MaxBelated is how many grants in a row may come too late.
+const MaxBelated = 2
 
 // decline gives back a grant of a request that was sent at that time, and whose reply came too late to be relied on. It
 // returns an error that says so.
@@ -26,44 +26,44 @@ const maxBelated = 2
 // them.
 //
 // A custom token stays. Then the release must be answered before the next try. If it is not, there is no next try.
-func (s *single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
-	s.waiter.TryAgain()
-	s.failure = fault.TooLate(since, s.ttl)
-	s.belated++
-	again = s.belated < maxBelated
+func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
+	s.Waiter.TryAgain()
+	s.Failure = fault.TooLate(since, s.TTL)
+	s.Belated++
+	again = s.Belated < MaxBelated
 	if !s.custom {
-		back := s.newRelease(ctx)
-		if s.waiter != nil { // a try that is still on its way may enter the lines again, with the old token
-			s.waiter.Leave(back)
-			s.waiter.Renew()
+		back := s.ReleaseCall(ctx)
+		if s.Waiter != nil { // a try that is still on its way may enter the lines again, with the old token
+			s.Waiter.Leave(back)
+			s.Waiter.Renew()
 		}
-		s.place.cleanups.Sweep(undo.New(back, WhyLate, s.keys.Names, s.ttl), 0, s.abandoned...)
-		s.token, s.doubtful = randomToken(), false
-		s.abandoned, s.late, s.taken = nil, false, nil // they have the old token
-		return again, s.failure
+		s.Place.Cleanups.Sweep(undo.New(back, undo.Late, s.Keys.Names, s.TTL), 0, s.abandoned...)
+		s.Token, s.Doubtful = NewToken(), false
+		s.abandoned, s.Late, s.taken = nil, false, nil // they have the old token
+		return again, s.Failure
 	}
 	if len(taken) == 0 { // the others may belong to an earlier hold
-		return again, s.failure
+		return again, s.Failure
 	}
-	back := s.place.newRelease(ctx, s.token, script.Box(taken))
-	back.GiveUp = time.Now().Add(s.ttl)
+	back := s.Place.ReleaseCall(ctx, s.Token, script.Box(taken))
+	back.GiveUp = time.Now().Add(s.TTL)
 	before := s.taken
 	s.taken = append(s.taken, taken...) // for withdraw, if this fails or a hook panics
-	answered := s.place.redis.Do(ctx, back)
+	answered := s.Place.Redis.Do(ctx, back)
 	if !answered || back.Err == nil {
 		s.taken = before
 	}
 	if !answered {
-		s.place.cleanups.Persist(back, WhyLate, taken)
+		s.Place.Cleanups.Persist(back, undo.Late, taken)
 		back = &transport.Call{Err: fault.ErrUnanswered}
 	}
 	if back.Err != nil {
-		s.doubtful = true
+		s.Doubtful = true
 		s.fail(back)
 		if fault.Ended(ctx) != nil {
-			return false, errCut
+			return false, fault.ErrCut
 		}
-		return false, s.failure
+		return false, s.Failure
 	}
-	return again && !back.Doubtful, s.failure
+	return again && !back.Doubtful, s.Failure
 }

@@ -1,0 +1,103 @@
+package place
+
+import (
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Attempt is what a lock is asked for at one place. It belongs to one goroutine at a time. An obtain at one place makes its
+// tries with one attempt; an obtain at several places has one for each of them, and so has each mend of one of them.
+type Attempt struct {
+	Remains
+
+	Metadata string
+	FenceKey string // "" for no fencing token
+	Proposal int64  // of a fencing token and of a ticket, for several places to agree on, in µs since 1970; 0 for none
+}
+
+// fillObtain makes c a call of obtain.
+func (a *Attempt) fillObtain(c *transport.Call) {
+	o := script.Obtain{
+		Keys: a.Keys, Token: a.Token, Custom: a.custom, Metadata: a.Metadata, TTL: a.TTL, FenceKey: a.FenceKey,
+		Proposal: a.Proposal,
+	}
+	a.Place.scripts.Obtain(c, &o)
+	if a.Waiter != nil {
+		a.Waiter.Begin(&o, c)
+	}
+}
+
+// read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
+func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, error) {
+	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
+	switch {
+	case err != nil:
+		a.Doubtful = true
+		return g, fault.Failed("obtain", a.Keys.Names, err)
+	case !g.Granted:
+		if a.Waiter != nil {
+			a.Waiter.Refuse(c.Sent, &g)
+		}
+		return g, fault.ErrNotObtained
+	}
+	a.Waiter.Granted()
+	if a.Waiter != nil && c.Spare == nil {
+		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
+	}
+	return g, nil
+}
+
+// failed returns the error of a call that was not answered, or was answered with an error.
+func (a *Attempt) failed(err error) error {
+	return fault.Failed("obtain", a.Keys.Names, fault.WithHint(script.WithFence(a.Keys.Names, a.FenceKey), err))
+}
+
+// Granted is what one of several places has granted.
+type Granted struct {
+	Since time.Time // when the request was sent
+	Fence int64     // 0 for none
+}
+
+// TryHere asks once at one of several places. It returns when the call has ended, however long that takes: nobody waits for
+// it. ctx must not end. It returns ErrNotObtained if the place has refused, and an error that matches it if the grant came
+// too late.
+//
+// TryHere does not release a grant that came too late. It sets Late, and leaves the release to the round, or to the lock if
+// that is made already. Either of them may use the token at this place again, and a release that is sent twice could free
+// what the next call with the token acquires.
+func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, error) {
+	if a.Waiter != nil {
+		done, _ := a.Waiter.Admit(ctx, a.Place.closed, len(a.Keys.Names)) // nothing is handed over at several places
+		if done == nil {
+			return Granted{}, fault.ErrClosed
+		}
+		defer done()
+	}
+	a.fillObtain(c)
+	c.GiveUp, c.Ctx = time.Now().Add(a.TTL), ctx
+	a.Place.Redis.Do(ctx, c)
+	a.Doubtful = a.Doubtful || c.Doubtful
+	if c.Err != nil {
+		return Granted{}, a.failed(c.Err)
+	}
+	g, err := a.read(ctx, c)
+	if err != nil {
+		return Granted{}, err
+	}
+	if lease.Passed(lease.ValidUntil(c.Sent, a.TTL)) {
+		a.Waiter.TryAgain()
+		a.Late = true
+		err = fault.TooLate(c.Sent, a.TTL)
+	}
+	return Granted{c.Sent, g.Fence}, err
+}
+
+// Blocker asks what blocks the attempt.
+func (a *Attempt) Blocker(ctx context.Context) script.Blocker {
+	return a.Place.Blocker(ctx, a.Keys.Names, a.Token, a.Waiter.LastTicket())
+}

@@ -1,0 +1,62 @@
+package place
+
+import (
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/script"
+)
+
+// Hold is the lock of a caller at one place. It is a life.Bearer.
+type Hold struct {
+	Claim
+	life.Life
+
+	Lease lease.Lease    // Life.Mu protects it
+	entry schedule.Entry // its place among the renewals
+}
+
+// Exists reports whether h was obtained or found. The zero Hold was not.
+func (h *Hold) Exists() bool { return h.Place != nil }
+
+// Handle returns what the handle knows of the lock.
+func (h *Hold) Handle() *life.Life { return &h.Life }
+
+// Names returns the keys and the token.
+func (h *Hold) Names() (keys []string, token string) { return h.Keys.Names, h.Token }
+
+// Events returns what the owner of the Client wants to be told.
+func (h *Hold) Events() *life.Events { return h.Place.events }
+
+// ValidUntil returns the end of the validity. The caller holds Life.Mu.
+func (h *Hold) ValidUntil() time.Time { return h.Lease.Until() }
+
+// KnowsTTL reports whether there is a ttl to renew the lock with. The caller holds Life.Mu.
+func (h *Hold) KnowsTTL() bool { return h.Lease.TTL() > 0 }
+
+// FoundLost returns nil: a loss is told when the reply that reports it is read.
+func (h *Hold) FoundLost() *life.Lost { return nil }
+
+// StartRenewing starts the renewals. It reports false after Close.
+func (h *Hold) StartRenewing() bool { return h.Place.Renewals.Add((*holdUpkeep)(h)) }
+
+// StopRenewing stops the renewals, unless the lock is kept again.
+func (h *Hold) StopRenewing() { h.Place.Renewals.Remove((*holdUpkeep)(h)) }
+
+// Free does the work of a Release that began now, when the lock was valid until then; see Claim.Free.
+func (h *Hold) Free(ctx context.Context, now, until time.Time) (life.Loss, error) {
+	h.Life.Mu.Lock()
+	longest := h.Lease.Longest() // no refresh begins any more
+	h.Life.Mu.Unlock()
+	return h.Claim.Free(ctx, now, until, longest)
+}
+
+// lose notes a loss that a reply has reported, and returns what to tell after Life.Mu is unlocked, or nil for nothing. The
+// caller holds Life.Mu.
+func (h *Hold) lose(l *script.Loss) *life.Lost {
+	h.Lease.End(time.Now())
+	return life.Lose(h, lossOf(l), h.Place.contextCause(l))
+}

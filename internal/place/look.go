@@ -1,0 +1,132 @@
+package place
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Inspect returns what the keys hold, and who waits for them.
+func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, error) {
+	groups, err := p.Redis.Group(keys)
+	if err != nil {
+		return nil, fault.Failed("inspect", keys, err)
+	}
+	for _, group := range groups {
+		if err := script.Check(len(group)); err != nil {
+			return nil, err
+		}
+	}
+	held, err := p.inspectGroups(ctx, keys, groups)
+	if transport.HasCode(err, "CROSSSLOT") { // a Cluster behind a custom client type
+		held, err = p.inspectGroups(ctx, keys, transport.GroupBySlot(keys))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
+}
+
+// Found is what attach has found at one place.
+type Found struct {
+	Since    time.Time // when the question was sent
+	TTL      time.Duration
+	Metadata string
+}
+
+// Find makes h the hold that attach has found at a place.
+func (h *Hold) Find(p *Place, keys []string, token string, found Found) {
+	h.Place, h.Keys, h.Token, h.Since = p, script.Box(keys), token, found.Since
+	h.SetMetadata(found.Metadata)
+	h.Lease = lease.Found(found.Since, found.TTL)
+}
+
+// Attach does the work of Client.Attach at one place: it looks whether the token has the keys there.
+func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
+	held, sent, err := p.look(ctx, "attach", keys, false)
+	if err != nil {
+		return Found{}, err
+	}
+	loss, ttl := script.ReadOwned(keys, held, token)
+	if err := p.lossError(&loss, fault.ErrLockNotHeld); err != nil {
+		return Found{}, err
+	}
+	return Found{sent, ttl, held[0].Metadata}, nil
+}
+
+// maxLooks bounds how many groups of keys are inspected in parallel.
+const maxLooks = 16
+
+// inspectGroups asks what the keys hold, with one round trip for each group.
+func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]script.Held, error) {
+	all := make([]script.Held, len(keys))
+	errs := make([]error, len(groups))
+	var wait sync.WaitGroup
+	room := make(chan struct{}, maxLooks)
+	for g, group := range groups {
+		slices.SortStableFunc(group, func(a, b int) int { return script.LinesFirst(keys[a], keys[b]) })
+		some := make([]string, len(group))
+		for i, at := range group {
+			some[i] = keys[at]
+		}
+		lookAt := func() {
+			found, _, err := p.look(ctx, "inspect", some, true)
+			errs[g] = err
+			for i := range found {
+				all[group[i]] = found[i]
+			}
+		}
+		if len(groups) == 1 {
+			lookAt()
+			break
+		}
+		room <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-room }()
+			lookAt()
+		})
+	}
+	wait.Wait()
+	return all, cmp.Or(errs...)
+}
+
+// look asks what the keys hold and, if lines is set, who waits for them. It also returns when the question was sent.
+func (p *Place) look(
+	ctx context.Context, operation string, keys []string, lines bool,
+) (held []script.Held, sent time.Time, err error) {
+	request := p.scripts.Inspect(keys, lines)
+	reply, err := p.ask(ctx, operation, keys, request)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	held, err = script.ReadHeld(keys, reply)
+	if err != nil {
+		return nil, time.Time{}, fault.Failed(operation, keys, err)
+	}
+	return held, request.Sent, nil
+}
+
+// Waiters returns who waits in line for a key.
+func (p *Place) Waiters(ctx context.Context, key string) ([]script.Waiter, error) {
+	c, name := p.scripts.Waiters(key)
+	if c == nil {
+		return nil, nil // this key can have no line, so nobody can wait for it
+	}
+	line := []string{name}
+	reply, err := p.ask(ctx, "line", line, c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := script.ReadWaiters(reply)
+	if err != nil {
+		return nil, fault.Failed("line", line, err)
+	}
+	return found, nil
+}

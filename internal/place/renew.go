@@ -1,0 +1,151 @@
+package place
+
+import (
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// holdUpkeep is a lock at one place as an upkeep.
+type holdUpkeep Hold
+
+// Look makes the renewal of a lock that is due.
+func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
+	h := (*Hold)(u)
+	r, next := h.renew(now)
+	if r == nil {
+		return next, 0
+	}
+	h.Place.Renewals.Enqueue(r)
+	return next, r.lease.Early
+}
+
+// Wanted reports whether the lock is kept.
+func (u *holdUpkeep) Wanted() bool { return (*Hold)(u).IsKept() }
+
+// Entry is the lock's place in the schedule.
+func (u *holdUpkeep) Entry() *schedule.Entry { return &u.entry }
+
+// Bearer returns the lock.
+func (u *holdUpkeep) Bearer() life.Bearer { return (*Hold)(u) }
+
+// Home returns the place among whose renewals it is.
+func (u *holdUpkeep) Home() *Place { return u.Place }
+
+// holdRenewal is one renewal of a lock at one place.
+type holdRenewal struct {
+	hold  *Hold
+	lease *lease.Renewal
+	call  *transport.Call
+
+	// What to tell a Tracer; see renewed.
+	matters bool
+	left    time.Duration // of the validity
+	err     error
+	loss    *life.Lost
+}
+
+// Request returns the call.
+func (r *holdRenewal) Request() *transport.Call { return r.call }
+
+// At returns the place that is asked.
+func (r *holdRenewal) At() *Place { return r.hold.Place }
+
+// Until returns the end of the validity.
+func (r *holdRenewal) Until() time.Time { return r.lease.Until }
+
+// Patience returns how long to wait for the answer before another renewal follows.
+func (r *holdRenewal) Patience() time.Duration { return r.lease.Patience }
+
+// Finish applies the result, and tells a Tracer how the renewal has ended, unless that makes no difference any more.
+func (r *holdRenewal) Finish(sent bool) {
+	if !sent { // it is due again after its patience
+		return
+	}
+	h := r.hold
+	all := h.Place.Renewals.schedule
+	switch next, exact := h.renewed(r); {
+	case next.IsZero():
+	case exact:
+		all.LookAt((*holdUpkeep)(h), next)
+		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
+	default:
+		all.LookBy((*holdUpkeep)(h), next)
+	}
+	if !r.matters {
+		return
+	}
+	if tell := h.Events().Refreshed; tell != nil {
+		tell(r.call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	}
+	if r.loss != nil {
+		h.Events().Lost(r.call.Ctx, *r.loss)
+	}
+}
+
+// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
+func (h *Hold) renewSooner() {
+	h.Life.Mu.Lock()
+	due := h.Lease.Due()
+	h.Life.Mu.Unlock()
+	h.Place.Renewals.LookBy((*holdUpkeep)(h), due)
+}
+
+// renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
+// result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
+// or no longer valid.
+func (h *Hold) renew(now time.Time) (*holdRenewal, time.Time) {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() || lease.Passed(h.Lease.Until()) {
+		return nil, time.Time{}
+	}
+	due, next := h.Lease.Renew(now)
+	if due == nil {
+		return nil, next
+	}
+	c := h.RefreshCall(due.TTL, "", true)
+	c.Ctx = h.RenewalCtx()
+	return &holdRenewal{hold: h, lease: due, call: c}, next
+}
+
+// renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
+// whether it must not look sooner.
+func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() {
+		return time.Time{}, false
+	}
+	before := h.Lease.Until()
+	r.left = max(0, time.Until(before))
+	var loss script.Loss
+	err := r.call.Err
+	if err == nil {
+		loss, err = script.ReadLoss(h.Keys.Names, r.call.Reply)
+	}
+	switch {
+	case !loss.IsNone():
+		r.loss = h.lose(&loss)
+		r.matters, r.err = true, h.Place.contextCause(&loss)
+		return time.Now(), false // to be ended
+	case err != nil:
+		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())
+		if counts {
+			h.Renewed(err)
+			r.matters, r.err = true, fault.Failed("renew", h.Keys.Names, err)
+		}
+		return next, false
+	}
+	next = h.Lease.Renewed(r.lease, r.call.Sent)
+	if h.Lease.Until().After(before) {
+		h.Renewed(nil)
+		r.matters = true
+	}
+	return next, true
+}

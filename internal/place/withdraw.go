@@ -1,0 +1,153 @@
+package place
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/redislock/redislock/internal/line"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
+)
+
+// Remains is what an obtain may have at one place: keys under its token, and a place in their lines. If the obtain ends
+// without a lock, it must give them back.
+type Remains struct {
+	Place  *Place
+	Keys   script.Keys
+	Token  string
+	TTL    time.Duration // for how long the keys can last
+	Waiter *line.Waiter  // nil if the obtain does not wait in line
+
+	custom bool // the caller chose the token
+
+	Doubtful bool // a sending with the token may have been executed without a reply
+	Late     bool // a call with the token was granted, but nobody could rely on that any more
+}
+
+// Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
+// still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
+// obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
+// undo nothing. With a custom token, it releases only the keys in taken and those that a late reply reports as newly
+// acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
+// silence.
+func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
+	if r.Waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
+		r.sendLeave(r.newLeave(ctx))
+	}
+	nothing := len(abandoned)+len(taken) == 0
+	if nothing && (!r.Doubtful && !r.Late || r.custom) {
+		return
+	}
+	rest, gone := *r, taken // for the goroutine of the cleanup
+	x := undo.New(r.ReleaseCall(ctx), undo.Abandoned, r.Keys.Names, r.TTL)
+	rest.Place.Cleanups.Run(x, func() error {
+		for _, c := range abandoned {
+			<-c.Done()
+			gone = append(gone, rest.note(c)...)
+		}
+		var err error
+		switch {
+		case rest.custom:
+			if script.Limit(x.Release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
+				_, err = rest.Place.Cleanups.SendRelease(x)
+			}
+		case rest.Late || rest.Doubtful:
+			if rest.Waiter.HasPlace() {
+				rest.Waiter.Leave(x.Release)
+			}
+			x.Again = rest.Doubtful
+			return rest.Place.Cleanups.SweepNow(x)
+		}
+		if rest.Waiter.HasPlace() {
+			c := rest.newLeave(ctx)
+			rest.Place.Redis.Send(c)
+			err = cmp.Or(err, c.Err)
+		}
+		return err
+	})
+}
+
+// note notes the result of an abandoned try that has ended. It returns the keys that the try newly acquired.
+func (r *Remains) note(c *transport.Call) (taken []string) {
+	r.Doubtful = r.Doubtful || c.Doubtful
+	if c.Err != nil {
+		return nil
+	}
+	g, err := script.ReadGrant(r.Keys.Names, c.Reply)
+	r.Doubtful = r.Doubtful || err != nil
+	r.Late = r.Late || g.Granted
+	return g.Taken
+}
+
+// PassDoubt tells the claim that comes of this what is known of sendings that were not answered.
+func (r *Remains) PassDoubt(to *Claim) {
+	if u := r.unansweredTries(nil); u != nil {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		to.unanswered = u
+	}
+}
+
+// unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
+func (r *Remains) unansweredTries(abandoned []*transport.Call) *unanswered {
+	if !r.Doubtful && len(abandoned) == 0 {
+		return nil
+	}
+	return &unanswered{waiter: r.Waiter, tries: abandoned, custom: r.custom}
+}
+
+// leaveLines gives up the waiter's place in line in the background, and keeps the keys.
+func (r *Remains) leaveLines(ctx context.Context) {
+	r.sendLeave(r.leaving(ctx, r.Keys.OnlyLines()))
+}
+
+// QuitLine ends the wait in line, and keeps the keys.
+func (r *Remains) QuitLine(ctx context.Context) {
+	if r.Waiter.HasPlace() {
+		r.leaveLines(ctx)
+	}
+	r.Waiter.QuitInbox()
+}
+
+// sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
+// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
+// another cleanup goes on.
+func (r *Remains) sendLeave(c *transport.Call) {
+	place, keys, ttl := r.Place, r.Keys.Names, r.TTL
+	x := undo.New(c, undo.Line, nil, 0)
+	x.About = keys
+	place.Cleanups.Run(x, func() error {
+		place.Redis.Send(c)
+		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
+			rest := undo.New(place.scripts.ReleaseAgain(c), undo.Abandoned, keys, ttl)
+			rest.Release.Ctx = c.Ctx
+			place.Cleanups.Sweep(rest, 0)
+		}
+		return c.Err
+	})
+}
+
+// newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
+// a custom token was handed nothing, and its keys may belong to an earlier hold.
+func (r *Remains) newLeave(ctx context.Context) *transport.Call {
+	if r.custom {
+		return r.leaving(ctx, r.Keys.OnlyLines())
+	}
+	return r.leaving(ctx, r.Keys)
+}
+
+// leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
+func (r *Remains) leaving(ctx context.Context, keys script.Keys) *transport.Call {
+	c := r.Place.ReleaseCall(ctx, r.Token, keys)
+	r.Waiter.Leave(c)
+	c.GiveUp = time.Now().Add(r.Waiter.Life())
+	c.Persist()
+	return c
+}
+
+// ReleaseCall returns an unsent call that releases all keys.
+func (r *Remains) ReleaseCall(ctx context.Context) *transport.Call {
+	return r.Place.ReleaseCall(ctx, r.Token, r.Keys)
+}
