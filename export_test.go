@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"os"
+	"time"
 
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
@@ -15,6 +16,14 @@ func init() { transport.AlwaysTogether = AlwaysTogether }
 
 // StopRenewing does what the end of the last context of KeepAlive does once it has found that it is the last one.
 func (l *Lock) StopRenewing() { l.bearer().StopRenewing() }
+
+// CertainAt returns for how long a key at a place of a lock at several places certainly lasts, if it lasts for left now:
+// refreshes that were not answered there may still be executed.
+func (l *Lock) CertainAt(place int, left time.Duration) time.Duration {
+	l.several.mu.Lock()
+	defer l.several.mu.Unlock()
+	return l.several.at[place].refreshes.Certain(left)
+}
 
 // FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.
 func FillCleanups(c *Client) (free func()) { return TakeCleanups(c, undo.MaxRunning) }
