@@ -40,6 +40,7 @@ type several struct {
 	pace      lease.Pace  // of the renewals
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
+	counted   time.Time   // until when it was valid before that
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
 }

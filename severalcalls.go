@@ -80,7 +80,7 @@ func (h *several) isRefreshing() bool {
 func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, error) {
 	h.mu.Lock()
 	if !h.over {
-		h.over = true
+		h.over, h.counted = true, until
 		for i := range h.at {
 			at := &h.at[i]
 			switch {
@@ -104,6 +104,7 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 			p.noteLost(i, at.keys)
 		}
 	}
+	until = h.counted // also for a later Release: an unanswered request of the first may have freed the keys
 	h.mu.Unlock()
 	free, stop := detached(ctx)
 	defer stop()

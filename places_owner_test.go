@@ -1,0 +1,62 @@
+package redislock_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// Schedules of a second review of what the owner of a majority.Lock does beside it, on fake time. Before, each of them broke a
+// promise.
+var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func(on *quorum) {
+	var locks, other *redislock.Client // of two processes
+
+	everywhere := func(ctx context.Context, ttl time.Duration, keys ...string) *redislock.Lock {
+		GinkgoHelper()
+		lock := obtain(ctx, locks, ttl, nil, keys...)
+		Eventually(on.values).WithArguments(ctx, keys[0]).Should(Equal(same(3, lock.Token())))
+		return lock
+	}
+	normal := func() {
+		for i := range on.servers {
+			on.fates(i, nil)
+		}
+	}
+
+	BeforeEach(func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+		locks = on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
+		other = on.connectAs(2, nil)
+		for _, client := range []*redislock.Client{locks, other} {
+			lock := obtain(ctx, client, time.Second, nil, "a")
+			Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(3, lock.Token())))
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // from now on, the servers have the scripts
+			time.Sleep(100 * time.Millisecond)
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+		}
+		normal()
+	})
+
+	It("a second Release succeeds if the first one has freed the keys, but has heard nothing", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, "a")
+		for i := range on.servers {
+			on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+				f.cut = w.owner == 1 && !reply && runs(data, "release")
+			})
+		}
+		Expect(lock.Release(within(ctx, 100*time.Millisecond))).NotTo(Succeed())
+		normal()
+		time.Sleep(5 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+})
