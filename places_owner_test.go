@@ -2,6 +2,7 @@ package redislock_test
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -57,6 +58,24 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 		normal()
 		time.Sleep(5 * time.Second)
 		Expect(on.left(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("a Refresh does not wait for an earlier one whose reply a server has lost", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, "a")
+		var silent atomic.Bool
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			f.silent = w.owner == 1 && reply && silent.CompareAndSwap(true, false)
+		})
+		silent.Store(true)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by the others
+		time.Sleep(100 * time.Millisecond)
+		Expect(silent.Load()).To(BeFalse())
+		on.servers[1].memory.refuse()
+		start := time.Now()
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by servers 0 and 2, which answer
+		Expect(time.Since(start)).To(BeNumerically("<", time.Second))
+		on.servers[1].memory.revive()
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 })
