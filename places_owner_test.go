@@ -78,4 +78,29 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 		on.servers[1].memory.revive()
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
+
+	It("a lock that others have taken says so, although one of the servers confirms late what came before", func(ctx SpecContext) {
+		lock := everywhere(ctx, 3*time.Second, "a")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		var late atomic.Pointer[wire]
+		var done atomic.Bool
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1:
+			case !reply && runs(data, "refresh"):
+				late.CompareAndSwap(nil, w)
+			case reply && w == late.Load() && done.CompareAndSwap(false, true):
+				f.delay = 2200 * time.Millisecond
+			}
+		})
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(2500 * time.Millisecond) // a renewal has found that, and a mend was refused
+		Expect(done.Load()).To(BeTrue())
+		Expect(on.servers[1].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(1200 * time.Millisecond)
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+	})
 })

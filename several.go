@@ -127,7 +127,9 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	at := &h.at[i]
 	switch {
 	case a.Result == majority.Confirmed:
-		at.lost, at.taken, at.refused = nil, false, 0
+		if h.lock.IsHeld(i) || r.Acquires { // otherwise this is older than the loss
+			at.lost, at.taken, at.refused = nil, false, 0
+		}
 		if at.lasts = max(at.lasts, r.Call.TTL); r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
 			at.lasts = r.Call.TTL
 		}
