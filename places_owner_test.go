@@ -103,4 +103,19 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 	})
+
+	It("a Release through Attach frees what the owner of the lock has acquired since", func(ctx SpecContext) {
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 1 && !reply && runs(data, "obtain") {
+				f.delay = 50 * time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, time.Hour, nil, "a")
+		attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		Expect(attached.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
 })

@@ -85,7 +85,7 @@ func (h *several) free(ctx context.Context, _, until time.Time) (LossCause, erro
 			at := &h.at[i]
 			switch {
 			case h.lock.IsAcquiring(i): // it is given back when it has answered (10b)
-			case len(at.lost) < len(at.keys):
+			case len(at.lost) < len(at.keys) || h.obtained == 0: // another handle may have got them back
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
