@@ -118,4 +118,17 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 		Expect(attached.Release(ctx)).To(Succeed())
 		Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
 	})
+
+	It("a Release through Attach goes on for as long as is said, also after a Refresh that a server has missed",
+		func(ctx SpecContext) {
+			lock := everywhere(ctx, time.Hour, "a")
+			attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			on.servers[2].memory.refuse()
+			Expect(attached.Refresh(ctx, time.Second, nil)).To(Succeed())
+			Expect(attached.Release(ctx)).To(Succeed())
+			time.Sleep(10 * time.Second)
+			on.servers[2].memory.revive()
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		})
 })

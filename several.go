@@ -217,10 +217,11 @@ func (h *several) giveBack(ctx context.Context, i int) {
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.
 func (h *several) longest(i int) time.Duration {
-	if longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest()); longest > 0 {
-		return longest
+	longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest())
+	if h.obtained == 0 && h.at[i].lasts == 0 { // the ttl that another handle has given them is not known
+		longest = max(longest, attachedTTL)
 	}
-	return attachedTTL
+	return longest
 }
 
 // loss returns why the lock is lost, or nil if it is not, as far as is known.
