@@ -59,10 +59,10 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules of an owner,", func(on *
 		for range 100 { // it is by chance which of the last two is sent first
 			lock := everywhere(ctx, 10*time.Second, nil, "a")
 			slowly(0, "refresh", 500*time.Millisecond)
-			for _, ttl := range []time.Duration{10 * time.Second, 300 * time.Millisecond, 10 * time.Second} {
-				Expect(lock.Refresh(ctx, ttl, nil)).To(Succeed()) // without server 0, where each waits for the one before it
+			for _, ttl := range []time.Duration{time.Second, 1500 * time.Millisecond, 10 * time.Second} {
+				Expect(lock.Refresh(ctx, ttl, nil)).To(Succeed()) // without server 0, where the later ones wait for the first
 			}
-			time.Sleep(time.Second)
+			time.Sleep(2500 * time.Millisecond)
 			on.servers[1].memory.memory.FlushAll() // the others have confirmed the lock for as long as it is valid
 			expectExclusive(ctx, other, lock)
 			Expect(lock.Release(ctx)).To(Succeed())

@@ -408,7 +408,7 @@ var (
 )
 
 // skewProposals changes the fencing tokens that the obtains in a chunk propose, as if the client's clock were wrong by so
-// many µs. A proposal is the first number of 15 digits after the name of the script.
+// many µs. A proposal is the first number of 15 digits after the name of the script; of 16 from the year 2001 on.
 func skewProposals(data []byte, by int64) {
 	for _, sum := range scriptSums("obtain") {
 		rest := data
@@ -418,16 +418,19 @@ func skewProposals(data []byte, by int64) {
 				break
 			}
 			rest = rest[at+len(sum):]
-			if at = bytes.Index(rest, []byte("$15\r\n9466")); at < 0 || at+20 > len(rest) {
+			proposed := proposals.FindSubmatchIndex(rest)
+			if proposed == nil {
 				break
 			}
-			number := rest[at+5 : at+20]
+			number := rest[proposed[2]:proposed[3]]
 			if proposal, err := strconv.ParseInt(string(number), 10, 64); err == nil {
 				copy(number, fmt.Sprint(proposal+by))
 			}
 		}
 	}
 }
+
+var proposals = regexp.MustCompile(`\$1[56]\r\n(\d{15,16})\r\n`)
 
 // latency is a fate that only takes a random time of up to most. Something must take time: otherwise a caller that tries again and
 // again would stop the clock.

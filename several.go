@@ -44,6 +44,7 @@ type several struct {
 	pace      lease.Pace  // of the renewals
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
+	counted   time.Time   // until when it was valid before that
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
 }
@@ -128,7 +129,9 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	at := &h.at[i]
 	switch {
 	case a.Result == majority.Confirmed:
-		at.lost, at.taken, at.refused = nil, false, 0
+		if h.lock.IsHeld(i) || r.Acquires { // otherwise this is older than the loss
+			at.lost, at.taken, at.refused = nil, false, 0
+		}
 		if at.lasts = max(at.lasts, r.Call.TTL); r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
 			at.lasts = r.Call.TTL
 		}
@@ -215,10 +218,11 @@ func (h *several) giveBack(ctx context.Context, i int) {
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.
 func (h *several) longest(i int) time.Duration {
-	if longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest()); longest > 0 {
-		return longest
+	longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest())
+	if h.obtained == 0 && h.at[i].lasts == 0 { // the ttl that another handle has given them is not known
+		longest = max(longest, place.AttachedTTL)
 	}
-	return place.AttachedTTL
+	return longest
 }
 
 // loss returns what is lost, and why the lock is no longer held; nil if it is, as far as is known.

@@ -83,12 +83,12 @@ func (h *several) isRefreshing() bool {
 func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
-		h.over = true
+		h.over, h.counted = true, until
 		for i := range h.at {
 			at := &h.at[i]
 			switch {
 			case h.lock.IsAcquiring(i): // it is given back when it has answered (10b)
-			case len(at.lost) < len(at.Keys.Names):
+			case len(at.lost) < len(at.Keys.Names) || h.obtained == 0: // another handle may have got them back
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
@@ -107,6 +107,7 @@ func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, erro
 			p.noteLost(i, at.Keys.Names)
 		}
 	}
+	until = h.counted // also for a later Release: an unanswered request of the first may have freed the keys
 	h.mu.Unlock()
 	free, stop := place.Detached(ctx)
 	defer stop()

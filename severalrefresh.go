@@ -22,6 +22,8 @@ type question struct {
 	call  *majority.Call
 	ctx   context.Context
 	heard chan heard // a place may be heard twice: when it is not being acquired any more, and when it has answered
+
+	refreshes []*lease.Pending // at the places; several.mu protects it
 }
 
 // heard is how one place has answered a question, or could not be asked.
@@ -119,6 +121,9 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
+		for _, r := range q.refreshes {
+			r.Abandon()
+		}
 		h.lock.Abandon(call) // 6a
 		return call.IsConfirmed()
 	}
@@ -200,10 +205,24 @@ func (h *several) begin(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
-			asks[i].refresh = h.at[r.Place].refreshes.Add(r.Call.TTL)
+			refresh := h.at[r.Place].refreshes.Add(r.Call.TTL)
+			asks[i].refresh = refresh
+			if q := h.questionOf(r.Call); q != nil {
+				q.refreshes = append(q.refreshes, refresh)
+			} else {
+				refresh.Abandon()
+			}
 		}
 	}
 	return asks
+}
+
+// questionOf returns the question that waits for the answers to a call, or nil if nobody does. The caller holds h.mu.
+func (h *several) questionOf(c *majority.Call) *question {
+	if i := slices.IndexFunc(h.questions, func(q *question) bool { return q.call == c }); i >= 0 {
+		return h.questions[i]
+	}
+	return nil
 }
 
 // askFor asks one place to confirm a Refresh, and tells the question what it has answered.
@@ -222,13 +241,7 @@ func (h *several) askFor(q *question, r asking) {
 // askLate asks a place that has the keys now to confirm a call that has asked the others before.
 func (h *several) askLate(r asking) {
 	h.mu.Lock()
-	metadata := h.metadata
-	var q *question
-	for _, other := range h.questions {
-		if other.call == r.Call {
-			q = other
-		}
-	}
+	metadata, q := h.metadata, h.questionOf(r.Call)
 	h.mu.Unlock()
 	if q != nil {
 		h.askFor(q, r)

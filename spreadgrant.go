@@ -8,7 +8,6 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/script"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // make makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed
@@ -44,7 +43,7 @@ func (s *spreading) make(ctx context.Context) error {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
-			h.answer(h.ctx, p.request, p.reply())
+			h.answer(h.ctx, p.request, p.reply(h))
 			if h.Since.IsZero() || p.grant.Since.Before(h.Since) {
 				h.Since = p.grant.Since
 			}
@@ -74,9 +73,11 @@ func (s *spreading) make(ctx context.Context) error {
 
 // reply returns what a place has answered to the request of the lock's round. The caller holds spreading.mu, and no call is
 // under way to the place.
-func (p *part) reply() reply {
+func (p *part) reply(h *several) reply {
 	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
+	case p.lags(h): // it has the keys, but does not count before a mend has raised the counter
+		a.lost = nil
 	case p.state == partGranted:
 		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.Since, p.TTL)
 	case p.Late: // nobody can rely on it
@@ -87,22 +88,27 @@ func (p *part) reply() reply {
 	return a
 }
 
+// lags reports whether a place has granted, but its fence counter is too low: a majority with this place could mint a
+// smaller token next. The caller holds spreading.mu.
+func (p *part) lags(h *several) bool {
+	return p.state == partGranted && h.isFenced() && p.grant.Fence < h.Fence
+}
+
 // join tells the lock what a place has answered that had not when the lock was made. If it has refused, it is asked again:
 // others may have been about to give back what they had there. With three places, a server that forgets its data does no
 // harm. The caller holds s.mu.
 func (s *spreading) join(ctx context.Context, p *part) {
 	i, h := s.number(p), s.holds
-	a := p.reply()
+	a := p.reply(h)
 	h.answer(h.ctx, p.request, a)
-	switch a.Result {
-	case majority.Confirmed:
+	if p.state == partGranted {
 		s.joined(p)
-	case majority.Denied:
+		return
+	}
+	if a.Result == majority.Denied {
 		h.mendSoon(i)
 	}
-	if a.Result != majority.Confirmed {
-		p.QuitLine(ctx)
-	}
+	p.QuitLine(ctx)
 }
 
 // joined ends the part of a place that has granted: what it has belongs to the lock now. The caller holds s.mu.
@@ -110,11 +116,8 @@ func (s *spreading) joined(p *part) {
 	h, i := s.holds, s.number(p)
 	p.PassDoubt(&h.at[i].Claim)
 	p.Waiter.QuitInbox()
-	if p.grant.Fence < h.Fence && h.isFenced() { // a majority with this place must mint a larger token next
-		transport.Go(func() { // ends with the call
-			defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this
-			h.raise(h.ctx, i)
-		})
+	if p.lags(h) {
+		h.mendSoon(i)
 	}
 }
 
@@ -163,6 +166,9 @@ func (s *spreading) fence(ctx context.Context) (int64, error) {
 	}, func(i int, err error) bool {
 		if err == nil {
 			have++
+			s.mu.Lock()
+			s.parts[i].grant.Fence = largest
+			s.mu.Unlock()
 		} else {
 			errs = append(errs, s.named(&s.parts[i], err))
 		}

@@ -1,0 +1,166 @@
+package redislock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+)
+
+// Schedules of a second review of what the owner of a majority.Lock does beside it, on fake time. Before, each of them broke
+// a promise.
+var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func(on *quorum) {
+	var locks, other *redislock.Client // of two processes
+
+	everywhere := func(ctx context.Context, ttl time.Duration, keys ...string) *redislock.Lock {
+		GinkgoHelper()
+		lock := obtain(ctx, locks, ttl, nil, keys...)
+		Eventually(on.values).WithArguments(ctx, keys[0]).Should(Equal(same(3, lock.Token())))
+		return lock
+	}
+	normal := func() {
+		for i := range on.servers {
+			on.fates(i, nil)
+		}
+	}
+
+	BeforeEach(func(ctx SpecContext) {
+		if redislock.AlwaysTogether {
+			Skip("these are schedules of calls that go by themselves")
+		}
+		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+		locks = on.connectAs(1, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
+		other = on.connectAs(2, nil)
+		for _, client := range []*redislock.Client{locks, other} {
+			lock := obtain(ctx, client, time.Second, nil, "a")
+			Eventually(on.values).WithArguments(ctx, "a").Should(Equal(same(3, lock.Token())))
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // from now on, the servers have the scripts
+			time.Sleep(100 * time.Millisecond)
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+		}
+		normal()
+	})
+
+	It("a second Release succeeds if the first one has freed the keys, but has heard nothing", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, "a")
+		for i := range on.servers {
+			on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+				f.cut = w.owner == 1 && !reply && runs(data, "release")
+			})
+		}
+		Expect(lock.Release(within(ctx, 100*time.Millisecond))).NotTo(Succeed())
+		normal()
+		time.Sleep(5 * time.Second)
+		Expect(on.left(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("a Refresh does not wait for an earlier one whose reply a server has lost", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, "a")
+		var silent atomic.Bool
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			f.silent = w.owner == 1 && reply && silent.CompareAndSwap(true, false)
+		})
+		silent.Store(true)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by the others
+		time.Sleep(100 * time.Millisecond)
+		Expect(silent.Load()).To(BeFalse())
+		on.servers[1].memory.refuse()
+		start := time.Now()
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by servers 0 and 2, which answer
+		Expect(time.Since(start)).To(BeNumerically("<", time.Second))
+		on.servers[1].memory.revive()
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("a lock that others have taken says so, although a server confirms late what came before", func(ctx SpecContext) {
+		lock := everywhere(ctx, 3*time.Second, "a")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		var late atomic.Pointer[wire]
+		var done atomic.Bool
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			switch {
+			case w.owner != 1:
+			case !reply && runs(data, "refresh"):
+				late.CompareAndSwap(nil, w)
+			case reply && w == late.Load() && done.CompareAndSwap(false, true):
+				f.delay = 2200 * time.Millisecond
+			}
+		})
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		Expect(on.servers[2].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(2500 * time.Millisecond) // a renewal has found that, and a mend was refused
+		Expect(done.Load()).To(BeTrue())
+		Expect(on.servers[1].own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(1200 * time.Millisecond)
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("a Release through Attach frees what the owner of the lock has acquired since", func(ctx SpecContext) {
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 1 && !reply && runs(data, "obtain") {
+				f.delay = 50 * time.Millisecond
+			}
+		})
+		lock := obtain(ctx, locks, time.Hour, nil, "a")
+		attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		time.Sleep(time.Second)
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token())))
+		Expect(attached.Release(ctx)).To(Succeed())
+		Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
+	It("a Release through Attach goes on for as long as is said, also after a Refresh that a server has missed",
+		func(ctx SpecContext) {
+			lock := everywhere(ctx, time.Hour, "a")
+			attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			on.servers[2].memory.refuse()
+			Expect(attached.Refresh(ctx, time.Second, nil)).To(Succeed())
+			Expect(attached.Release(ctx)).To(Succeed())
+			time.Sleep(10 * time.Second)
+			on.servers[2].memory.revive()
+			Eventually(on.left).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		})
+
+	It("a server counts only when it has the fence counter of the others", func(ctx SpecContext) {
+		var loses atomic.Bool
+		for i := range on.servers { // the clock of one client is 0.9 s ahead, and a server misses its lock
+			on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 1 && !reply {
+					skewProposals(data, 900_000)
+				}
+				f.lost = i == 2 && !reply && (w.owner == 1 || w.owner == 2 && runs(data, "fence") && loses.Load())
+				if i == 2 && !reply && runs(data, "obtain") { // the others are a majority before it
+					f.delay = 5 * time.Millisecond
+				}
+			})
+		}
+		opt := &redislock.Options{FenceKey: "fence"}
+		Expect(obtain(ctx, locks, time.Minute, opt, "a").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		loses.Store(true)
+		lock := obtain(ctx, other, time.Minute, opt, "a")
+		time.Sleep(100 * time.Millisecond)
+		loses.Store(false)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(20 * time.Millisecond)
+		on.servers[0].memory.memory.FlushAll() // the others have confirmed the lock for as long as it is valid
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(20 * time.Millisecond)
+		on.servers[1].memory.refuse()
+		DeferCleanup(on.servers[1].memory.revive)
+		last := obtain(ctx, other, time.Minute, opt, "a")
+		Expect(last.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
+		Expect(last.Release(ctx)).To(Succeed())
+	})
+})
