@@ -8,6 +8,9 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/several"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 func checkKeys(keys []string) error {
@@ -72,7 +75,7 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 		return fault.Invalid("AcrossSlots does not work with a quorum of servers")
 	case c.quorum != nil && opt.Token != "":
 		return fault.Invalid("Token does not work with a quorum of servers; %s", insteadOfToken)
-	case c.quorum != nil && !together && slices.ContainsFunc(c.quorum.all, func(s *site) bool { return s.Redis.IsRing() }):
+	case c.quorum != nil && !together && c.quorum.HasRing():
 		return fault.Invalid("a quorum of Rings needs one hash tag for all keys of a lock, and for its FenceKey, " +
 			"as in {order:7}:stock")
 	case c.quorum != nil || together:
@@ -110,4 +113,17 @@ func checkLines(keys []string) error {
 		}
 	}
 	return nil
+}
+
+// placesFor returns the places of a lock, or nil if one script can hold all of its keys, which it checks. across allows
+// for several slots. It does no I/O.
+func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*several.Group, error) {
+	if c.quorum != nil {
+		return c.quorum.With(keys)
+	}
+	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
+	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
+		return several.NewSlots(c.one, keys, c.config)
+	}
+	return nil, script.Check(len(keys))
 }

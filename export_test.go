@@ -20,9 +20,7 @@ func (l *Lock) StopRenewing() { l.bearer().StopRenewing() }
 // CertainAt returns for how long a key at a place of a lock at several places certainly lasts, if it lasts for left now:
 // refreshes that were not answered there may still be executed.
 func (l *Lock) CertainAt(place int, left time.Duration) time.Duration {
-	l.several.mu.Lock()
-	defer l.several.mu.Unlock()
-	return l.several.at[place].refreshes.Certain(left)
+	return l.several.CertainAt(place, left)
 }
 
 // FillCleanups leaves a Client on one Redis no room for another cleanup, until the returned function is called.

@@ -9,6 +9,7 @@ import (
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/several"
 )
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
@@ -19,10 +20,10 @@ type obtaining struct {
 	client   *Client
 	keys     []string
 	ttl      time.Duration
-	opt      Options       // a copy
-	strategy RetryStrategy // of this call; nil for a single try
-	single   place.Single  // zero for several places
-	spread   *spreading    // nil for one place
+	opt      Options            // a copy
+	strategy retry.Strategy     // of this call; nil for a single try
+	single   place.Single       // zero for several places
+	spread   *several.Spreading // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
@@ -45,9 +46,11 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if at == nil {
 		o.prepareSingle()
 	} else {
-		o.spread = newSpreading(&o, at)
-		if at.quorum && o.strategy != nil && !o.opt.Queue {
-			o.strategy = spreadOut{o.strategy}
+		o.spread = several.NewSpreading(at, keys, &script.Obtain{
+			TTL: ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey,
+		}, o.opt.Queue, o.strategy)
+		if o.strategy != nil && !o.opt.Queue {
+			o.strategy = o.spread.SpreadOut(o.strategy)
 		}
 	}
 	return o.watched(ctx)
@@ -78,10 +81,9 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	}
 	returned := false // a hook or a custom strategy may panic
 	if o.spread != nil {
-		o.spread.since = time.Now()
 		o.client.obtains.Add(1) // until end has begun the cleanups
 		defer o.client.obtains.Add(-1)
-		defer o.spread.end(ctx) // also after a panic
+		defer o.spread.End(ctx) // also after a panic
 	} else {
 		if err := o.single.WaitForOwn(ctx); err != nil {
 			return nil, err
@@ -93,7 +95,7 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	switch err {
 	case nil:
 		if o.spread != nil {
-			return &Lock{several: o.spread.holds}, nil
+			return &Lock{several: o.spread.Lock()}, nil
 		}
 		lock := new(Lock)
 		o.single.Fill(&lock.one)
@@ -114,7 +116,7 @@ func (o *obtaining) tryOn(ctx context.Context) error {
 	} else {
 		cut, err = retry.Do(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
 		if o.spread != nil && !cut {
-			err = o.spread.decide(ctx, err)
+			err = o.spread.Decide(ctx, err)
 		}
 	}
 	if cut {
@@ -145,7 +147,7 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 // after a refusal.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if o.spread != nil {
-		again, err = o.spread.try(ctx)
+		again, err = o.spread.Try(ctx)
 	} else {
 		again, err = o.single.Try(ctx)
 	}
@@ -158,7 +160,7 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 // await waits in line until the next try is due. It returns false if ctx ends or the Client is closed first.
 func (o *obtaining) await(ctx context.Context) bool {
 	if o.spread != nil {
-		return o.spread.await(ctx)
+		return o.spread.Await(ctx)
 	}
 	return o.single.Await(ctx)
 }
@@ -204,4 +206,46 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 		}
 	}
 	return c.checkPlaces(keys, opt)
+}
+
+// watched calls run, and reports its beginning and its end to the Tracer.
+func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
+	t := o.client.tracer
+	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: o.opt.FenceKey != ""})
+	if t.ObtainEnd == nil {
+		lock, err = o.run(ctx)
+		return lock, o.explain(ctx, err)
+	}
+	start := time.Now()
+	err = fault.ErrPanicked
+	defer func() {
+		p := o.progress()
+		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tries, Resends: p.Resends}
+		if lock != nil {
+			end.Until, end.Fence = lock.Until(), lock.FenceToken()
+		}
+		returned := false
+		defer func() {
+			if lock != nil && !returned { // ObtainEnd has panicked: the caller never gets the lock
+				o.abandon(ctx, lock)
+			}
+		}()
+		t.ObtainEnd(ctx, end)
+		returned = true
+	}()
+	lock, why := o.run(ctx)
+	err = o.explain(ctx, why)
+	return lock, err
+}
+
+// abandon gives back, in the background, a lock that its caller never gets.
+func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
+	if o.spread == nil {
+		o.single.GiveUp(ctx)
+		return
+	}
+	go func() { // ends with the calls
+		defer func() { _ = recover() }() // a hook has panicked, and the release goes on without it
+		_, _ = lock.several.Free(context.WithoutCancel(ctx), time.Time{}, time.Time{})
+	}()
 }

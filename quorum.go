@@ -1,20 +1,12 @@
 package redislock
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/health"
-	"github.com/redislock/redislock/internal/lease"
-	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
-	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/several"
 )
 
 // NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
@@ -56,16 +48,16 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, events: set.events, closed: make(chan struct{})}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c.config = set.config(c.closed)
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c
 	}
-	c.quorum = &sites{quorum: true, need: len(clients)/2 + 1}
-	places := set.config(c.closed)
+	servers := make([]*place.Place, len(clients))
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
-		server, err := place.New(client, places)
+		server, err := place.New(client, c.config)
 		if err != nil {
 			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, err)
 			return c
@@ -77,190 +69,8 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 			}
 			seen[client] = i
 		}
-		name := fmt.Sprintf("server %d (%s)", i+1, server.Redis.Address())
-		c.quorum.all = append(c.quorum.all, &site{Place: server, name: name, health: server.Health()})
+		servers[i] = server
 	}
+	c.quorum = several.NewQuorum(servers, c.config)
 	return c
-}
-
-// This file holds what reads the state of several places without a lock: Inspect, Line and Attach.
-
-// inspect returns what a majority of the servers hold; see Client.Inspect.
-func (p *sites) inspect(ctx context.Context, keys []string) ([]Status, error) {
-	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
-		return p.all[i].Inspect(ctx, keys)
-	})
-	if err != nil {
-		return nil, err
-	}
-	statuses := make([]Status, len(keys))
-	for k, key := range keys {
-		views := make([]*script.Held, len(p.all))
-		for i, answer := range answers {
-			if answer != nil {
-				views[i] = &answer[k]
-			}
-		}
-		statuses[k] = p.majority(key, views)
-	}
-	return statuses, nil
-}
-
-// majority returns what the servers agree about a key. views are nil for servers that have not answered.
-func (p *sites) majority(key string, views []*script.Held) Status {
-	s := Status{Key: key}
-	var same []*script.Held // those with the token that most have
-	agree := true
-	var waiters []int
-	for _, view := range views {
-		if view == nil {
-			continue
-		}
-		var alike []*script.Held
-		for _, other := range views {
-			if other != nil && other.Token == view.Token && (other.TTL == 0) == (view.TTL == 0) {
-				alike = append(alike, other)
-			} else if other != nil {
-				agree = false
-			}
-		}
-		if len(alike) > len(same) {
-			same = alike
-		}
-		waiters = append(waiters, view.Waiters)
-		if !view.Since.IsZero() && (s.WaitingSince.IsZero() || view.Since.Before(s.WaitingSince)) {
-			s.WaitingSince = view.Since
-		}
-	}
-	slices.Sort(waiters)
-	s.Waiters = waiters[len(waiters)-p.need] // at least so many wait at a majority
-	if s.Waiters == 0 {
-		s.WaitingSince = time.Time{}
-	}
-	if len(same) >= p.need {
-		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
-		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
-	}
-	for i, view := range views {
-		if view != nil && !agree {
-			s.Places = append(s.Places, PlaceStatus{Server: p.all[i].name, Token: view.Token, TTL: view.TTL})
-		}
-	}
-	return s
-}
-
-// line returns the waiters that a majority of the servers have in line; see Client.Line.
-func (p *sites) line(ctx context.Context, key string) ([]script.Waiter, error) {
-	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]script.Waiter, error) {
-		return p.all[i].Waiters(ctx, key)
-	})
-	if err != nil {
-		return nil, err
-	}
-	seen := map[string][]script.Waiter{} // by token, which is that of the first round everywhere
-	for _, answer := range answers {
-		for _, w := range answer {
-			seen[w.Token] = append(seen[w.Token], w)
-		}
-	}
-	var waiters []script.Waiter
-	for _, views := range seen {
-		if len(views) >= p.need {
-			waiters = append(waiters, slices.MaxFunc(views, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }))
-		}
-	}
-	slices.SortFunc(waiters, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) })
-	return waiters, nil
-}
-
-// askMajority asks all servers and returns their answers, nil for a server that did not answer well. It waits for all
-// of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
-// if there is no majority.
-func askMajority[T any](
-	ctx context.Context, q *sites, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
-) ([][]T, error) {
-	type answer struct {
-		values []T
-		err    error
-	}
-	free, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers := make([][]T, len(q.all))
-	good := 0
-	var errs []error
-	var enough *time.Timer
-	sideBySide(q.numbers(), func(i int) answer {
-		values, err := ask(free, i)
-		return answer{values, err}
-	}, func(i int, a answer) bool {
-		if a.err != nil {
-			errs = append(errs, q.all[i].named(a.err))
-			return false
-		}
-		if answers[i] = a.values; a.values == nil {
-			answers[i] = []T{}
-		}
-		if good++; good == q.need {
-			enough = time.AfterFunc(health.LeastPatience, cancel)
-		}
-		return false
-	})
-	if enough != nil {
-		enough.Stop()
-	}
-	switch {
-	case good >= q.need:
-		return answers, nil
-	case fault.Ended(ctx) != nil:
-		return nil, fault.Failed(operation, keys, fault.Ended(ctx))
-	}
-	return nil, fault.Failed(operation, keys, fault.Joined(errs))
-}
-
-// attachPlaces does the work of Attach for several places.
-func (c *Client) attachPlaces(ctx context.Context, at *sites, keys []string, token string) (*Lock, error) {
-	type answer struct {
-		found place.Found
-		err   error
-	}
-	h := newSeveral(ctx, c, at, keys, token)
-	var requests []majority.Request
-	h.lock, requests = majority.Attaching(len(at.all), at.need, time.Now())
-	p := h.newPoll()
-	absent := make([]error, len(at.all)) // of the servers that do not answer well; those may hold the keys
-	answers, err := askMajority(ctx, at, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
-		here := at.all[i]
-		found, err := here.Attach(ask, here.keys.Names, token)
-		if err == nil || errors.Is(err, ErrLockNotHeld) {
-			return []answer{{found, err}}, nil
-		}
-		if absent[i] = err; fault.Ended(ask) != nil && fault.Ended(ctx) == nil {
-			absent[i] = fault.ErrUnanswered
-		}
-		return nil, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i, answer := range answers {
-		var a reply // the next call asks a place that has not answered
-		switch {
-		case answer == nil:
-			p.note(i, absent[i])
-		case answer[0].err != nil:
-			p.note(i, answer[0].err)
-			a.Result, a.lost = majority.Denied, at.all[i].keys.Names
-		default:
-			p.note(i, nil)
-			found := answer[0].found
-			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
-			h.Since = found.Since
-			h.SetMetadata(found.Metadata)
-		}
-		h.answer(h.ctx, requests[i], a)
-	}
-	if err := p.err(ctx, "attach", ErrLockNotHeld); err != nil {
-		return nil, err
-	}
-	return &Lock{several: h}, nil
 }

@@ -56,9 +56,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/several"
 )
 
 // RedisClient is the Redis that locks live on: a [*redis.Client] (for one server, or behind Sentinel), a
@@ -104,11 +104,11 @@ type RedisClient interface {
 type Client struct {
 	unusable error   // why nothing can be sent; nil if something can
 	tracer   *Tracer // never nil
-	events   *life.Events
-	closed   chan struct{} // closed by Close
-	one      *place.Place  // the Redis; nil for a quorum
-	quorum   *sites        // its servers; nil for one Redis
-	obtains  atomic.Int64  // under way at several places, until they have begun the cleanups
+	config   *place.Config
+	closed   chan struct{}  // closed by Close
+	one      *place.Place   // the Redis; nil for a quorum
+	quorum   *several.Group // its servers; nil for one Redis
+	obtains  atomic.Int64   // under way at several places, until they have begun the cleanups
 
 	mu       sync.Mutex // protects isClosed
 	isClosed bool
@@ -123,8 +123,9 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
-	c := &Client{tracer: set.tracer, events: set.events, closed: make(chan struct{})}
-	c.one, c.unusable = place.New(client, set.config(c.closed))
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c.config = set.config(c.closed)
+	c.one, c.unusable = place.New(client, c.config)
 	return c
 }
 
@@ -312,11 +313,7 @@ func (c *Client) shut() {
 func (c *Client) places() []*place.Place {
 	switch {
 	case c.quorum != nil:
-		places := make([]*place.Place, len(c.quorum.all))
-		for i, server := range c.quorum.all {
-			places[i] = server.Place
-		}
-		return places
+		return c.quorum.Places()
 	case c.one != nil:
 		return []*place.Place{c.one}
 	}

@@ -39,6 +39,7 @@ type Found struct {
 	Since    time.Time // when the question was sent
 	TTL      time.Duration
 	Metadata string
+	Lost     []string // the keys that the token does not have; nil for none
 }
 
 // Find makes h the hold that attach has found at a place.
@@ -48,17 +49,18 @@ func (h *Hold) Find(p *Place, keys []string, token string, found Found) {
 	h.Lease = lease.Found(found.Since, found.TTL)
 }
 
-// Attach does the work of Client.Attach at one place: it looks whether the token has the keys there.
+// Attach looks whether the token has the keys. If it lacks some, Attach returns an error that matches ErrLockNotHeld, and
+// which it lacks.
 func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
 	held, sent, err := p.look(ctx, "attach", keys, false)
 	if err != nil {
 		return Found{}, err
 	}
 	loss, ttl := script.ReadOwned(keys, held, token)
-	if err := p.lossError(&loss, fault.ErrLockNotHeld); err != nil {
-		return Found{}, err
+	if err := p.LossError(&loss, fault.ErrLockNotHeld); err != nil {
+		return Found{Lost: loss.Keys}, err
 	}
-	return Found{sent, ttl, held[0].Metadata}, nil
+	return Found{Since: sent, TTL: ttl, Metadata: held[0].Metadata}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.

@@ -13,13 +13,13 @@ import (
 func (p *Place) ReadLoss(keys []string, reply any, whole error) (script.Loss, error) {
 	l, err := script.ReadLoss(keys, reply)
 	if err == nil {
-		err = p.lossError(&l, whole)
+		err = p.LossError(&l, whole)
 	}
 	return l, err
 }
 
-// lossError returns the error for a loss: nil for none, whole if all keys are lost, and otherwise a LostError of the root.
-func (p *Place) lossError(l *script.Loss, whole error) error {
+// LossError returns the error for a loss: nil for none, whole if all keys are lost, and otherwise a LostError of the root.
+func (p *Place) LossError(l *script.Loss, whole error) error {
 	switch {
 	case l.IsNone():
 		return nil
@@ -39,7 +39,7 @@ func lossOf(l *script.Loss) life.Loss {
 
 // contextCause returns the cause of a loss for the contexts of a kept lock.
 func (p *Place) contextCause(l *script.Loss) error {
-	switch err := p.lossError(l, fault.ErrLockNotHeld); {
+	switch err := p.LossError(l, fault.ErrLockNotHeld); {
 	case err != fault.ErrLockNotHeld:
 		return err
 	case l.Other != "":

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // make makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed
 // by now, or if there is no fencing token for it on a quorum.
-func (s *spreading) make(ctx context.Context) error {
+func (s *Spreading) make(ctx context.Context) error {
 	fence, err := s.fence(ctx)
 	if err != nil {
 		s.Failure = err
@@ -20,7 +20,7 @@ func (s *spreading) make(ctx context.Context) error {
 		s.won = false
 		s.mu.Unlock()
 		if s.places.quorum {
-			return ErrNotObtained // the next round of a waiter may do better
+			return fault.ErrNotObtained // the next round of a waiter may do better
 		}
 		s.undo(ctx)
 		if fault.Ended(ctx) != nil {
@@ -31,7 +31,7 @@ func (s *spreading) make(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.won = false
-	h := newSeveral(ctx, s.client, s.places, s.keys, s.token)
+	h := newLock(ctx, s.places, s.keys, s.token)
 	h.fenceKey, h.Fence, h.obtained, h.Random = s.fenceKey, fence, s.ttl, true
 	h.SetMetadata(s.metadata)
 	var requests []majority.Request
@@ -51,7 +51,7 @@ func (s *spreading) make(ctx context.Context) error {
 	}
 	if lease.Passed(h.until()) {
 		s.Failure = fault.TooLate(s.began, s.ttl)
-		return ErrNotObtained
+		return fault.ErrNotObtained
 	}
 	s.holds = h
 	for i := range s.parts { // a place that is busy joins when it lands
@@ -71,9 +71,9 @@ func (s *spreading) make(ctx context.Context) error {
 	return nil
 }
 
-// reply returns what a place has answered to the request of the lock's round. The caller holds spreading.mu, and no call is
+// reply returns what a place has answered to the request of the lock's round. The caller holds Spreading.mu, and no call is
 // under way to the place.
-func (p *part) reply(h *several) reply {
+func (p *part) reply(h *Lock) reply {
 	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
 	case p.lags(h): // it has the keys, but does not count before a mend has raised the counter
@@ -89,15 +89,15 @@ func (p *part) reply(h *several) reply {
 }
 
 // lags reports whether a place has granted, but its fence counter is too low: a majority with this place could mint a
-// smaller token next. The caller holds spreading.mu.
-func (p *part) lags(h *several) bool {
+// smaller token next. The caller holds Spreading.mu.
+func (p *part) lags(h *Lock) bool {
 	return p.state == partGranted && h.isFenced() && p.grant.Fence < h.Fence
 }
 
 // join tells the lock what a place has answered that had not when the lock was made. If it has refused, it is asked again:
 // others may have been about to give back what they had there. With three places, a server that forgets its data does no
 // harm. The caller holds s.mu.
-func (s *spreading) join(ctx context.Context, p *part) {
+func (s *Spreading) join(ctx context.Context, p *part) {
 	i, h := s.number(p), s.holds
 	a := p.reply(h)
 	h.answer(h.ctx, p.request, a)
@@ -112,7 +112,7 @@ func (s *spreading) join(ctx context.Context, p *part) {
 }
 
 // joined ends the part of a place that has granted: what it has belongs to the lock now. The caller holds s.mu.
-func (s *spreading) joined(p *part) {
+func (s *Spreading) joined(p *part) {
 	h, i := s.holds, s.number(p)
 	p.PassDoubt(&h.at[i].Claim)
 	p.Waiter.QuitInbox()
@@ -124,12 +124,12 @@ func (s *spreading) joined(p *part) {
 // fence returns the fencing token of a round that was won, or 0 if none is wanted. A quorum has minted one at each place
 // already. If not enough of these are alike, it raises the counters to the largest, so that every later majority mints
 // a larger one. Across slots, the fencing token is minted now, when all keys are held.
-func (s *spreading) fence(ctx context.Context) (int64, error) {
+func (s *Spreading) fence(ctx context.Context) (int64, error) {
 	switch {
 	case s.fenceKey == "":
 		return 0, nil
 	case !s.places.quorum:
-		return s.client.one.FenceTo(ctx, s.keys, s.token, script.Keys{}, s.fenceKey, 0)
+		return s.places.all[0].FenceTo(ctx, s.keys, s.token, script.Keys{}, s.fenceKey, 0)
 	}
 	var largest int64
 	var lower []int

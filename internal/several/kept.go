@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -13,22 +13,22 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// schedule returns the schedule of the renewals.
-func (h *several) renewals() *place.Renewals { return h.places.all[0].Renewals }
+// renewals returns those among which the lock is: those of its first place.
+func (h *Lock) renewals() *place.Renewals { return h.places.all[0].Renewals }
 
 // StartRenewing starts the renewals. It reports false after Close.
-func (h *several) StartRenewing() bool {
+func (h *Lock) StartRenewing() bool {
 	if fault.IsClosed(h.closed) {
 		return false
 	}
 	h.mu.Lock()
 	h.keeping = true
 	h.mu.Unlock()
-	return h.renewals().Add((*severalUpkeep)(h))
+	return h.renewals().Add((*upkeep)(h))
 }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
-func (h *several) StopRenewing() {
+func (h *Lock) StopRenewing() {
 	h.Life.Mu.Lock()
 	h.mu.Lock()
 	if !h.Keeps() { // with both locked: a KeepAlive that comes now starts the renewals again
@@ -39,15 +39,15 @@ func (h *several) StopRenewing() {
 	}
 	h.mu.Unlock()
 	h.Life.Mu.Unlock()
-	h.renewals().Remove((*severalUpkeep)(h))
+	h.renewals().Remove((*upkeep)(h))
 }
 
-// severalUpkeep is a lock at several places as an upkeep.
-type severalUpkeep several
+// upkeep is a lock at several places as an upkeep.
+type upkeep Lock
 
 // Look makes the renewals of a lock that are due.
-func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	h := (*several)(u)
+func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
+	h := (*Lock)(u)
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	h.mu.Lock()
@@ -66,24 +66,26 @@ func (u *severalUpkeep) Look(now time.Time) (next time.Time, early time.Duration
 }
 
 // Wanted reports whether the lock is kept.
-func (u *severalUpkeep) Wanted() bool { return (*several)(u).IsKept() }
+func (u *upkeep) Wanted() bool { return (*Lock)(u).IsKept() }
 
 // Entry is the lock's place in the schedule.
-func (u *severalUpkeep) Entry() *schedule.Entry { return &u.entry }
+func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
 
-func (u *severalUpkeep) Bearer() life.Bearer { return (*several)(u) }
+// Bearer returns the lock.
+func (u *upkeep) Bearer() life.Bearer { return (*Lock)(u) }
 
-func (u *severalUpkeep) Home() *place.Place { return u.places.all[0].Place }
+// Home returns the place among whose renewals it is.
+func (u *upkeep) Home() *place.Place { return u.places.all[0].Place }
 
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
-func (h *several) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewal) {
+func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewal) {
 	until := h.lock.Until(now)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := &h.at[r.Place]
 		c := at.RefreshCall(call.TTL, "", true)
 		c.Ctx = ctx
-		round = append(round, &severalRenewal{
+		round = append(round, &renewal{
 			lock: h, asked: r, call: c,
 			certain: at.refreshes.Certain(call.TTL), ends: until, waits: patience,
 		})
@@ -93,7 +95,7 @@ func (h *several) round(ctx context.Context, now time.Time, patience time.Durati
 
 // renewOnce renews a lock that is not kept, because a place has lost the keys: only a call that begins when that is known
 // lets them be acquired again (9b).
-func (h *several) renewOnce() {
+func (h *Lock) renewOnce() {
 	h.mu.Lock()
 	now := time.Now()
 	round := h.round(h.ctx, now, h.lock.Until(now).Sub(now))
@@ -101,9 +103,9 @@ func (h *several) renewOnce() {
 	place.SendRenewals(round)
 }
 
-// severalRenewal is the request of a round of renewals to one place.
-type severalRenewal struct {
-	lock    *several
+// renewal is the request of a round of renewals to one place.
+type renewal struct {
+	lock    *Lock
 	asked   majority.Request
 	call    *transport.Call
 	certain time.Duration // for how long a success is certain to hold (7)
@@ -111,17 +113,21 @@ type severalRenewal struct {
 	waits   time.Duration // see renewal.patience
 }
 
-func (r *severalRenewal) Request() *transport.Call { return r.call }
+// Request returns the call.
+func (r *renewal) Request() *transport.Call { return r.call }
 
-func (r *severalRenewal) At() *place.Place { return r.lock.at[r.asked.Place].Place }
+// At returns the place that is asked.
+func (r *renewal) At() *place.Place { return r.lock.at[r.asked.Place].Place }
 
-func (r *severalRenewal) Until() time.Time { return r.ends }
+// Until returns the end of the validity, when the round began.
+func (r *renewal) Until() time.Time { return r.ends }
 
-func (r *severalRenewal) Patience() time.Duration { return r.waits }
+// Patience returns how long to wait for the answer before another round follows.
+func (r *renewal) Patience() time.Duration { return r.waits }
 
-// finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
+// Finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
 // more.
-func (r *severalRenewal) Finish(sent bool) {
+func (r *renewal) Finish(sent bool) {
 	h, ctx := r.lock, r.call.Ctx
 	a := reply{Answer: majority.Answer{Result: majority.Unsent}}
 	if sent {
@@ -142,7 +148,7 @@ func (r *severalRenewal) Finish(sent bool) {
 		h.mu.Lock()
 		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
-		h.renewals().LookBy((*severalUpkeep)(h), next)
+		h.renewals().LookBy((*upkeep)(h), next)
 	case !out.Confirmed:
 		return
 	}

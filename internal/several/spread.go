@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -12,34 +12,35 @@ import (
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/retry"
+	"github.com/redislock/redislock/internal/script"
 )
 
-// spreading makes the tries of an obtain at several places. It asks the places side by side, in rounds, and a round ends as
+// Spreading makes the tries of an obtain at several places. It asks the places side by side, in rounds, and a round ends as
 // soon as enough places have granted or refused. A goroutine for each call waits for the answer, so a server that hangs
 // holds up nobody.
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place; a call that is answered late
 // belongs to its own round, and what it was granted is given back, unless that round made the lock. Each round has a new
 // random token, so that giving back never hits a later grant.
-type spreading struct {
+type Spreading struct {
 	place.Progress // belongs to the goroutine of the caller, apart from resends, which mu protects until the obtain has ended
 
-	client   *Client
 	keys     []string // of all places
 	ttl      time.Duration
 	metadata string
 	fenceKey string // "" for no fencing token
 
-	places  *sites
-	queue   bool          // a refused round waits in line
-	once    bool          // no strategy tries again
-	pace    RetryStrategy // see line.Pace
-	ordered bool          // ask one place after the other; belongs to the goroutine of the caller
-	patient bool          // no other round follows; likewise
-	since   time.Time     // when the obtain began; likewise
-	refused bool          // some round was refused; likewise
-	splits  int           // how many rounds in a row some places have granted and others refused; likewise
-	news    chan struct{} // has room for one: something below has changed, or a waiter was woken
+	places  *Group
+	queue   bool           // a refused round waits in line
+	once    bool           // no strategy tries again
+	pace    retry.Strategy // see line.Waiter
+	ordered bool           // ask one place after the other; belongs to the goroutine of the caller
+	patient bool           // no other round follows; likewise
+	since   time.Time      // when the obtain began; likewise
+	refused bool           // some round was refused; likewise
+	splits  int            // how many rounds in a row some places have granted and others refused; likewise
+	news    chan struct{}  // has room for one: something below has changed, or a waiter was woken
 
 	mu       sync.Mutex // protects the fields below
 	parts    []part
@@ -51,30 +52,31 @@ type spreading struct {
 	fastest  time.Duration // of the answers in this round
 	ticket   int64         // in all lines, from tickets; 0 before the first refusal
 	over     bool          // the obtain has ended
-	holds    *several      // of the lock, once it is made
+	holds    *Lock         // of the lock, once it is made
 	panicked *panicked     // what a hook has panicked with; nil if none has
 }
 
 // spreadNumbers is the last number given to a waiter on several places. Obtains of many Clients may share an inbox.
 var spreadNumbers atomic.Int64
 
-// newSpreading returns what an obtain needs for several places. It keeps no pointer to the obtain.
-func newSpreading(o *obtaining, at *sites) *spreading {
-	queue := o.opt.Queue
-	s := &spreading{
-		client: o.client, keys: o.keys, ttl: o.ttl, metadata: o.opt.Metadata, fenceKey: o.opt.FenceKey, places: at,
-		queue: queue, once: !queue && o.strategy == nil, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
+// NewSpreading returns what makes the tries of an obtain of all keys. o says what else it asks for, except for a token. With
+// queue, a refused round waits in line, and strategy is its pace; else strategy makes the tries.
+func NewSpreading(at *Group, keys []string, o *script.Obtain, queue bool, strategy retry.Strategy) *Spreading {
+	s := &Spreading{
+		keys: keys, ttl: o.TTL, metadata: o.Metadata, fenceKey: o.FenceKey, places: at,
+		queue: queue, once: !queue && strategy == nil, news: make(chan struct{}, 1), parts: make([]part, len(at.all)),
+		since: time.Now(),
 	}
 	if queue {
-		s.pace = o.strategy
+		s.pace = strategy
 	}
 	first := spreadNumbers.Add(int64(len(at.all))) - int64(len(at.all)) + 1
 	for i, p := range at.all {
 		part := &s.parts[i]
 		part.site = p
-		part.Place, part.Keys, part.TTL, part.Metadata = p.Place, p.keys, o.ttl, o.opt.Metadata
+		part.Place, part.Keys, part.TTL, part.Metadata = p.Place, p.keys, o.TTL, o.Metadata
 		if at.quorum {
-			part.FenceKey = o.opt.FenceKey
+			part.FenceKey = o.FenceKey
 		}
 		if queue {
 			part.Waiter = p.Lines.NewWith(s.news, first+int64(i))
@@ -83,22 +85,37 @@ func newSpreading(o *obtaining, at *sites) *spreading {
 	return s
 }
 
+// Lock returns the lock that was made, once a try has succeeded.
+func (s *Spreading) Lock() *Lock {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holds
+}
+
+// SpreadOut returns the strategy for the tries: on a quorum, one that waits up to half longer each time, at random.
+func (s *Spreading) SpreadOut(strategy retry.Strategy) retry.Strategy {
+	if s.places.quorum {
+		return spreadOut{strategy}
+	}
+	return strategy
+}
+
 // spreadOut makes each wait of a strategy up to half longer, at random.
-type spreadOut struct{ RetryStrategy }
+type spreadOut struct{ strategy retry.Strategy }
 
 func (s spreadOut) NextBackoff() time.Duration {
-	wait := s.RetryStrategy.NextBackoff()
+	wait := s.strategy.NextBackoff()
 	if wait < 2 {
 		return wait
 	}
 	return wait + rand.N(wait/2)
 }
 
-// try asks the places for the lock. It reports whether another try makes sense.
+// Try asks the places for the lock. It reports whether another try makes sense.
 //
 // Without a line, two callers that try at the same time can refuse each other: each has some places, and nobody has
 // enough. That is not a refusal by a holder, so try then asks again, a few times and at random moments.
-func (s *spreading) try(ctx context.Context) (again bool, err error) {
+func (s *Spreading) Try(ctx context.Context) (again bool, err error) {
 	if fault.Ended(ctx) != nil {
 		return false, fault.ErrCut
 	}
@@ -107,7 +124,7 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 	for splits := 0; ; splits++ {
 		s.patient = s.once && splits == maxSplits
 		again, err = s.tryRound(ctx)
-		decided := err == nil || err == ErrClosed || s.splits == 0 || s.Belated >= place.MaxBelated
+		decided := err == nil || err == fault.ErrClosed || s.splits == 0 || s.Belated >= place.MaxBelated
 		if decided || s.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
 			return again, err
 		}
@@ -117,9 +134,9 @@ func (s *spreading) try(ctx context.Context) (again bool, err error) {
 		case <-ctx.Done():
 			pause.Stop()
 			return false, fault.ErrCut
-		case <-s.client.closed:
+		case <-s.places.set.Closed:
 			pause.Stop()
-			return false, ErrClosed
+			return false, fault.ErrClosed
 		}
 	}
 }
@@ -132,10 +149,10 @@ const (
 	splitPause = 2 * time.Millisecond
 )
 
-// decide follows the last try, which ended with that error. If some servers have granted its last round and others refused
+// Decide follows the last try, which ended with that error. If some servers have granted its last round and others refused
 // it, a slow one that was not waited for may decide: then decide asks once more, and waits for all.
-func (s *spreading) decide(ctx context.Context, err error) error {
-	if s.places.quorum && s.splits > 0 && !s.patient && err != ErrClosed && fault.Ended(ctx) == nil {
+func (s *Spreading) Decide(ctx context.Context, err error) error {
+	if s.places.quorum && s.splits > 0 && !s.patient && err != fault.ErrClosed && fault.Ended(ctx) == nil {
 		s.patient = true
 		_, err = s.tryRound(ctx)
 	}
@@ -143,7 +160,7 @@ func (s *spreading) decide(ctx context.Context, err error) error {
 }
 
 // tryRound asks the places once.
-func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
+func (s *Spreading) tryRound(ctx context.Context) (again bool, err error) {
 	s.begin()
 	answer, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		s.launch(ctx, now)
@@ -161,7 +178,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 	switch answer {
 	case won:
 		s.Failure, s.splits = nil, 0
-		if err := s.make(ctx); err != ErrNotObtained {
+		if err := s.make(ctx); err != fault.ErrNotObtained {
 			return false, err
 		}
 	case refused:
@@ -178,7 +195,7 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		s.splits = 0
 	}
 	switch {
-	case answer != undecided && errors.Is(s.Failure, ErrLapsed):
+	case answer != undecided && errors.Is(s.Failure, fault.ErrLapsed):
 		s.Belated++
 		return s.Belated < place.MaxBelated, s.Failure
 	case s.Failure != nil:
@@ -187,12 +204,12 @@ func (s *spreading) tryRound(ctx context.Context) (again bool, err error) {
 		s.Belated = 0
 	}
 	s.refused = true
-	return true, ErrNotObtained
+	return true, fault.ErrNotObtained
 }
 
 // lateness returns the error of a round that was refused because grants came too late. It returns nil if others have so many
 // places that the round would have been refused anyway.
-func (s *spreading) lateness() error {
+func (s *Spreading) lateness() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others, late := 0, false
@@ -215,7 +232,7 @@ func (s *spreading) lateness() error {
 // place: see line.Waiter.Bear. But a quorum gives each server a tenth of a second, not the seconds that the first try at one
 // place takes. So without a deadline, its first try is as many rounds as fit into longPatience. Without a line, a quorum
 // tries again as the strategy says. Across slots, calls have been resent for as long as at one place.
-func (s *spreading) bears(ctx context.Context) bool {
+func (s *Spreading) bears(ctx context.Context) bool {
 	if !s.queue {
 		return s.places.quorum
 	}
@@ -223,7 +240,7 @@ func (s *spreading) bears(ctx context.Context) bool {
 }
 
 // begin begins a round.
-func (s *spreading) begin() {
+func (s *Spreading) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.round++
@@ -237,7 +254,7 @@ func (s *spreading) begin() {
 // isSplit reports whether some places have granted the last round and others have refused it. A place that granted after
 // the round was refused counts as well: its answer may have been late because this Client had just released the lock
 // there, and a caller that obtains, releases and obtains again must not be refused by itself.
-func (s *spreading) isSplit() bool {
+func (s *Spreading) isSplit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	granted, refused := false, false

@@ -1,27 +1,27 @@
-package redislock
+package several
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
 )
 
 // poll collects what the places say about the lock when they are asked for one thing.
 type poll struct {
-	h      *several
+	h      *Lock
 	agreed int        // places that have all keys
 	gone   int        // places that have lost some
 	lost   [][]string // those keys, by place
 	errs   []error
 }
 
-func (h *several) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
+func (h *Lock) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
 
-// note takes the answer of one place and reports whether the answers decide.
-func (p *poll) note(i int, err error) (enough bool) {
-	switch lost := p.h.lostBy(i, err); {
+// note takes the answer of one place, with the keys that it has lost, nil for none. It reports whether the answers decide.
+func (p *poll) note(i int, lost []string, err error) (enough bool) {
+	switch {
 	case err == nil:
 		p.agreed++
 	case err == errNoHold: // it says nothing about the lock
@@ -56,31 +56,19 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	case p.agreed >= places.need:
 		return nil
 	case p.gone > places.spare():
-		return p.h.lossOf(p.lost, whole)
+		return p.h.lossError(p.h.missing(p.lost), whole)
 	case fault.Ended(ctx) != nil:
 		return fault.Failed(operation, p.h.keys, fault.Ended(ctx))
 	case len(p.errs) == 0: // too few holds were left to ask
-		return p.h.lossOf(p.lost, whole)
+		return p.h.lossError(p.h.missing(p.lost), whole)
 	}
 	return fault.Failed(operation, p.h.keys, fault.Joined(p.errs))
 }
 
-// lostBy returns the keys that a place has lost, as the result of a call says; nil for none.
-func (h *several) lostBy(i int, err error) []string {
-	var partial *LostError
-	switch {
-	case errors.As(err, &partial):
-		return partial.Keys
-	case errors.Is(err, ErrLockNotHeld), err == ErrNotObtained:
-		return h.places.all[i].keys.Names
-	}
-	return nil
-}
-
-// lossOf returns the error for a lock that has lost these keys at its places: whole, if it has lost all of them. A key
-// is lost if more places miss it than can be missing. If there is no such key, although too few places have all keys,
-// every key counts as lost that any place misses.
-func (h *several) lossOf(lost [][]string, whole error) error {
+// missing returns what a lock has lost that has lost these keys at its places. A key is lost if more places miss it than
+// can be missing. If there is no such key, although too few places have all keys, every key counts as lost that any place
+// misses.
+func (h *Lock) missing(lost [][]string) *script.Loss {
 	count := map[string]int{}
 	for _, keys := range lost {
 		for _, key := range keys {
@@ -92,16 +80,13 @@ func (h *several) lossOf(lost [][]string, whole error) error {
 	if len(missing) == 0 {
 		missing = slices.DeleteFunc(slices.Clone(h.keys), func(key string) bool { return count[key] == 0 })
 	}
-	if len(missing) == len(h.keys) || len(missing) == 0 {
-		return whole
+	if len(missing) == 0 {
+		missing = h.keys
 	}
-	return &LostError{Keys: missing, total: len(h.keys), decides: whole}
+	return &script.Loss{Keys: missing, Total: len(h.keys)}
 }
 
-// lostKeys returns the keys that an error reports as lost.
-func lostKeys(keys []string, err error) []string {
-	if partial, is := errors.AsType[*LostError](err); is {
-		return partial.Keys
-	}
-	return keys
+// lossError returns the error for a loss: whole, if all keys are lost.
+func (h *Lock) lossError(l *script.Loss, whole error) error {
+	return h.places.all[0].LossError(l, whole)
 }

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -23,12 +23,13 @@ type question struct {
 	ctx   context.Context
 	heard chan heard // a place may be heard twice: when it is not being acquired any more, and when it has answered
 
-	refreshes []*lease.Pending // at the places; several.mu protects it
+	refreshes []*lease.Pending // at the places; Lock.mu protects it
 }
 
 // heard is how one place has answered a question, or could not be asked.
 type heard struct {
 	i        int
+	lost     []string // the keys that the place has lost; nil for none
 	err      error
 	panicked *panicked // nil if no hook has panicked
 }
@@ -41,11 +42,11 @@ func (q *question) hear(a heard) {
 	}
 }
 
-// refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
+// Refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
 // others have confirmed it.
-func (h *several) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
+func (h *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	if h.WasReleased() {
-		return ErrNotObtained
+		return fault.ErrNotObtained
 	}
 	valid, stop := place.WhileValid(ctx, h, place.LateAnswer)
 	defer stop()
@@ -65,7 +66,7 @@ func (h *several) Refresh(ctx context.Context, ttl time.Duration, metadata strin
 
 // takeTurn waits for the end of the Refresh whose turn it is, but no longer than the lock is valid: a Refresh that begins
 // ends the one before it (6b). Call the returned function at the end.
-func (h *several) takeTurn(ctx context.Context) (leave func()) {
+func (h *Lock) takeTurn(ctx context.Context) (leave func()) {
 	leave = func() { <-h.turn }
 	select {
 	case h.turn <- struct{}{}:
@@ -83,8 +84,8 @@ func (h *several) takeTurn(ctx context.Context) (leave func()) {
 }
 
 // tryRefresh refreshes the lock once. It reports whether that failed in a way that makes another try worthwhile. valid
-// comes from whileValid.
-func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
+// comes from place.WhileValid.
+func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
 	if fault.Ended(valid) != nil {
 		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
 	}
@@ -112,7 +113,7 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 	}
 	due, asks := h.pace.Due(), h.begin(requests)
 	h.mu.Unlock()
-	h.renewals().LookBy((*severalUpkeep)(h), due)
+	h.renewals().LookBy((*upkeep)(h), due)
 	for _, a := range asks {
 		waits[a.Place] = true
 		transport.Go(func() { h.askFor(q, a) }) // ends with the call
@@ -129,20 +130,20 @@ func (h *several) tryRefresh(ctx, valid context.Context, ttl time.Duration, meta
 	}
 	defer confirmed()
 	p.listen(valid, q, waits, acquiring)
-	err = p.err(ctx, "refresh", ErrNotObtained)
+	err = p.err(ctx, "refresh", fault.ErrNotObtained)
 	switch {
 	case confirmed():
 		return false, h.refreshed(metadata)
 	case err == nil: // it was released, or has lapsed
-		return false, ErrNotObtained
-	case errors.Is(err, ErrNotObtained):
+		return false, fault.ErrNotObtained
+	case errors.Is(err, fault.ErrNotObtained):
 		return false, err
 	case fault.Ended(valid) != nil:
 		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
 	case len(p.errs) > 0 && !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
-		return false, fmt.Errorf("%w: %w", ErrNotObtained, err)
+		return false, fmt.Errorf("%w: %w", fault.ErrNotObtained, err)
 	case !lapsed && lease.Passed(h.until()):
-		return false, fault.Failed("refresh", h.keys, fmt.Errorf("%w: %w", ErrLapsed, err))
+		return false, fault.Failed("refresh", h.keys, fmt.Errorf("%w: %w", fault.ErrLapsed, err))
 	}
 	return true, err
 }
@@ -163,7 +164,7 @@ func (p *poll) listen(valid context.Context, q *question, waits []bool, acquirin
 		case a := <-q.heard:
 			a.panicked.again()
 			waits[a.i] = false
-			enough = p.note(a.i, a.err)
+			enough = p.note(a.i, a.lost, a.err)
 			continue
 		case <-impatient:
 		case <-over:
@@ -178,7 +179,7 @@ func (p *poll) listen(valid context.Context, q *question, waits []bool, acquirin
 }
 
 // refreshed notes that a Refresh was confirmed.
-func (h *several) refreshed(metadata string) error {
+func (h *Lock) refreshed(metadata string) error {
 	h.Life.Mu.Lock()
 	valid := !lease.Passed(h.until())
 	if h.Renewed(nil); valid {
@@ -187,7 +188,7 @@ func (h *several) refreshed(metadata string) error {
 	h.SetMetadata(metadata)
 	h.Life.Mu.Unlock()
 	if !valid {
-		return ErrNotObtained
+		return fault.ErrNotObtained
 	}
 	return nil
 }
@@ -201,7 +202,7 @@ type asking struct {
 
 // begin begins the refreshes of requests. It does so in the moment in which the requests are made: a renewal that comes now
 // must allow for them, although they wait until they are sent (7). The caller holds h.mu.
-func (h *several) begin(requests []majority.Request) []asking {
+func (h *Lock) begin(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
@@ -218,7 +219,7 @@ func (h *several) begin(requests []majority.Request) []asking {
 }
 
 // questionOf returns the question that waits for the answers to a call, or nil if nobody does. The caller holds h.mu.
-func (h *several) questionOf(c *majority.Call) *question {
+func (h *Lock) questionOf(c *majority.Call) *question {
 	if i := slices.IndexFunc(h.questions, func(q *question) bool { return q.call == c }); i >= 0 {
 		return h.questions[i]
 	}
@@ -226,20 +227,20 @@ func (h *several) questionOf(c *majority.Call) *question {
 }
 
 // askFor asks one place to confirm a Refresh, and tells the question what it has answered.
-func (h *several) askFor(q *question, r asking) {
-	a := heard{r.Place, fault.ErrPanicked, &panicked{}} // unless ask returns
+func (h *Lock) askFor(q *question, r asking) {
+	a := heard{r.Place, nil, fault.ErrPanicked, &panicked{}} // unless ask returns
 	defer func() {
 		if a.panicked != nil {
 			a.panicked.value = recover()
 		}
 		q.hear(a)
 	}()
-	a.err = h.ask(q.ctx, r, r.Call.Metadata)
+	a.lost, a.err = h.ask(q.ctx, r, r.Call.Metadata)
 	a.panicked = nil
 }
 
 // askLate asks a place that has the keys now to confirm a call that has asked the others before.
-func (h *several) askLate(r asking) {
+func (h *Lock) askLate(r asking) {
 	h.mu.Lock()
 	metadata, q := h.metadata, h.questionOf(r.Call)
 	h.mu.Unlock()
@@ -248,15 +249,15 @@ func (h *several) askLate(r asking) {
 		return
 	}
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
-	_ = h.ask(h.ctx, r, metadata)
+	_, _ = h.ask(h.ctx, r, metadata)
 }
 
 // errLate is the error of a refresh at one place that came too late.
 var errLate = errors.New("the answer came too late to be relied on")
 
-// ask asks one place to confirm a call, and returns what has failed there. A Refresh waits for its turn, as at one place:
-// see lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
-func (h *several) ask(ctx context.Context, r asking, metadata string) error {
+// ask asks one place to confirm a call, and returns which keys it has lost and what has failed there. A Refresh waits for
+// its turn, as at one place: see lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
+func (h *Lock) ask(ctx context.Context, r asking, metadata string) (lost []string, err error) {
 	at, call, refresh := &h.at[r.Place], r.Call, r.refresh
 	h.mu.Lock()
 	if refresh != nil {
@@ -272,7 +273,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
+			return nil, fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
@@ -285,7 +286,7 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 		if !returned { // a hook has panicked, and it is not known what the server did
 			c.Doubtful = true
 			c.Err = fault.ErrPanicked
-			_ = h.asked(ctx, r, c, certain)
+			_, _ = h.asked(ctx, r, c, certain)
 		}
 	}()
 	answered := at.Place.Redis.Do(ctx, c)
@@ -300,13 +301,13 @@ func (h *several) ask(ctx context.Context, r asking, metadata string) error {
 	h.mu.Unlock()
 	go func() { // ends with the call
 		<-c.Done()
-		_ = h.asked(ctx, r, c, certain)
+		_, _ = h.asked(ctx, r, c, certain)
 	}()
-	return fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
+	return nil, fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
 }
 
 // asked takes the answer to a request of ask, which has ended.
-func (h *several) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) error {
+func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) (lost []string, err error) {
 	at := &h.at[r.Place]
 	a := at.read("refresh", c, certain)
 	h.mu.Lock()
@@ -318,7 +319,7 @@ func (h *several) asked(ctx context.Context, r asking, c *transport.Call, certai
 	}
 	h.mu.Unlock()
 	h.answer(ctx, r.Request, a)
-	return a.err
+	return a.lost, a.err
 }
 
 // read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
@@ -331,8 +332,8 @@ func (at *standing) read(operation string, c *transport.Call, certain time.Durat
 		a.err = fault.Failed(operation, at.Keys.Names, fault.WithHint(at.Keys.Names, c.Err))
 		return a
 	}
-	switch loss, err := at.Place.ReadLoss(at.Keys.Names, c.Reply, ErrNotObtained); {
-	case errors.Is(err, ErrNotObtained):
+	switch loss, err := at.Place.ReadLoss(at.Keys.Names, c.Reply, fault.ErrNotObtained); {
+	case errors.Is(err, fault.ErrNotObtained):
 		a.Result, a.err, a.lost, a.taken = majority.Denied, err, loss.Keys, loss.Taken > 0
 		return a
 	case err != nil:

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// part is what happens at one place. While busy, its attempt belongs to the goroutine of the call; otherwise spreading.mu
+// part is what happens at one place. While busy, its attempt belongs to the goroutine of the call; otherwise Spreading.mu
 // protects it.
 type part struct {
 	place.Attempt
@@ -47,11 +47,11 @@ const (
 // errHangs is the error of a place that was not asked, because it does not answer earlier calls.
 var errHangs = errors.New("does not answer earlier calls")
 
-// isGranted reports whether the place has granted. The caller holds spreading.mu.
+// isGranted reports whether the place has granted. The caller holds Spreading.mu.
 func (p *part) isGranted() bool { return p.state == partGranted && !p.busy }
 
 // launch asks those places that are still to be asked in this round. The caller holds s.mu.
-func (s *spreading) launch(ctx context.Context, now time.Time) {
+func (s *Spreading) launch(ctx context.Context, now time.Time) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		if p.state == partIdle && !p.busy {
@@ -64,7 +64,7 @@ func (s *spreading) launch(ctx context.Context, now time.Time) {
 }
 
 // ask sends the obtain to one place, unless that hangs. The caller holds s.mu.
-func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
+func (s *Spreading) ask(ctx context.Context, p *part, now time.Time) {
 	if p.Doubtful { // what an earlier round may have acquired unnoticed
 		p.Place.Cleanups.Sweep(undo.New(p.ReleaseCall(ctx), undo.Abandoned, p.Keys.Names, p.TTL), 0)
 	}
@@ -81,12 +81,12 @@ func (s *spreading) ask(ctx context.Context, p *part, now time.Time) {
 }
 
 // admits reports whether the place may be asked: see health.Server.Admit.
-func (s *spreading) admits(p *part, now time.Time) bool {
+func (s *Spreading) admits(p *part, now time.Time) bool {
 	return !s.places.quorum || p.site.health.Admit(now, len(p.Keys.Names))
 }
 
 // start sends the obtain of a part in a goroutine, which ends with the call. The caller holds s.mu.
-func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
+func (s *Spreading) start(ctx context.Context, p *part, now time.Time) {
 	p.busy, p.began = true, now
 	free := ctx
 	if ctx.Done() != nil {
@@ -111,7 +111,7 @@ func (s *spreading) start(ctx context.Context, p *part, now time.Time) {
 }
 
 // land takes the answer of a call that has ended.
-func (s *spreading) land(
+func (s *Spreading) land(
 	ctx context.Context, p *part, c *transport.Call, grant place.Granted, err error, failed *panicked,
 ) {
 	s.mu.Lock()
@@ -125,8 +125,8 @@ func (s *spreading) land(
 	if s.places.quorum {
 		p.site.health.Ended(now, took, answered)
 	}
-	p.refused, p.ready = errors.Is(err, ErrNotObtained), err == nil
-	p.lapsed = p.refused && errors.Is(err, ErrLapsed)
+	p.refused, p.ready = errors.Is(err, fault.ErrNotObtained), err == nil
+	p.lapsed = p.refused && errors.Is(err, fault.ErrLapsed)
 	switch {
 	case err == nil:
 		p.state = partGranted
@@ -153,7 +153,7 @@ func (s *spreading) land(
 
 // settle deals with a place whose answer came too late for its round, or that has given back what it had granted. The
 // caller holds s.mu, and no call is under way to the place.
-func (s *spreading) settle(ctx context.Context, p *part) {
+func (s *Spreading) settle(ctx context.Context, p *part) {
 	switch {
 	case s.over || s.holds != nil:
 		s.leave(ctx, p)
@@ -165,13 +165,13 @@ func (s *spreading) settle(ctx context.Context, p *part) {
 	}
 }
 
-func (s *spreading) signal() {
+func (s *Spreading) signal() {
 	select {
 	case s.news <- struct{}{}:
 	default:
 	}
 }
 
-func (s *spreading) number(p *part) int {
+func (s *Spreading) number(p *part) int {
 	return slices.IndexFunc(s.places.all, func(other *site) bool { return other == p.site })
 }

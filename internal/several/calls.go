@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -6,12 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
 )
 
-// ttl returns the remaining ttl that enough places have at least.
-func (h *several) TTL(ctx context.Context) (time.Duration, error) {
+// TTL returns the remaining ttl that enough places have at least.
+func (h *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	type answer struct {
 		left time.Duration
 		err  error
@@ -32,16 +33,16 @@ func (h *several) TTL(ctx context.Context) (time.Duration, error) {
 	}, func(i int, a answer) bool {
 		switch {
 		case a.err != nil:
-			return p.note(i, a.err)
+			return p.note(i, nil, a.err)
 		case a.left == 0:
-			return p.note(i, ErrLockNotHeld)
+			return p.note(i, h.at[i].Keys.Names, fault.ErrLockNotHeld)
 		}
 		left = append(left, a.left)
-		return p.note(i, nil)
+		return p.note(i, nil, nil)
 	})
-	err := p.err(ctx, "ttl", ErrLockNotHeld)
+	err := p.err(ctx, "ttl", fault.ErrLockNotHeld)
 	switch {
-	case errors.Is(err, ErrLockNotHeld):
+	case errors.Is(err, fault.ErrLockNotHeld):
 		return 0, nil
 	case err != nil:
 		return 0, err
@@ -55,7 +56,7 @@ func (h *several) TTL(ctx context.Context) (time.Duration, error) {
 }
 
 // present returns the numbers of the places that have the keys, or may get them in a moment: see await.
-func (h *several) present() []int {
+func (h *Lock) present() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var numbers []int
@@ -68,7 +69,7 @@ func (h *several) present() []int {
 }
 
 // isRefreshing reports whether some places have not answered a Refresh yet. The Refresh may have returned.
-func (h *several) isRefreshing() bool {
+func (h *Lock) isRefreshing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.at {
@@ -79,8 +80,8 @@ func (h *several) isRefreshing() bool {
 	return false
 }
 
-// free releases the keys at all places.
-func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+// Free releases the keys at all places. until is the end of the validity before the Release.
+func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
 		h.over, h.counted = true, until
@@ -118,11 +119,18 @@ func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, erro
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	now := time.Now()
-	sideBySide(numbers, func(i int) error {
+	type freed struct {
+		lost []string
+		err  error
+	}
+	sideBySide(numbers, func(i int) freed {
 		defer h.places.all[i].Calls.Add(-1)
 		at := &h.at[i]
 		if !at.releases {
-			return h.awaitFreed(brief, i)
+			if err := h.awaitFreed(brief, i); err != nil {
+				return freed{at.Keys.Names, err}
+			}
+			return freed{}
 		}
 		loss, err := at.Free(free, now, until, longest[i])
 		h.mu.Lock()
@@ -131,30 +139,30 @@ func (h *several) Free(ctx context.Context, _, until time.Time) (life.Loss, erro
 		switch {
 		case err == nil:
 			at.freed = true
-		case err == ErrLockNotHeld && at.freed:
-			err = nil // an earlier Release has freed it, but not enough others
+		case err == fault.ErrLockNotHeld && at.freed:
+			return freed{} // by an earlier Release, but not enough others were
 		}
-		return err
-	}, p.note)
-	err := p.err(ctx, "release", ErrLockNotHeld)
+		return freed{loss.Keys, err}
+	}, func(i int, f freed) bool { return p.note(i, f.lost, f.err) })
+	err := p.err(ctx, "release", fault.ErrLockNotHeld)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil || errors.Is(err, ErrLockNotHeld) {
+	if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
 		for i := range h.at {
 			h.at[i].freed = false
 		}
 	}
-	return life.Loss{Cause: h.lossCause(), Keys: lostKeys(h.keys, err)}, err
+	return life.Loss{Cause: h.lossCause(), Keys: h.missing(p.lost).Keys}, err
 }
 
 // awaitFreed waits for a place that had not answered the obtain when the lock was released: see await. What it grants is on
 // its way back then.
-func (h *several) awaitFreed(ctx context.Context, i int) error {
+func (h *Lock) awaitFreed(ctx context.Context, i int) error {
 	h.await(ctx, i)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := &h.at[i]; at.coming != nil || at.lost != nil {
-		return ErrLockNotHeld
+		return fault.ErrLockNotHeld
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// several is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid.
+// Lock is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid.
 // This type asks what that wants asked, and does what package majority leaves to its owner: it counts confirmations from
 // their sending, allows for refreshes that may still be executed (7), gives up a call for which nobody waits any longer
 // (6a), and gives back everything at the end (10).
 //
-// several.mu may be locked while life.mu is; never the other way round.
-type several struct {
+// Lock.mu may be locked while Life.Mu is; never the other way round.
+type Lock struct {
 	life.Life
 
 	keys     []string
 	token    string
-	places   *sites
+	places   *Group
 	events   *life.Events
-	closed   chan struct{} // closed by Close
+	closed   <-chan struct{} // closed when the Client is
 	fenceKey string
 	obtained time.Duration   // the ttl of the obtain; 0 if attached
 	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
@@ -49,10 +49,11 @@ type several struct {
 	questions []*question // of the Refreshes under way
 }
 
-// newSeveral returns a lock, and its claims at all places. Its majority.Lock is still to be set.
-func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, token string) *several {
-	h := &several{
-		keys: keys, token: token, places: places, events: c.events, closed: c.closed, ctx: context.WithoutCancel(ctx),
+// newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
+func newLock(ctx context.Context, places *Group, keys []string, token string) *Lock {
+	h := &Lock{
+		keys: keys, token: token, places: places, events: places.set.Events, closed: places.set.Closed,
+		ctx:  context.WithoutCancel(ctx),
 		turn: make(chan struct{}, 1), at: make([]standing, len(places.all)),
 	}
 	for i, p := range places.all {
@@ -62,28 +63,33 @@ func newSeveral(ctx context.Context, c *Client, places *sites, keys []string, to
 	return h
 }
 
-func (h *several) Handle() *life.Life { return &h.Life }
+// Handle returns what the handle knows of the lock.
+func (h *Lock) Handle() *life.Life { return &h.Life }
 
-func (h *several) Names() (keys []string, token string) { return h.keys, h.token }
+// Names returns the keys and the token.
+func (h *Lock) Names() (keys []string, token string) { return h.keys, h.token }
 
-func (h *several) Events() *life.Events { return h.events }
+// Events returns what the owner of the Client wants to be told.
+func (h *Lock) Events() *life.Events { return h.events }
 
 // ValidUntil is until, but a lock that was found lost has ended: its caller was told so, and only a Refresh
 // says that it has come back. A place that is mended meanwhile may give it a majority again.
-func (h *several) ValidUntil() time.Time {
+func (h *Lock) ValidUntil() time.Time {
 	if h.IsLost() {
 		return time.Time{}
 	}
 	return h.until()
 }
 
-func (h *several) KnowsTTL() bool {
+// KnowsTTL reports whether there is a ttl to renew the lock with.
+func (h *Lock) KnowsTTL() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lock.TTL() > 0
 }
 
-func (h *several) FoundLost() *life.Lost {
+// FoundLost ends a lock of which too many places have lost keys; see life.Bearer.
+func (h *Lock) FoundLost() *life.Lost {
 	loss, why := h.loss()
 	if why == nil {
 		return nil
@@ -92,17 +98,17 @@ func (h *several) FoundLost() *life.Lost {
 }
 
 // until returns the end of the validity.
-func (h *several) until() time.Time {
+func (h *Lock) until() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lock.Until(time.Now())
 }
 
 // isFenced reports whether the counter at the place of a new hold must be as high as the fencing token of the lock.
-func (h *several) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
+func (h *Lock) isFenced() bool { return h.fenceKey != "" && h.places.quorum }
 
 // raise raises the counter at a place, and reports whether it is at least the fencing token of the lock then.
-func (h *several) raise(ctx context.Context, i int) bool {
+func (h *Lock) raise(ctx context.Context, i int) bool {
 	k := &h.at[i].Claim
 	counter, err := k.Place.FenceTo(ctx, k.Keys.Names, k.Token, k.Keys, h.fenceKey, h.Fence)
 	return err == nil && counter > 0
@@ -119,7 +125,7 @@ type reply struct {
 
 // answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
 // also returns the end of the validity before.
-func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
+func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
 	i, now := r.Place, time.Now()
 	p := h.places.all[i]
 	h.mu.Lock()
@@ -163,7 +169,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 	}
 	switch {
 	case kept:
-		h.renewals().LookBy((*severalUpkeep)(h), due)
+		h.renewals().LookBy((*upkeep)(h), due)
 	case needsRound:
 		h.renewOnce()
 	}
@@ -175,7 +181,7 @@ func (h *several) answer(ctx context.Context, r majority.Request, a reply) (out 
 
 // acquired deals with the answer to a request that was to acquire the keys, and after which the place is to be asked for
 // others. The caller holds h.mu.
-func (h *several) acquired(ctx context.Context, i int, a reply, asks []majority.Request) {
+func (h *Lock) acquired(ctx context.Context, i int, a reply, asks []majority.Request) {
 	at := &h.at[i]
 	switch {
 	case a.Result == majority.Confirmed:
@@ -200,16 +206,16 @@ func (h *several) acquired(ctx context.Context, i int, a reply, asks []majority.
 
 // tellQuestions tells the Refreshes that wait for a place that it is not being acquired any more, unless it is asked for
 // them now. The caller holds h.mu.
-func (h *several) tellQuestions(i int, asks []majority.Request) {
+func (h *Lock) tellQuestions(i int, asks []majority.Request) {
 	for _, q := range h.questions {
 		if !slices.ContainsFunc(asks, func(r majority.Request) bool { return r.Call == q.call }) {
-			q.hear(heard{i, errNoHold, nil})
+			q.hear(heard{i: i, err: errNoHold})
 		}
 	}
 }
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
-func (h *several) giveBack(ctx context.Context, i int) {
+func (h *Lock) giveBack(ctx context.Context, i int) {
 	k := &h.at[i].Claim
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, h.longest(i))
 	x.Again = h.lock.MayAcquire(i)
@@ -217,7 +223,7 @@ func (h *several) giveBack(ctx context.Context, i int) {
 }
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.
-func (h *several) longest(i int) time.Duration {
+func (h *Lock) longest(i int) time.Duration {
 	longest := max(h.obtained, h.lock.TTL(), h.at[i].lasts, h.at[i].refreshes.Longest())
 	if h.obtained == 0 && h.at[i].lasts == 0 { // the ttl that another handle has given them is not known
 		longest = max(longest, place.AttachedTTL)
@@ -226,7 +232,7 @@ func (h *several) longest(i int) time.Duration {
 }
 
 // loss returns what is lost, and why the lock is no longer held; nil if it is, as far as is known.
-func (h *several) loss() (life.Loss, error) {
+func (h *Lock) loss() (life.Loss, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lost, gone := make([][]string, len(h.at)), 0
@@ -238,17 +244,17 @@ func (h *several) loss() (life.Loss, error) {
 	if gone <= h.places.spare() {
 		return life.Loss{}, nil
 	}
-	why := h.lossOf(lost, ErrLockNotHeld)
-	loss := life.Loss{Cause: h.lossCause(), Keys: lostKeys(h.keys, why)}
-	if why == ErrLockNotHeld {
+	missing := h.missing(lost)
+	loss, why := life.Loss{Cause: h.lossCause(), Keys: missing.Keys}, h.lossError(missing, fault.ErrLockNotHeld)
+	if why == fault.ErrLockNotHeld {
 		why = fmt.Errorf("%w: %s is gone or another's at %d of %d places",
-			ErrLockNotHeld, fault.Describe(h.keys), gone, len(h.at))
+			fault.ErrLockNotHeld, fault.Describe(h.keys), gone, len(h.at))
 	}
 	return loss, why
 }
 
 // lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds h.mu.
-func (h *several) lossCause() life.Cause {
+func (h *Lock) lossCause() life.Cause {
 	for i := range h.at {
 		if h.at[i].taken {
 			return life.Taken

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"cmp"
@@ -6,15 +6,16 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// mend acquires the keys again where they are missing, and where a majority has confirmed the lock since that was known
+// Mend acquires the keys again where they are missing, and where a majority has confirmed the lock since that was known
 // (9). A server that hangs, or has too many of these requests already, is not asked now: see health.Server.AdmitMend.
-func (h *several) Mend() {
+func (h *Lock) Mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -37,7 +38,7 @@ func (h *several) Mend() {
 }
 
 // mendAt acquires the keys again at one place, which has admitted that. It does not look at lines: this lock is held.
-func (h *several) mendAt(r majority.Request, certain time.Duration) {
+func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
 	a := &place.Attempt{
@@ -68,7 +69,7 @@ func (h *several) mendAt(r majority.Request, certain time.Duration) {
 	switch {
 	case granted:
 		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.Since, certain)
-	case errors.Is(err, ErrNotObtained):
+	case errors.Is(err, fault.ErrNotObtained):
 		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, true
 	case c.First.IsZero():
 		got.Result = majority.Unsent
@@ -85,7 +86,7 @@ const (
 
 // mendSoon mends in a moment: the place has refused because it is about to get the keys back from somebody else, who has
 // too few places. Until it has the lock again, one more server that forgets could give the lock to another.
-func (h *several) mendSoon(i int) {
+func (h *Lock) mendSoon(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if at := &h.at[i]; at.refused < maxSoon && !h.over {
@@ -96,7 +97,7 @@ func (h *several) mendSoon(i int) {
 }
 
 // mendLater mends when the server answers, if the lock is kept.
-func (h *several) mendLater(i int) {
+func (h *Lock) mendLater(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.keeping && !h.over {

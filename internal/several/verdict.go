@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 // collect calls look, with s.mu held, whenever something has changed, until it returns a verdict. It also calls look some
 // grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken
 // yet. collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, it panics.
-func (s *spreading) collect(
+func (s *Spreading) collect(
 	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
 ) (verdict, error) {
 	var timer *time.Timer
@@ -60,14 +60,14 @@ func (s *spreading) collect(
 			time.Sleep(grace)
 		case <-ctx.Done():
 			return open, fault.Ended(ctx)
-		case <-s.client.closed:
-			return open, ErrClosed
+		case <-s.places.set.Closed:
+			return open, fault.ErrClosed
 		}
 	}
 }
 
 // judge returns what the answers amount to by now, and when a place will count as absent. The caller holds s.mu.
-func (s *spreading) judge(now time.Time) (answer verdict, until time.Time) {
+func (s *Spreading) judge(now time.Time) (answer verdict, until time.Time) {
 	t := tally{places: len(s.parts), need: s.places.need}
 	for i := range s.parts {
 		switch p := &s.parts[i]; {
@@ -112,7 +112,7 @@ func (t tally) judge() verdict {
 
 // isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps the others away from what
 // this round holds. If a place that has refused wakes it meanwhile, the next round may do better. The caller holds s.mu.
-func (s *spreading) isNext() bool {
+func (s *Spreading) isNext() bool {
 	if !s.queue || s.ticket == 0 {
 		return false
 	}
@@ -128,7 +128,7 @@ func (s *spreading) isNext() bool {
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a
 // quorum, a server does so after limit, and at once if it usually takes longer than that. The caller holds s.mu.
-func (s *spreading) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
+func (s *Spreading) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
 	for i := range s.parts {
 		p := &s.parts[i]
 		switch {
@@ -158,7 +158,7 @@ const (
 // times as long as a majority usually takes. While a round waits, nobody else can have what it was granted. But if round
 // after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So the time
 // grows. The caller holds s.mu.
-func (s *spreading) splitPatience() time.Duration {
+func (s *Spreading) splitPatience() time.Duration {
 	if !s.places.quorum {
 		return health.NoLimit
 	}
@@ -176,7 +176,7 @@ func (s *spreading) splitPatience() time.Duration {
 }
 
 // failures returns an error that names every place that has not answered, or not well.
-func (s *spreading) failures() error {
+func (s *Spreading) failures() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
@@ -196,7 +196,7 @@ func (s *spreading) failures() error {
 }
 
 // hasFailed reports whether a place has answered the present round with an error, or was not asked because it hangs.
-func (s *spreading) hasFailed() bool {
+func (s *Spreading) hasFailed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.parts { // not by value: what a goroutine writes is not looked at
@@ -208,7 +208,7 @@ func (s *spreading) hasFailed() bool {
 }
 
 // named adds the name of the place to an error that does not have it.
-func (s *spreading) named(p *part, err error) error {
+func (s *Spreading) named(p *part, err error) error {
 	if !s.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
 		return err
 	}
@@ -217,7 +217,7 @@ func (s *spreading) named(p *part, err error) error {
 
 // mayPass reports whether a majority of the places may grant later: not too many have answered with an error that
 // stays.
-func (s *spreading) mayPass() bool {
+func (s *Spreading) mayPass() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	final := 0

@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 type standing struct {
 	place.Claim
 
-	// several.mu protects the fields below.
+	// Lock.mu protects the fields below.
 
 	lost      []string        // the keys that another has there, or that are gone; nil for none
 	taken     bool            // another has some of them
@@ -36,7 +36,7 @@ func (at *standing) arrived() {
 // await waits for the answer of a place to the obtain, which had enough answers without it, as long as for an answer of a
 // server that nobody knows yet. If it did not wait, one more server that hangs would hold up a call which a majority
 // answers.
-func (h *several) await(ctx context.Context, i int) {
+func (h *Lock) await(ctx context.Context, i int) {
 	h.mu.Lock()
 	coming := h.at[i].coming
 	h.mu.Unlock()
@@ -53,8 +53,16 @@ func (h *several) await(ctx context.Context, i int) {
 }
 
 // isHeld reports whether a place has the keys, as far as is known.
-func (h *several) isHeld(i int) bool {
+func (h *Lock) isHeld(i int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lock.IsHeld(i)
+}
+
+// CertainAt returns for how long a key at a place certainly lasts, if it lasts for left now: refreshes that were not
+// answered there may still be executed.
+func (h *Lock) CertainAt(i int, left time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at[i].refreshes.Certain(left)
 }

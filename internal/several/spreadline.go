@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 const gather = time.Millisecond
 
 // agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
-func (s *spreading) agree() {
+func (s *Spreading) agree() {
 	if s.ticket > 0 {
 		return
 	}
@@ -35,8 +35,8 @@ func (s *spreading) agree() {
 	}
 }
 
-// await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
-func (s *spreading) await(ctx context.Context) bool {
+// Await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
+func (s *Spreading) Await(ctx context.Context) bool {
 	var woken time.Time // when the first place asked for a try
 	paced := s.paced()
 	_, err := s.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
@@ -60,7 +60,7 @@ func (s *spreading) await(ctx context.Context) bool {
 
 // paced returns when the strategy wants the next round, if no message can come from so many places that the others are too
 // few; the zero time if it does not matter.
-func (s *spreading) paced() time.Time {
+func (s *Spreading) paced() time.Time {
 	if s.pace == nil {
 		return time.Time{}
 	}
@@ -84,7 +84,7 @@ func (s *spreading) paced() time.Time {
 // somewhere. It also returns how many places may grant by now: those that have asked for a try and, across slots, those
 // that have granted the last one. If others come first there meanwhile, the place refuses the next try and wakes the
 // waiter when it is its turn. The caller holds s.mu.
-func (s *spreading) due() (due time.Time, called int) {
+func (s *Spreading) due() (due time.Time, called int) {
 	var times []time.Time
 	var life time.Time
 	for i := range s.parts {
@@ -110,9 +110,9 @@ func (s *spreading) due() (due time.Time, called int) {
 	return due, called
 }
 
-// blocker asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
+// Blocker asks the places of a quorum that have refused what is in the way, and returns what most of them say: one can
 // have keys of somebody who has too few places. Across slots, it asks the first place.
-func (s *spreading) blocker(ctx context.Context) script.Blocker {
+func (s *Spreading) Blocker(ctx context.Context) script.Blocker {
 	s.mu.Lock()
 	questions := map[int]func() script.Blocker{}
 	for i := range s.parts {

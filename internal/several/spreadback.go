@@ -1,4 +1,4 @@
-package redislock
+package several
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // undo gives back what the present round was granted, at all places.
-func (s *spreading) undo(ctx context.Context) {
+func (s *Spreading) undo(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open = false
@@ -27,7 +27,7 @@ func (s *spreading) undo(ctx context.Context) {
 // waitForUndo waits until all is given back and, on a quorum, for calls that are still under way; but if others may need
 // what this obtain is granted next, for no server that takes much longer than the others. It returns an error if ctx ends or
 // the Client is closed first.
-func (s *spreading) waitForUndo(ctx context.Context) error {
+func (s *Spreading) waitForUndo(ctx context.Context) error {
 	_, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		limit := s.splitPatience()
 		if s.once { // what was granted is on its way back; without this, the calls of a loop pile up at a slow server
@@ -43,7 +43,7 @@ func (s *spreading) waitForUndo(ctx context.Context) error {
 
 // undoPart gives back what a place has granted. In line, it steps back: the waiter keeps its place, with the common
 // ticket. The caller holds s.mu, and no call is under way to the place.
-func (s *spreading) undoPart(ctx context.Context, p *part) {
+func (s *Spreading) undoPart(ctx context.Context, p *part) {
 	granted := p.state == partGranted
 	keys := p.Keys.OnlyLines()
 	if granted || p.Late {
@@ -73,7 +73,7 @@ func (s *spreading) undoPart(ctx context.Context, p *part) {
 }
 
 // undone notes that a place has given back what it granted.
-func (s *spreading) undone(ctx context.Context, p *part) {
+func (s *Spreading) undone(ctx context.Context, p *part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.busy = false
@@ -81,8 +81,8 @@ func (s *spreading) undone(ctx context.Context, p *part) {
 	s.signal()
 }
 
-// end ends the obtain. Unless it made a lock, it gives everything back in the background.
-func (s *spreading) end(ctx context.Context) {
+// End ends the obtain. Unless it made a lock, it gives everything back in the background.
+func (s *Spreading) End(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over, s.open, s.won = true, false, false
@@ -102,7 +102,7 @@ func (s *spreading) end(ctx context.Context) {
 
 // leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
 // s.mu, and no call is under way to the place.
-func (s *spreading) leave(ctx context.Context, p *part) {
+func (s *Spreading) leave(ctx context.Context, p *part) {
 	gone := p.Remains
 	gone.Late = gone.Late || p.state == partGranted
 	p.state, p.Waiter, p.Doubtful, p.Late = partIdle, nil, false, false

@@ -1,0 +1,212 @@
+package several
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/majority"
+	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
+)
+
+// View is what a majority of the servers hold for a key, and who waits for it.
+type View struct {
+	Agreed  script.Held  // Since is about when the first waiter came
+	Servers []ServerView // where the servers disagree: what each of them holds that has answered
+}
+
+// ServerView is what one server holds for a key.
+type ServerView struct {
+	Server string
+	Token  string
+	TTL    time.Duration
+}
+
+// Inspect returns what a majority of the servers hold.
+func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
+	if err := script.Check(len(keys)); err != nil {
+		return nil, err
+	}
+	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
+		return p.all[i].Inspect(ctx, keys)
+	})
+	if err != nil {
+		return nil, err
+	}
+	agreed := make([]View, len(keys))
+	for k := range keys {
+		views := make([]*script.Held, len(p.all))
+		for i, answer := range answers {
+			if answer != nil {
+				views[i] = &answer[k]
+			}
+		}
+		agreed[k] = p.majority(views)
+	}
+	return agreed, nil
+}
+
+// majority returns what the servers agree about a key. views are nil for servers that have not answered.
+func (p *Group) majority(views []*script.Held) (v View) {
+	s := &v.Agreed
+	var same []*script.Held // those with the token that most have
+	agree := true
+	var waiters []int
+	for _, view := range views {
+		if view == nil {
+			continue
+		}
+		var alike []*script.Held
+		for _, other := range views {
+			if other != nil && other.Token == view.Token && (other.TTL == 0) == (view.TTL == 0) {
+				alike = append(alike, other)
+			} else if other != nil {
+				agree = false
+			}
+		}
+		if len(alike) > len(same) {
+			same = alike
+		}
+		waiters = append(waiters, view.Waiters)
+		if !view.Since.IsZero() && (s.Since.IsZero() || view.Since.Before(s.Since)) {
+			s.Since = view.Since
+		}
+	}
+	slices.Sort(waiters)
+	s.Waiters = waiters[len(waiters)-p.need] // at least so many wait at a majority
+	if s.Waiters == 0 {
+		s.Since = time.Time{}
+	}
+	if len(same) >= p.need {
+		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
+		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
+	}
+	for i, view := range views {
+		if view != nil && !agree {
+			v.Servers = append(v.Servers, ServerView{Server: p.all[i].name, Token: view.Token, TTL: view.TTL})
+		}
+	}
+	return v
+}
+
+// Line returns the waiters that a majority of the servers have in line.
+func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
+	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]script.Waiter, error) {
+		return p.all[i].Waiters(ctx, key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string][]script.Waiter{} // by token, which is that of the first round everywhere
+	for _, answer := range answers {
+		for _, w := range answer {
+			seen[w.Token] = append(seen[w.Token], w)
+		}
+	}
+	var waiters []script.Waiter
+	for _, views := range seen {
+		if len(views) >= p.need {
+			waiters = append(waiters, slices.MaxFunc(views, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }))
+		}
+	}
+	slices.SortFunc(waiters, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) })
+	return waiters, nil
+}
+
+// askMajority asks all servers and returns their answers, nil for a server that did not answer well. It waits for all
+// of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
+// if there is no majority.
+func askMajority[T any](
+	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
+) ([][]T, error) {
+	type answer struct {
+		values []T
+		err    error
+	}
+	free, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make([][]T, len(q.all))
+	good := 0
+	var errs []error
+	var enough *time.Timer
+	sideBySide(q.numbers(), func(i int) answer {
+		values, err := ask(free, i)
+		return answer{values, err}
+	}, func(i int, a answer) bool {
+		if a.err != nil {
+			errs = append(errs, q.all[i].named(a.err))
+			return false
+		}
+		if answers[i] = a.values; a.values == nil {
+			answers[i] = []T{}
+		}
+		if good++; good == q.need {
+			enough = time.AfterFunc(health.LeastPatience, cancel)
+		}
+		return false
+	})
+	if enough != nil {
+		enough.Stop()
+	}
+	switch {
+	case good >= q.need:
+		return answers, nil
+	case fault.Ended(ctx) != nil:
+		return nil, fault.Failed(operation, keys, fault.Ended(ctx))
+	}
+	return nil, fault.Failed(operation, keys, fault.Joined(errs))
+}
+
+// Attach returns a lock that was obtained elsewhere.
+func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
+	type answer struct {
+		found place.Found
+		err   error
+	}
+	h := newLock(ctx, p, keys, token)
+	var requests []majority.Request
+	h.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
+	said := h.newPoll()
+	absent := make([]error, len(p.all)) // of the servers that do not answer well; those may hold the keys
+	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
+		here := p.all[i]
+		found, err := here.Attach(ask, here.keys.Names, token)
+		if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
+			return []answer{{found, err}}, nil
+		}
+		if absent[i] = err; fault.Ended(ask) != nil && fault.Ended(ctx) == nil {
+			absent[i] = fault.ErrUnanswered
+		}
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, answer := range answers {
+		var a reply // the next call asks a place that has not answered
+		switch {
+		case answer == nil:
+			said.note(i, nil, absent[i])
+		case answer[0].err != nil:
+			said.note(i, answer[0].found.Lost, answer[0].err)
+			a.Result, a.lost = majority.Denied, p.all[i].keys.Names
+		default:
+			said.note(i, nil, nil)
+			found := answer[0].found
+			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
+			h.Since = found.Since
+			h.SetMetadata(found.Metadata)
+		}
+		h.answer(h.ctx, requests[i], a)
+	}
+	if err := said.err(ctx, "attach", fault.ErrLockNotHeld); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
