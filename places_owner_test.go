@@ -163,4 +163,59 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 		Expect(last.FenceToken()).To(BeNumerically(">", lock.FenceToken()))
 		Expect(last.Release(ctx)).To(Succeed())
 	})
+
+	Context("if the fence counter of a server is behind,", func() {
+		opt := &redislock.Options{FenceKey: "fence"}
+		var deaf atomic.Bool // server 2 gets no message that raises the counter
+
+		BeforeEach(func(ctx SpecContext) {
+			for i := range on.servers { // the clock of one client is 0.9 s ahead, and server 2 misses its lock
+				on.fates(i, func(f *fate, w *wire, reply bool, data []byte) {
+					if w.owner == 1 && !reply {
+						skewProposals(data, 900_000)
+					}
+					misses := w.owner == 1 && (runs(data, "obtain") || runs(data, "release"))
+					f.lost = i == 2 && !reply && (misses || runs(data, "fence") && deaf.Load())
+					if i == 2 && !reply && runs(data, "obtain") { // the others are a majority before it
+						f.delay = 5 * time.Millisecond
+					}
+				})
+			}
+			Expect(obtain(ctx, locks, time.Minute, opt, "a", "b").Release(ctx)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+			deaf.Store(true)
+		})
+
+		It("a Release frees a key that it still has after another one was taken there", func(ctx SpecContext) {
+			lock := obtain(ctx, other, time.Hour, opt, "a", "b")
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) { // the server is asked again at once
+				if w.owner == 2 && !reply && runs(data, "obtain") {
+					f.delay = 50 * time.Millisecond
+				}
+			})
+			Eventually(on.values).WithArguments(ctx, "b").Should(Equal(same(3, lock.Token())))
+			Expect(on.servers[2].own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+			time.Sleep(time.Second) // it has refused
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(on.servers[2].own.Del(ctx, "b").Err()).To(Succeed())
+			Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		})
+
+		It("a Release frees such a key also while the server is being asked again", func(ctx SpecContext) {
+			lock := obtain(ctx, other, time.Hour, opt, "a", "b")
+			time.Sleep(20 * time.Second)
+			Expect(on.servers[2].own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+			on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+				if w.owner == 2 && !reply && runs(data, "obtain") {
+					f.delay = 200 * time.Millisecond
+				}
+			})
+			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+			time.Sleep(50 * time.Millisecond)
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(time.Second)
+			Expect(on.servers[2].own.Del(ctx, "b").Err()).To(Succeed())
+			Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		})
+	})
 })

@@ -89,7 +89,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 			at := &h.at[i]
 			switch {
 			case h.lock.IsAcquiring(i): // it is given back when it has answered (10b)
-			case len(at.lost) < len(at.Keys.Names) || h.obtained == 0: // another handle may have got them back
+			case at.hasSome() || h.obtained == 0: // another handle may have got them back
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)

@@ -136,13 +136,13 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	switch {
 	case a.Result == majority.Confirmed:
 		if h.lock.IsHeld(i) || r.Acquires { // otherwise this is older than the loss
-			at.lost, at.taken, at.refused = nil, false, 0
+			at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
 		}
 		if at.lasts = max(at.lasts, r.Call.TTL); r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
 			at.lasts = r.Call.TTL
 		}
 	case out.Lost, a.Result == majority.Denied && r.Call.Kind == majority.Attach: // not what an older request has found
-		at.lost, at.taken = a.lost, a.taken
+		at.lost, at.taken, at.partly = a.lost, a.taken, false
 	}
 	switch answered := a.Result == majority.Confirmed || a.Result == majority.Denied; {
 	case r.Acquires:
@@ -188,7 +188,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply, asks []majority.Req
 	case at.coming != nil: // the place has never had the keys
 		at.lost = a.lost
 	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
-		at.lost = a.lost
+		at.lost, at.partly = a.lost, true
 	}
 	at.taken = at.taken || a.taken
 	if at.coming != nil {
@@ -199,7 +199,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply, asks []majority.Req
 		at.Doubt()
 	}
 	// 10b. A place that has refused may have some of the keys all the same, from before it lost the others.
-	if h.over && (a.Result != majority.Denied || a.Doubtful || len(at.lost) < len(at.Keys.Names)) {
+	if h.over && (a.Result != majority.Denied || a.Doubtful || at.hasSome() || h.lock.MayAcquire(i)) {
 		h.giveBack(ctx, i)
 	}
 }

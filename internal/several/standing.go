@@ -17,6 +17,7 @@ type standing struct {
 
 	lost      []string        // the keys that another has there, or that are gone; nil for none
 	taken     bool            // another has some of them
+	partly    bool            // some of them may still be ours: a refusal does not say which are another's
 	refreshes lease.Refreshes // that may still be executed there
 	lasts     time.Duration   // the ttl that the keys have been given there; 0 if that is not known
 	refused   int             // how often the place has refused a mend since it had the keys last
@@ -24,6 +25,9 @@ type standing struct {
 	releases  bool            // a Release frees the claim, and not only a cleanup
 	freed     bool            // a Release has freed it
 }
+
+// hasSome reports whether the place may have some of the keys, as far as its last answers say.
+func (at *standing) hasSome() bool { return at.partly || len(at.lost) < len(at.Keys.Names) }
 
 // arrived ends the waiting for a place.
 func (at *standing) arrived() {
