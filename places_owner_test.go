@@ -218,4 +218,25 @@ var _ = describeQuorumOf(inMemory, 3, "of the schedules beside the rules,", func
 			Eventually(on.left).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
 		})
 	})
+
+	It("the metadata of a Refresh replaces that of an earlier one, which a server gets late", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, "a")
+		var late atomic.Bool
+		on.fates(2, func(f *fate, w *wire, reply bool, data []byte) {
+			if w.owner == 1 && !reply && runs(data, "refresh") && late.CompareAndSwap(true, false) {
+				f.delay = 500 * time.Millisecond
+			}
+		})
+		late.Store(true)
+		Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "first"})).To(Succeed())
+		time.Sleep(10 * time.Millisecond)
+		Expect(late.Load()).To(BeFalse())
+		Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "second"})).To(Succeed())
+		time.Sleep(2 * time.Second)
+		found, err := other.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found[0].Metadata).To(Equal("second"))
+		Expect(on.values(ctx, "a")).To(Equal(same(3, lock.Token()+" second")))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
 })

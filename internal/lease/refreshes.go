@@ -17,6 +17,7 @@ type Refreshes struct {
 type Pending struct {
 	ttl       time.Duration
 	abandoned bool          // nobody waits for it any more
+	writes    bool          // it writes more than the ttl, and has not failed: the next one that does so comes after it
 	ended     chan struct{} // closed when none of its requests is under way any more
 	least     time.Duration // the least ttl of those that were under way beside it, and its own
 }
@@ -25,11 +26,15 @@ type Pending struct {
 func (r *Pending) Ended() <-chan struct{} { return r.ended }
 
 // Abandon says that nobody waits for the refresh any more, although it goes on.
-func (r *Pending) Abandon() { r.abandoned = true }
+func (r *Pending) Abandon() { r.abandoned, r.writes = true, false }
 
-// Add begins a refresh.
-func (f *Refreshes) Add(ttl time.Duration) *Pending {
-	r := new(Pending)
+// Leave is Abandon for a refresh that has succeeded by what others have answered. What it writes must not replace what a
+// later one has written.
+func (r *Pending) Leave() { r.abandoned = true }
+
+// Add begins a refresh. writes says that it writes more than the ttl.
+func (f *Refreshes) Add(ttl time.Duration, writes bool) *Pending {
+	r := &Pending{writes: writes}
 	f.add(r, ttl)
 	return r
 }
@@ -63,16 +68,17 @@ func (f *Refreshes) Doubt(r *Pending) {
 // or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting
 // for it would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that
 // reply.
-func (f *Refreshes) Ahead(ttl time.Duration) *Pending { return ahead(f.underWay, ttl) }
+func (f *Refreshes) Ahead(ttl time.Duration) *Pending { return ahead(f.underWay, ttl, false) }
 
-// AheadOf is Ahead for a refresh that has begun: those that began after it wait for it.
+// AheadOf is Ahead for a refresh that has begun: those that began after it wait for it. If it writes more than the ttl, it
+// also waits for one that was left and does so too.
 func (f *Refreshes) AheadOf(r *Pending) *Pending {
-	return ahead(f.underWay[:slices.Index(f.underWay, r)], r.ttl)
+	return ahead(f.underWay[:slices.Index(f.underWay, r)], r.ttl, r.writes)
 }
 
-func ahead(refreshes []*Pending, ttl time.Duration) *Pending {
+func ahead(refreshes []*Pending, ttl time.Duration, writes bool) *Pending {
 	for _, other := range refreshes {
-		if !other.abandoned || other.ttl < ttl {
+		if !other.abandoned || other.ttl < ttl || writes && other.writes {
 			return other
 		}
 	}

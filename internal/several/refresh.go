@@ -122,10 +122,14 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
-		for _, r := range q.refreshes {
-			r.Abandon()
-		}
 		h.lock.Abandon(call) // 6a
+		for _, r := range q.refreshes {
+			if call.IsConfirmed() {
+				r.Leave()
+			} else {
+				r.Abandon()
+			}
+		}
 		return call.IsConfirmed()
 	}
 	defer confirmed()
@@ -206,12 +210,12 @@ func (h *Lock) begin(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
-			refresh := h.at[r.Place].refreshes.Add(r.Call.TTL)
+			refresh := h.at[r.Place].refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
 			asks[i].refresh = refresh
 			if q := h.questionOf(r.Call); q != nil {
 				q.refreshes = append(q.refreshes, refresh)
 			} else {
-				refresh.Abandon()
+				refresh.Leave() // a majority has confirmed the call
 			}
 		}
 	}
