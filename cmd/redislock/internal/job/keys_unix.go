@@ -3,7 +3,6 @@
 package job
 
 import (
-	"os"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -129,21 +128,4 @@ func (k *Keyboard) single() bool {
 }
 
 // OnResize calls changed when the size of the terminal has changed, until end is called.
-func OnResize(changed func()) (end func()) {
-	sizes, over := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(sizes, syscall.SIGWINCH)
-	go func() {
-		for {
-			select {
-			case <-sizes:
-				changed()
-			case <-over:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(sizes)
-		close(over)
-	}
-}
+func OnResize(changed func()) (end func()) { return whenever(syscall.SIGWINCH, changed) }
