@@ -61,45 +61,33 @@ func (l *lister) watch(ctx context.Context) error {
 		resizes := job.OnResize(lookAgain)
 		defer resizes()
 	}
-	err := l.lookOften(ctx, again, func(all *collection, failed error, first bool) error {
-		if live {
-			return l.redraw(all, failed, ending)
-		}
-		return l.append(all, failed, first)
-	})
-	if errors.Is(err, errQuit) {
-		return nil
-	}
-	return err
-}
-
-// errQuit is the cause of a ctx that q has ended.
-var errQuit = errors.New("q")
-
-// lookOften looks and shows what it has found, until ctx ends. It returns the cause then. The first look must succeed.
-func (l *lister) lookOften(
-	ctx context.Context, again chan struct{}, show func(all *collection, failed error, first bool) error,
-) error {
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
 		switch {
+		case ctx.Err() != nil && errors.Is(context.Cause(ctx), errQuit):
+			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && first:
 			return err
+		case live:
+			err = l.redraw(all, err, ending)
+		default:
+			err = l.append(all, err, first)
 		}
-		if err := show(all, err, first); err != nil {
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(l.opt.watch)
 		select {
-		case <-timer.C:
+		case <-time.After(l.opt.watch):
 		case <-again:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
+
+// errQuit is the cause of a ctx that q has ended.
+var errQuit = errors.New("q")
 
 // redraw fills the terminal anew, and no more than it has room for. It does not clear it first, because that would flicker.
 func (l *lister) redraw(all *collection, failed error, ending string) error {
