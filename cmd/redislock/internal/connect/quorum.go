@@ -122,8 +122,9 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		}
 		names, servers = append(names, a.where), append(servers, &server)
 		t.overTLS = t.overTLS || server.overTLS
-		q.All = append(q.All, client.(*redis.Client))                                                          // the address is of a single server
-		q.Wrong = append(q.Wrong, server.unusable("no answer within %v after those of a majority", straggler)) // until it answers
+		q.All = append(q.All, client.(*redis.Client)) // the address is of a single server
+		// Until it answers:
+		q.Wrong = append(q.Wrong, server.unusable("no answer within %v after those of a majority", straggler))
 	}
 	t.where = strings.Join(names, ", ")
 	wait := straggler

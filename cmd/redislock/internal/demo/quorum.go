@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
@@ -24,10 +23,10 @@ type quorumDemo struct {
 
 // mortal is a server in memory that can be dead for a while: then it answers nothing else.
 type mortal struct {
-	name   string
-	redis  *miniredis.Miniredis
-	client *redis.Client
-	dead   bool
+	name  string
+	redis *miniredis.Miniredis
+	end   func() // of it and of its client
+	dead  bool
 }
 
 func (m *mortal) die() {
@@ -47,10 +46,14 @@ func (d *quorumDemo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	var clients []redislock.RedisClient
+	defer func() {
+		for _, m := range d.servers {
+			m.end()
+		}
+	}()
 	for i := range 3 {
 		server, client, end := inMemory()
-		defer end()
-		d.servers = append(d.servers, &mortal{name: fmt.Sprintf("server %d", i+1), redis: server, client: client})
+		d.servers = append(d.servers, &mortal{name: fmt.Sprintf("server %d", i+1), redis: server, end: end})
 		clients = append(clients, client)
 	}
 	d.locks = redislock.NewQuorum(clients)

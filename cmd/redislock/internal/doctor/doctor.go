@@ -194,7 +194,9 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		}
 		return nil
 	}
-	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND", Fit: term.Wrap}}}
+	t := &term.Table{Columns: []term.Column{
+		{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND", Fit: term.Wrap},
+	}}
 	for _, f := range findings {
 		text := f.Found
 		if f.Why != "" {

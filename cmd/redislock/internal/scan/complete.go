@@ -29,7 +29,8 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 		}
 		defer session.Close()
 		var keys []cobra.Completion
-		s := Scan{Client: session.Client, Locks: session.Locks, Pattern: escapePattern.Replace(beginning) + "*", Found: func(s show.Status) error {
+		s := Scan{Client: session.Client, Locks: session.Locks, Pattern: escapePattern.Replace(beginning) + "*"}
+		s.Found = func(s show.Status) error {
 			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
 				return nil // a shell would read it as something else
 			}
@@ -37,7 +38,7 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 				return ErrEnough
 			}
 			return nil
-		}}
+		}
 		_ = s.Run(ctx) // what was found by then is better than nothing
 		slices.Sort(keys)
 		return slices.Compact(keys), cobra.ShellCompDirectiveNoFileComp
