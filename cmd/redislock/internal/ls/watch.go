@@ -36,25 +36,26 @@ func (l *lister) watch(ctx context.Context) error {
 			default: // it will anyway
 			}
 		}
-		keyboard := job.OpenKeyboard(func(key byte) {
+		pressed := func(key byte) {
 			if key == 'q' || key == 'Q' {
 				end(errQuit)
 			}
-		})
+		}
+		keyboard := job.OpenKeyboard(pressed)
 		if keyboard != nil {
 			ending = "q ends"
 		}
 		fmt.Fprint(l.Stdout, enterScreen)
 		defer fmt.Fprint(l.Stdout, leaveScreen)
-		defer keyboard.Close() // before the normal screen is back: what is typed there is for the shell
+		defer func() { keyboard.Close() }() // before the normal screen is back: what is typed there is for the shell
 		stops := job.AroundStops(
 			func() {
-				keyboard.Give()
+				keyboard.Close()
 				fmt.Fprint(l.Stdout, leaveScreen)
 			},
 			func() {
 				fmt.Fprint(l.Stdout, enterScreen)
-				keyboard.Take()
+				keyboard = job.OpenKeyboard(pressed)
 				lookAgain()
 			})
 		defer stops()
