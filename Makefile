@@ -1,8 +1,9 @@
 .POSIX:
 
 GO        = go
-LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
-BENCHSTAT = $(GO) tool -modfile=tools/go.mod benchstat
+LINTER    = GOWORK=off $(GO) tool -modfile=tools/go.mod -n golangci-lint
+BENCHSTAT = GOWORK=off $(GO) tool -modfile=tools/go.mod benchstat
+MODULES   = . cmd/redislock redislockotel torture bench
 
 TARGETS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 
@@ -10,24 +11,21 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
 test: ## every spec; on real servers too, when redis-server is on PATH
-	$(GO) test ./...
-	$(GO) -C redislockotel test ./...
+	$(GO) test work
 
 race: ## the same with the race detector
-	$(GO) test -race ./...
-	$(GO) -C redislockotel test -race ./...
+	$(GO) test -race work
 
 lint: ## go vet and golangci-lint (the first run builds it: about a minute)
-	$(GO) vet ./...
-	$(LINT) run ./...
-	cd bench && $(GO) vet ./... && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
-	cd redislockotel && $(GO) vet ./... && $(GO) tool -modfile=../tools/go.mod golangci-lint run ./...
+	@set -e; linter=$$($(LINTER)); for module in $(MODULES); do \
+		echo "$$module"; (cd $$module && $(GO) vet ./... && "$$linter" run ./...); \
+	done
 
 fmt: ## format every Go file
-	$(LINT) fmt ./...
+	@set -e; linter=$$($(LINTER)); for module in $(MODULES); do (cd $$module && "$$linter" fmt ./...); done
 
 bench: ## every benchmark six times, summed up; the runs are kept in bench.out
-	$(GO) test -run '^$$' -bench . -benchmem -count=6 ./... | tee bench.out
+	$(GO) test -run '^$$' -bench . -benchmem -count=6 work | tee bench.out
 	@! grep '^FAIL' bench.out
 	$(BENCHSTAT) bench.out
 

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -83,15 +84,13 @@ func (c Control) Build(ctx context.Context, root, dir string) (program string, e
 	return program, nil
 }
 
-// Root returns the directory of the module, which must be that of the library, from inside of it.
+// Root returns the directory of the library, from inside of its repository.
 func Root(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("go list -m: %w", err)
-	}
-	path, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if path != "github.com/redislock/redislock" {
-		return "", fmt.Errorf("the controls need the source of the library: run them in its repository, not in %s", path)
+	const library = "github.com/redislock/redislock"
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Main}} {{.Dir}}", library).Output()
+	main, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if err != nil || main != "true" { // in another module, the library would be a read-only copy
+		return "", errors.New("the controls need the source of the library: run them in its repository")
 	}
 	return dir, nil
 }

@@ -25,9 +25,17 @@ const (
 
 // topologyTotals are the sums of the rounds on one topology.
 type topologyTotals struct {
-	rounds, grants, violations, excused int
-	faults, lossy                       int
-	lateRefused, lateTaken              int
+	rounds, grants, faults, lossy, violations, excused, lateRefused int
+}
+
+func (t *topologyTotals) add(o topologyTotals) {
+	t.rounds += o.rounds
+	t.grants += o.grants
+	t.faults += o.faults
+	t.lossy += o.lossy
+	t.violations += o.violations
+	t.excused += o.excused
+	t.lateRefused += o.lateRefused
 }
 
 // Totals are the sums of a run.
@@ -36,6 +44,7 @@ type Totals struct {
 	seed                uint64
 	workers, goroutines int
 
+	all        topologyTotals
 	order      []string // of the topologies
 	topologies map[string]*topologyTotals
 	calls      map[string]map[string]int // by function and outcome
@@ -64,17 +73,9 @@ func New(start time.Time, seed uint64, workers, goroutines int) *Totals {
 
 // Add adds a round that began at that time.
 func (t *Totals) Add(topology string, begun time.Time, events []history.Event, result *check.Result) {
-	own := t.topologies[topology]
-	if own == nil {
-		own = new(topologyTotals)
-		t.topologies[topology] = own
-		t.order = append(t.order, topology)
+	own := topologyTotals{
+		rounds: 1, violations: len(result.Violations), excused: len(result.Excused), lateRefused: result.LateRefused,
 	}
-	own.rounds++
-	own.violations += len(result.Violations)
-	own.excused += len(result.Excused)
-	own.lateRefused += result.LateRefused
-	own.lateTaken += result.LateTaken
 	for _, v := range result.Violations {
 		t.violations[v.Check]++
 	}
@@ -106,6 +107,12 @@ func (t *Totals) Add(topology string, begun time.Time, events []history.Event, r
 			}
 		}
 	}
+	if t.topologies[topology] == nil {
+		t.topologies[topology] = new(topologyTotals)
+		t.order = append(t.order, topology)
+	}
+	t.topologies[topology].add(own)
+	t.all.add(own)
 	t.mark(topology, begun, events, result)
 }
 
@@ -153,19 +160,10 @@ func (t *Totals) markdown() string {
 	b.WriteString("![Timeline](" + TimelineFile + ")\n\n")
 	b.WriteString("| topology | rounds | grants | faults | these lose data | violations | excused | late writes refused |\n" +
 		"|---|--:|--:|--:|--:|--:|--:|--:|\n")
-	var sum topologyTotals
 	for _, name := range t.order {
-		own := t.topologies[name]
-		row(&b, name, own)
-		sum.rounds += own.rounds
-		sum.grants += own.grants
-		sum.faults += own.faults
-		sum.lossy += own.lossy
-		sum.violations += own.violations
-		sum.excused += own.excused
-		sum.lateRefused += own.lateRefused
+		row(&b, name, t.topologies[name])
 	}
-	row(&b, "**all**", &sum)
+	row(&b, "**all**", &t.all)
 	b.WriteString("\n| check | cases looked at | violations | excused |\n|---|--:|--:|--:|\n")
 	for _, name := range check.All {
 		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", name, t.checked[name], t.violations[name], t.excused[name])
@@ -208,17 +206,14 @@ func row(b *strings.Builder, name string, t *topologyTotals) {
 }
 
 func list(b *strings.Builder, title string, counts map[string]int) {
-	fmt.Fprintf(b, "\n%s: ", title)
-	for i, name := range slices.Sorted(maps.Keys(counts)) {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(b, "%s %d", name, counts[name])
+	items := []string{"none"}
+	if len(counts) > 0 {
+		items = nil
 	}
-	if len(counts) == 0 {
-		b.WriteString("none")
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		items = append(items, fmt.Sprintf("%s %d", name, counts[name]))
 	}
-	b.WriteString(".\n")
+	fmt.Fprintf(b, "\n%s: %s.\n", title, strings.Join(items, ", "))
 }
 
 // Control is what became of one control.

@@ -68,7 +68,11 @@ func (p *Patience) Context(ctx context.Context) (context.Context, context.Cancel
 func (p *Patience) Open(
 	ctx context.Context, target *connect.Target, opts ...redislock.ClientOption,
 ) (*connect.Session, error) {
-	client, err := p.connect(ctx, target)
+	var client redis.UniversalClient
+	err := p.Bear(ctx, target, func() (err error) {
+		client, err = target.Connect(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -85,27 +89,24 @@ func (p *Patience) Close(s *connect.Session, why error) {
 	case cli.CodeOf(why) == cli.Unavailable:
 		return // the end of the program closes the connections
 	}
-	closed := make(chan struct{})
+	Within(200*time.Millisecond, s.Close)
+}
+
+// Within calls do in a goroutine, and returns when do has, or after the limit.
+func Within(limit time.Duration, do func()) {
+	done := make(chan struct{})
 	go func() {
-		s.Close()
-		close(closed)
+		defer close(done)
+		do()
 	}()
 	select {
-	case <-closed:
-	case <-time.After(200 * time.Millisecond):
+	case <-done:
+	case <-time.After(limit):
 	}
 }
 
 // longestPause is the longest time between two tries to reach a Redis that is away.
 const longestPause = 500 * time.Millisecond
-
-func (p *Patience) connect(ctx context.Context, target *connect.Target) (client redis.UniversalClient, err error) {
-	err = p.Bear(ctx, target, func() error {
-		client, err = target.Connect(ctx)
-		return err
-	})
-	return client, err
-}
 
 // Bear calls ask. With a limit, it calls it again while it fails because Redis is away, until ctx ends; the error is then
 // ready to be printed.

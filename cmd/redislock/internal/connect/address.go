@@ -2,6 +2,7 @@ package connect
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -70,40 +72,31 @@ type address struct {
 	serverName string // the name on every server's certificate; "" for the name that is dialled
 }
 
-// protocol returns the version of the protocol that go-redis speaks with these options.
-func (a *address) protocol() int {
-	var protocol int
-	switch {
-	case a.sentinel != nil:
-		protocol = a.sentinel.Protocol
-	case a.cluster != nil:
-		protocol = a.cluster.Protocol
-	default:
-		protocol = a.single.Protocol
-	}
-	return cmp.Or(protocol, 3)
+// shared points to the options that all three kinds have.
+type shared struct {
+	protocol                 *int
+	password                 *string
+	tls                      **tls.Config
+	dialer                   *func(ctx context.Context, network, addr string) (net.Conn, error)
+	dialTimeout, readTimeout *time.Duration
+	dials                    *int
+	endsWithCtx, anonymous   *bool
 }
 
-// password is where these options have the password for the servers.
-func (a *address) password() *string {
+func (a *address) shared() shared {
 	switch {
 	case a.sentinel != nil:
-		return &a.sentinel.Password
+		o := a.sentinel
+		return shared{&o.Protocol, &o.Password, &o.TLSConfig, &o.Dialer, &o.DialTimeout, &o.ReadTimeout, &o.DialerRetries,
+			&o.ContextTimeoutEnabled, &o.DisableIdentity}
 	case a.cluster != nil:
-		return &a.cluster.Password
+		o := a.cluster
+		return shared{&o.Protocol, &o.Password, &o.TLSConfig, &o.Dialer, &o.DialTimeout, &o.ReadTimeout, &o.DialerRetries,
+			&o.ContextTimeoutEnabled, &o.DisableIdentity}
 	}
-	return &a.single.Password
-}
-
-// tlsConfig returns what these options say about TLS; nil for a connection without it.
-func (a *address) tlsConfig() *tls.Config {
-	switch {
-	case a.sentinel != nil:
-		return a.sentinel.TLSConfig
-	case a.cluster != nil:
-		return a.cluster.TLSConfig
-	}
-	return a.single.TLSConfig
+	o := a.single
+	return shared{&o.Protocol, &o.Password, &o.TLSConfig, &o.Dialer, &o.DialTimeout, &o.ReadTimeout, &o.DialerRetries,
+		&o.ContextTimeoutEnabled, &o.DisableIdentity}
 }
 
 // parseAddress reads a URL as described in addressesHelp. Its errors say which part is wrong and how it looks when it is

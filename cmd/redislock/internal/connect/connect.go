@@ -105,7 +105,7 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	mode, err := ask(ctx, client, a.protocol())
+	mode, err := ask(ctx, client, *a.shared().protocol)
 	switch {
 	case err != nil:
 		err = t.Explain(err)
@@ -127,38 +127,26 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 // dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
 // not announce the library: that takes time, and rights that a user who only locks may not have.
 func (t *Target) dial(a *address) (redis.UniversalClient, error) {
-	config, err := t.files.secure(t.Getenv, a.tlsConfig(), a.serverName)
+	opt := a.shared()
+	config, err := t.files.secure(t.Getenv, *opt.tls, a.serverName)
 	if err != nil {
 		return nil, err
 	}
 	t.overTLS = config != nil
-	dial, notices := dialer(config, t.patience), &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	*opt.tls, *opt.dialer, *opt.dials = config, dialer(config, t.patience), cmp.Or(*opt.dials, 1)
+	*opt.endsWithCtx, *opt.anonymous = true, true
+	*opt.dialTimeout = cmp.Or(*opt.dialTimeout, t.patience) // the URL may have others
+	*opt.readTimeout = cmp.Or(*opt.readTimeout, max(t.patience, defaultPatience))
+	notices := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
 	case a.sentinel != nil:
-		opt := a.sentinel
-		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
-		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-		opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
-		return redis.NewFailoverClient(opt), nil
+		return redis.NewFailoverClient(a.sentinel), nil
 	case a.cluster != nil:
-		opt := a.cluster
-		opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
-		opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-		opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
-		opt.MaintNotificationsConfig = notices
-		return redis.NewClusterClient(opt), nil
+		a.cluster.MaintNotificationsConfig = notices
+		return redis.NewClusterClient(a.cluster), nil
 	}
-	opt := a.single
-	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dial, cmp.Or(opt.DialerRetries, 1)
-	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
-	opt.DialTimeout, opt.ReadTimeout = t.timeouts(opt.DialTimeout, opt.ReadTimeout)
-	opt.MaintNotificationsConfig = notices
-	return redis.NewClient(opt), nil
-}
-
-// timeouts returns the timeouts of go-redis: those of the URL, or else as much as the connecting may take.
-func (t *Target) timeouts(dial, read time.Duration) (time.Duration, time.Duration) {
-	return cmp.Or(dial, t.patience), cmp.Or(read, max(t.patience, defaultPatience))
+	a.single.MaintNotificationsConfig = notices
+	return redis.NewClient(a.single), nil
 }
 
 // clusterOf returns the address of the Cluster that a server belongs to.

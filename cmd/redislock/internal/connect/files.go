@@ -44,7 +44,7 @@ func (f *files) setPassword(getenv func(string) string, a *address) error {
 		return cli.Usagef("%s: %w", name, err)
 	}
 	password := strings.TrimRight(string(text), "\r\n")
-	own := a.password()
+	own := a.shared().password
 	switch {
 	case password == "":
 		return cli.Usagef("%s: there is no password in %s", name, f.password)

@@ -70,125 +70,123 @@ func splitURLs(text string) []string {
 // hold up what the others can do, for longer than a command may wait.
 const straggler = 100 * time.Millisecond
 
-// greeted is what one server of a quorum says when connecting.
-type greeted struct {
-	i      int   // its place in the list
-	wrong  error // why it cannot be used now; nil if it can
-	failed error // why it never can
+// majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
+// that server counts. It returns when all have answered, or, unless wait is negative, that long after a majority has. It
+// reports whether a majority has.
+func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
+	type answer struct {
+		i   int
+		err error
+	}
+	answers := make(chan answer, n)
+	for i := range n {
+		go func() { answers <- answer{i, ask(i)} }()
+	}
+	good := 0
+	var late <-chan time.Time
+	for range n {
+		select {
+		case a := <-answers:
+			if got(a.i, a.err) {
+				good++
+			}
+		case <-late:
+			return true
+		}
+		if good > n/2 && late == nil && wait >= 0 {
+			late = time.After(wait)
+		}
+	}
+	return good > n/2
 }
 
 // connectAll connects to the servers of a quorum at the same time. A majority must answer. The others may come back.
-func (t *Target) connectAll(ctx context.Context, all []*address) (redis.UniversalClient, error) {
+func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.UniversalClient, err error) {
+	q := new(Quorum)
+	defer func() {
+		if err != nil {
+			_ = q.Close()
+		}
+	}()
 	var names []string
+	var servers []*Target
 	for _, a := range all {
-		names = append(names, a.where)
 		if a.single == nil {
 			return nil, cli.Usagef("a quorum is made of single servers, and %s is not one", a.where)
 		}
-	}
-	t.where = strings.Join(names, ", ")
-	q := &Quorum{All: make([]*redis.Client, len(all)), Wrong: make([]error, len(all))}
-	failed := make([]error, len(all)) // for good
-	answers := make(chan greeted, len(all))
-	asked := 0
-	for i, a := range all {
 		server := *t
 		server.where = a.where
-		var client redis.UniversalClient
-		if client, failed[i] = server.dial(a); failed[i] != nil {
-			continue
+		client, err := server.dial(a)
+		if err != nil {
+			return nil, err
 		}
-		asked++
-		q.All[i] = client.(*redis.Client) // the address is of a single server
+		names, servers = append(names, a.where), append(servers, &server)
+		t.overTLS = t.overTLS || server.overTLS
+		q.All = append(q.All, client.(*redis.Client)) // the address is of a single server
 		// Until it answers:
-		q.Wrong[i] = server.unusable("no answer within %v after those of a majority", straggler)
-		go func() { // ends with the answer, or after the patience
-			ctx, cancel := context.WithTimeout(ctx, t.patience)
-			defer cancel()
-			got := greeted{i: i}
-			mode, err := ask(ctx, client, a.protocol())
-			switch {
-			case err != nil:
-				got.wrong = server.Explain(err)
-			case mode == "sentinel" || mode == "cluster":
-				got.failed = cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", a.where, mode)
-			}
-			answers <- got
-		}()
+		q.Wrong = append(q.Wrong, server.unusable("no answer within %v after those of a majority", straggler))
 	}
-	var late <-chan time.Time
-	for answered := 0; asked > 0; asked-- {
-		select {
-		case got := <-answers:
-			q.Wrong[got.i], failed[got.i] = got.wrong, got.failed
-			if got.wrong == nil && got.failed == nil {
-				answered++
-			}
-		case <-late:
-			asked = 1 // this was the last: nobody waits for the others
-		}
-		if answered > len(all)/2 && late == nil && !t.AskAll {
-			late = time.After(straggler)
-		}
+	t.where = strings.Join(names, ", ")
+	wait := straggler
+	if t.AskAll {
+		wait = -1
 	}
-	good, bad := 0, error(nil)
-	for i, client := range q.All {
-		t.overTLS = t.overTLS || client != nil && client.Options().TLSConfig != nil
-		if wrong := q.Wrong[i]; wrong != nil {
+	majority(len(all), wait, func(i int) error {
+		ctx, cancel := context.WithTimeout(ctx, t.patience)
+		defer cancel()
+		mode, err := ask(ctx, q.All[i], *all[i].shared().protocol)
+		switch {
+		case err != nil:
+			return servers[i].Explain(err)
+		case mode == "sentinel" || mode == "cluster":
+			return cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", servers[i].where, mode)
+		}
+		return nil
+	}, func(i int, err error) bool {
+		q.Wrong[i] = err
+		return err == nil
+	})
+	var failed []error // for good
+	var bad error      // for now
+	good := 0
+	for i, wrong := range q.Wrong {
+		switch {
+		case wrong == nil:
+			good++
+			q.UniversalClient = cmp.Or(q.UniversalClient, redis.UniversalClient(q.All[i]))
+		case cli.CodeOf(wrong) == cli.Usage:
+			failed = append(failed, wrong)
+		default:
 			bad = cmp.Or(bad, wrong)
-		} else if good++; good == 1 {
-			q.UniversalClient = client
 		}
 	}
-	err := errors.Join(failed...)
-	if need := len(all)/2 + 1; err == nil && good < need {
-		err = bad
-		if good > 0 {
-			err = cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), need, bad)
-		}
-	}
-	if err != nil {
-		for _, client := range q.All {
-			if client != nil {
-				_ = client.Close()
-			}
-		}
-		return nil, err
+	need := len(all)/2 + 1
+	switch {
+	case len(failed) > 0:
+		return nil, errors.Join(failed...)
+	case good == 0:
+		return nil, bad
+	case good < need:
+		return nil, cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), need, bad)
 	}
 	return q, nil
 }
 
 // answering returns the servers that answer now: a majority, and those that answer no more than wait later. If there is no
 // majority, it returns an error.
-func (q *Quorum) answering(ctx context.Context, wait time.Duration) ([]*redis.Client, error) {
-	type answer struct {
-		server *redis.Client
-		err    error
-	}
-	answers := make(chan answer, len(q.All))
-	for _, server := range q.All {
-		go func() { answers <- answer{server, server.Process(ctx, once{redis.NewCmd(ctx, "ping")})} }()
-	}
-	var good []*redis.Client
-	var last error
-	var late <-chan time.Time
-	for range q.All {
-		select {
-		case a := <-answers:
-			if a.err != nil && !redis.HasErrorPrefix(a.err, "NOPERM") { // that is an answer as well
-				last = a.err
-				continue
-			}
-			good = append(good, a.server)
-		case <-late:
-			return good, nil
+func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*redis.Client, err error) {
+	enough := majority(len(q.All), wait, func(i int) error {
+		return q.All[i].Process(ctx, once{redis.NewCmd(ctx, "ping")})
+	}, func(i int, failed error) bool {
+		if failed != nil && !redis.HasErrorPrefix(failed, "NOPERM") { // that is an answer as well
+			err = failed
+			return false
 		}
-		if len(good) > len(q.All)/2 && late == nil {
-			late = time.After(wait)
-		}
-	}
-	if late == nil {
-		return nil, last
+		good = append(good, q.All[i])
+		return true
+	})
+	if !enough {
+		return nil, err
 	}
 	return good, nil
 }

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -50,7 +51,7 @@ func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 // and it costs as much as a PING. It needs the version of the protocol before Redis 6.2: ask repeats the one that go-redis
 // has agreed on.
 func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
-	hello := once{redis.NewCmd(ctx, "hello", protocol)}
+	hello := once{redis.NewCmd(ctx, "hello", cmp.Or(protocol, 3))}
 	if err := client.Process(ctx, hello); err != nil {
 		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it answers
 			return "", nil

@@ -40,24 +40,21 @@ const answerLimit = 5 * time.Second
 
 // Line returns who waits for a key.
 func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
-	defer cancel()
-	waiters, err := s.Locks.Line(ctx, key)
-	if err != nil {
-		return nil, s.Refusal(err)
-	}
-	return waiters, nil
+	return asked(ctx, s, func(ctx context.Context) ([]redislock.Waiter, error) { return s.Locks.Line(ctx, key) })
 }
 
 // Inspect returns who holds keys.
 func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
+	return asked(ctx, s, func(ctx context.Context) ([]redislock.Status, error) { return s.Locks.Inspect(ctx, keys...) })
+}
+
+func asked[T any](ctx context.Context, s *Session, ask func(context.Context) (T, error)) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	statuses, err := s.Locks.Inspect(ctx, keys...)
-	if err != nil {
-		return nil, s.Refusal(err)
+	if reply, err = ask(ctx); err != nil {
+		err = s.Refusal(err)
 	}
-	return statuses, nil
+	return reply, err
 }
 
 // Refusal gives an error of the library its exit code.

@@ -80,13 +80,6 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-// scenes are the parts of the story. A scene returns an error as soon as something is not as it should be.
-func (d *demo) scenes() []func(context.Context) error {
-	return []func(context.Context) error{
-		d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence,
-	}
-}
-
 func (d *demo) allOrNothing(ctx context.Context) error {
 	d.scene("All or nothing",
 		"checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")

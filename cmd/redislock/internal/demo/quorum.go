@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
@@ -24,57 +21,24 @@ type quorumDemo struct {
 	lock    *redislock.Lock
 }
 
-// mortal is a server in memory that can be dead for a while.
+// mortal is a server in memory that can be dead for a while: then it answers nothing else.
 type mortal struct {
-	name   string
-	redis  *miniredis.Miniredis
-	client *redis.Client
-
-	mu    sync.Mutex // protects what follows
+	name  string
+	redis *miniredis.Miniredis
+	end   func() // of it and of its client
 	dead  bool
-	conns []net.Conn
 }
 
-func newMortal(name string) *mortal {
-	m := &mortal{name: name, redis: miniredis.NewMiniRedis()}
-	m.redis.ClockTTL(true)
-	m.client = redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:0", DialerRetries: 1, // nobody dials it; see inMemory
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return m.dial() },
-	})
-	return m
-}
-
-func (m *mortal) dial() (net.Conn, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		return nil, errors.New(m.name + " is dead")
-	}
-	conn, err := m.redis.Dial()
-	if err == nil {
-		m.conns = append(m.conns, conn)
-	}
-	return conn, err
-}
-
-// die ends all connections, and refuses new ones.
 func (m *mortal) die() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.dead = true
-	for _, conn := range m.conns {
-		_ = conn.Close()
-	}
-	m.conns = nil
+	m.redis.SetError(m.name + " is dead")
 }
 
 // rise makes it serve again, without its data.
 func (m *mortal) rise() {
-	m.redis.FlushAll()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.dead = false
+	m.redis.FlushAll()
+	m.redis.SetError("")
 }
 
 // run plays the story.
@@ -84,30 +48,22 @@ func (d *quorumDemo) run(ctx context.Context) error {
 	var clients []redislock.RedisClient
 	defer func() {
 		for _, m := range d.servers {
-			_ = m.client.Close()
-			m.redis.Close()
+			m.end()
 		}
 	}()
 	for i := range 3 {
-		m := newMortal(fmt.Sprintf("server %d", i+1))
-		d.servers, clients = append(d.servers, m), append(clients, m.client)
+		server, client, end := inMemory()
+		d.servers = append(d.servers, &mortal{name: fmt.Sprintf("server %d", i+1), redis: server, end: end})
+		clients = append(clients, client)
 	}
 	d.locks = redislock.NewQuorum(clients)
 	defer func() { _ = d.locks.Close() }()
 	d.title("redislock demo --quorum", "Two workers share resources on three servers in memory, of which two must agree.")
-	for _, scene := range []func(context.Context) error{d.onThree, d.oneDies, d.itForgot, d.noMajority} {
-		err := scene(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return err
-		}
-		if err := pause(ctx, beat); err != nil {
-			return err
-		}
+	err := play(ctx, d.onThree, d.oneDies, d.itForgot, d.noMajority)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return nil
+	return err
 }
 
 func (d *quorumDemo) onThree(ctx context.Context) (err error) {
@@ -160,10 +116,8 @@ func (d *quorumDemo) noMajority(ctx context.Context) error {
 		return err
 	}
 	d.gets(checkout, "released its lock")
-	for d.count() > 0 { // Release returns when a majority is free
-		if err := pause(ctx, time.Millisecond); err != nil {
-			return err
-		}
+	if err := d.await(ctx, func(held int) bool { return held == 0 }); err != nil { // Release returns when a majority is free
+		return err
 	}
 	d.servers[1].die()
 	d.servers[2].die()
@@ -175,10 +129,8 @@ func (d *quorumDemo) noMajority(ctx context.Context) error {
 	}
 	d.fails(restock, "gets no lock, and learns that nobody can tell who has it:")
 	d.printf("\n   %v\n", err)
-	for d.count() > 0 {
-		if err := pause(ctx, time.Millisecond); err != nil {
-			return err
-		}
+	if err := d.await(ctx, func(held int) bool { return held == 0 }); err != nil {
+		return err
 	}
 	d.printf("\nWhat server 1 had granted was given back: no key is left behind.\n")
 	return nil
@@ -188,39 +140,35 @@ func (d *quorumDemo) noMajority(ctx context.Context) error {
 func (d *quorumDemo) count() int {
 	held := 0
 	for _, m := range d.servers {
-		if m.holds() != "" {
+		if !m.dead && m.redis.Exists(stock) {
 			held++
 		}
 	}
 	return held
 }
 
-// holds returns what stock:42 holds on a server that is not dead.
-func (m *mortal) holds() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		return ""
-	}
-	value, _ := m.redis.Get(stock)
-	return value
-}
-
-// show prints what each server holds, and checks that at least so many hold the lock.
-func (d *quorumDemo) show(ctx context.Context, least int) error {
-	for d.count() < least { // the answers that nobody waited for
+// await waits until so many servers hold stock:42.
+func (d *quorumDemo) await(ctx context.Context, enough func(held int) bool) error {
+	for !enough(d.count()) {
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// show prints what each server holds, and checks that at least so many hold the lock.
+func (d *quorumDemo) show(ctx context.Context, least int) error {
+	if err := d.await(ctx, func(held int) bool { return held >= least }); err != nil { // the answers that nobody waited for
+		return err
+	}
 	t := &term.Table{Columns: []term.Column{{Name: "SERVER"}, {Name: "KEY"}, {Name: "HOLDS"}}}
 	for _, m := range d.servers {
-		colour, text := term.Cyan, m.holds()
-		m.mu.Lock()
+		text, _ := m.redis.Get(stock)
+		colour := term.Cyan
 		if m.dead {
 			colour, text = term.Faint, "(dead)"
 		}
-		m.mu.Unlock()
 		t.Rows = append(t.Rows, []term.Cell{{Text: m.name}, {Text: stock}, {Text: text, Colour: colour}})
 	}
 	d.printf("\n")

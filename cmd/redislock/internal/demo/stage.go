@@ -48,7 +48,7 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	defer cancel()
 	where := "on a Redis in memory"
 	if !named {
-		client, end := inMemory()
+		_, client, end := inMemory()
 		defer end()
 		d.redis = client
 	} else {
@@ -64,7 +64,7 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	}
 	d.locks = redislock.New(d.redis)
 	d.title("redislock demo", "Two workers share three resources of a shop, "+where+".")
-	err = d.play(story)
+	err = play(story, d.allOrNothing, d.whoHoldsWhat, d.aLease, d.nextOneIn, d.keptAlive, d.aHolderHangs, d.lastDefence)
 	if story.Err() != nil {
 		err = context.Cause(story)
 	}
@@ -81,23 +81,23 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	return context.Cause(ctx) // the last line may be lost
 }
 
-// inMemory returns a client of an empty Redis inside this program, and what ends both.
-func inMemory() (client *redis.Client, end func()) {
-	server := miniredis.NewMiniRedis()
+// inMemory returns an empty Redis inside this program, a client of it, and what ends both.
+func inMemory() (server *miniredis.Miniredis, client *redis.Client, end func()) {
+	server = miniredis.NewMiniRedis()
 	server.ClockTTL(true) // its keys expire as time passes
 	client = redis.NewClient(&redis.Options{
 		Addr:   "127.0.0.1:0", // nobody dials it; without it go-redis looks a name up, which a bubble of synctest cannot
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 	})
-	return client, func() {
+	return server, client, func() {
 		_ = client.Close()
 		server.Close()
 	}
 }
 
-// play plays the scenes, with a pause after each.
-func (d *demo) play(ctx context.Context) error {
-	for _, scene := range d.scenes() {
+// play plays scenes, with a pause after each. A scene returns an error as soon as something is not as it should be.
+func play(ctx context.Context, scenes ...func(context.Context) error) error {
+	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			return err
 		}

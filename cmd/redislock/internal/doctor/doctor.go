@@ -68,23 +68,17 @@ var verdicts = [...]struct{ name, colour string }{
 	{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red},
 }
 
-// finding is the result of one check.
-type finding struct {
-	verdict verdict
-	check   string // what was checked
-	server  string // where; "" for the whole
-	found   string
-	why, do string // "" if all is well
-}
+// MarshalText returns the name, for JSON.
+func (v verdict) MarshalText() ([]byte, error) { return []byte(verdicts[v].name), nil }
 
-// findingJSON is a finding in JSON.
-type findingJSON struct {
-	Status string `json:"status"`
-	Check  string `json:"check"`
-	Server string `json:"server,omitempty"`
-	Found  string `json:"found"`
-	Why    string `json:"why,omitempty"`
-	Do     string `json:"do,omitempty"`
+// finding is the result of one check, and an object of doctor --json.
+type finding struct {
+	Status verdict `json:"status"`
+	Check  string  `json:"check"`
+	Server string  `json:"server,omitempty"` // "" for the whole
+	Found  string  `json:"found"`
+	Why    string  `json:"why,omitempty"` // why it matters, and what to do; "" if all is well
+	Do     string  `json:"do,omitempty"`
 }
 
 // doctorOptions are the flags of doctor.
@@ -154,15 +148,9 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 	}
 	worst := isOK
 	for _, f := range findings {
-		worst = max(worst, f.verdict)
+		worst = max(worst, f.Status)
 	}
-	switch worst {
-	case isWarning:
-		return cli.Exit(exitWarnings)
-	case isBad:
-		return cli.Exit(exitBad)
-	}
-	return nil
+	return map[verdict]error{isWarning: cli.Exit(exitWarnings), isBad: cli.Exit(exitBad)}[worst]
 }
 
 // examine checks every server, and then what concerns all of them together.
@@ -175,15 +163,15 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 		return nil, err
 	}
 	if len(servers) == 0 {
-		none := finding{check: "cluster"}.sayf(isBad, "no node serves a slot")
+		none := finding{Check: "cluster"}.sayf(isBad, "no node serves a slot")
 		return []finding{none.because("no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")}, nil
 	}
 	var all []finding
 	for _, server := range servers {
-		found := d.examineServer(ctx, server)
-		for _, f := range found {
+		found := d.examineServer(ctx, server, learn(ctx, server))
+		for _, f := range append(found, d.tryLock(ctx, server)) {
 			if len(servers) > 1 {
-				f.server = server.Options().Addr
+				f.Server = server.Options().Addr
 			}
 			all = append(all, f)
 		}
@@ -191,46 +179,39 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 	return append(all, d.tryMessages(ctx)), nil
 }
 
-func (d *doctor) examineServer(ctx context.Context, server *redis.Client) []finding {
-	f := learn(ctx, server)
+// examineServer checks what is true of a server by itself.
+func (d *doctor) examineServer(ctx context.Context, server *redis.Client, f facts) []finding {
 	found := []finding{f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(), d.clock(ctx, server)}
-	found = append(found, d.replicaClocks(ctx, server, f)...)
-	return append(found, d.latency(ctx, server), d.tryLock(ctx, server))
+	return append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server))
 }
 
 func printFindings(target *connect.Target, findings []finding, asJSON bool) error {
 	if asJSON {
 		for _, f := range findings {
-			line := findingJSON{verdicts[f.verdict].name, f.check, f.server, f.found, f.why, f.do}
-			if err := show.WriteJSON(target.Stdout, line); err != nil {
+			if err := show.WriteJSON(target.Stdout, f); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	servers := false
+	t := &term.Table{Columns: []term.Column{
+		{Name: "STATUS"}, {Name: "SERVER"}, {Name: "CHECK"}, {Name: "FOUND", Fit: term.Wrap},
+	}}
 	for _, f := range findings {
-		servers = servers || f.server != ""
-	}
-	t := &term.Table{Columns: []term.Column{{Name: "STATUS"}, {Name: "CHECK"}, {Name: "FOUND", Fit: term.Wrap}}}
-	if servers {
-		t.Columns = slices.Insert(t.Columns, 1, term.Column{Name: "SERVER"})
-	}
-	for _, f := range findings {
-		text := f.found
-		if f.why != "" {
-			text += ": " + f.why
+		text := f.Found
+		if f.Why != "" {
+			text += ": " + f.Why
 		}
-		row := []term.Cell{{Text: verdicts[f.verdict].name, Colour: verdicts[f.verdict].colour}}
-		if servers {
-			row = append(row, term.Cell{Text: f.server})
+		status := term.Cell{Text: verdicts[f.Status].name, Colour: verdicts[f.Status].colour}
+		t.Rows = append(t.Rows, []term.Cell{status, {Text: f.Server}, {Text: f.Check}, {Text: term.Printable(text)}})
+		if f.Do != "" {
+			t.Add("", "", "", "→ "+term.Printable(f.Do))
 		}
-		row = append(row, term.Cell{Text: f.check}, term.Cell{Text: term.Printable(text)})
-		t.Rows = append(t.Rows, row)
-		if f.do != "" {
-			do := make([]term.Cell, len(row))
-			do[len(do)-1].Text = "→ " + term.Printable(f.do)
-			t.Rows = append(t.Rows, do)
+	}
+	if !slices.ContainsFunc(findings, func(f finding) bool { return f.Server != "" }) {
+		t.Columns = slices.Delete(t.Columns, 1, 2)
+		for i := range t.Rows {
+			t.Rows[i] = slices.Delete(t.Rows[i], 1, 2)
 		}
 	}
 	return t.Write(target.Stdout, target.Screen(), true)
@@ -238,12 +219,12 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 
 // sayf fills in what was found.
 func (f finding) sayf(v verdict, format string, args ...any) finding {
-	f.verdict, f.found = v, fmt.Sprintf(format, args...)
+	f.Status, f.Found = v, fmt.Sprintf(format, args...)
 	return f
 }
 
 // because adds why it matters, and what to do.
 func (f finding) because(why, do string) finding {
-	f.why, f.do = why, do
+	f.Why, f.Do = why, do
 	return f
 }

@@ -25,6 +25,9 @@ import (
 
 func TestDoctor(t *testing.T) { clitest.RunSpecs(t, "doctor") }
 
+// findingJSON is what a program reads of doctor --json.
+type findingJSON struct{ Status, Check, Server, Found, Why, Do string }
+
 // checkup is what doctor has found, by check.
 func checkup(session *gexec.Session) map[string]findingJSON {
 	GinkgoHelper()
@@ -172,9 +175,9 @@ var _ = Describe("doctor", func() {
 			"slave0": "ip=127.0.0.1,port=" + replica.Port() + ",state=online,offset=1,lag=0",
 		}})
 		Expect(findings).To(HaveLen(1))
-		Expect(findings[0].verdict).To(Equal(status), findings[0].found)
-		Expect(findings[0].found).To(MatchRegexp(found))
-		Expect(findings[0].why).To(ContainSubstring(why))
+		Expect(findings[0].Status).To(Equal(status), findings[0].Found)
+		Expect(findings[0].Found).To(MatchRegexp(found))
+		Expect(findings[0].Why).To(ContainSubstring(why))
 	},
 		Entry("ahead", time.Minute, isWarning, `is (1m0|59)[.0-9]*s ahead of its master`, "expires that much early"),
 		Entry("behind", -time.Minute, isWarning, `is (1m0|59)[.0-9]*s behind its master`, "locks last that much longer"),
@@ -183,9 +186,9 @@ var _ = Describe("doctor", func() {
 	It("compares the latency with the ttl", func() {
 		finder := &doctor{opt: doctorOptions{ttl: 1}}
 		_, client := clitest.NewServer()
-		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isBad))
+		Expect(finder.latency(context.Background(), client).Status).To(Equal(isBad))
 		finder.opt.ttl = 1e12
-		Expect(finder.latency(context.Background(), client).verdict).To(Equal(isOK))
+		Expect(finder.latency(context.Background(), client).Status).To(Equal(isOK))
 	})
 
 	DescribeTable("says what a user is not allowed to do",
@@ -251,8 +254,8 @@ var _ = Describe("doctor", func() {
 				"maxmemory_policy": "noeviction", "maxmemory": "1000", "used_memory": used,
 			}}.eviction()
 		}
-		Expect(of("900").verdict).To(Equal(isOK))
-		Expect(of("901").verdict).To(Equal(isWarning))
+		Expect(of("900").Status).To(Equal(isOK))
+		Expect(of("901").Status).To(Equal(isWarning))
 	})
 
 	It("recognises versions and forks", func() {
@@ -263,10 +266,10 @@ var _ = Describe("doctor", func() {
 			}
 			return f.version()
 		}
-		Expect(of("redis_version", "5.0.14").verdict).To(Equal(isBad))
-		Expect(of("redis_version", "6.0.0").verdict).To(Equal(isOK))
-		Expect(of("redis_version", "7.2.4", "server_name", "valkey", "valkey_version", "9.1.2").found).To(Equal("Valkey 9.1.2"))
-		Expect(of().verdict).To(Equal(isUnknown))
+		Expect(of("redis_version", "5.0.14").Status).To(Equal(isBad))
+		Expect(of("redis_version", "6.0.0").Status).To(Equal(isOK))
+		Expect(of("redis_version", "7.2.4", "server_name", "valkey", "valkey_version", "9.1.2").Found).To(Equal("Valkey 9.1.2"))
+		Expect(of().Status).To(Equal(isUnknown))
 	})
 
 	It("ends with 64 for a wrong command line", func() {

@@ -52,7 +52,7 @@ func learn(ctx context.Context, server *redis.Client) facts {
 const oldest = 6
 
 func (f facts) version() finding {
-	c := finding{check: "version"}
+	c := finding{Check: "version"}
 	name, version := "Redis", cmp.Or(f.info["redis_version"], f.hello["version"])
 	if valkey := f.info["valkey_version"]; valkey != "" || f.info["server_name"] == "valkey" || f.hello["server"] == "valkey" {
 		name = "Valkey"
@@ -74,7 +74,7 @@ func (f facts) version() finding {
 }
 
 func (f facts) role() finding {
-	c := finding{check: "role"}
+	c := finding{Check: "role"}
 	switch cmp.Or(f.info["role"], f.hello["role"]) {
 	case "master":
 		return c.sayf(isOK, "a master")
@@ -88,7 +88,7 @@ func (f facts) role() finding {
 }
 
 func (f facts) eviction() finding {
-	c := finding{check: "eviction"}
+	c := finding{Check: "eviction"}
 	policy, limit := f.either("maxmemory_policy", "maxmemory-policy"), f.either("maxmemory", "maxmemory")
 	bytes, err := strconv.ParseInt(limit, 10, 64)
 	used, _ := strconv.ParseInt(f.info["used_memory"], 10, 64)
@@ -115,7 +115,7 @@ func (f facts) eviction() finding {
 }
 
 func (f facts) persistence() finding {
-	c := finding{check: "persistence"}
+	c := finding{Check: "persistence"}
 	const (
 		orFence = "; or let the resource check fencing tokens (redislock run --fence-key)"
 		sync    = "CONFIG SET appendfsync always, then CONFIG REWRITE" + orFence
@@ -155,7 +155,7 @@ func (f facts) persistence() finding {
 
 // replicas checks how long a master goes on granting locks after another server has taken its place.
 func (f facts) replicas() finding {
-	c := finding{check: "replicas"}
+	c := finding{Check: "replicas"}
 	replicas, err := strconv.Atoi(f.info["connected_slaves"])
 	const (
 		fence = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
@@ -204,7 +204,7 @@ func (f facts) replicaAddrs() []string {
 }
 
 func (f facts) cluster() finding {
-	c := finding{check: "cluster"}
+	c := finding{Check: "cluster"}
 	switch enabled, mode := f.info["cluster_enabled"], f.hello["mode"]; {
 	case enabled == "0", enabled == "" && mode != "" && mode != "cluster":
 		return c.sayf(isOK, "none, so any keys can be locked together")

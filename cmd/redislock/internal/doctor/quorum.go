@@ -15,10 +15,10 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 	silent := 0
 	for i, server := range q.All {
 		addr := server.Options().Addr
-		found := []finding{}
+		var found []finding
 		if wrong := q.Wrong[i]; wrong != nil {
 			silent++
-			found = append(found, finding{check: "answer"}.sayf(isBad, "none").
+			found = append(found, finding{Check: "answer"}.sayf(isBad, "none").
 				because(wrong.Error(), "start it: without it, the quorum survives one failure less"))
 		} else {
 			one := *d
@@ -27,14 +27,13 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 			if id := f.info["run_id"]; id != "" {
 				ids[id] = append(ids[id], addr)
 			}
-			found = append(found, f.version(), f.role(), f.eviction(), forQuorum(f.persistence()), f.replicas(),
-				one.clock(ctx, server))
-			found = append(found, one.replicaClocks(ctx, server, f)...)
-			found = append(found, one.latency(ctx, server), one.tryMessages(ctx))
+			found = append(one.examineServer(ctx, server, f), one.tryMessages(ctx))
 		}
 		for _, f := range found {
-			f.server = addr
-			all = append(all, f)
+			f.Server = addr
+			if f.Check != "cluster" { // a quorum has none
+				all = append(all, forQuorum(f))
+			}
 		}
 	}
 	return append(all, size(len(q.All)), identity(ids, len(q.All)-silent), d.tryLock(ctx, q.All[0]))
@@ -42,16 +41,16 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 
 // forQuorum weighs what was found about persistence: the other servers keep the locks that one forgets.
 func forQuorum(f finding) finding {
-	if f.verdict == isBad || f.verdict == isWarning {
-		f.verdict = isWarning
-		f.why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
+	if f.Check == "persistence" && f.Status > isUnknown {
+		f.Status = isWarning
+		f.Why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
 	}
 	return f
 }
 
 // size checks the number of servers.
 func size(n int) finding {
-	c := finding{check: "quorum"}
+	c := finding{Check: "quorum"}
 	text := fmt.Sprintf("%d servers, of which %d can fail", n, n-n/2-1)
 	if n%2 == 0 {
 		return c.sayf(isWarning, "%s", text).
@@ -62,7 +61,7 @@ func size(n int) finding {
 
 // identity checks that no server is there twice. ids are the addresses by run id; answered is how many servers answered.
 func identity(ids map[string][]string, answered int) finding {
-	c := finding{check: "identity"}
+	c := finding{Check: "identity"}
 	known := 0
 	for _, addrs := range ids {
 		known += len(addrs)

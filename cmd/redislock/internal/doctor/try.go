@@ -65,7 +65,7 @@ func apart(ahead time.Duration, other string) string {
 
 // clock compares the clock of a server with this machine's.
 func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
-	c := finding{check: "clock"}
+	c := finding{Check: "clock"}
 	ahead, took, err := askClock(ctx, server)
 	switch {
 	case err != nil:
@@ -87,7 +87,7 @@ const ntp = "run NTP on both machines; timedatectl status says whether it does"
 func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f facts) []finding {
 	var all []finding
 	for _, addr := range f.replicaAddrs() {
-		c := finding{check: "replica clock"}
+		c := finding{Check: "replica clock"}
 		here, tookHere, err := askClock(ctx, server)
 		if err != nil {
 			return all // the check of the master's own clock says so
@@ -120,7 +120,7 @@ func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f fact
 // latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will
 // do, also the error of a server that does not know it.
 func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
-	c := finding{check: "latency"}
+	c := finding{Check: "latency"}
 	var trips []time.Duration
 	for begin := time.Now(); len(trips) < pingLimit && (len(trips) < 5 || time.Since(begin) < pingTime); {
 		sent := time.Now()
@@ -146,7 +146,7 @@ func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 
 // tryLock acquires, renews, waits, inspects and releases, as this user and on that server.
 func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
-	c := finding{check: "locking"}
+	c := finding{Check: "locking"}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	keys := d.tryKeys(ctx, server)
@@ -158,12 +158,12 @@ func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
 	}
 	found := c.sayf(isBad, "cannot %s (%s)", step, plainly(err))
 	if step == stepWait || step == stepInspect {
-		found.verdict = isWarning
+		found.Status = isWarning
 	}
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NOPERM") && strings.Contains(text, "key"):
-		found.verdict = isUnknown
+		found.Status = isUnknown
 		return found.because("this user is not allowed to use the keys that doctor tried",
 			"run redislock doctor --key PREFIX with a prefix of its keys, or "+d.grant("~"+d.opt.key+"*"))
 	case strings.Contains(text, "NOPERM"),
@@ -259,7 +259,7 @@ func (d *doctor) tryKeys(ctx context.Context, server *redis.Client) []string {
 
 // tryMessages checks whether releases can wake waiters: it subscribes to a channel and publishes to it.
 func (d *doctor) tryMessages(ctx context.Context) finding {
-	c := finding{check: "messages"}
+	c := finding{Check: "messages"}
 	const why = "releases do not wake waiters, which then only try once a second"
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()

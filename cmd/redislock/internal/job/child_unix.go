@@ -5,7 +5,9 @@ package job
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"reflect"
 	"runtime"
@@ -18,11 +20,11 @@ import (
 
 // Child is a running command, in a process group of its own. It belongs to one goroutine.
 type Child struct {
-	pid      int         // and the id of its group
-	tty      *terminal   // nil if there is none
-	leash    *os.File    // to the guardian
-	guardian int         // its pid; 0 if there is none
-	complain func(error) // with what cannot be done to the command
+	pid      int            // and the id of its group
+	tty      *terminal      // nil if there is none
+	leash    io.WriteCloser // to the guardian; nil if there is none
+	guardian int            // its pid
+	complain func(error)    // with what cannot be done to the command
 
 	asked map[int]bool // the processes outside the group that were asked to end, or cannot be
 
@@ -116,30 +118,16 @@ func (c *Child) wait() {
 // SIGKILL.
 const guarding = `trap '' HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"`
 
-// guard starts the guardian. It holds only its end of a pipe open; the kernel closes the other end when this process ends.
-// Where endWithUs works, the command itself is safe without the guardian, but what the command has started is not.
+// guard starts the guardian. It reads from a pipe whose other end the kernel closes when this process ends. Where endWithUs
+// works, the command itself is safe without the guardian, but what the command has started is not.
 func (c *Child) guard() {
-	hold, leash, err := os.Pipe()
-	if err != nil {
+	guardian := exec.Command("/bin/sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid))
+	guardian.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // out of reach of Ctrl-C
+	leash, err := guardian.StdinPipe()
+	if err != nil || guardian.Start() != nil {
 		return
 	}
-	defer hold.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		leash.Close()
-		return
-	}
-	defer null.Close()
-	args := []string{"sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid)}
-	guardian, err := os.StartProcess("/bin/sh", args, &os.ProcAttr{
-		Files: []*os.File{hold, null, null},
-		Sys:   &syscall.SysProcAttr{Setpgid: true}, // out of reach of Ctrl-C
-	})
-	if err != nil {
-		leash.Close()
-		return
-	}
-	c.leash, c.guardian = leash, guardian.Pid
+	c.leash, c.guardian = leash, guardian.Process.Pid // wait reaps it
 }
 
 // signal sends a signal to the whole group.
@@ -187,7 +175,7 @@ func (c *Child) Close() {
 		c.given = false
 	}
 	if c.leash != nil {
-		_, _ = c.leash.WriteString("\n")
+		_, _ = io.WriteString(c.leash, "\n")
 		_ = c.leash.Close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,16 +63,11 @@ func readProcess(pid int) (p process, live bool) {
 	return p, true
 }
 
-// left returns what is left of the command: all descendants but the guardian.
+// left returns what is left of the command that this process could end: all descendants but the guardian, and but those of
+// another user.
 func (c *Child) left() (all []process, ok bool) {
 	all, ok = descendants()
-	kept := all[:0]
-	for _, p := range all {
-		if p.pid != c.guardian {
-			kept = append(kept, p)
-		}
-	}
-	return kept, ok
+	return slices.DeleteFunc(all, func(p process) bool { return p.pid == c.guardian || c.isForeign(p) }), ok
 }
 
 // Sweep asks those descendants to end that have left the group and whose parent has ended. The others have a parent that got
@@ -80,7 +76,7 @@ func (c *Child) left() (all []process, ok bool) {
 func (c *Child) Sweep() {
 	all, _ := c.left()
 	for _, p := range all {
-		if c.isForeign(p) || p.parent != os.Getpid() || p.group == c.pid || c.asked[p.pid] {
+		if p.parent != os.Getpid() || p.group == c.pid || c.asked[p.pid] {
 			continue
 		}
 		c.asked[p.pid] = true
@@ -93,9 +89,7 @@ func (c *Child) Sweep() {
 func (c *Child) killLeft() {
 	all, _ := c.left()
 	for _, p := range all {
-		if !c.isForeign(p) {
-			_ = syscall.Kill(p.pid, syscall.SIGKILL)
-		}
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
 }
 
@@ -105,12 +99,7 @@ func (c *Child) Gone() bool {
 	if !ok {
 		return c.groupGone()
 	}
-	for _, p := range all {
-		if !c.isForeign(p) {
-			return false
-		}
-	}
-	return true
+	return len(all) == 0
 }
 
 // isForeign reports whether a process belongs to another user, and so cannot be ended. It says so once.

@@ -8,8 +8,7 @@ type Keyboard struct{}
 // OpenKeyboard returns nil.
 func OpenKeyboard(func(key byte)) *Keyboard { return nil }
 
-func (*Keyboard) Take()  {}
-func (*Keyboard) Give()  {}
+// Close does nothing.
 func (*Keyboard) Close() {}
 
 // OnResize does nothing where no signal tells of a new size.

@@ -3,9 +3,7 @@
 package job
 
 import (
-	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,59 +19,34 @@ type Keyboard struct {
 	over chan struct{}
 	done chan struct{}
 
-	mu     sync.Mutex    // protects what follows, and is held while a key is read
-	wanted bool          // single keys are
 	before *unix.Termios // the settings to restore; nil while the terminal has them
 }
 
-// keyTime is how long one attempt to read a key takes, and so how long Give and Close may wait.
+// keyTime is how long one attempt to read a key takes, and so how long Close may wait.
 const keyTime = 100 * time.Millisecond
 
-// OpenKeyboard calls pressed for each key, one at a time, until Close. It returns nil if there is no terminal. The methods
-// of a nil Keyboard do nothing.
+// OpenKeyboard calls pressed for each key, one at a time, until Close. It returns nil if there is no terminal.
 func OpenKeyboard(pressed func(key byte)) *Keyboard {
 	tty := openTerminal()
 	if tty == nil {
 		return nil
 	}
 	signal.Ignore(syscall.SIGTTIN) // if the job leaves the foreground during a read, the read fails instead of stopping it
-	k := &Keyboard{pressed: pressed, tty: tty, over: make(chan struct{}), done: make(chan struct{}), wanted: true}
+	k := &Keyboard{pressed: pressed, tty: tty, over: make(chan struct{}), done: make(chan struct{})}
 	go k.read()
 	return k
 }
 
-// Take reads keys from now on, as soon as this process is in the foreground.
-func (k *Keyboard) Take() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.wanted = true
-}
-
-// Give reads no more keys, and gives the terminal its settings back.
-func (k *Keyboard) Give() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.wanted = false
-	if k.before != nil && k.tty.isOurs() { // another job in the foreground has settings of its own
-		_ = unix.IoctlSetTermios(k.tty.fd, setTermios, k.before)
-	}
-	k.before = nil
-}
-
-// Close is Give for good.
+// Close reads no more keys, and gives the terminal its settings back. It does nothing to a nil Keyboard.
 func (k *Keyboard) Close() {
 	if k == nil {
 		return
 	}
 	close(k.over)
 	<-k.done
-	k.Give()
+	if k.before != nil && k.tty.isOurs() { // another job in the foreground has settings of its own
+		_ = unix.IoctlSetTermios(k.tty.fd, setTermios, k.before)
+	}
 	_ = unix.Close(k.tty.fd)
 }
 
@@ -93,12 +66,8 @@ func (k *Keyboard) read() {
 
 // next returns the next key, if it comes within keyTime.
 func (k *Keyboard) next() (key byte, is bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.wanted || !k.tty.isOurs() || !k.single() {
-		k.mu.Unlock()
+	if !k.tty.isOurs() || !k.single() {
 		time.Sleep(keyTime)
-		k.mu.Lock()
 		return 0, false
 	}
 	buffer := make([]byte, 1)
@@ -129,21 +98,4 @@ func (k *Keyboard) single() bool {
 }
 
 // OnResize calls changed when the size of the terminal has changed, until end is called.
-func OnResize(changed func()) (end func()) {
-	sizes, over := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(sizes, syscall.SIGWINCH)
-	go func() {
-		for {
-			select {
-			case <-sizes:
-				changed()
-			case <-over:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(sizes)
-		close(over)
-	}
-}
+func OnResize(changed func()) (end func()) { return whenever(syscall.SIGWINCH, changed) }

@@ -114,34 +114,19 @@ func AroundStops(before, after func()) (end func()) {
 	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
 		return func() {}
 	}
-	stops := make(chan os.Signal, 1)
-	signal.Notify(stops, syscall.SIGTSTP)
-	over, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-over:
-				return
-			case <-stops:
-			}
-			if tty.isOrphaned() {
-				continue // nobody could let it go on
-			}
-			before()
-			goesOn := make(chan os.Signal, 1)
-			signal.Notify(goesOn, syscall.SIGCONT)
-			_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
-			select {
-			case <-goesOn:
-			case <-time.After(stopLag):
-			}
-			signal.Stop(goesOn)
-			after()
+	return whenever(syscall.SIGTSTP, func() {
+		if tty.isOrphaned() {
+			return // nobody could let it go on
 		}
-	}()
-	return func() {
-		close(over)
-		<-done
-	}
+		before()
+		goesOn := make(chan os.Signal, 1)
+		signal.Notify(goesOn, syscall.SIGCONT)
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
+		select {
+		case <-goesOn:
+		case <-time.After(stopLag):
+		}
+		signal.Stop(goesOn)
+		after()
+	})
 }

@@ -36,70 +36,59 @@ func (l *lister) watch(ctx context.Context) error {
 			default: // it will anyway
 			}
 		}
-		keyboard := job.OpenKeyboard(func(key byte) {
+		pressed := func(key byte) {
 			if key == 'q' || key == 'Q' {
 				end(errQuit)
 			}
-		})
+		}
+		keyboard := job.OpenKeyboard(pressed)
 		if keyboard != nil {
 			ending = "q ends"
 		}
 		fmt.Fprint(l.Stdout, enterScreen)
 		defer fmt.Fprint(l.Stdout, leaveScreen)
-		defer keyboard.Close() // before the normal screen is back: what is typed there is for the shell
+		defer func() { keyboard.Close() }() // before the normal screen is back: what is typed there is for the shell
 		stops := job.AroundStops(
 			func() {
-				keyboard.Give()
+				keyboard.Close()
 				fmt.Fprint(l.Stdout, leaveScreen)
 			},
 			func() {
 				fmt.Fprint(l.Stdout, enterScreen)
-				keyboard.Take()
+				keyboard = job.OpenKeyboard(pressed)
 				lookAgain()
 			})
 		defer stops()
 		resizes := job.OnResize(lookAgain)
 		defer resizes()
 	}
-	err := l.lookOften(ctx, again, func(all *collection, failed error, first bool) error {
-		if live {
-			return l.redraw(all, failed, ending)
-		}
-		return l.append(all, failed, first)
-	})
-	if errors.Is(err, errQuit) {
-		return nil
-	}
-	return err
-}
-
-// errQuit is the cause of a ctx that q has ended.
-var errQuit = errors.New("q")
-
-// lookOften looks and shows what it has found, until ctx ends. It returns the cause then. The first look must succeed.
-func (l *lister) lookOften(
-	ctx context.Context, again chan struct{}, show func(all *collection, failed error, first bool) error,
-) error {
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
 		switch {
+		case ctx.Err() != nil && errors.Is(context.Cause(ctx), errQuit):
+			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && first:
 			return err
+		case live:
+			err = l.redraw(all, err, ending)
+		default:
+			err = l.append(all, err, first)
 		}
-		if err := show(all, err, first); err != nil {
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(l.opt.watch)
 		select {
-		case <-timer.C:
+		case <-time.After(l.opt.watch):
 		case <-again:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
+
+// errQuit is the cause of a ctx that q has ended.
+var errQuit = errors.New("q")
 
 // redraw fills the terminal anew, and no more than it has room for. It does not clear it first, because that would flicker.
 func (l *lister) redraw(all *collection, failed error, ending string) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,36 +86,36 @@ const (
 	untilVariable = "REDISLOCK_UNTIL"
 )
 
-func (h *hold) variables(keys []string) []string {
-	variables := []string{
-		keysVariable + "=" + strings.Join(keys, "\n"),
-		claim.TokenVariable + "=" + h.token,
-		untilVariable + "=" + h.until().UTC().Format(time.RFC3339Nano),
-	}
-	if h.fence != 0 {
-		variables = append(variables, fenceVariable+"="+strconv.FormatInt(h.fence, 10))
+// environ returns the environment of the command: that of this process, but what a run around this one says about its locks
+// is replaced. If this run has acquired nothing, the fencing token stays.
+func (h *hold) environ(keys []string) []string {
+	own := map[string]string{
+		keysVariable:        strings.Join(keys, "\n"),
+		claim.TokenVariable: h.token,
+		untilVariable:       h.until().UTC().Format(time.RFC3339Nano),
 	}
 	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
-	if h.kept != nil && h.kept.Token() != h.token {
-		outer = append(outer, h.kept.Token())
+	if h.kept != nil {
+		if h.kept.Token() != h.token {
+			outer = append(outer, h.kept.Token())
+		}
+		own[fenceVariable] = ""
 	}
-	if len(outer) > 0 {
-		variables = append(variables, claim.OuterVariable+"="+strings.Join(outer, " "))
+	if h.fence != 0 {
+		own[fenceVariable] = strconv.FormatInt(h.fence, 10)
+	}
+	own[claim.OuterVariable] = strings.Join(outer, " ")
+	variables := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		_, replaced := own[name]
+		return replaced
+	})
+	for name, value := range own {
+		if value != "" {
+			variables = append(variables, name+"="+value)
+		}
 	}
 	return variables
-}
-
-// replaces reports whether the command must not inherit a variable. It inherits the fencing token of a surrounding run if
-// this one has acquired nothing.
-func (h *hold) replaces(variable string) bool {
-	name, _, _ := strings.Cut(variable, "=")
-	switch name {
-	case keysVariable, claim.TokenVariable, untilVariable, claim.OuterVariable:
-		return true
-	case fenceVariable:
-		return h.kept != nil
-	}
-	return false
 }
 
 // obtain acquires the locks. A signal ends the waiting, and gives up what was acquired by then.

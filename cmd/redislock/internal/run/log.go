@@ -63,11 +63,9 @@ func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
 	outcome := "acquired"
 	switch {
 	case e.Err == nil:
-	case errors.Is(e.Err, context.DeadlineExceeded), e.Err == redislock.ErrNotObtained:
-		outcome = "refused"
-	case errors.Is(e.Err, context.Canceled):
+	case errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded):
 		outcome = "canceled"
-	case errors.Is(e.Err, redislock.ErrNotObtained):
+	case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, redislock.ErrNotObtained):
 		outcome = "refused"
 	default:
 		outcome = "error"

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -214,9 +213,9 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 		f.log = newLog(target.Env)
 		f.Say = f.log.waiting
 	}
-	path, err := lookCommand(f.Command[0])
+	path, err := exec.LookPath(f.Command[0]) // as a shell does, before anything is locked
 	if err != nil {
-		return err
+		return startError(f.Command[0], err)
 	}
 	signals := job.Listen()
 	h, err := f.obtain(ctx, target, signals)
@@ -230,7 +229,7 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	}
 	s := &supervisor{flags: f, Target: target, hold: h, signals: signals}
 	s.child, err = job.Start(job.Command{
-		Path: path, Args: f.Command, Env: f.variables(h),
+		Path: path, Args: f.Command, Env: h.environ(f.Keys),
 		Stdin: target.Stdin, Stdout: target.Stdout, Stderr: target.Stderr, Complain: s.report,
 	})
 	if err != nil {
@@ -257,15 +256,6 @@ func (f *runFlags) fitGrace(h *hold) error {
 	return nil
 }
 
-// lookCommand finds the command as a shell does, and fails as a shell does, before anything is locked.
-func lookCommand(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", startError(name, err)
-	}
-	return path, nil
-}
-
 func startError(name string, err error) error {
 	if why, ok := errors.AsType[*exec.Error](err); ok {
 		err = why.Err
@@ -280,16 +270,4 @@ func startError(name string, err error) error {
 		err = fmt.Errorf("the KEYs are too long for the environment variable %s; use fewer or shorter KEYs", keysVariable)
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
-}
-
-// variables returns the environment of the command.
-func (f *runFlags) variables(h *hold) []string {
-	own := h.variables(f.Keys)
-	var all []string
-	for _, variable := range os.Environ() {
-		if !h.replaces(variable) {
-			all = append(all, variable)
-		}
-	}
-	return append(all, own...)
 }

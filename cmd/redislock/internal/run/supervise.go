@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
@@ -135,7 +136,7 @@ func (s *supervisor) judge() {
 	case why != nil:
 		last := s.until.Add(-s.margin()) // the other locks may be held until then
 		s.end(lockLost, now.Add(min(s.flags.grace, remaining(last))))
-		s.reports.Go(func() { s.Complain(fmt.Errorf("the lock is lost, so the command is ended: %w", why)) })
+		s.report(fmt.Errorf("the lock is lost, so the command is ended: %w", why))
 		return
 	case left <= s.flags.grace:
 		s.end(lockLost, now.Add(left))
@@ -169,19 +170,6 @@ func (s *supervisor) end(v verdict, killAt time.Time) {
 // report prints an error without waiting for that: a stderr that blocks must not delay a SIGKILL.
 func (s *supervisor) report(err error) { s.reports.Go(func() { s.Complain(err) }) }
 
-// awaitReports waits for what is being printed, for a second at most.
-func (s *supervisor) awaitReports() {
-	printed := make(chan struct{})
-	go func() {
-		s.reports.Wait()
-		close(printed)
-	}()
-	select {
-	case <-printed:
-	case <-time.After(time.Second):
-	}
-}
-
 func (s *supervisor) kill() {
 	s.killed = true
 	s.child.Kill()
@@ -194,7 +182,7 @@ func (s *supervisor) finish(end job.End) error {
 	}
 	s.child.Close()
 	why := s.giveUp()
-	s.awaitReports()
+	claim.Within(time.Second, s.reports.Wait) // a stderr that blocks must not hold up the end
 	switch {
 	case s.over == lockLost:
 		return cli.Exit(s.flags.lostCode)

@@ -21,9 +21,8 @@ type watch struct {
 	lock *redislock.Lock // attached
 	end  context.CancelCauseFunc
 
-	mu     sync.Mutex // protects what follows
-	until  time.Time
-	failed bool // the last look
+	mu    sync.Mutex // protects until
+	until time.Time
 }
 
 // reenter starts to watch the keys that the token holds already, and returns the others.
@@ -71,18 +70,12 @@ func (w *watch) validUntil() time.Time {
 	return w.until
 }
 
-// hasFailed reports whether the last look failed.
-func (w *watch) hasFailed() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.failed
-}
-
 // run looks at least once a second, until ctx ends or the locks are lost.
 func (w *watch) run(ctx context.Context) {
+	failed := false
 	for {
 		interval := min(time.Until(w.validUntil())/3, time.Second)
-		if w.hasFailed() {
+		if failed {
 			interval /= 4
 		}
 		select {
@@ -93,6 +86,7 @@ func (w *watch) run(ctx context.Context) {
 		look, cancel := context.WithTimeout(ctx, time.Second)
 		err := w.look(look)
 		cancel()
+		failed = err != nil
 		if errors.Is(err, redislock.ErrLockNotHeld) {
 			w.end(err)
 			return
@@ -106,7 +100,6 @@ func (w *watch) look(ctx context.Context) error {
 	left, err := w.lock.TTL(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.failed = err != nil
 	switch {
 	case err != nil:
 		return err

@@ -23,15 +23,14 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, chosen []string, beginning string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		client, err := target.Connect(ctx)
+		session, err := target.Open(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		defer func() { _ = client.Close() }()
-		locks := connect.NewLocks(client)
-		defer func() { _ = locks.Close() }()
+		defer session.Close()
 		var keys []cobra.Completion
-		s := Scan{Client: client, Locks: locks, Pattern: escapePattern.Replace(beginning) + "*", Found: func(s show.Status) error {
+		s := Scan{Client: session.Client, Locks: session.Locks, Pattern: escapePattern.Replace(beginning) + "*"}
+		s.Found = func(s show.Status) error {
 			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
 				return nil // a shell would read it as something else
 			}
@@ -39,7 +38,7 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 				return ErrEnough
 			}
 			return nil
-		}}
+		}
 		_ = s.Run(ctx) // what was found by then is better than nothing
 		slices.Sort(keys)
 		return slices.Compact(keys), cobra.ShellCompDirectiveNoFileComp

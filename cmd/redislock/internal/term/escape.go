@@ -14,55 +14,33 @@ import (
 // invisible characters and those that change the direction of text as a Go string has them. It does the same to the
 // backslash, so that different texts stay different. Everything that comes from Redis goes through it before it is printed.
 func Escape(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return r == '\\' || !Visible(r) }) {
-		return text
-	}
-	var out strings.Builder
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRuneInString(text[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&out, `\x%02x`, text[i])
-		case r == '\\':
-			out.WriteString(`\\`)
-		case r == '\n':
-			out.WriteString(`\n`)
-		case r == '\r':
-			out.WriteString(`\r`)
-		case r == '\t':
-			out.WriteString(`\t`)
-		case Visible(r):
-			out.WriteRune(r)
-		case r < utf8.RuneSelf:
-			fmt.Fprintf(&out, `\x%02x`, r)
-		case r <= 0xffff:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		}
-		i += size
-	}
-	return out.String()
+	return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) })
 }
 
 // Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
 func Printable(text string) string {
-	bad := func(r rune) bool { return !Visible(r) }
-	if !strings.ContainsFunc(text, bad) {
+	return escape(text, func(r rune) bool { return !Visible(r) })
+}
+
+func escape(text string, unsafe func(rune) bool) string {
+	if !strings.ContainsFunc(text, unsafe) {
 		return text
 	}
-	var safe strings.Builder
+	var out strings.Builder
 	for text != "" {
 		r, size := utf8.DecodeRuneInString(text)
-		if bad(r) {
+		switch {
+		case !unsafe(r):
+			out.WriteString(text[:size])
+		case r < ' ' && !strings.ContainsRune("\t\n\r", r): // Go would write \a, \b, \v and \f, which few people know
+			fmt.Fprintf(&out, `\x%02x`, r)
+		default:
 			quoted := strconv.QuoteToASCII(text[:size])
-			safe.WriteString(quoted[1 : len(quoted)-1])
-		} else {
-			safe.WriteString(text[:size])
+			out.WriteString(quoted[1 : len(quoted)-1])
 		}
 		text = text[size:]
 	}
-	return safe.String()
+	return out.String()
 }
 
 // Visible reports whether a character can be printed unchanged. The exceptions listed here are letters or symbols in

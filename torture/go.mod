@@ -1,0 +1,15 @@
+module github.com/redislock/redislock/torture
+
+go 1.26.0
+
+require (
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redislock/redislock v0.0.0
+	golang.org/x/sys v0.48.0
+	golang.org/x/term v0.44.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+)
