@@ -43,7 +43,9 @@ func (s *Spreading) make(ctx context.Context) error {
 	}
 	for i := range s.parts {
 		if p := &s.parts[i]; p.isGranted() && p.round == s.round {
-			h.answer(h.ctx, p.request, p.reply(h))
+			if !p.lags(h) { // below: a mend must not be on its way if there is no lock in the end
+				h.answer(h.ctx, p.request, p.reply(h))
+			}
 			if h.Since.IsZero() || p.grant.Since.Before(h.Since) {
 				h.Since = p.grant.Since
 			}
@@ -57,7 +59,7 @@ func (s *Spreading) make(ctx context.Context) error {
 	for i := range s.parts { // a place that is busy joins when it lands
 		p := &s.parts[i]
 		switch {
-		case p.state == partGranted && !p.busy:
+		case p.state == partGranted && !p.busy && !p.lags(h):
 			s.joined(p)
 		case p.round != s.round: // a call of an earlier round has ended since this one was won, or goes on
 			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})

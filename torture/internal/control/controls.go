@@ -70,7 +70,7 @@ var All = []Control{
 		Edits: []Edit{
 			{"internal/lease/refreshes.go", "if f.unanswered > 0 {", "if false {"},
 			{"internal/lease/refreshes.go", "ttl = min(ttl, other.ttl)", "_ = other"},
-			{"internal/lease/refreshes.go", "if !other.abandoned || other.ttl < ttl {", "if !other.abandoned {"},
+			{"internal/lease/refreshes.go", "if !other.abandoned || other.ttl < ttl ||", "if !other.abandoned ||"},
 		},
 	},
 	{
