@@ -123,7 +123,7 @@ func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*severa
 	}
 	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
 	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
-		return several.NewSlots(c.one, keys, c.config)
+		return several.NewSlots(c.one, keys, &c.config)
 	}
 	return nil, script.Check(len(keys))
 }

@@ -42,7 +42,7 @@ type LostError struct {
 	decides error // what the loss means to the caller of the operation, beside ErrLockNotHeld
 }
 
-func newLostError(l *script.Loss, decides error) error {
+func newLostError(l script.Loss, decides error) error {
 	return &LostError{Keys: l.Keys, total: l.Total, taken: l.Taken, decides: decides}
 }
 

@@ -1,8 +1,9 @@
 package redislock
 
 import (
-	"github.com/redislock/redislock/internal/life"
+	"cmp"
 
+	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
 )
 
@@ -12,14 +13,13 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer
-	events   *life.Events // what tracer wants to be told
-	short    bool         // it is for a single call, after which nothing is to stay
+	short    bool // it is for a single call, after which nothing is to stay
 }
 
 // silent is the Tracer of a Client that has none, and silence what it wants to be told.
 var (
 	silent  = &Tracer{}
-	silence = silent.events()
+	silence = &life.Events{}
 )
 
 func newClientOptions(opts []ClientOption) clientOptions {
@@ -29,20 +29,18 @@ func newClientOptions(opts []ClientOption) clientOptions {
 			opt(&set)
 		}
 	}
-	if set.tracer == nil {
-		set.tracer, set.events = silent, silence
-	} else {
-		set.events = set.tracer.events()
-	}
+	set.tracer = cmp.Or(set.tracer, silent)
 	return set
 }
 
-// config returns what a Client with these options wants of its places.
-func (set *clientOptions) config(closed <-chan struct{}) *place.Config {
-	return &place.Config{
-		Scripts: scripts, Events: set.events, CleanedUp: set.tracer.cleanedUp(), LostError: newLostError, Closed: closed,
-		Separate: set.separate, Lingers: !set.short,
+// client returns a Client with these options, which has no place yet.
+func (set *clientOptions) client() *Client {
+	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c.config = place.Config{
+		Scripts: scripts, Events: set.tracer.events(), CleanedUp: set.tracer.cleanedUp(), LostError: newLostError,
+		Closed: c.closed, Separate: set.separate, Lingers: !set.short,
 	}
+	return c
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of

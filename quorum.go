@@ -48,8 +48,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	set := newClientOptions(opts)
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
-	c.config = set.config(c.closed)
+	c := set.client()
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c
@@ -57,7 +56,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	servers := make([]*place.Place, len(clients))
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
-		server, err := place.New(client, c.config)
+		server, err := place.New(client, &c.config)
 		if err != nil {
 			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, err)
 			return c
@@ -71,6 +70,6 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		}
 		servers[i] = server
 	}
-	c.quorum = several.NewQuorum(servers, c.config)
+	c.quorum = several.NewQuorum(servers, &c.config)
 	return c
 }

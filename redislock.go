@@ -104,7 +104,7 @@ type RedisClient interface {
 type Client struct {
 	unusable error   // why nothing can be sent; nil if something can
 	tracer   *Tracer // never nil
-	config   *place.Config
+	config   place.Config
 	closed   chan struct{}  // closed by Close
 	one      *place.Place   // the Redis; nil for a quorum
 	quorum   *several.Group // its servers; nil for one Redis
@@ -123,15 +123,14 @@ func New(client RedisClient, opts ...ClientOption) *Client {
 
 // newClient is New with its options.
 func newClient(client RedisClient, set clientOptions) *Client {
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
-	c.config = set.config(c.closed)
-	c.one, c.unusable = place.New(client, c.config)
+	c := set.client()
+	c.one, c.unusable = place.New(client, &c.config)
 	return c
 }
 
 // newShort returns a Client for a single call. No subscription lingers for it.
 func newShort(client RedisClient) *Client {
-	return newClient(client, clientOptions{tracer: silent, events: silence, short: true})
+	return newClient(client, clientOptions{tracer: silent, short: true})
 }
 
 // Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no

@@ -233,6 +233,9 @@ func tell[E any](ctx context.Context, f func(context.Context, E), e E) {
 
 // events returns what the Tracer wants to be told of locks.
 func (t *Tracer) events() *life.Events {
+	if t.Refreshed == nil && t.Lost == nil && t.Released == nil {
+		return silence
+	}
 	e := &life.Events{}
 	if tell := t.Refreshed; tell != nil {
 		e.Refreshed = func(ctx context.Context, e life.Refreshed) { tell(ctx, Refreshed(e)) }

@@ -104,7 +104,8 @@ func Lose(b Bearer, loss Loss, why error) *Lost {
 	return endLost(b, loss, why)
 }
 
-// Check ends the lock if its Bearer knows of a loss, and ends its contexts if it is no longer valid. It tells of either.
+// Check ends the lock if its Bearer knows of a loss, and ends its contexts if it is no longer valid. Either sends a Lost
+// event.
 func Check(ctx context.Context, b Bearer) {
 	l := b.Handle()
 	l.Mu.Lock()
@@ -144,18 +145,18 @@ func whyEnded(b Bearer) error {
 	return fmt.Errorf("%w: %s", fault.ErrLapsed, fault.Describe(keys))
 }
 
-// Lapse ends every context of a lock that is no longer valid. It tells of that, unless the lock was released, or was
-// found to be lost before. It reports whether no context is left: false means that the lock is valid and kept.
+// Lapse ends every context of a lock that is no longer valid. It sends a Lost event, unless the lock was released or was
+// found lost before. Lapse returns whether no context is left: false means that the lock is valid and kept.
 func Lapse(b Bearer) bool {
-	over, tell := Lapsing(b)
-	if tell != nil {
-		tell()
+	over, send := Lapsing(b)
+	if send != nil {
+		send()
 	}
 	return over
 }
 
-// Lapsing is Lapse, but leaves it to the caller to tell: with tell, unless that is nil.
-func Lapsing(b Bearer) (over bool, tell func()) {
+// Lapsing is Lapse, but leaves the event to its caller, who calls send; nil if there is no event.
+func Lapsing(b Bearer) (over bool, send func()) {
 	l := b.Handle()
 	l.Mu.Lock()
 	if l.ended == nil && !lease.Passed(b.ValidUntil()) {

@@ -26,7 +26,7 @@ func (a *Attempt) fillObtain(c *transport.Call) {
 		Keys: a.Keys, Token: a.Token, Custom: a.custom, Metadata: a.Metadata, TTL: a.TTL, FenceKey: a.FenceKey,
 		Proposal: a.Proposal,
 	}
-	a.Place.scripts.Obtain(c, &o)
+	a.Place.set.Scripts.Obtain(c, &o)
 	if a.Waiter != nil {
 		a.Waiter.Begin(&o, c)
 	}
@@ -72,7 +72,7 @@ type Granted struct {
 // what the next call with the token acquires.
 func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, error) {
 	if a.Waiter != nil {
-		done, _ := a.Waiter.Admit(ctx, a.Place.closed, len(a.Keys.Names)) // nothing is handed over at several places
+		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed over at several places
 		if done == nil {
 			return Granted{}, fault.ErrClosed
 		}

@@ -28,7 +28,7 @@ func (p *Place) Blocker(ctx context.Context, keys []string, token string, ticket
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	keys = slices.SortedStableFunc(slices.Values(keys), script.LinesFirst)
-	c := p.scripts.Blocker(keys, token, ticket)
+	c := p.set.Scripts.Blocker(keys, token, ticket)
 	c.Ctx = ctx
 	if !p.Redis.Do(ctx, c) || c.Err != nil {
 		return script.Blocker{}

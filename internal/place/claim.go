@@ -36,12 +36,12 @@ type unanswered struct {
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
 func (k *Claim) RefreshCall(ttl time.Duration, metadata string, renewal bool) *transport.Call {
-	return k.Place.scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
+	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
 }
 
 // TTL asks for the remaining ttl.
 func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
-	reply, err := k.Place.ask(ctx, "ttl", k.Keys.Names, k.Place.scripts.TTL(k.Token, k.Keys))
+	reply, err := k.Place.ask(ctx, "ttl", k.Keys.Names, k.Place.set.Scripts.TTL(k.Token, k.Keys))
 	if err != nil {
 		return 0, err
 	}

@@ -29,7 +29,7 @@ func (h *Hold) Handle() *life.Life { return &h.Life }
 func (h *Hold) Names() (keys []string, token string) { return h.Keys.Names, h.Token }
 
 // Events returns what the owner of the Client wants to be told.
-func (h *Hold) Events() *life.Events { return h.Place.events }
+func (h *Hold) Events() *life.Events { return h.Place.set.Events }
 
 // ValidUntil returns the end of the validity. The caller holds Life.Mu.
 func (h *Hold) ValidUntil() time.Time { return h.Lease.Until() }
@@ -54,9 +54,9 @@ func (h *Hold) Free(ctx context.Context, now, until time.Time) (life.Loss, error
 	return h.Claim.Free(ctx, now, until, longest)
 }
 
-// lose notes a loss that a reply has reported, and returns what to tell after Life.Mu is unlocked, or nil for nothing. The
-// caller holds Life.Mu.
-func (h *Hold) lose(l *script.Loss) *life.Lost {
+// lose notes a loss that a reply has reported, and why the lock is no longer held. It returns the event to report after
+// Life.Mu is unlocked, or nil for none. The caller holds Life.Mu.
+func (h *Hold) lose(l script.Loss, why error) *life.Lost {
 	h.Lease.End(time.Now())
-	return life.Lose(h, lossOf(l), h.Place.contextCause(l))
+	return life.Lose(h, lossOf(l), why)
 }

@@ -57,7 +57,7 @@ func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found,
 		return Found{}, err
 	}
 	loss, ttl := script.ReadOwned(keys, held, token)
-	if err := p.LossError(&loss, fault.ErrLockNotHeld); err != nil {
+	if err := p.LossError(loss, fault.ErrLockNotHeld); err != nil {
 		return Found{Lost: loss.Keys}, err
 	}
 	return Found{Since: sent, TTL: ttl, Metadata: held[0].Metadata}, nil
@@ -103,7 +103,7 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 func (p *Place) look(
 	ctx context.Context, operation string, keys []string, lines bool,
 ) (held []script.Held, sent time.Time, err error) {
-	request := p.scripts.Inspect(keys, lines)
+	request := p.set.Scripts.Inspect(keys, lines)
 	reply, err := p.ask(ctx, operation, keys, request)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -117,7 +117,7 @@ func (p *Place) look(
 
 // Waiters returns who waits in line for a key.
 func (p *Place) Waiters(ctx context.Context, key string) ([]script.Waiter, error) {
-	c, name := p.scripts.Waiters(key)
+	c, name := p.set.Scripts.Waiters(key)
 	if c == nil {
 		return nil, nil // this key can have no line, so nobody can wait for it
 	}

@@ -13,24 +13,24 @@ import (
 func (p *Place) ReadLoss(keys []string, reply any, whole error) (script.Loss, error) {
 	l, err := script.ReadLoss(keys, reply)
 	if err == nil {
-		err = p.LossError(&l, whole)
+		err = p.LossError(l, whole)
 	}
 	return l, err
 }
 
 // LossError returns the error for a loss: nil for none, whole if all keys are lost, and otherwise a LostError of the root.
-func (p *Place) LossError(l *script.Loss, whole error) error {
+func (p *Place) LossError(l script.Loss, whole error) error {
 	switch {
 	case l.IsNone():
 		return nil
 	case l.IsWhole():
 		return whole
 	}
-	return p.lostError(l, whole)
+	return p.set.LostError(l, whole)
 }
 
 // lossOf returns what to tell of a loss. If another holds any of the keys, that is its cause.
-func lossOf(l *script.Loss) life.Loss {
+func lossOf(l script.Loss) life.Loss {
 	if l.Taken > 0 {
 		return life.Loss{Cause: life.Taken, Keys: l.Keys}
 	}
@@ -38,7 +38,7 @@ func lossOf(l *script.Loss) life.Loss {
 }
 
 // contextCause returns the cause of a loss for the contexts of a kept lock.
-func (p *Place) contextCause(l *script.Loss) error {
+func (p *Place) contextCause(l script.Loss) error {
 	switch err := p.LossError(l, fault.ErrLockNotHeld); {
 	case err != fault.ErrLockNotHeld:
 		return err

@@ -22,23 +22,20 @@ type Place struct {
 	Cleanups undo.Cleanups
 	Calls    atomic.Int64 // under way for locks at several places, and perhaps after their caller has returned
 
-	shared    *shared
-	scripts   *script.Scripts
-	events    *life.Events
-	lostError func(loss *script.Loss, decides error) error // see Config
-	closed    <-chan struct{}                              // closed when the Client is
-	keeps     atomic.Bool                                  // some lock was kept
+	shared *shared
+	set    *Config
+	keeps  atomic.Bool // some lock was kept
 }
 
-// Config is what a Client wants of its places.
+// Config is what a Client wants of its places. It does not change once a place was made with it.
 type Config struct {
 	Scripts   *script.Scripts
-	Events    *life.Events                                 // never nil
-	CleanedUp func(context.Context, undo.Event)            // is told the end of each cleanup; nil tells nobody
-	LostError func(loss *script.Loss, decides error) error // makes the error for some of the keys of a lock that are lost
-	Closed    <-chan struct{}                              // closed when the Client is
-	Separate  bool                                         // each call goes by itself
-	Lingers   bool                                         // subscriptions stay open for a while after the last waiter
+	Events    *life.Events                                // never nil
+	CleanedUp func(context.Context, undo.Event)           // is told the end of each cleanup; nil tells nobody
+	LostError func(loss script.Loss, decides error) error // makes the error for some of the keys of a lock that are lost
+	Closed    <-chan struct{}                             // closed when the Client is
+	Separate  bool                                        // each call goes by itself
+	Lingers   bool                                        // subscriptions stay open for a while after the last waiter
 }
 
 // New returns the place for a Redis client. It returns an error if that cannot be used.
@@ -47,16 +44,13 @@ func New(client redisClient, set *Config) (*Place, error) {
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
-	p := &Place{
-		shared: s, Redis: s.redis.Link(set.Separate), scripts: set.Scripts, Renewals: s.renewals, events: set.Events,
-		lostError: set.LostError, closed: set.Closed,
-	}
+	p := &Place{shared: s, set: set, Redis: s.redis.Link(set.Separate), Renewals: s.renewals}
 	p.Lines.Hub, p.Lines.Lingers = s.waiters, set.Lingers
-	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Tell = p.Redis, p.closed, &s.cleaning, set.CleanedUp
+	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Tell = p.Redis, set.Closed, &s.cleaning, set.CleanedUp
 	return p, nil
 }
 
-// Shut ends what the place does for locks that are kept, and for waiters to come. closed has just been closed.
+// Shut ends what the place does for locks that are kept, and for waiters to come. Config.Closed has just been closed.
 func (p *Place) Shut() {
 	if p.keeps.Load() {
 		p.Renewals.end(p)
@@ -95,7 +89,7 @@ func (p *Place) ask(ctx context.Context, operation string, keys []string, reques
 func (p *Place) FenceTo(
 	ctx context.Context, lock []string, token string, keys script.Keys, fenceKey string, least int64,
 ) (int64, error) {
-	reply, err := p.ask(ctx, "fence", lock, p.scripts.Fence(token, keys, fenceKey, least))
+	reply, err := p.ask(ctx, "fence", lock, p.set.Scripts.Fence(token, keys, fenceKey, least))
 	if err != nil {
 		return 0, err
 	}
@@ -107,7 +101,7 @@ func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys)
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	c := p.scripts.Release(token, keys)
+	c := p.set.Scripts.Release(token, keys)
 	c.Ctx = ctx
 	return c
 }

@@ -78,7 +78,7 @@ func Detached(ctx context.Context) (context.Context, func()) {
 	return free, func() { stop() }
 }
 
-// Outlived returns why a ctx that whileValid made from ctx has ended.
+// Outlived returns why a ctx that WhileValid made from ctx has ended.
 func Outlived(ctx context.Context) error {
 	if err := fault.Ended(ctx); err != nil {
 		return err
@@ -109,7 +109,7 @@ type refreshing struct {
 	hold     *Hold
 	ttl      time.Duration
 	metadata string
-	call     *undo.Work // see hold.known
+	call     *undo.Work // see Hold.known
 
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
@@ -173,7 +173,7 @@ func (r *refreshing) end() {
 }
 
 // try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
-// whileValid.
+// WhileValid.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
 	c := h.RefreshCall(r.ttl, r.metadata, false)
@@ -241,7 +241,7 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	}
 	switch loss, err := h.Place.ReadLoss(h.Keys.Names, c.Reply, fault.ErrNotObtained); {
 	case errors.Is(err, fault.ErrNotObtained):
-		r.loss = h.lose(&loss)
+		r.loss = h.lose(loss, h.Place.contextCause(loss))
 		return false, err
 	case err != nil:
 		return false, fault.Failed("refresh", h.Keys.Names, err)

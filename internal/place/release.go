@@ -98,7 +98,7 @@ type pursuit struct {
 	end     time.Time     // by then, the keys have expired
 	sooner  chan struct{} // has room for one; begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
-	sent    bool          // hold.release was sent, and is not only planned; protected by claim.mu
+	sent    bool          // Claim.release was sent, and is not only planned; Claim.mu protects it
 }
 
 // join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
@@ -148,13 +148,13 @@ func (k *Claim) endPursuit(p *pursuit) {
 	}
 }
 
-// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, hold.release is the one
+// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the one
 // under way or, between two rounds, the next one, so a Release that joins can wait for its end.
 func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
 	next, wait := k.planRound(c, p, 0)
 	close(p.planned)
-	closed := k.Place.closed
+	closed := k.Place.set.Closed
 	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
@@ -232,7 +232,7 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 	case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):
 		return life.Loss{}, nil // an earlier sending of ours freed them
 	case errors.Is(err, fault.ErrLockNotHeld):
-		return lossOf(&loss), err
+		return lossOf(loss), err
 	case err != nil:
 		return life.Loss{}, fault.Failed("release", k.Keys.Names, err)
 	}

@@ -131,8 +131,8 @@ func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	}
 	switch {
 	case !loss.IsNone():
-		r.loss = h.lose(&loss)
-		r.matters, r.err = true, h.Place.contextCause(&loss)
+		r.matters, r.err = true, h.Place.contextCause(loss)
+		r.loss = h.lose(loss, r.err)
 		return time.Now(), false // to be ended
 	case err != nil:
 		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())

@@ -45,7 +45,7 @@ func (r *Renewals) Add(u Upkeep) bool {
 	p := u.Home()
 	p.keeps.Store(true)
 	r.schedule.Add(u)
-	return !fault.IsClosed(p.closed)
+	return !fault.IsClosed(p.set.Closed)
 }
 
 // Remove stops the renewals of a lock, unless it is kept again.

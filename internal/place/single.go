@@ -40,7 +40,7 @@ func (s *Single) Prepare(p *Place, o *script.Obtain) {
 func (s *Single) Queue(pace retry.Strategy) { s.Waiter = s.Place.Lines.New(pace) }
 
 // Await waits in line until the next try is due. It returns false if ctx ends or the Client is closed first.
-func (s *Single) Await(ctx context.Context) bool { return s.Waiter.Await(ctx, s.Place.closed) }
+func (s *Single) Await(ctx context.Context) bool { return s.Waiter.Await(ctx, s.Place.set.Closed) }
 
 // WaitForOwn waits for earlier work under a custom token: see undo.Cleanups.WaitForOwn.
 func (s *Single) WaitForOwn(ctx context.Context) error {
@@ -56,7 +56,7 @@ func (s *Single) Try(ctx context.Context) (again bool, err error) {
 		return false, fault.ErrCut
 	}
 	if s.Waiter != nil {
-		done, h := s.Waiter.Admit(ctx, s.Place.closed, len(s.Keys.Names))
+		done, h := s.Waiter.Admit(ctx, s.Place.set.Closed, len(s.Keys.Names))
 		switch {
 		case h != nil:
 			return s.grant(ctx, s.Waiter.Since(h), h.Fence, s.Keys.Names)

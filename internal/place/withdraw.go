@@ -121,7 +121,7 @@ func (r *Remains) sendLeave(c *transport.Call) {
 	place.Cleanups.Run(x, func() error {
 		place.Redis.Send(c)
 		if len(c.Keys) > 0 && c.Err != nil && !transport.IsFinal(c.Err) {
-			rest := undo.New(place.scripts.ReleaseAgain(c), undo.Abandoned, keys, ttl)
+			rest := undo.New(place.set.Scripts.ReleaseAgain(c), undo.Abandoned, keys, ttl)
 			rest.Release.Ctx = c.Ctx
 			place.Cleanups.Sweep(rest, 0)
 		}

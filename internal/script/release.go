@@ -8,18 +8,19 @@ import (
 
 // Release returns a call that releases the keys, and serves or wakes the first waiters in their lines.
 func (s *Scripts) Release(token string, keys Keys) *transport.Call {
-	c := &transport.Call{Script: s.release, Keys: keys.args(), Spare: keys.lines(), Token: token}
-	c.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
-	c.SetArgs(len(c.Keys))
-	return c
+	return s.newRelease(token, keys.args(), keys.lines())
 }
 
 // ReleaseAgain returns a call that releases what c releases, and takes no waiter out of the lines.
 func (s *Scripts) ReleaseAgain(c *transport.Call) *transport.Call {
-	again := &transport.Call{Script: s.release, Keys: c.Keys, Spare: c.Spare, Token: c.Token}
-	again.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
-	again.SetArgs(len(c.Keys))
-	return again
+	return s.newRelease(c.Token, c.Keys, c.Spare)
+}
+
+func (s *Scripts) newRelease(token string, keys, lines []any) *transport.Call {
+	c := &transport.Call{Script: s.release, Keys: keys, Spare: lines, Token: token}
+	c.Simple = len(keys) == 1 && len(lines) == 1
+	c.SetArgs(len(keys))
+	return c
 }
 
 // AndFence makes a release mint the fencing token of the next in line from this fence key.
@@ -70,10 +71,10 @@ type Loss struct {
 }
 
 // IsNone reports whether nothing is lost.
-func (l *Loss) IsNone() bool { return len(l.Keys) == 0 }
+func (l Loss) IsNone() bool { return len(l.Keys) == 0 }
 
 // IsWhole reports whether all keys are lost.
-func (l *Loss) IsWhole() bool { return len(l.Keys) > 0 && len(l.Keys) == l.Total }
+func (l Loss) IsWhole() bool { return len(l.Keys) > 0 && len(l.Keys) == l.Total }
 
 // ReadLoss reads a reply of refresh or release for these keys.
 func ReadLoss(keys []string, reply any) (Loss, error) {

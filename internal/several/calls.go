@@ -152,7 +152,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 			h.at[i].freed = false
 		}
 	}
-	return life.Loss{Cause: h.lossCause(), Keys: h.missing(p.lost).Keys}, err
+	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
 }
 
 // awaitFreed waits for a place that had not answered the obtain when the lock was released: see await. What it grants is on

@@ -18,7 +18,7 @@ func (h *Lock) renewals() *place.Renewals { return h.places.all[0].Renewals }
 
 // StartRenewing starts the renewals. It reports false after Close.
 func (h *Lock) StartRenewing() bool {
-	if fault.IsClosed(h.closed) {
+	if fault.IsClosed(h.places.set.Closed) {
 		return false
 	}
 	h.mu.Lock()
@@ -110,7 +110,7 @@ type renewal struct {
 	call    *transport.Call
 	certain time.Duration // for how long a success is certain to hold (7)
 	ends    time.Time     // the validity, when the round began
-	waits   time.Duration // see renewal.patience
+	waits   time.Duration // see place.Renewal
 }
 
 // Request returns the call.
@@ -136,8 +136,10 @@ func (r *renewal) Finish(sent bool) {
 	out, before := h.answer(ctx, r.asked, a)
 	if out.Confirmed || a.err != nil {
 		h.Life.Mu.Lock()
-		if h.Renewed(a.err); out.Confirmed {
+		if out.Confirmed {
 			h.Renewed(nil)
+		} else {
+			h.Renewed(a.err)
 		}
 		h.Life.Mu.Unlock()
 	}
@@ -152,7 +154,7 @@ func (r *renewal) Finish(sent bool) {
 	case !out.Confirmed:
 		return
 	}
-	if tell := h.events.Refreshed; tell != nil && h.IsKept() {
+	if tell := h.Events().Refreshed; tell != nil && h.IsKept() {
 		left := max(0, time.Until(before))
 		tell(ctx, life.Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: told})
 	}

@@ -30,8 +30,6 @@ type Lock struct {
 	keys     []string
 	token    string
 	places   *Group
-	events   *life.Events
-	closed   <-chan struct{} // closed when the Client is
 	fenceKey string
 	obtained time.Duration   // the ttl of the obtain; 0 if attached
 	ctx      context.Context // never ends; has the values of the call that made the lock, for calls without a caller
@@ -52,8 +50,7 @@ type Lock struct {
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
 func newLock(ctx context.Context, places *Group, keys []string, token string) *Lock {
 	h := &Lock{
-		keys: keys, token: token, places: places, events: places.set.Events, closed: places.set.Closed,
-		ctx:  context.WithoutCancel(ctx),
+		keys: keys, token: token, places: places, ctx: context.WithoutCancel(ctx),
 		turn: make(chan struct{}, 1), at: make([]standing, len(places.all)),
 	}
 	for i, p := range places.all {
@@ -70,7 +67,7 @@ func (h *Lock) Handle() *life.Life { return &h.Life }
 func (h *Lock) Names() (keys []string, token string) { return h.keys, h.token }
 
 // Events returns what the owner of the Client wants to be told.
-func (h *Lock) Events() *life.Events { return h.events }
+func (h *Lock) Events() *life.Events { return h.places.set.Events }
 
 // ValidUntil is until, but a lock that was found lost has ended: its caller was told so, and only a Refresh
 // says that it has come back. A place that is mended meanwhile may give it a majority again.

@@ -15,6 +15,7 @@ type poll struct {
 	gone   int        // places that have lost some
 	lost   [][]string // those keys, by place
 	errs   []error
+	loss   script.Loss // of the whole lock, if err has found one
 }
 
 func (h *Lock) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
@@ -51,24 +52,27 @@ func (p *poll) isDecided() bool {
 
 // err returns the result for the whole lock. whole is the error if all keys are lost.
 func (p *poll) err(ctx context.Context, operation string, whole error) error {
-	places := p.h.places
+	places, over := p.h.places, error(nil)
 	switch {
 	case p.agreed >= places.need:
 		return nil
 	case p.gone > places.spare():
-		return p.h.lossError(p.h.missing(p.lost), whole)
 	case fault.Ended(ctx) != nil:
-		return fault.Failed(operation, p.h.keys, fault.Ended(ctx))
-	case len(p.errs) == 0: // too few holds were left to ask
-		return p.h.lossError(p.h.missing(p.lost), whole)
+		over = fault.Ended(ctx)
+	case len(p.errs) > 0: // otherwise too few holds were left to ask
+		over = fault.Joined(p.errs)
 	}
-	return fault.Failed(operation, p.h.keys, fault.Joined(p.errs))
+	if over != nil {
+		return fault.Failed(operation, p.h.keys, over)
+	}
+	p.loss = p.h.missing(p.lost)
+	return p.h.lossError(p.loss, whole)
 }
 
 // missing returns what a lock has lost that has lost these keys at its places. A key is lost if more places miss it than
 // can be missing. If there is no such key, although too few places have all keys, every key counts as lost that any place
 // misses.
-func (h *Lock) missing(lost [][]string) *script.Loss {
+func (h *Lock) missing(lost [][]string) script.Loss {
 	count := map[string]int{}
 	for _, keys := range lost {
 		for _, key := range keys {
@@ -83,10 +87,10 @@ func (h *Lock) missing(lost [][]string) *script.Loss {
 	if len(missing) == 0 {
 		missing = h.keys
 	}
-	return &script.Loss{Keys: missing, Total: len(h.keys)}
+	return script.Loss{Keys: missing, Total: len(h.keys)}
 }
 
 // lossError returns the error for a loss: whole, if all keys are lost.
-func (h *Lock) lossError(l *script.Loss, whole error) error {
+func (h *Lock) lossError(l script.Loss, whole error) error {
 	return h.places.all[0].LossError(l, whole)
 }

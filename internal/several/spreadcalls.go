@@ -96,7 +96,7 @@ func (s *Spreading) start(ctx context.Context, p *part, now time.Time) {
 	c := new(transport.Call)
 	transport.Go(func() {
 		var grant place.Granted
-		err, failed := fault.ErrPanicked, &panicked{} // unless tryHere returns
+		err, failed := fault.ErrPanicked, &panicked{} // unless TryHere returns
 		defer func() {
 			if failed != nil {
 				failed.value = recover()

@@ -4,13 +4,14 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/redislock/redislock/internal/overlay"
 )
 
 // Control is one protection, and how to switch it off.
@@ -31,20 +32,13 @@ type Edit struct{ File, Old, New string }
 // Apply returns the contents of the files of the library, in the directory root, with all edits. It returns an error if a
 // text does not occur exactly once: then the library has changed, and the control must follow.
 func (c Control) Apply(root string) (map[string]string, error) {
-	files := map[string]string{}
-	for _, e := range c.Edits {
-		text, ok := files[e.File]
-		if !ok {
-			whole, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(e.File)))
-			if err != nil {
-				return nil, fmt.Errorf("control %s: %w", c.Name, err)
-			}
-			text = string(whole)
-		}
-		if n := strings.Count(text, e.Old); n != 1 {
-			return nil, fmt.Errorf("control %s: %s has %d times, and not once:\n%s", c.Name, e.File, n, e.Old)
-		}
-		files[e.File] = strings.Replace(text, e.Old, e.New, 1)
+	edits := make([]overlay.Edit, len(c.Edits))
+	for i, e := range c.Edits {
+		edits[i] = overlay.Edit(e)
+	}
+	files, err := overlay.Apply(root, edits)
+	if err != nil {
+		return nil, fmt.Errorf("control %s: %w", c.Name, err)
 	}
 	return files, nil
 }
@@ -60,23 +54,12 @@ func (c Control) Build(ctx context.Context, root, dir string) (program string, e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	for name, text := range files {
-		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-"))
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return "", err
-		}
-		overlay.Replace[filepath.Join(root, filepath.FromSlash(name))] = file
-	}
-	list, err := json.Marshal(overlay)
+	replaced, err := overlay.Write(root, dir, files)
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o600); err != nil {
-		return "", err
-	}
 	program = filepath.Join(dir, "torture")
-	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./torture")
+	cmd := exec.CommandContext(ctx, "go", "build", "-overlay", replaced, "-o", program, "./torture")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("control %s: %w\n%s", c.Name, err, out)
