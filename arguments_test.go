@@ -12,21 +12,22 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/spec"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-var _ = describe("Arguments", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Arguments", func(on *spec.Redis) {
 	var locks *redislock.Client
-	var sent *calls
+	var sent *spec.CallCount
 
 	BeforeEach(func() {
-		locks = redislock.New(on.client)
-		sent = countCalls(on.client)
+		locks = redislock.New(on.Client)
+		sent = spec.CountCalls(on.Client)
 	})
 
 	AfterEach(func(ctx SpecContext) {
-		Expect(sent.count()).To(BeZero(), "nothing is sent")
-		Expect(on.keys(ctx)).To(BeEmpty(), "nothing is written")
+		Expect(sent.Count()).To(BeZero(), "nothing is sent")
+		Expect(on.Keys(ctx)).To(BeEmpty(), "nothing is written")
 	})
 
 	DescribeTable("that cannot be used are ErrInvalid, with words",
@@ -76,17 +77,17 @@ var _ = describe("Arguments", func(on *onRedis) {
 		Entry("a nil *redis.Client", func() *redislock.Client { return redislock.New((*redis.Client)(nil)) }, "is nil"),
 		Entry("a nil *redis.ClusterClient", func() *redislock.Client { return redislock.New((*redis.ClusterClient)(nil)) }, "is nil"),
 		Entry("a nil *redis.Ring", func() *redislock.Client { return redislock.New((*redis.Ring)(nil)) }, "is nil"),
-		Entry("a Pipeliner", func() *redislock.Client { return redislock.New(on.client.Pipeline()) }, "queues scripts instead of running them"),
-		Entry("a transaction", func() *redislock.Client { return redislock.New(on.client.TxPipeline()) }, "queues scripts"),
-		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&embedding{}) },
-			"the *redis.Client that a *redislock_test.embedding embeds is nil"),
-		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(embeddingUniversal{}) },
-			"the redis.UniversalClient that a redislock_test.embeddingUniversal embeds is nil"),
+		Entry("a Pipeliner", func() *redislock.Client { return redislock.New(on.Client.Pipeline()) }, "queues scripts instead of running them"),
+		Entry("a transaction", func() *redislock.Client { return redislock.New(on.Client.TxPipeline()) }, "queues scripts"),
+		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&spec.Embedding{}) },
+			"the *redis.Client that a *spec.Embedding embeds is nil"),
+		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(spec.EmbeddingUniversal{}) },
+			"the redis.UniversalClient that a spec.EmbeddingUniversal embeds is nil"),
 		Entry("a quorum with one that embeds a nil client", func() *redislock.Client {
-			return redislock.NewQuorum([]redislock.RedisClient{&embedding{}, embedding{}, embeddingTwice{}})
+			return redislock.NewQuorum([]redislock.RedisClient{&spec.Embedding{}, spec.Embedding{}, spec.EmbeddingTwice{}})
 		}, "embeds is nil"),
 		Entry("a type that embeds a Pipeliner", func() *redislock.Client {
-			return redislock.New(struct{ redis.Pipeliner }{on.client.Pipeline()})
+			return redislock.New(struct{ redis.Pipeliner }{on.Client.Pipeline()})
 		}, "queues scripts"),
 		Entry("a nil *Client", func() *redislock.Client { return nil }, "not made by New"),
 		Entry("a zero Client", func() *redislock.Client { return &redislock.Client{} }, "not made by New"),
@@ -108,21 +109,21 @@ var _ = describe("Arguments", func(on *onRedis) {
 })
 
 // What is decided from the names of the keys alone, on every kind of Redis that can have a lock at several places.
-var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quorums), func() {
-	var servers []*memoryServer
+var _ = Describe("A lock that cannot be where its keys are", Label(spec.InMemory, spec.Quorums), func() {
+	var servers []*spec.MemoryServer
 	var sent atomic.Int64 // to all servers
 	var rings int         // that were made
 
 	BeforeEach(func() {
 		servers, rings = nil, 0
 		for range 3 {
-			server := newMemoryServer()
-			DeferCleanup(server.end)
-			server.setFate(func(_ *wire, reply bool, _ []byte) fate {
+			server := spec.NewMemoryServer()
+			DeferCleanup(server.End)
+			server.SetFate(func(_ *spec.Wire, reply bool, _ []byte) spec.Fate {
 				if !reply {
 					sent.Add(1)
 				}
-				return fate{}
+				return spec.Fate{}
 			})
 			servers = append(servers, server)
 		}
@@ -136,14 +137,14 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 	quorum := func() *redislock.Client {
 		var clients []redislock.RedisClient
 		for _, server := range servers {
-			client := server.connect(0, nil)
+			client := server.Connect(0, nil)
 			DeferCleanup(client.Close)
 			clients = append(clients, client)
 		}
 		return begin(clients[0], clients[1:]...)
 	}
 	cluster := func() *redis.ClusterClient {
-		client := newMemoryCluster(servers, 0, nil)
+		client := spec.NewMemoryCluster(servers, 0, nil)
 		DeferCleanup(client.Close)
 		return client
 	}
@@ -154,7 +155,7 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 			Addrs:              map[string]string{"0": "node-0:6379", "1": "node-1:6379", "2": "node-2:6379"},
 			HeartbeatFrequency: time.Hour,
 			NewClient: func(opt *redis.Options) *redis.Client {
-				return servers[opt.Addr[len("node-")]-'0'].connect(0, func(opt *redis.Options) { opt.DB = db })
+				return servers[opt.Addr[len("node-")]-'0'].Connect(0, func(opt *redis.Options) { opt.DB = db })
 			},
 		})
 		DeferCleanup(client.Close)
@@ -179,7 +180,7 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 		{"a token across slots", func() *redislock.Client { return begin(cluster()) }, []string{"a", "b"}, across,
 			"Token does not work with AcrossSlots for keys without a common hash tag; " + attach},
 		{"a token across slots, through a type that embeds a Cluster", func() *redislock.Client {
-			return begin(embeddingUniversal{cluster()})
+			return begin(spec.EmbeddingUniversal{UniversalClient: cluster()})
 		}, []string{"a", "b"}, across, attach},
 		{"a token across slots, with a FenceKey elsewhere", func() *redislock.Client { return begin(cluster()) }, []string{"a"},
 			&redislock.Options{Token: "me", AcrossSlots: true, FenceKey: "fence"}, attach},
@@ -265,14 +266,14 @@ var _ = Describe("A lock that cannot be where its keys are", Label(inMemory, quo
 	It("can be there with a token if its keys have one hash tag, or if it has one key", func(ctx SpecContext) {
 		locks := begin(cluster())
 		for _, keys := range [][]string{{"{a}1", "{a}2"}, {"b"}} {
-			lock := obtain(ctx, locks, time.Minute, across, keys...)
-			Expect(obtain(ctx, locks, time.Hour, across, keys...).Token()).To(Equal("me"))
+			lock := spec.Obtain(ctx, locks, time.Minute, across, keys...)
+			Expect(spec.Obtain(ctx, locks, time.Hour, across, keys...).Token()).To(Equal("me"))
 			Expect(lock.TTL(ctx)).To(BeNumerically(">", time.Minute))
 			Expect(lock.Release(ctx)).To(Succeed())
 		}
 		locks = begin(ring())
 		for _, opt := range []*redislock.Options{nil, token, across, {FenceKey: "{a}fence"}} {
-			lock := obtain(ctx, locks, time.Minute, opt, "{a}1", "{a}2")
+			lock := spec.Obtain(ctx, locks, time.Minute, opt, "{a}1", "{a}2")
 			found, err := locks.Attach(ctx, lock.Keys(), lock.Token())
 			Expect(err).NotTo(HaveOccurred())
 			Expect(found.Release(ctx)).To(Succeed())
@@ -303,7 +304,7 @@ var _ = Describe("The number of keys", func() {
 	}
 
 	It("is at most a million on one server", func() {
-		locks := redislock.New(connect(&redis.Options{}))
+		locks := redislock.New(spec.Connect(&redis.Options{}))
 		for method, err := range attempts(locks, numbered(most+1, ""), nil) {
 			Expect(err).To(tooMany, method)
 		}
@@ -315,7 +316,7 @@ var _ = Describe("The number of keys", func() {
 	})
 
 	It("is at most a million on each server of a quorum", func() {
-		one, two, three := connect(&redis.Options{}), connect(&redis.Options{}), connect(&redis.Options{})
+		one, two, three := spec.Connect(&redis.Options{}), spec.Connect(&redis.Options{}), spec.Connect(&redis.Options{})
 		locks := redislock.NewQuorum([]redislock.RedisClient{one, two, three})
 		for method, err := range attempts(locks, numbered(most+1, ""), nil) {
 			Expect(err).To(tooMany, method)

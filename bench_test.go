@@ -9,48 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/redistest"
+
+	"github.com/redislock/redislock/internal/spec"
 )
-
-// briefly returns how long a benchmark does what it otherwise does for d: a tenth of that with -short.
-func briefly(d time.Duration) time.Duration {
-	if testing.Short() {
-		return d / 10
-	}
-	return d
-}
-
-// benchClient returns a client of a redis-server of its own, or of an in-memory one where there is no redis-server.
-func benchClient(b *testing.B) *redis.Client {
-	b.Helper()
-	var addr string
-	if redistest.Available() == nil {
-		server, err := redistest.Start()
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = server.Close() })
-		addr = server.Addr()
-	} else {
-		b.Log("on miniredis: the figures say little")
-		addr = miniredis.RunT(b).Addr()
-	}
-	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64})
-	b.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-func benchKeys(n int) []string {
-	keys := make([]string, n)
-	for i := range keys {
-		keys[i] = "bench:" + strconv.Itoa(i)
-	}
-	return keys
-}
 
 // The floor under ObtainMulti and Release: the least that scripts can do.
 var (
@@ -69,7 +33,7 @@ var (
 // BenchmarkObtainRelease takes a lock and releases it. ctx=cancel does so with a ctx that can end, as most programs do;
 // bare runs two bare scripts in place of the library's.
 func BenchmarkObtainRelease(b *testing.B) {
-	client := benchClient(b)
+	client := spec.BenchClient(b)
 	locks := redislock.New(client)
 	ctx := context.Background()
 	pair := func(b *testing.B, ctx context.Context, keys []string, opt *redislock.Options) {
@@ -83,7 +47,7 @@ func BenchmarkObtainRelease(b *testing.B) {
 		}
 	}
 	for _, n := range []int{1, 8, 64, 512, 4096} {
-		keys := benchKeys(n)
+		keys := spec.BenchKeys(n)
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -145,7 +109,7 @@ func BenchmarkObtainRelease(b *testing.B) {
 // reports what that takes, and fails if a lock is lost.
 func BenchmarkKeepAlive(b *testing.B) {
 	const locked = 10_000
-	client := benchClient(b)
+	client := spec.BenchClient(b)
 	locks := redislock.New(client)
 	ctx := context.Background()
 	goroutines := runtime.NumGoroutine()
@@ -167,7 +131,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	trips := &pipelines{}
+	trips := &spec.PipelineCount{}
 	client.AddHook(trips)
 	most := 0
 	for b.Loop() {
@@ -181,7 +145,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 			b.Fatal(context.Cause(k))
 		}
 	}
-	sent, renewals := trips.counts()
+	sent, renewals := trips.Counts()
 	b.ReportMetric(perLock, "B/lock")
 	b.ReportMetric(float64(most-goroutines), "goroutines")
 	b.ReportMetric(float64(renewals)/float64(sent), "renewals/trip")
@@ -201,11 +165,11 @@ func heap() int64 {
 
 // BenchmarkRefused asks for keys of which the last is another's.
 func BenchmarkRefused(b *testing.B) {
-	locks := redislock.New(benchClient(b))
+	locks := redislock.New(spec.BenchClient(b))
 	ctx := context.Background()
 	for _, n := range []int{1, 8, 512} {
 		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			keys := benchKeys(n)
+			keys := spec.BenchKeys(n)
 			held, err := locks.Obtain(ctx, keys[n-1], time.Hour, nil)
 			if err != nil {
 				b.Fatal(err)
@@ -225,10 +189,10 @@ func BenchmarkRefused(b *testing.B) {
 
 // BenchmarkLock does to a held lock what its holder does.
 func BenchmarkLock(b *testing.B) {
-	locks := redislock.New(benchClient(b))
+	locks := redislock.New(spec.BenchClient(b))
 	ctx := context.Background()
 	for _, n := range []int{1, 8, 512} {
-		lock, err := locks.ObtainMulti(ctx, benchKeys(n), time.Hour, nil)
+		lock, err := locks.ObtainMulti(ctx, spec.BenchKeys(n), time.Hour, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package redislock_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -11,12 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
-var _ = describe("Close", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Close", func(on *spec.Redis) {
 	It("refuses new locks, leaves the held ones usable, and can be called again", func(ctx SpecContext) {
-		locks := redislock.New(on.client)
-		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		locks := redislock.New(on.Client)
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		Expect(locks.Close()).To(Succeed())
 		Expect(locks.Close()).To(Succeed())
 		_, err := locks.Obtain(ctx, "b", time.Minute, nil)
@@ -32,51 +33,30 @@ var _ = describe("Close", func(on *onRedis) {
 	})
 })
 
-// wrapper is a client of a caller's own, which must see every call.
-type wrapper struct {
-	redis.Scripter
-	mu   sync.Mutex // protects seen
-	seen []string
-}
-
-func (w *wrapper) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = append(w.seen, fmt.Sprint("evalsha ", keys, " ", args))
-	return w.Scripter.EvalSha(ctx, sha, keys, args...)
-}
-
-func (w *wrapper) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = append(w.seen, fmt.Sprint("eval ", keys, " ", args))
-	return w.Scripter.Eval(ctx, script, keys, args...)
-}
-
-var _ = describe("A client of the caller's own", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("A client of the caller's own", func(on *spec.Redis) {
 	It("sees every call through EvalSha and Eval", func(ctx SpecContext) {
-		Expect(on.client.ScriptFlush(ctx).Err()).To(Succeed())
+		Expect(on.Client.ScriptFlush(ctx).Err()).To(Succeed())
 		const lines = "a{a}:redislock:line b{b}:redislock:line"
-		own := &wrapper{Scripter: on.client}
-		sent := countCalls(on.client)
+		own := &spec.Wrapper{Scripter: on.Client}
+		sent := spec.CountCalls(on.Client)
 		locks := redislock.New(own)
-		lock := obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "a", "b")
+		lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "a", "b")
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
 		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
 		Expect(lock.Release(ctx)).To(Succeed())
-		Expect(own.seen).To(Equal([]string{
+		Expect(own.Seen).To(Equal([]string{
 			"evalsha [a b " + lines + "] [t  60000 2 0]", "eval [a b " + lines + "] [t  60000 2 0]",
 			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
 			"evalsha [a b] [t]", "eval [a b] [t]",
 			"evalsha [a a{a}:redislock:line] [1]", "eval [a a{a}:redislock:line] [1]",
 			"evalsha [a b " + lines + "] [t 2]", "eval [a b " + lines + "] [t 2]",
 		}))
-		Expect(sent.count()).To(Equal(5))
+		Expect(sent.Count()).To(Equal(5))
 	})
 
 	DescribeTable("obtains nothing with a reply that makes no sense", func(ctx SpecContext, reply any) {
-		_, err := redislock.New(&replying{Scripter: on.client, reply: reply}).Obtain(ctx, "a", time.Minute, nil)
+		_, err := redislock.New(&replying{Scripter: on.Client, reply: reply}).Obtain(ctx, "a", time.Minute, nil)
 		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
 	},
 		Entry("a text", "QUEUED"),
@@ -85,9 +65,9 @@ var _ = describe("A client of the caller's own", func(on *onRedis) {
 	)
 
 	It("leaves nothing behind after a reply that makes no sense", func(ctx SpecContext) {
-		_, err := redislock.New(&garbling{Scripter: on.client}).Obtain(ctx, "a", time.Minute, nil)
+		_, err := redislock.New(&garbling{Scripter: on.Client}).Obtain(ctx, "a", time.Minute, nil)
 		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
-		Eventually(func() []string { return on.keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
 	})
 })
 

@@ -12,17 +12,19 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
-var _ = describe("Do inside Do", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Do inside Do", func(on *spec.Redis) {
 	var locks *redislock.Client
 	errWork := errors.New("the work failed")
 	nothing := func(context.Context) error { return nil }
 	// values are the tokens under the keys.
-	values := func(ctx context.Context, keys ...string) []any { return on.client.MGet(ctx, keys...).Val() }
+	values := func(ctx context.Context, keys ...string) []any { return on.Client.MGet(ctx, keys...).Val() }
 
 	BeforeEach(func() {
-		locks = redislock.New(on.client)
+		locks = redislock.New(on.Client)
 		DeferCleanup(locks.Close)
 	})
 
@@ -37,19 +39,19 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Context(how.name, func() {
 			It("neither acquires nor releases the keys of the outer one", func(ctx SpecContext) {
 				called := false
-				calls := countCalls(on.client)
+				calls := spec.CountCalls(on.Client)
 				Expect(locks.Do(ctx, []string{"a", "b"}, time.Minute, how.opt, func(outer context.Context) error {
-					before := calls.count()
+					before := calls.Count()
 					Expect(locks.Do(outer, []string{"b", "a"}, time.Minute, how.opt, func(inner context.Context) error {
 						called = true
 						return inner.Err()
 					})).To(Succeed())
-					Expect(calls.count()).To(Equal(before), "nothing is sent")
-					Expect(on.keys(ctx)).To(ContainElements("a", "b"))
+					Expect(calls.Count()).To(Equal(before), "nothing is sent")
+					Expect(on.Keys(ctx)).To(ContainElements("a", "b"))
 					return outer.Err()
 				})).To(Succeed())
 				Expect(called).To(BeTrue())
-				Expect(on.keys(ctx)).To(BeEmpty())
+				Expect(on.Keys(ctx)).To(BeEmpty())
 			})
 
 			It("acquires missing keys as a lock of their own, and releases only these", func(ctx SpecContext) {
@@ -64,7 +66,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 					Expect(values(ctx, "c")).To(ConsistOf(BeNil()))
 					return nil
 				})).To(Succeed())
-				Expect(on.keys(ctx)).To(BeEmpty())
+				Expect(on.Keys(ctx)).To(BeEmpty())
 			})
 
 			It("works three deep", func(ctx SpecContext) {
@@ -81,13 +83,13 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 						return nil
 					})
 				})).To(Succeed())
-				Expect(on.keys(ctx)).To(BeEmpty())
+				Expect(on.Keys(ctx)).To(BeEmpty())
 			})
 		})
 	}
 
 	It("is refused if another holder has a missing key, and does not call fn", func(ctx SpecContext) {
-		obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "c")
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error {
 				Fail("fn was called")
@@ -99,7 +101,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 	})
 
 	It("does not re-enter a lock of another Client", func(ctx SpecContext) {
-		other := redislock.New(on.client)
+		other := redislock.New(on.Client)
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			Expect(other.Do(outer, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
 			return other.Do(outer, []string{"b"}, time.Minute, nil, func(theirs context.Context) error {
@@ -127,17 +129,17 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 	DescribeTable("returns the loss of an outer lock that it relies on", func(ctx SpecContext, keys ...string) {
 		err := locks.Do(ctx, []string{"a", "b"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, keys, time.Minute, nil, func(inner context.Context) error {
-				on.client.Del(ctx, "b")
+				on.Client.Del(ctx, "b")
 				Eventually(inner.Done()).Should(BeClosed())
-				Expect(lostKeys(context.Cause(inner))).To(Equal([]string{"b"}))
+				Expect(spec.LostKeys(context.Cause(inner))).To(Equal([]string{"b"}))
 				return nil
 			})
-			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
 			return errWork
 		})
 		Expect(err).To(MatchError(errWork))
-		Expect(lostKeys(err)).To(Equal([]string{"b"}))
-		Expect(on.keys(ctx)).To(BeEmpty(), "all that was left is released")
+		Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
+		Expect(on.Keys(ctx)).To(BeEmpty(), "all that was left is released")
 	},
 		Entry("for all of its keys", "a", "b"),
 		Entry("for some of its keys", "a", "c"),
@@ -146,7 +148,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 	It("ends when an outer lock is lost, and does not return that loss if it does not rely on it", func(ctx SpecContext) {
 		err := locks.Do(ctx, []string{"a"}, 200*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"c"}, time.Minute, nil, func(inner context.Context) error {
-				on.client.Del(ctx, "a")
+				on.Client.Del(ctx, "a")
 				Eventually(inner.Done()).Should(BeClosed())
 				return errWork
 			})
@@ -159,7 +161,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 	It("returns the loss of its own lock, and leaves the outer one alone", func(ctx SpecContext) {
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"a", "c"}, 200*time.Millisecond, nil, func(inner context.Context) error {
-				on.client.Del(ctx, "c")
+				on.Client.Del(ctx, "c")
 				Eventually(inner.Done()).Should(BeClosed())
 				Expect(outer.Err()).NotTo(HaveOccurred())
 				return nil
@@ -196,7 +198,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 				return nil
 			})).To(Succeed())
 			Eventually(ended).Should(Receive(MatchError(context.Canceled)))
-			Eventually(func() []string { return on.keys(ctx) }).Should(BeEmpty())
+			Eventually(func() []string { return on.Keys(ctx) }).Should(BeEmpty())
 		})
 
 		It("acquires all of its keys again once the outer one has ended", func(ctx SpecContext) {
@@ -208,20 +210,20 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			err := locks.Do(late, []string{"a"}, time.Minute, nil, nothing)
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(context.Canceled))
-			theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
+			theirs := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
 			late = context.WithoutCancel(late)
 			Expect(locks.Do(late, []string{"a"}, time.Minute, nil, nothing)).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Expect(theirs.Release(ctx)).To(Succeed())
 			Expect(locks.Do(late, []string{"a"}, time.Minute, nil, func(inner context.Context) error {
-				Expect(on.keys(ctx)).To(ConsistOf("a"))
+				Expect(on.Keys(ctx)).To(ConsistOf("a"))
 				return inner.Err()
 			})).To(Succeed())
-			Expect(on.keys(ctx)).To(BeEmpty())
+			Expect(on.Keys(ctx)).To(BeEmpty())
 		})
 	})
 
 	DescribeTable("does not call fn if the outer one ends while it waits for a missing key", func(ctx SpecContext, opt *redislock.Options) {
-		theirs := obtain(ctx, redislock.New(on.client), time.Minute, nil, "c")
+		theirs := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "c")
 		ended := make(chan error)
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
 			waiting := context.WithoutCancel(outer)
@@ -237,7 +239,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
 		Expect(err).To(MatchError(context.Canceled))
 		Expect(err).NotTo(MatchError(errWork))
-		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty(), "the hand-off that came too late is given back")
+		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty(), "the hand-off that came too late is given back")
 	},
 		Entry("polling", &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond)}),
 		Entry("in line", &redislock.Options{Queue: true}),
@@ -294,7 +296,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			return nil
 		})).To(Succeed())
 		Expect(done).To(Equal(goroutines))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
 	It("leaves nothing behind, however its goroutines and the outer one end", func(ctx SpecContext) {
@@ -331,7 +333,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			})
 		}
 		group.Wait()
-		Eventually(on.keys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
 	It("releases its own keys when its fn panics", func(ctx SpecContext) {
@@ -339,7 +341,7 @@ var _ = describe("Do inside Do", func(on *onRedis) {
 			Expect(func() {
 				_ = locks.Do(outer, []string{"a", "c"}, time.Minute, nil, func(context.Context) error { panic("at the disco") })
 			}).To(PanicWith("at the disco"))
-			Expect(on.keys(ctx)).To(ConsistOf("a"))
+			Expect(on.Keys(ctx)).To(ConsistOf("a"))
 			return nil
 		})).To(Succeed())
 	})

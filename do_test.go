@@ -13,6 +13,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/spec"
 )
 
 // several is an error of a type that cannot be compared, as validators have it.
@@ -26,28 +27,28 @@ type wrapping struct{ inner any }
 
 func (w wrapping) Error() string { return fmt.Sprint(w.inner) }
 
-var _ = describe("Do", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Do", func(on *spec.Redis) {
 	var locks *redislock.Client
 	keys := []string{"a", "b"}
 	errWork := errors.New("the work failed")
 
 	BeforeEach(func() {
-		locks = redislock.New(on.client)
+		locks = redislock.New(on.Client)
 	})
 
 	It("runs fn under the lock, and releases it", func(ctx SpecContext) {
 		err := locks.Do(ctx, keys, time.Minute, &redislock.Options{Metadata: "m"}, func(kept context.Context) error {
 			Expect(kept.Err()).NotTo(HaveOccurred())
-			Expect(on.keys(kept)).To(ConsistOf("a", "b"))
-			Expect(on.client.Get(kept, "a").Val()).To(HaveSuffix(" m"))
+			Expect(on.Keys(kept)).To(ConsistOf("a", "b"))
+			Expect(on.Client.Get(kept, "a").Val()).To(HaveSuffix(" m"))
 			return nil
 		})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
 	It("keeps the lock for longer than its ttl", func(ctx SpecContext) {
-		err := redislock.Do(ctx, on.client, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
+		err := redislock.Do(ctx, on.Client, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
 			Consistently(kept.Err).WithTimeout(700 * time.Millisecond).Should(Succeed())
 			return nil
 		})
@@ -57,11 +58,11 @@ var _ = describe("Do", func(on *onRedis) {
 	It("returns the error of fn as it is", func(ctx SpecContext) {
 		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return errWork })
 		Expect(err).To(BeIdenticalTo(errWork))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
 	It("does not call fn without the lock", func(ctx SpecContext) {
-		obtain(ctx, locks, time.Minute, nil, "b")
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
 			Fail("fn was called")
 			return nil
@@ -80,16 +81,16 @@ var _ = describe("Do", func(on *onRedis) {
 
 	DescribeTable("tells a loss, whatever fn returns", func(ctx SpecContext, result error) {
 		err := locks.Do(ctx, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
-			on.client.Del(ctx, "b")
+			on.Client.Del(ctx, "b")
 			Eventually(kept.Done()).Should(BeClosed())
 			return result
 		})
-		Expect(lostKeys(err)).To(Equal([]string{"b"}))
+		Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		if result != nil {
 			Expect(err).To(MatchError(result))
 		}
-		Expect(on.keys(ctx)).To(BeEmpty(), "what was left is released")
+		Expect(on.Keys(ctx)).To(BeEmpty(), "what was left is released")
 	},
 		Entry("nil", nil),
 		Entry("an error", errors.New("the work failed")),
@@ -97,7 +98,7 @@ var _ = describe("Do", func(on *onRedis) {
 
 	It("returns a loss that only the release finds", func(ctx SpecContext) {
 		err := locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error {
-			on.client.Del(ctx, "a", "b")
+			on.Client.Del(ctx, "a", "b")
 			return errWork
 		})
 		Expect(err).To(MatchError(errWork))
@@ -105,9 +106,9 @@ var _ = describe("Do", func(on *onRedis) {
 	})
 
 	It("returns ErrLapsed with the error of Redis when renewals fail", func(ctx SpecContext) {
-		proxy := on.newProxy()
-		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
-		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")})
+		proxy := on.NewProxy()
+		proxied := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr()}))
+		proxy.Add(faultproxy.Rule{Match: spec.Running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down")})
 		err := proxied.Do(ctx, keys, 300*time.Millisecond, nil, func(kept context.Context) error {
 			<-kept.Done()
 			return fmt.Errorf("stopped: %w", kept.Err())
@@ -125,7 +126,7 @@ var _ = describe("Do", func(on *onRedis) {
 			return kept.Err()
 		})
 		Expect(err).To(BeIdenticalTo(context.DeadlineExceeded))
-		Expect(on.keys(ctx)).To(BeEmpty(), "released, though ctx has ended")
+		Expect(on.Keys(ctx)).To(BeEmpty(), "released, though ctx has ended")
 	})
 
 	DescribeTable("releases when its ctx has ended with an error that cannot be compared", func(ctx SpecContext, cause error) {
@@ -137,7 +138,7 @@ var _ = describe("Do", func(on *onRedis) {
 			return errWork
 		})
 		Expect(err).To(BeIdenticalTo(errWork))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 		_, err = locks.ObtainMulti(parent, keys, time.Minute, nil)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
 		Expect(err).To(MatchError(context.Canceled))
@@ -153,13 +154,13 @@ var _ = describe("Do", func(on *onRedis) {
 			return context.Cause(kept)
 		})
 		Expect(err).To(BeIdenticalTo(redislock.ErrClosed))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
 	It("returns the error of a release that failed after fn succeeded", func(ctx SpecContext) {
-		proxy := on.newProxy()
-		proxied := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}))
-		proxy.Add(faultproxy.Rule{Match: running("release"), Action: faultproxy.RefuseReply("ERR broken")})
+		proxy := on.NewProxy()
+		proxied := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr()}))
+		proxy.Add(faultproxy.Rule{Match: spec.Running("release"), Action: faultproxy.RefuseReply("ERR broken")})
 		err := proxied.Do(ctx, keys, time.Minute, nil, func(context.Context) error { return nil })
 		Expect(err).To(MatchError(`redislock: release "a" and 1 more: ERR broken`))
 		err = proxied.Do(ctx, []string{"c"}, time.Minute, nil, func(context.Context) error { return errWork })
@@ -170,7 +171,7 @@ var _ = describe("Do", func(on *onRedis) {
 		Expect(func() {
 			_ = locks.Do(ctx, keys, time.Minute, nil, func(context.Context) error { panic("at the disco") })
 		}).To(PanicWith("at the disco"))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
 	It("releases when fn ends its goroutine", func(ctx SpecContext) {
@@ -183,6 +184,6 @@ var _ = describe("Do", func(on *onRedis) {
 			})
 		}()
 		Eventually(ended).Should(BeClosed())
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,15 +14,12 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/spec"
 )
 
 // errorTable returns the table under "Errors" in the README: its columns, and for each row the methods and its cells.
 func errorTable() (causes []string, rows map[string][]string) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		panic(err) // while the tree of specs is made: nothing else can report it
-	}
-	_, section, _ := strings.Cut(string(text), "\n## Errors\n")
+	_, section, _ := strings.Cut(spec.Read("README.md"), "\n## Errors\n")
 	rows = map[string][]string{}
 	for line := range strings.Lines(section) {
 		line = strings.TrimSpace(line)
@@ -52,7 +48,7 @@ func errorTable() (causes []string, rows map[string][]string) {
 	return causes, rows
 }
 
-var _ = describe("The table of errors in the README:", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec.Redis) {
 	var proxy *faultproxy.Proxy
 	var locks *redislock.Client
 	var lock *redislock.Lock
@@ -61,10 +57,10 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 
 	BeforeEach(func(ctx SpecContext) {
 		ttl = time.Minute
-		proxy = on.newProxy()
-		locks = redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
+		proxy = on.NewProxy()
+		locks = redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 300 * time.Millisecond, MaxRetries: -1}))
 		DeferCleanup(locks.Close)
-		lock = obtain(ctx, locks, time.Minute, nil, keys...)
+		lock = spec.Obtain(ctx, locks, time.Minute, nil, keys...)
 	})
 
 	isObtain := func(method string) bool {
@@ -86,17 +82,17 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 	causes := map[string]func(ctx context.Context, method string) context.Context{
 		"all keys taken or lost": func(ctx context.Context, method string) context.Context {
 			if !isObtain(method) {
-				on.client.Del(ctx, keys...)
+				on.Client.Del(ctx, keys...)
 			}
 			return ctx
 		},
 		"some keys lost": func(ctx context.Context, _ string) context.Context {
-			on.client.Del(ctx, "b")
+			on.Client.Del(ctx, "b")
 			return ctx
 		},
 		"answer after the ttl": func(ctx context.Context, method string) context.Context {
 			if isObtain(method) {
-				on.client.Del(ctx, keys...)
+				on.Client.Del(ctx, keys...)
 			}
 			ttl = 100 * time.Millisecond
 			proxy.Add(faultproxy.Rule{
@@ -130,7 +126,7 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		"`ErrLockNotHeld`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld)) },
 		"`ErrInvalid`":     func(_ string, _ any, err error) { Expect(err).To(MatchError(redislock.ErrInvalid)) },
 		"`*LostError`": func(method string, _ any, err error) {
-			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
 			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 			if method == "Refresh" {
 				Expect(err).To(MatchError(redislock.ErrNotObtained))
@@ -142,7 +138,7 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 		},
-		"matches `ErrNotObtained` and `ErrLapsed`": func(_ string, _ any, err error) { Expect(err).To(beTooLate) },
+		"matches `ErrNotObtained` and `ErrLapsed`": func(_ string, _ any, err error) { Expect(err).To(spec.BeTooLate) },
 		"wraps `ctx.Err()`": func(method string, _ any, err error) {
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(err).To(MatchError(HavePrefix(`redislock: ` + strings.ToLower(method) + ` "a" and 1 more: `)))
@@ -152,8 +148,8 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 		"wraps `ctx.Err()`; it goes on": func(_ string, _ any, err error) {
 			Expect(err).To(MatchError(context.DeadlineExceeded))
 			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
-			sent := proxy.Requests(running("release"))
-			Eventually(func() int { return proxy.Requests(running("release")) }).Should(BeNumerically(">", sent))
+			sent := proxy.Requests(spec.Running("release"))
+			Eventually(func() int { return proxy.Requests(spec.Running("release")) }).Should(BeNumerically(">", sent))
 		},
 		"wrapped": func(method string, _ any, err error) {
 			operation := strings.ToLower(method)
@@ -195,9 +191,9 @@ var _ = describe("The table of errors in the README:", func(on *onRedis) {
 	}
 })
 
-var _ = describe("A ctx whose Err cannot be compared", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("A ctx whose Err cannot be compared", func(on *spec.Redis) {
 	It("ends an Obtain without a panic", func() {
-		_, err := redislock.New(on.client).Obtain(uncomparable{context.Background()}, "a", time.Minute, nil)
+		_, err := redislock.New(on.Client).Obtain(uncomparable{context.Background()}, "a", time.Minute, nil)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
 		Expect(err).To(MatchError(context.Canceled))
 	})

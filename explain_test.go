@@ -11,24 +11,25 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/spec"
 )
 
-var _ = describe("Explain", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Explain", func(on *spec.Redis) {
 	var locks *redislock.Client
-	var seen *recorder
+	var seen *spec.Recorder
 	keys := []string{"a", "b", "c"}
 
 	BeforeEach(func() {
-		seen = &recorder{}
-		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		seen = &spec.Recorder{}
+		locks = redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
 		DeferCleanup(locks.Close)
 	})
-	asked := func(proxy *faultproxy.Proxy) int { return proxy.Requests(running("blocker")) }
+	asked := func(proxy *faultproxy.Proxy) int { return proxy.Requests(spec.Running("blocker")) }
 	throughProxy := func() (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
-		proxy := on.newProxy()
-		Expect(on.client.ScriptLoad(context.Background(), source("blocker")).Err()).To(Succeed())
-		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}))
+		proxy := on.NewProxy()
+		Expect(on.Client.ScriptLoad(context.Background(), spec.Source("blocker")).Err()).To(Succeed())
+		locks := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}))
 		DeferCleanup(locks.Close)
 		return locks, proxy
 	}
@@ -48,14 +49,14 @@ var _ = describe("Explain", func(on *onRedis) {
 
 	It("is off by default", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
-		obtain(ctx, locks, time.Minute, nil, "b")
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, nil)
 		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
 		Expect(asked(proxy)).To(BeZero())
 	})
 
 	It("names the key, its holder, and for how long", func(ctx SpecContext) {
-		held := obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "host 7"}, "b")
+		held := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "host 7"}, "b")
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
 		e := why(err)
 		Expect(err).To(BeIdenticalTo(error(e)))
@@ -65,14 +66,14 @@ var _ = describe("Explain", func(on *onRedis) {
 		Expect(e.TTL).To(BeNumerically("~", time.Minute, time.Second))
 		Expect(e.Ahead).To(BeZero())
 		Expect(err.Error()).To(MatchRegexp(`^redislock: not obtained: "b" is held by %s… \(host 7\) for [\d.m]+s more$`, held.Token()[:6]))
-		Expect(told[redislock.Refused](seen)).To(Equal([]redislock.Refused{
+		Expect(spec.EventsOf[redislock.Refused](seen)).To(Equal([]redislock.Refused{
 			{Keys: keys, Try: 1, Key: e.Key, Holder: e.Token, Metadata: e.Metadata, TTL: e.TTL},
 		}))
-		Expect(told[redislock.ObtainEnd](seen)[1].Err).To(BeIdenticalTo(err))
+		Expect(spec.EventsOf[redislock.ObtainEnd](seen)[1].Err).To(BeIdenticalTo(err))
 	})
 
 	It("reports a key without expiry", func(ctx SpecContext) {
-		on.client.Set(ctx, "a", "someone", 0)
+		on.Client.Set(ctx, "a", "someone", 0)
 		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
 		Expect(why(err).TTL).To(Equal(time.Duration(-1)))
 		Expect(err).To(MatchError(`redislock: not obtained: "a" is held by someon… without expiry`))
@@ -80,7 +81,7 @@ var _ = describe("Explain", func(on *onRedis) {
 
 	It("asks at the first and at the last refusal only", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
-		obtain(ctx, locks, time.Minute, nil, "b")
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		opt := &redislock.Options{Explain: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(5*time.Millisecond), 4)}
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
 		Expect(why(err).Key).To(Equal("b"))
@@ -92,7 +93,7 @@ var _ = describe("Explain", func(on *onRedis) {
 
 	DescribeTable("asks in line at the first refusal, and at the end if that is one", func(ctx SpecContext, granted bool) {
 		locks, proxy := throughProxy()
-		held := obtain(ctx, locks, time.Minute, nil, "b")
+		held := spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		limited, cancel := context.WithTimeout(ctx, 2500*time.Millisecond) // the waiter gives three signs of life
 		defer cancel()
 		if granted {
@@ -107,29 +108,29 @@ var _ = describe("Explain", func(on *onRedis) {
 		}
 		Expect(why(err).Token).To(Equal(held.Token()))
 		Expect(asked(proxy)).To(Equal(2))
-		Expect(proxy.Requests(running("obtain"))).To(BeNumerically(">=", 4))
+		Expect(proxy.Requests(spec.Running("obtain"))).To(BeNumerically(">=", 4))
 	},
 		Entry("refused", false),
 		Entry("granted", true),
 	)
 
 	It("names the holder that blocks the last try", func(ctx SpecContext) {
-		obtain(ctx, locks, 100*time.Millisecond, &redislock.Options{Metadata: "first"}, "b")
-		time.AfterFunc(50*time.Millisecond, func() { on.client.Set(context.Background(), "b", "other second", time.Minute) })
+		spec.Obtain(ctx, locks, 100*time.Millisecond, &redislock.Options{Metadata: "first"}, "b")
+		time.AfterFunc(50*time.Millisecond, func() { on.Client.Set(context.Background(), "b", "other second", time.Minute) })
 		opt := &redislock.Options{Explain: true, RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(20*time.Millisecond), 10)}
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
 		Expect(why(err).Metadata).To(Equal("second"))
-		Expect(told[redislock.Refused](seen)[0].Metadata).To(Equal("first"))
+		Expect(spec.EventsOf[redislock.Refused](seen)[0].Metadata).To(Equal("first"))
 	})
 
 	DescribeTable("names the holder soon after ctx has ended", func(ctx SpecContext, opt redislock.Options) {
-		held := obtain(ctx, locks, time.Minute, nil, "b")
+		held := spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		opt.Explain = true
 		limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
 		began := time.Now()
 		_, err := locks.ObtainMulti(limited, keys, time.Minute, &opt)
-		Expect(time.Since(began)).To(BeNumerically("<", soon))
+		Expect(time.Since(began)).To(BeNumerically("<", spec.Soon))
 		Expect(err).To(MatchError(context.DeadlineExceeded))
 		Expect(why(err).Token).To(Equal(held.Token()))
 	},
@@ -138,7 +139,7 @@ var _ = describe("Explain", func(on *onRedis) {
 	)
 
 	It("counts the callers ahead, for a caller in line and for one that is not", func(ctx SpecContext) {
-		obtain(ctx, locks, time.Minute, nil, "b")
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		waiting, leave := context.WithCancel(ctx)
 		for i := range 3 {
 			go func() { _, _ = locks.Obtain(waiting, "b", time.Minute, &redislock.Options{Queue: true}) }()
@@ -156,25 +157,25 @@ var _ = describe("Explain", func(on *onRedis) {
 		_, err = locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Explain: true, Queue: true})
 		Expect(why(err).Ahead).To(Or(Equal(3), Equal(4)), "the one behind may have come first")
 		leave()
-		Eventually(func() int { return len(told[redislock.ObtainEnd](seen)) }).Should(Equal(7))
+		Eventually(func() int { return len(spec.EventsOf[redislock.ObtainEnd](seen)) }).Should(Equal(7))
 	})
 
 	It("names a key that holds an empty string", func(ctx SpecContext) {
-		on.client.Set(ctx, "b", "", 0)
+		on.Client.Set(ctx, "b", "", 0)
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
 		Expect(*why(err)).To(Equal(redislock.RefusedError{Key: "b", TTL: -1}))
 		Expect(err).To(MatchError(`redislock: not obtained: "b" is held without expiry`))
 	})
 
 	It("quotes what a holder has stored if it could forge a line of a log", func(ctx SpecContext) {
-		on.client.Set(ctx, "b", "t\x1b[2J "+"me\nERROR forged", 0)
+		on.Client.Set(ctx, "b", "t\x1b[2J "+"me\nERROR forged", 0)
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
 		Expect(why(err).Metadata).To(Equal("me\nERROR forged"))
 		Expect(err).To(MatchError(`redislock: not obtained: "b" is held by "t\x1b[2J" ("me\nERROR forged") without expiry`))
 	})
 
 	It("names the key that others wait for if nobody holds any", func(ctx SpecContext) {
-		held := obtain(ctx, locks, time.Minute, nil, "a")
+		held := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		waiting, leave := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() {
@@ -192,19 +193,19 @@ var _ = describe("Explain", func(on *onRedis) {
 
 	It("names no key if Redis does not answer", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
-		obtain(ctx, locks, time.Minute, nil, "b")
-		proxy.Add(faultproxy.Rule{Match: running("blocker"), Action: faultproxy.SwallowReply()})
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
+		proxy.Add(faultproxy.Rule{Match: spec.Running("blocker"), Action: faultproxy.SwallowReply()})
 		began := time.Now()
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
-		Expect(time.Since(began)).To(BeNumerically("<", soon))
+		Expect(time.Since(began)).To(BeNumerically("<", spec.Soon))
 		Expect(*why(err)).To(Equal(redislock.RefusedError{}))
 		Expect(err).To(MatchError("redislock: not obtained"))
 	})
 
 	It("does not turn another error into a refusal", func(ctx SpecContext) {
 		locks, proxy := throughProxy()
-		obtain(ctx, locks, time.Minute, nil, "b")
-		proxy.Add(faultproxy.Rule{Match: running("obtain"), Action: faultproxy.RefuseReply("ERR broken")})
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
+		proxy.Add(faultproxy.Rule{Match: spec.Running("obtain"), Action: faultproxy.RefuseReply("ERR broken")})
 		_, err := locks.ObtainMulti(ctx, keys, time.Minute, &redislock.Options{Explain: true})
 		Expect(err).To(MatchError(ContainSubstring("ERR broken")))
 		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
@@ -212,14 +213,14 @@ var _ = describe("Explain", func(on *onRedis) {
 	})
 
 	It("finds the blocking key among keys with and without a line", func(ctx SpecContext) {
-		held := obtain(ctx, locks, time.Minute, nil, "x}y")
+		held := spec.Obtain(ctx, locks, time.Minute, nil, "x}y")
 		_, err := locks.ObtainMulti(ctx, []string{"x}y", "a"}, time.Minute, &redislock.Options{Explain: true})
 		Expect(why(err).Key).To(Equal("x}y"))
 		Expect(why(err).Token).To(Equal(held.Token()))
 	})
 
 	It("explains a refusal of Do", func(ctx SpecContext) {
-		obtain(ctx, locks, time.Minute, nil, "b")
+		spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		err := locks.Do(ctx, keys, time.Minute, &redislock.Options{Explain: true}, func(context.Context) error { return nil })
 		Expect(why(err).Key).To(Equal("b"))
 	})

@@ -9,23 +9,25 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
-var _ = describe("Inspect", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Inspect", func(on *spec.Redis) {
 	var locks *redislock.Client
 
 	BeforeEach(func() {
-		locks = redislock.New(on.client)
+		locks = redislock.New(on.Client)
 	})
 
 	It("says who holds each key, in order, in one round trip", func(ctx SpecContext) {
-		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me", Metadata: "x y"}, "a", "c")
-		on.client.Set(ctx, "d", "plain", 0)
+		spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me", Metadata: "x y"}, "a", "c")
+		on.Client.Set(ctx, "d", "plain", 0)
 		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1)) // loads the script
-		sent := countCalls(on.client)
+		sent := spec.CountCalls(on.Client)
 		statuses, err := locks.Inspect(ctx, "c", "b", "a", "d", "a")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sent.count()).To(Equal(1))
+		Expect(sent.Count()).To(Equal(1))
 		aboutAMinute := BeNumerically("~", time.Minute, time.Second)
 		Expect(statuses).To(HaveLen(5))
 		for i, want := range []redislock.Status{
@@ -44,12 +46,12 @@ var _ = describe("Inspect", func(on *onRedis) {
 	})
 
 	It("does not call a key free that holds an empty value", func(ctx SpecContext) {
-		on.client.Set(ctx, "empty", "", 0)
+		on.Client.Set(ctx, "empty", "", 0)
 		Expect(locks.Inspect(ctx, "empty")).To(Equal([]redislock.Status{{Key: "empty", TTL: -1}}))
 	})
 
 	It("does not call a key free that is not a string", func(ctx SpecContext) {
-		on.client.RPush(ctx, "list", "x")
+		on.Client.RPush(ctx, "list", "x")
 		Expect(locks.Inspect(ctx, "list", "free")).To(Equal([]redislock.Status{{Key: "list", TTL: -1}, {Key: "free"}}))
 	})
 
@@ -65,7 +67,7 @@ var _ = describe("Inspect", func(on *onRedis) {
 		for i := range keys {
 			keys[i] = strconv.Itoa(i)
 		}
-		obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, keys[19_999])
+		spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, keys[19_999])
 		statuses, err := locks.Inspect(ctx, keys...)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(statuses).To(HaveLen(20_000))
@@ -74,19 +76,19 @@ var _ = describe("Inspect", func(on *onRedis) {
 	})
 })
 
-var _ = describe("Attach", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Attach", func(on *spec.Redis) {
 	var locks *redislock.Client
 	var lock *redislock.Lock
 
 	BeforeEach(func(ctx SpecContext) {
-		locks = redislock.New(on.client)
-		lock = obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "left by\x00me", FenceKey: "fence"}, "a", "b")
+		locks = redislock.New(on.Client)
+		lock = spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "left by\x00me", FenceKey: "fence"}, "a", "b")
 	})
 
 	It("returns a handle with metadata and Until, which works like the first", func(ctx SpecContext) {
-		on.client.PExpire(ctx, "b", 20*time.Second)
+		on.Client.PExpire(ctx, "b", 20*time.Second)
 		keys := []string{"b", "a", "b"}
-		attached, err := redislock.New(on.client).Attach(ctx, keys, lock.Token())
+		attached, err := redislock.New(on.Client).Attach(ctx, keys, lock.Token())
 		Expect(err).NotTo(HaveOccurred())
 		keys[0] = "x"
 		Expect(attached.Keys()).To(Equal([]string{"b", "a"}))
@@ -102,15 +104,15 @@ var _ = describe("Attach", func(on *onRedis) {
 	})
 
 	It("changes nothing", func(ctx SpecContext) {
-		before := on.client.Get(ctx, "a").Val()
+		before := on.Client.Get(ctx, "a").Val()
 		_, err := locks.Attach(ctx, []string{"a", "b"}, lock.Token())
 		Expect(err).NotTo(HaveOccurred())
-		Expect(on.client.Get(ctx, "a").Val()).To(Equal(before))
-		Expect(on.client.PTTL(ctx, "a").Val()).To(BeNumerically("<=", time.Minute))
+		Expect(on.Client.Get(ctx, "a").Val()).To(Equal(before))
+		Expect(on.Client.PTTL(ctx, "a").Val()).To(BeNumerically("<=", time.Minute))
 	})
 
 	It("promises nothing of a key without expiry, which may get any ttl", func(ctx SpecContext) {
-		on.client.Persist(ctx, "a")
+		on.Client.Persist(ctx, "a")
 		for _, keys := range [][]string{{"a"}, {"a", "b"}, {"b", "a"}} {
 			attached, err := locks.Attach(ctx, keys, lock.Token())
 			Expect(err).NotTo(HaveOccurred())
@@ -133,11 +135,11 @@ var _ = describe("Attach", func(on *onRedis) {
 	})
 
 	It("says which keys the token does not hold if it holds others", func(ctx SpecContext) {
-		on.client.RPush(ctx, "list", "x")
+		on.Client.RPush(ctx, "list", "x")
 		_, err := locks.Attach(ctx, []string{"a", "free", "b", "list"}, lock.Token())
 		Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
-		Expect(lostKeys(err)).To(Equal([]string{"free", "list"}))
+		Expect(spec.LostKeys(err)).To(Equal([]string{"free", "list"}))
 	})
 
 	DescribeTable("refuses unusable arguments", func(ctx SpecContext, keys []string, token string) {

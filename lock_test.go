@@ -9,53 +9,55 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
-var _ = describe("A lock", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("A lock", func(on *spec.Redis) {
 	var locks *redislock.Client
 	var lock *redislock.Lock
 
 	BeforeEach(func(ctx SpecContext) {
-		locks = redislock.New(on.client)
-		lock = obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+		locks = redislock.New(on.Client)
+		lock = spec.Obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
 	})
 
 	Describe("TTL", func() {
 		It("is the least over the keys", func(ctx SpecContext) {
-			on.client.PExpire(ctx, "b", 20*time.Second)
+			on.Client.PExpire(ctx, "b", 20*time.Second)
 			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
 		})
 
 		It("ignores keys without expiry", func(ctx SpecContext) {
-			on.client.Persist(ctx, "a")
-			on.client.PExpire(ctx, "b", 20*time.Second)
+			on.Client.Persist(ctx, "a")
+			on.Client.PExpire(ctx, "b", 20*time.Second)
 			Expect(lock.TTL(ctx)).To(BeNumerically("~", 20*time.Second, time.Second))
 		})
 
 		It("is the largest Duration if no key has an expiry", func(ctx SpecContext) {
-			on.client.Persist(ctx, "a")
-			on.client.Persist(ctx, "b")
-			on.client.Persist(ctx, "c")
+			on.Client.Persist(ctx, "a")
+			on.Client.Persist(ctx, "b")
+			on.Client.Persist(ctx, "c")
 			Expect(lock.TTL(ctx)).To(Equal(time.Duration(math.MaxInt64)))
 		})
 
-		DescribeTable("is 0 if a key is lost", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+		DescribeTable("is 0 if a key is lost", func(ctx SpecContext, lose func(ctx context.Context, on *spec.Redis, key string)) {
 			lose(ctx, on, "c")
 			Expect(lock.TTL(ctx)).To(BeZero())
 		}, waysToLose)
 
 		It("takes one round trip", func(ctx SpecContext) {
 			Expect(lock.TTL(ctx)).NotTo(BeZero())
-			sent := countCalls(on.client)
+			sent := spec.CountCalls(on.Client)
 			Expect(lock.TTL(ctx)).NotTo(BeZero())
-			Expect(sent.count()).To(Equal(1))
+			Expect(sent.Count()).To(Equal(1))
 		})
 	})
 
 	Describe("Until", func() {
 		It("is counted from before the request, less 1 % and 1 ms", func(ctx SpecContext) {
 			before := time.Now()
-			lock := obtain(ctx, locks, 10*time.Second, nil, "d")
+			lock := spec.Obtain(ctx, locks, 10*time.Second, nil, "d")
 			after := time.Now()
 			Expect(lock.Until()).To(BeTemporally(">=", before.Add(9899*time.Millisecond)))
 			Expect(lock.Until()).To(BeTemporally("<=", after.Add(9899*time.Millisecond)))
@@ -78,7 +80,7 @@ var _ = describe("A lock", func(on *onRedis) {
 		})
 
 		It("has passed once a Refresh found the lock lost", func(ctx SpecContext) {
-			on.client.Del(ctx, "a")
+			on.Client.Del(ctx, "a")
 			Expect(lock.Refresh(ctx, time.Minute, nil)).NotTo(Succeed())
 			Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 		})
@@ -90,7 +92,7 @@ var _ = describe("A lock", func(on *onRedis) {
 				before := time.Now()
 				Expect(lock.Refresh(ctx, ttl, nil)).To(Succeed())
 				for _, key := range lock.Keys() {
-					Expect(on.client.PTTL(ctx, key).Val()).To(BeNumerically("~", ttl, time.Second))
+					Expect(on.Client.PTTL(ctx, key).Val()).To(BeNumerically("~", ttl, time.Second))
 				}
 				Expect(lock.Until()).To(BeTemporally("~", before.Add(ttl-ttl/100), time.Second))
 			}
@@ -101,62 +103,62 @@ var _ = describe("A lock", func(on *onRedis) {
 			Expect(lock.Metadata()).To(Equal("step 2"))
 			Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Token: "ignored"})).To(Succeed())
 			for _, key := range lock.Keys() {
-				Expect(on.client.Get(ctx, key).Val()).To(Equal(lock.Token() + " step 2"))
+				Expect(on.Client.Get(ctx, key).Val()).To(Equal(lock.Token() + " step 2"))
 			}
 			Expect(lock.Metadata()).To(Equal("step 2"))
 			Expect(lock.Release(ctx)).To(Succeed())
 		})
 
 		It("returns plain ErrNotObtained if the whole lock is lost, and stops trying", func(ctx SpecContext) {
-			on.age(ctx, time.Minute)
-			sent := countCalls(on.client)
+			on.Age(ctx, time.Minute)
+			sent := spec.CountCalls(on.Client)
 			err := lock.Refresh(ctx, time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
 			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
-			Expect(on.keys(ctx)).To(BeEmpty(), "a refresh creates no key")
-			Expect(sent.count()).To(Equal(1))
+			Expect(on.Keys(ctx)).To(BeEmpty(), "a refresh creates no key")
+			Expect(sent.Count()).To(Equal(1))
 		})
 
-		DescribeTable("extends nothing if a key is lost, and says which", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+		DescribeTable("extends nothing if a key is lost, and says which", func(ctx SpecContext, lose func(ctx context.Context, on *spec.Redis, key string)) {
 			lose(ctx, on, "b")
 			err := lock.Refresh(ctx, time.Hour, &redislock.Options{Metadata: "new"})
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
-			Expect(lostKeys(err)).To(Equal([]string{"b"}))
+			Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
 			for _, key := range []string{"a", "c"} {
-				Expect(on.client.Get(ctx, key).Val()).To(Equal(lock.Token()))
-				Expect(on.client.PTTL(ctx, key).Val()).To(BeNumerically("<=", time.Minute))
+				Expect(on.Client.Get(ctx, key).Val()).To(Equal(lock.Token()))
+				Expect(on.Client.PTTL(ctx, key).Val()).To(BeNumerically("<=", time.Minute))
 			}
 		}, waysToLose)
 
 		It("refuses a ttl under 2 ms and a nil ctx, and sends nothing", func(ctx SpecContext) {
-			sent := countCalls(on.client)
+			sent := spec.CountCalls(on.Client)
 			Expect(lock.Refresh(ctx, time.Millisecond, nil)).To(MatchError(redislock.ErrInvalid))
 			Expect(lock.Refresh(ctx, -time.Second, nil)).To(MatchError(redislock.ErrInvalid))
 			Expect(lock.Refresh(nil, time.Minute, nil)).To(MatchError(redislock.ErrInvalid)) //nolint:staticcheck // on purpose
-			Expect(sent.count()).To(BeZero())
+			Expect(sent.Count()).To(BeZero())
 		})
 
 		It("sends nothing with a ctx that has ended", func(ctx SpecContext) {
 			until := lock.Until()
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
-			sent := countCalls(on.client)
+			sent := spec.CountCalls(on.Client)
 			err := lock.Refresh(ended, time.Second, nil)
 			Expect(err).To(MatchError(context.Canceled))
 			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
-			Expect(sent.count()).To(BeZero())
+			Expect(sent.Count()).To(BeZero())
 			Expect(lock.Until()).To(Equal(until))
 		})
 
 		It("refuses after Release", func(ctx SpecContext) {
 			Expect(lock.Release(ctx)).To(Succeed())
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Equal(redislock.ErrNotObtained))
-			Expect(on.keys(ctx)).To(BeEmpty())
+			Expect(on.Keys(ctx)).To(BeEmpty())
 		})
 
 		It("refreshes past Until while the keys are there", func(ctx SpecContext) {
-			late := obtain(ctx, locks, 100*time.Millisecond, nil, "late")
-			on.client.Persist(ctx, "late")
+			late := spec.Obtain(ctx, locks, 100*time.Millisecond, nil, "late")
+			on.Client.Persist(ctx, "late")
 			Eventually(func() bool { return time.Now().After(late.Until()) }).Should(BeTrue())
 			Expect(late.Refresh(ctx, time.Minute, nil)).To(Succeed())
 			Expect(late.Until()).To(BeTemporally(">", time.Now()))
@@ -166,33 +168,33 @@ var _ = describe("A lock", func(on *onRedis) {
 	Describe("Release", func() {
 		It("deletes every key, and only once", func(ctx SpecContext) {
 			Expect(lock.Release(ctx)).To(Succeed())
-			Expect(on.keys(ctx)).To(BeEmpty())
+			Expect(on.Keys(ctx)).To(BeEmpty())
 			err := lock.Release(ctx)
 			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 		})
 
 		It("returns plain ErrLockNotHeld if every key is lost, and leaves the next holder alone", func(ctx SpecContext) {
-			on.age(ctx, time.Minute)
-			next := obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+			on.Age(ctx, time.Minute)
+			next := spec.Obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
 			err := lock.Release(ctx)
 			Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld))
 			Expect(next.TTL(ctx)).To(BeNumerically(">", 0))
 		})
 
-		DescribeTable("frees what is still its own, and says what was not", func(ctx SpecContext, lose func(ctx context.Context, on *onRedis, key string)) {
+		DescribeTable("frees what is still its own, and says what was not", func(ctx SpecContext, lose func(ctx context.Context, on *spec.Redis, key string)) {
 			lose(ctx, on, "b")
-			before := on.client.Type(ctx, "b").Val()
+			before := on.Client.Type(ctx, "b").Val()
 			err := lock.Release(ctx)
 			Expect(err).To(MatchError(redislock.ErrLockNotHeld))
 			Expect(err).NotTo(MatchError(redislock.ErrNotObtained))
-			Expect(lostKeys(err)).To(Equal([]string{"b"}))
-			Expect(on.client.Exists(ctx, "a", "c").Val()).To(BeZero())
-			Expect(on.client.Type(ctx, "b").Val()).To(Equal(before))
+			Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
+			Expect(on.Client.Exists(ctx, "a", "c").Val()).To(BeZero())
+			Expect(on.Client.Type(ctx, "b").Val()).To(Equal(before))
 		}, waysToLose)
 
 		It("says which keys are gone and which are another's", func(ctx SpecContext) {
-			on.client.Del(ctx, "a")
-			on.client.Set(ctx, "c", "other", 0)
+			on.Client.Del(ctx, "a")
+			on.Client.Set(ctx, "c", "other", 0)
 			Expect(lock.Release(ctx)).To(MatchError(`redislock: lost 2 of 3 keys (1 gone, 1 another's): "a", "c"`))
 		})
 
@@ -200,13 +202,13 @@ var _ = describe("A lock", func(on *onRedis) {
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			Expect(lock.Release(ended)).To(Succeed())
-			Expect(on.keys(ctx)).To(BeEmpty())
+			Expect(on.Keys(ctx)).To(BeEmpty())
 		})
 
 		It("reports what happened to a lock whose ctx and ttl are both over", func(ctx SpecContext) {
-			short := obtain(ctx, locks, 30*time.Millisecond, nil, "short")
+			short := spec.Obtain(ctx, locks, 30*time.Millisecond, nil, "short")
 			Eventually(func() bool { return time.Now().After(short.Until()) }).Should(BeTrue())
-			on.client.Del(ctx, "short")
+			on.Client.Del(ctx, "short")
 			ended, cancel := context.WithCancel(ctx)
 			cancel()
 			Expect(short.Release(ended)).To(Equal(redislock.ErrLockNotHeld))
@@ -242,13 +244,13 @@ var _ = describe("A lock", func(on *onRedis) {
 
 // waysToLose are entries for tables whose body loses one key of a lock.
 var waysToLose = []TableEntry{
-	Entry("gone", func(ctx context.Context, on *onRedis, key string) { on.client.Del(ctx, key) }),
-	Entry("another's", func(ctx context.Context, on *onRedis, key string) { on.client.Set(ctx, key, "other data", 0) }),
-	Entry("of another type", func(ctx context.Context, on *onRedis, key string) {
-		on.client.Del(ctx, key)
-		on.client.SAdd(ctx, key, "x")
+	Entry("gone", func(ctx context.Context, on *spec.Redis, key string) { on.Client.Del(ctx, key) }),
+	Entry("another's", func(ctx context.Context, on *spec.Redis, key string) { on.Client.Set(ctx, key, "other data", 0) }),
+	Entry("of another type", func(ctx context.Context, on *spec.Redis, key string) {
+		on.Client.Del(ctx, key)
+		on.Client.SAdd(ctx, key, "x")
 	}),
-	Entry("another's whose token begins alike", func(ctx context.Context, on *onRedis, key string) {
-		on.client.Append(ctx, key, "0")
+	Entry("another's whose token begins alike", func(ctx context.Context, on *spec.Redis, key string) {
+		on.Client.Append(ctx, key, "0")
 	}),
 }

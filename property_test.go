@@ -15,6 +15,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
 // model is what Redis should hold after a history: for each key that exists its value, and its ttl in seconds.
@@ -83,10 +85,10 @@ func matches(err error, keys, lost []string, whole error) string {
 	return ""
 }
 
-var _ = describe("Random histories", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Random histories", func(on *spec.Redis) {
 	It("end as a simple model predicts, step by step", func(ctx SpecContext) {
-		for range schedules(map[string]int{inMemory: 40, onServer: 200}[on.kind]) {
-			Expect(on.client.FlushDB(ctx).Err()).To(Succeed())
+		for range spec.Schedules(map[string]int{spec.InMemory: 40, spec.OnServer: 200}[on.Kind]) {
+			Expect(on.Client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()
 			if problem := runHistory(ctx, on, rand.New(rand.NewPCG(seed, 1)), 60); problem != "" {
 				Fail(fmt.Sprintf("seed %d: %s", seed, problem))
@@ -103,9 +105,9 @@ var (
 )
 
 // runHistory does steps random things to Redis and to a model, and returns the first difference, or "".
-func runHistory(ctx context.Context, on *onRedis, random *rand.Rand, steps int) string {
+func runHistory(ctx context.Context, on *spec.Redis, random *rand.Rand, steps int) string {
 	m := model{}
-	locks := redislock.New(on.client)
+	locks := redislock.New(on.Client)
 	held := []*redislock.Lock{}
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
 	var past []string
@@ -154,12 +156,12 @@ func runHistory(ctx context.Context, on *onRedis, random *rand.Rand, steps int) 
 			problem = matches(err, keys, m.lost(keys, token), redislock.ErrLockNotHeld)
 		case what == 8:
 			step = fmt.Sprintf("del %q", keys[0])
-			on.client.Del(ctx, keys[0])
+			on.Client.Del(ctx, keys[0])
 			delete(m, keys[0])
 		case what == 9:
 			seconds := random.IntN(3) * 1000
 			step = fmt.Sprintf("age %d", seconds)
-			on.age(ctx, time.Duration(seconds)*time.Second)
+			on.Age(ctx, time.Duration(seconds)*time.Second)
 			m.age(seconds)
 		}
 		past = append(past, step)
@@ -190,9 +192,9 @@ func compare(ctx context.Context, locks *redislock.Client, m model) string {
 	return ""
 }
 
-var _ = describe("Many holders", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Many holders", func(on *spec.Redis) {
 	It("never hold one key at a time, and free everything in the end", func(ctx SpecContext) {
-		locks := redislock.New(on.client)
+		locks := redislock.New(on.Client)
 		var mu sync.Mutex // protects holders and problems
 		holders := map[string]int{}
 		var problems []string
@@ -237,6 +239,6 @@ var _ = describe("Many holders", func(on *onRedis) {
 		wait.Wait()
 		Expect(problems).To(BeEmpty())
 		Expect(won).To(BeNumerically(">", 100))
-		Expect(on.keys(ctx)).To(BeEmpty())
+		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 })

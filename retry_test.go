@@ -11,6 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
 // next returns the first n waits of a strategy.
@@ -74,15 +76,15 @@ var _ = Describe("Retry strategies", func() {
 	})
 })
 
-var _ = describe("Waiting by a strategy", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Waiting by a strategy", func(on *spec.Redis) {
 	var locks *redislock.Client
 	var held *redislock.Lock
-	var sent *calls
+	var sent *spec.CallCount
 
 	BeforeEach(func(ctx SpecContext) {
-		locks = redislock.New(on.client)
-		held = obtain(ctx, locks, time.Minute, nil, "a")
-		sent = countCalls(on.client)
+		locks = redislock.New(on.Client)
+		held = spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		sent = spec.CountCalls(on.Client)
 	})
 
 	It("tries as often as the strategy says, and no more", func(ctx SpecContext) {
@@ -90,13 +92,13 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 			RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(time.Millisecond), 4),
 		})
 		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
-		Expect(sent.count()).To(Equal(5))
+		Expect(sent.Count()).To(Equal(5))
 	})
 
 	DescribeTable("tries once where a strategy limits or spreads nil", func(ctx SpecContext, s redislock.RetryStrategy) {
 		_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: s})
 		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
-		Expect(sent.count()).To(Equal(1))
+		Expect(sent.Count()).To(Equal(1))
 	},
 		Entry("LimitRetry", redislock.LimitRetry(nil, 3)),
 		Entry("Jitter", redislock.Jitter(nil, 0.5)),
@@ -114,17 +116,17 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 			})
 		}
 		wait.Wait()
-		Expect(sent.count()).To(Equal(5 * 4))
+		Expect(sent.Count()).To(Equal(5 * 4))
 	})
 
 	It("uses a custom strategy as it is", func(ctx SpecContext) {
-		own := &countdown{left: 2}
+		own := &spec.Countdown{Left: 2}
 		opt := &redislock.Options{RetryStrategy: own}
 		_, err := locks.Obtain(ctx, "a", time.Minute, opt)
 		Expect(err).To(Equal(redislock.ErrNotObtained))
 		_, err = locks.Obtain(ctx, "a", time.Minute, opt)
 		Expect(err).To(Equal(redislock.ErrNotObtained))
-		Expect(sent.count()).To(Equal(3 + 1))
+		Expect(sent.Count()).To(Equal(3 + 1))
 	})
 
 	It("gets the lock once it is released", func(ctx SpecContext) {
@@ -133,7 +135,7 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Millisecond)})
 			got <- err
 		}()
-		Eventually(sent.count).Should(BeNumerically(">", 3))
+		Eventually(sent.Count).Should(BeNumerically(">", 3))
 		Expect(got).NotTo(Receive())
 		Expect(held.Release(ctx)).To(Succeed())
 		Eventually(got).Should(Receive(BeNil()))
@@ -147,7 +149,7 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 			_, err := locks.Obtain(ended, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
 			got <- err
 		}()
-		Eventually(sent.count).Should(Equal(1))
+		Eventually(sent.Count).Should(Equal(1))
 		cancel(cause)
 		var err error
 		Eventually(got).Should(Receive(&err))
@@ -172,18 +174,8 @@ var _ = describe("Waiting by a strategy", func(on *onRedis) {
 			_, err := locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
 			got <- err
 		}()
-		Eventually(sent.count).Should(Equal(1))
+		Eventually(sent.Count).Should(Equal(1))
 		Expect(locks.Close()).To(Succeed())
 		Eventually(got).Should(Receive(Equal(redislock.ErrClosed)))
 	})
 })
-
-// countdown is a strategy of a caller's own, which cannot be started afresh.
-type countdown struct{ left int }
-
-func (c *countdown) NextBackoff() time.Duration {
-	if c.left--; c.left < 0 {
-		return 0
-	}
-	return time.Millisecond
-}

@@ -16,74 +16,26 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/spec"
 )
 
-// recorder makes a Tracer that keeps all events.
-type recorder struct {
-	mu     sync.Mutex // protects events
-	events []any
-}
-
-func record[E any](r *recorder) func(context.Context, E) {
-	return func(_ context.Context, e E) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.events = append(r.events, e)
-	}
-}
-
-func (r *recorder) tracer() *redislock.Tracer {
-	start := record[redislock.ObtainStart](r)
-	return &redislock.Tracer{
-		ObtainStart: func(ctx context.Context, e redislock.ObtainStart) context.Context {
-			start(ctx, e)
-			return ctx
-		},
-		Refused:   record[redislock.Refused](r),
-		ObtainEnd: record[redislock.ObtainEnd](r),
-		Refreshed: record[redislock.Refreshed](r),
-		Lost:      record[redislock.Lost](r),
-		Released:  record[redislock.Released](r),
-		CleanedUp: record[redislock.CleanedUp](r),
-	}
-}
-
-// told returns the events of one type, in order.
-func told[E any](r *recorder) []E {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var found []E
-	for _, event := range r.events {
-		if e, ok := event.(E); ok {
-			found = append(found, e)
-		}
-	}
-	return found
-}
-
-func (r *recorder) count() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.events)
-}
-
-var _ = describe("A Tracer", func(on *onRedis) {
-	var seen *recorder
+var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
+	var seen *spec.Recorder
 	var locks *redislock.Client
 	keys := []string{"a", "b"}
 
 	BeforeEach(func() {
-		seen = &recorder{}
-		locks = redislock.New(on.client, redislock.WithTracer(seen.tracer()))
+		seen = &spec.Recorder{}
+		locks = redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
 		DeferCleanup(locks.Close)
 	})
 	// proxied returns a Client with the same Tracer, and the proxy that it goes through.
 	proxied := func(change func(*redis.Options)) (*redislock.Client, *faultproxy.Proxy) {
 		GinkgoHelper()
-		proxy := on.newProxy()
+		proxy := on.NewProxy()
 		opt := &redis.Options{Addr: proxy.Addr(), ReadTimeout: 5 * time.Second}
 		change(opt)
-		locks := redislock.New(connect(opt), redislock.WithTracer(seen.tracer()))
+		locks := redislock.New(spec.Connect(opt), redislock.WithTracer(seen.Tracer()))
 		DeferCleanup(locks.Close)
 		return locks, proxy
 	}
@@ -91,12 +43,12 @@ var _ = describe("A Tracer", func(on *onRedis) {
 
 	Describe("of an obtain", func() {
 		It("gets ObtainStart and ObtainEnd", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "counter", Queue: true}, "a", "b", "a")
-			Expect(told[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
+			lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "counter", Queue: true}, "a", "b", "a")
+			Expect(spec.EventsOf[redislock.ObtainStart](seen)).To(Equal([]redislock.ObtainStart{
 				{Keys: keys, TTL: time.Minute, Queue: true, Fenced: true},
 			}))
-			Expect(told[redislock.ObtainEnd](seen)).To(HaveLen(1))
-			end := told[redislock.ObtainEnd](seen)[0]
+			Expect(spec.EventsOf[redislock.ObtainEnd](seen)).To(HaveLen(1))
+			end := spec.EventsOf[redislock.ObtainEnd](seen)[0]
 			Expect(end.Keys).To(Equal(keys))
 			Expect(end.Err).NotTo(HaveOccurred())
 			Expect(end.Wait).To(BeNumerically("~", time.Second/2, time.Second/2))
@@ -108,14 +60,14 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 
 		It("gets Refused for each refused try, and ObtainEnd", func(ctx SpecContext) {
-			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
+			spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "b")
 			opt := &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(10*time.Millisecond), 2)}
 			_, err := locks.ObtainMulti(ctx, keys, time.Minute, opt)
 			Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
-			Expect(told[redislock.Refused](seen)).To(Equal([]redislock.Refused{
+			Expect(spec.EventsOf[redislock.Refused](seen)).To(Equal([]redislock.Refused{
 				{Keys: keys, Try: 1}, {Keys: keys, Try: 2}, {Keys: keys, Try: 3},
 			}))
-			end := told[redislock.ObtainEnd](seen)[0]
+			end := spec.EventsOf[redislock.ObtainEnd](seen)[0]
 			Expect(end.Err).To(BeIdenticalTo(redislock.ErrNotObtained))
 			Expect(end.Tries).To(Equal(3))
 			Expect(end.Wait).To(BeNumerically(">=", 20*time.Millisecond))
@@ -123,74 +75,74 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 
 		It("gets ObtainEnd when ctx ends the wait, and CleanedUp for the place in line", func(ctx SpecContext) {
-			obtain(ctx, redislock.New(on.client), time.Minute, nil, "b")
+			spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "b")
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 			_, err := locks.ObtainMulti(limited, keys, time.Minute, &redislock.Options{Queue: true})
 			Expect(err).To(MatchError(context.DeadlineExceeded))
-			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(BeIdenticalTo(err))
-			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+			Expect(spec.EventsOf[redislock.ObtainEnd](seen)[0].Err).To(BeIdenticalTo(err))
+			Eventually(func() []redislock.CleanedUp { return spec.EventsOf[redislock.CleanedUp](seen) }).Should(Equal(
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyLine}}))
 		})
 
 		It("gets nothing for a call with unusable arguments", func(ctx SpecContext) {
 			_, err := locks.Obtain(ctx, "", time.Minute, nil)
 			Expect(err).To(MatchError(redislock.ErrInvalid))
-			Expect(seen.count()).To(BeZero())
+			Expect(seen.Count()).To(BeZero())
 		})
 
 		It("gets the number of resends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
-			fault := proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 2, Action: faultproxy.RefuseReply("LOADING wait")})
-			obtain(ctx, locks, time.Minute, nil, "a")
+			fault := proxy.Add(faultproxy.Rule{Match: spec.Running("obtain"), Times: 2, Action: faultproxy.RefuseReply("LOADING wait")})
+			spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			Expect(fault.Count()).To(Equal(2))
-			end := told[redislock.ObtainEnd](seen)[0]
+			end := spec.EventsOf[redislock.ObtainEnd](seen)[0]
 			Expect([]int{end.Tries, end.Resends}).To(Equal([]int{1, 2}))
 		})
 
 		It("passes its ctx to the hooks of the Redis client and to ObtainEnd", func(ctx SpecContext) {
 			type mark struct{}
 			var inEnd any
-			locks := redislock.New(on.client, redislock.WithSeparateCalls(), redislock.WithTracer(&redislock.Tracer{
+			locks := redislock.New(on.Client, redislock.WithSeparateCalls(), redislock.WithTracer(&redislock.Tracer{
 				ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
 					return context.WithValue(ctx, mark{}, "mine")
 				},
 				ObtainEnd: func(ctx context.Context, _ redislock.ObtainEnd) { inEnd = ctx.Value(mark{}) },
 			}))
 			hook := &valueHook{key: mark{}}
-			on.client.AddHook(hook)
-			obtain(ctx, locks, time.Minute, nil, "a")
+			on.Client.AddHook(hook)
+			spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			Expect(hook.value.Load()).To(Equal("mine"))
 			Expect(inEnd).To(Equal("mine"))
 		})
 
 		It("gets ObtainEnd when a strategy panics", func(ctx SpecContext) {
-			obtain(ctx, redislock.New(on.client), time.Minute, nil, "a")
+			spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
 			Expect(func() {
 				_, _ = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{RetryStrategy: panicking{}})
 			}).To(PanicWith("no idea"))
-			Expect(told[redislock.ObtainEnd](seen)[0].Err).To(MatchError(ContainSubstring("panicked")))
+			Expect(spec.EventsOf[redislock.ObtainEnd](seen)[0].Err).To(MatchError(ContainSubstring("panicked")))
 		})
 
 		It("gets CleanedUp after an abandoned call", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
-			proxy.Add(faultproxy.Rule{Match: running("obtain"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
+			proxy.Add(faultproxy.Rule{Match: spec.Running("obtain"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 			_, err := locks.ObtainMulti(limited, keys, time.Minute, nil)
 			Expect(err).To(MatchError(context.DeadlineExceeded))
-			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+			Eventually(func() []redislock.CleanedUp { return spec.EventsOf[redislock.CleanedUp](seen) }).Should(Equal(
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
-			Expect(on.keys(ctx)).To(BeEmpty())
+			Expect(on.Keys(ctx)).To(BeEmpty())
 		})
 	})
 
 	Describe("of a lock", func() {
 		It("gets Refreshed, with how much of the validity was left", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, 10*time.Second, nil, keys...)
+			lock := spec.Obtain(ctx, locks, 10*time.Second, nil, keys...)
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
-			Expect(told[redislock.Refreshed](seen)).To(HaveLen(1))
-			e := told[redislock.Refreshed](seen)[0]
+			Expect(spec.EventsOf[redislock.Refreshed](seen)).To(HaveLen(1))
+			e := spec.EventsOf[redislock.Refreshed](seen)[0]
 			Expect(e.Keys).To(Equal(keys))
 			Expect(e.Renewal).To(BeFalse())
 			Expect(e.TTL).To(Equal(time.Minute))
@@ -199,86 +151,86 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 
 		It("gets Released for each Release, and Held only once", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, time.Minute, nil, keys...)
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, keys...)
 			time.Sleep(20 * time.Millisecond)
 			Expect(lock.Release(ctx)).To(Succeed())
 			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
-			events := told[redislock.Released](seen)
+			events := spec.EventsOf[redislock.Released](seen)
 			Expect(events).To(HaveLen(2))
 			Expect(events[0].Err).NotTo(HaveOccurred())
 			Expect(events[0].Held).To(BeNumerically(">=", 20*time.Millisecond))
 			Expect(events[1].Held).To(BeZero())
 			Expect(events[1].Err).To(Equal(redislock.ErrLockNotHeld))
-			Expect(told[redislock.Lost](seen)).To(BeEmpty())
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
 		})
 
 		It("gets Lost for a loss that a Refresh finds, and not again at the Release", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, time.Minute, nil, keys...)
-			on.client.Set(ctx, "b", "other", 0)
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, keys...)
+			on.Client.Set(ctx, "b", "other", 0)
 			err := lock.Refresh(ctx, time.Minute, nil)
-			Expect(lostKeys(err)).To(Equal([]string{"b"}))
-			Expect(told[redislock.Refreshed](seen)[0].Err).To(BeIdenticalTo(err))
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
-			e := told[redislock.Lost](seen)[0]
+			Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
+			Expect(spec.EventsOf[redislock.Refreshed](seen)[0].Err).To(BeIdenticalTo(err))
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
+			e := spec.EventsOf[redislock.Lost](seen)[0]
 			Expect(e.Keys).To(Equal(keys))
 			Expect(e.LostKeys).To(Equal([]string{"b"}))
 			Expect(e.Cause).To(Equal(redislock.LossTaken))
 			Expect(e.Held).To(BeNumerically(">", 0))
 			Expect(e.Err).To(MatchError(redislock.ErrLockNotHeld))
-			Expect(lostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
-			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+			Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
 		It("gets Lost for a loss that the Release finds", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, time.Minute, nil, keys...)
-			on.client.Del(ctx, keys...)
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, keys...)
+			on.Client.Del(ctx, keys...)
 			Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
-			e := told[redislock.Lost](seen)[0]
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
+			e := spec.EventsOf[redislock.Lost](seen)[0]
 			Expect(e.LostKeys).To(Equal(keys))
 			Expect(e.Cause).To(Equal(redislock.LossGone))
 			Expect(e.Held).To(BeNumerically(">", 0))
-			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
 		It("gets the end of a hold that a Refresh has revived", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			lock := spec.Obtain(ctx, locks, 100*time.Millisecond, nil, "a")
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
-			on.client.Set(ctx, "a", "other", 0)
+			on.Client.Set(ctx, "a", "other", 0)
 			Eventually(kept.Done()).Should(BeClosed())
-			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
-			on.client.Set(ctx, "a", lock.Token(), 0)
+			Eventually(func() int { return len(spec.EventsOf[redislock.Lost](seen)) }).Should(Equal(1))
+			on.Client.Set(ctx, "a", lock.Token(), 0)
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 			Expect(lock.Release(ctx)).To(Succeed())
-			Expect(told[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
+			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeNumerically(">", 0))
 		})
 
 		It("gets no second end of a hold that a Refresh has revived too late", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
-			fault := proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
-			lock := obtain(ctx, locks, 100*time.Millisecond, nil, "a")
-			Expect(on.client.Persist(ctx, "a").Val()).To(BeTrue())
+			fault := proxy.Add(faultproxy.Rule{Match: spec.Running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+			lock := spec.Obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			Expect(on.Client.Persist(ctx, "a").Val()).To(BeTrue())
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
 			<-kept.Done()
-			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+			Eventually(func() int { return len(spec.EventsOf[redislock.Lost](seen)) }).Should(Equal(1))
 			fault.Remove()
-			Expect(on.client.ScriptLoad(ctx, source("refresh")).Err()).To(Succeed())
-			proxy.Add(faultproxy.Rule{Match: running("refresh"), Times: 1, Action: faultproxy.DelayReply(150 * time.Millisecond)})
+			Expect(on.Client.ScriptLoad(ctx, spec.Source("refresh")).Err()).To(Succeed())
+			proxy.Add(faultproxy.Rule{Match: spec.Running("refresh"), Times: 1, Action: faultproxy.DelayReply(150 * time.Millisecond)})
 			Expect(lock.Refresh(ctx, 50*time.Millisecond, nil)).To(Equal(redislock.ErrNotObtained))
 			_ = lock.Release(ctx)
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
-			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
 		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
-			Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
-			e := told[redislock.Refreshed](seen)[0]
+			Eventually(func() int { return len(spec.EventsOf[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
+			e := spec.EventsOf[redislock.Refreshed](seen)[0]
 			Expect(e.Keys).To(Equal(keys))
 			Expect(e.Renewal).To(BeTrue())
 			Expect(e.TTL).To(Equal(300 * time.Millisecond))
@@ -287,57 +239,57 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		})
 
 		It("gets Lost once for a loss that a renewal finds", func(ctx SpecContext) {
-			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
-			on.client.Del(ctx, "a")
+			on.Client.Del(ctx, "a")
 			Eventually(kept.Done()).Should(BeClosed())
-			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
-			e := told[redislock.Lost](seen)[0]
+			Eventually(func() int { return len(spec.EventsOf[redislock.Lost](seen)) }).Should(Equal(1))
+			e := spec.EventsOf[redislock.Lost](seen)[0]
 			Expect(e.LostKeys).To(Equal([]string{"a"}))
 			Expect(e.Cause).To(Equal(redislock.LossGone))
 			Expect(e.Err).To(BeIdenticalTo(context.Cause(kept)))
-			Expect(lostKeys(lock.Release(ctx))).To(Equal([]string{"a"}))
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"a"}))
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
 		})
 
 		It("gets Refreshed for each failed renewal, and Lost once when the validity ends", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
-			proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
-			lock := obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			proxy.Add(faultproxy.Rule{Match: spec.Running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
 			<-kept.Done()
 			Expect(kept.Err()).To(HaveOccurred())
-			Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
-			failures := told[redislock.Refreshed](seen)
+			Eventually(func() int { return len(spec.EventsOf[redislock.Lost](seen)) }).Should(Equal(1))
+			failures := spec.EventsOf[redislock.Refreshed](seen)
 			Expect(len(failures)).To(BeNumerically(">=", 2))
 			Expect(failures[0].Renewal).To(BeTrue())
 			Expect(failures[0].Err).To(MatchError(`redislock: renew "a" and 1 more: MASTERDOWN no master`))
 			Expect(failures[0].Left).To(BeNumerically(">", 0))
-			e := told[redislock.Lost](seen)[0]
+			e := spec.EventsOf[redislock.Lost](seen)[0]
 			Expect(e.Cause).To(Equal(redislock.LossLapsed))
 			Expect(e.LostKeys).To(BeNil())
 			Expect(e.Held).To(BeNumerically("~", 295*time.Millisecond, 200*time.Millisecond))
 			Expect(e.Err).To(MatchError(redislock.ErrLapsed))
 			_ = lock.Release(ctx)
-			Expect(told[redislock.Lost](seen)).To(HaveLen(1))
-			Expect(told[redislock.Released](seen)[0].Held).To(BeZero())
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(HaveLen(1))
+			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
 		It("gets CleanedUp for an abandoned release that went on", func(ctx SpecContext) {
 			locks, proxy := proxied(asIs)
-			lock := obtain(ctx, locks, time.Minute, nil, keys...)
-			proxy.Add(faultproxy.Rule{Match: running("release"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, keys...)
+			proxy.Add(faultproxy.Rule{Match: spec.Running("release"), Times: 1, Action: faultproxy.DelayReply(200 * time.Millisecond)})
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 			err := lock.Release(limited)
 			Expect(err).To(MatchError(context.DeadlineExceeded))
-			e := told[redislock.Released](seen)[0]
+			e := spec.EventsOf[redislock.Released](seen)[0]
 			Expect(e.Err).To(BeIdenticalTo(err))
 			Expect(e.Wait).To(And(BeNumerically(">=", 40*time.Millisecond), BeNumerically("<", 200*time.Millisecond)))
 			Expect(e.Held).To(BeNumerically(">", 0))
-			Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).Should(Equal(
+			Eventually(func() []redislock.CleanedUp { return spec.EventsOf[redislock.CleanedUp](seen) }).Should(Equal(
 				[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyRelease}}))
 		})
 	})
@@ -350,9 +302,9 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			for adversary.Err() == nil {
 				key := []string{"a", "b", "c"}[rand.IntN(3)]
 				if rand.IntN(2) == 0 {
-					on.client.Del(ctx, key)
+					on.Client.Del(ctx, key)
 				} else {
-					on.client.Set(ctx, key, "other", 5*time.Millisecond)
+					on.Client.Set(ctx, key, "other", 5*time.Millisecond)
 				}
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 			}
@@ -381,15 +333,15 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		<-gone
 		ends := func() (ends map[*string]int) {
 			ends = map[*string]int{}
-			for _, e := range told[redislock.ObtainEnd](seen) {
+			for _, e := range spec.EventsOf[redislock.ObtainEnd](seen) {
 				if e.Err == nil {
 					ends[&e.Keys[0]] = 0
 				}
 			}
-			for _, e := range told[redislock.Lost](seen) {
+			for _, e := range spec.EventsOf[redislock.Lost](seen) {
 				ends[&e.Keys[0]]++
 			}
-			for _, e := range told[redislock.Released](seen) {
+			for _, e := range spec.EventsOf[redislock.Released](seen) {
 				if e.Held > 0 {
 					ends[&e.Keys[0]]++
 				}
@@ -399,64 +351,64 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		Expect(len(ends())).To(BeNumerically(">", 5))
 		Eventually(ends).Should(HaveEach(1))
 		Consistently(ends).WithTimeout(200 * time.Millisecond).Should(HaveEach(1))
-		Expect(told[redislock.ObtainStart](seen)).To(HaveLen(len(told[redislock.ObtainEnd](seen))))
+		Expect(spec.EventsOf[redislock.ObtainStart](seen)).To(HaveLen(len(spec.EventsOf[redislock.ObtainEnd](seen))))
 	})
 
 	It("gets no Lost at a second Release, even if it has no Released", func(ctx SpecContext) {
-		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{Lost: seen.tracer().Lost}))
-		lock := obtain(ctx, locks, time.Minute, nil, keys...)
+		locks := redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{Lost: seen.Tracer().Lost}))
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, keys...)
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
-		Expect(seen.count()).To(BeZero())
+		Expect(seen.Count()).To(BeZero())
 	})
 
 	It("gets Released and Refreshed when a hook panics", func(ctx SpecContext) {
-		client := connect(&redis.Options{Addr: on.addr})
-		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.tracer()))
+		client := spec.Connect(&redis.Options{Addr: on.Addr})
+		locks := redislock.New(client, redislock.WithSeparateCalls(), redislock.WithTracer(seen.Tracer()))
 		DeferCleanup(locks.Close)
-		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		client.AddHook(&panicOnce{})
 		Expect(func() { _ = lock.Release(ctx) }).To(PanicWith("hooked"))
-		events := told[redislock.Released](seen)
+		events := spec.EventsOf[redislock.Released](seen)
 		Expect(events).To(HaveLen(1))
 		Expect(events[0].Held).To(BeNumerically(">", 0))
 		Expect(events[0].Err).To(MatchError(ContainSubstring("panicked")))
-		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
 
-		lock = obtain(ctx, locks, time.Minute, nil, "a")
+		lock = spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		client.AddHook(&panicOnce{})
 		Expect(func() { _ = lock.Refresh(ctx, time.Minute, nil) }).To(PanicWith("hooked"))
-		Expect(told[redislock.Refreshed](seen)).To(HaveExactElements(
+		Expect(spec.EventsOf[redislock.Refreshed](seen)).To(HaveExactElements(
 			HaveField("Err", MatchError(ContainSubstring("panicked")))))
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
 	It("that panics in ObtainEnd leaves no lock behind", func(ctx SpecContext) {
-		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+		locks := redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{
 			ObtainEnd: func(context.Context, redislock.ObtainEnd) { panic("no idea") },
-			CleanedUp: seen.tracer().CleanedUp,
+			CleanedUp: seen.Tracer().CleanedUp,
 		}))
 		DeferCleanup(locks.Close)
 		Expect(func() { _, _ = locks.ObtainMulti(ctx, keys, time.Minute, nil) }).To(PanicWith("no idea"))
-		Eventually(on.keys).WithArguments(ctx).Should(BeEmpty())
-		Eventually(func() []redislock.CleanedUp { return told[redislock.CleanedUp](seen) }).WithTimeout(3 * time.Second).Should(Equal(
+		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
+		Eventually(func() []redislock.CleanedUp { return spec.EventsOf[redislock.CleanedUp](seen) }).WithTimeout(3 * time.Second).Should(Equal(
 			[]redislock.CleanedUp{{Keys: keys, Why: redislock.WhyAbandoned}}))
 	})
 
 	It("gets each renewal once, even if Refreshed ends its goroutine", func(ctx SpecContext) {
-		refreshed := seen.tracer().Refreshed
-		locks := redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+		refreshed := seen.Tracer().Refreshed
+		locks := redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{
 			Refreshed: func(ctx context.Context, e redislock.Refreshed) {
 				refreshed(ctx, e)
 				runtime.Goexit()
 			},
 		}))
 		DeferCleanup(locks.Close)
-		lock := obtain(ctx, locks, 900*time.Millisecond, nil, "a") // survives a busy machine
+		lock := spec.Obtain(ctx, locks, 900*time.Millisecond, nil, "a") // survives a busy machine
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		Eventually(func() int { return len(told[redislock.Refreshed](seen)) }).WithTimeout(5 * time.Second).Should(BeNumerically(">=", 2))
-		for _, e := range told[redislock.Refreshed](seen) {
+		Eventually(func() int { return len(spec.EventsOf[redislock.Refreshed](seen)) }).WithTimeout(5 * time.Second).Should(BeNumerically(">=", 2))
+		for _, e := range spec.EventsOf[redislock.Refreshed](seen) {
 			Expect(e.Err).NotTo(HaveOccurred())
 			Expect(e.Left).To(BeNumerically("<", 630*time.Millisecond), "the one before it was a third of the ttl ago")
 		}
@@ -475,7 +427,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 				once()
 			}
 		}
-		locks = redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+		locks = redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{
 			ObtainStart: func(context.Context, redislock.ObtainStart) context.Context { in("ObtainStart"); return nil },
 			Refused:     func(context.Context, redislock.Refused) { in("Refused") },
 			ObtainEnd:   func(context.Context, redislock.ObtainEnd) { in("ObtainEnd") },
@@ -491,7 +443,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
 			Expect(err).To(HaveOccurred())
 			time.Sleep(100 * time.Millisecond)
-			on.client.Del(ctx, "a")
+			on.Client.Del(ctx, "a")
 			<-kept.Done()
 			return nil
 		})
@@ -505,8 +457,8 @@ var _ = describe("A Tracer", func(on *onRedis) {
 
 	It("that is slow in Lost does not delay the end of other locks", func(ctx SpecContext) {
 		_, proxy := proxied(asIs)
-		slow, lost := make(chan struct{}), seen.tracer().Lost
-		locks := redislock.New(connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
+		slow, lost := make(chan struct{}), seen.Tracer().Lost
+		locks := redislock.New(spec.Connect(&redis.Options{Addr: proxy.Addr()}), redislock.WithTracer(&redislock.Tracer{
 			Lost: func(ctx context.Context, e redislock.Lost) {
 				lost(ctx, e)
 				<-slow
@@ -514,14 +466,14 @@ var _ = describe("A Tracer", func(on *onRedis) {
 		}))
 		DeferCleanup(locks.Close)
 		defer close(slow)
-		lock, next := obtain(ctx, locks, 300*time.Millisecond, nil, "a"), obtain(ctx, locks, 600*time.Millisecond, nil, "b")
+		lock, next := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, "a"), spec.Obtain(ctx, locks, 600*time.Millisecond, nil, "b")
 		kept, stop := lock.KeepAlive(ctx)
 		DeferCleanup(stop)
 		other, stop := next.KeepAlive(ctx)
 		DeferCleanup(stop)
-		proxy.Add(faultproxy.Rule{Match: running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
+		proxy.Add(faultproxy.Rule{Match: spec.Running("refresh"), Action: faultproxy.RefuseReply("MASTERDOWN no master")})
 		<-kept.Done()
-		Eventually(func() int { return len(told[redislock.Lost](seen)) }).Should(Equal(1))
+		Eventually(func() int { return len(spec.EventsOf[redislock.Lost](seen)) }).Should(Equal(1))
 		Eventually(other.Done()).Should(BeClosed())
 	})
 
@@ -547,7 +499,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			defer mu.Unlock()
 			results = append(results, errors.Join(inspected, err))
 		}
-		locks = redislock.New(on.client, redislock.WithTracer(&redislock.Tracer{
+		locks = redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{
 			ObtainStart: func(ctx context.Context, _ redislock.ObtainStart) context.Context {
 				call(ctx, "start")
 				return nil
@@ -570,7 +522,7 @@ var _ = describe("A Tracer", func(on *onRedis) {
 			_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
 			time.Sleep(100 * time.Millisecond)
-			on.client.Del(ctx, "a")
+			on.Client.Del(ctx, "a")
 			<-kept.Done()
 			return nil
 		})
@@ -668,24 +620,24 @@ var _ = Describe("Tracers", func() {
 	})
 })
 
-var _ = describe("Of a refresh and a release that begin at the same moment,", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Of a refresh and a release that begin at the same moment,", func(on *spec.Redis) {
 	It("the refresh reports no loss of what the release frees", func(ctx SpecContext) {
-		seen := &recorder{}
-		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
-		first := obtain(ctx, locks, time.Minute, nil, "a")
+		seen := &spec.Recorder{}
+		locks := redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
+		first := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		Expect(first.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		Expect(first.Release(ctx)).To(Succeed()) // the server knows the scripts
-		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		begun, freed, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		on.client.AddHook(&around{
-			before: func(cmd redis.Cmder) {
-				if isRefresh(cmd) {
+		on.Client.AddHook(&spec.AroundHook{
+			Before: func(cmd redis.Cmder) {
+				if spec.IsRefresh(cmd) {
 					close(begun)
 					<-freed
 				}
 			},
-			after: func(cmd redis.Cmder) {
-				if isRelease(cmd) {
+			After: func(cmd redis.Cmder) {
+				if spec.IsRelease(cmd) {
 					close(freed)
 					<-refused
 				}
@@ -699,22 +651,22 @@ var _ = describe("Of a refresh and a release that begin at the same moment,", fu
 		<-begun
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
-		Expect(told[redislock.Lost](seen)).To(BeEmpty())
-		released := told[redislock.Released](seen)
+		Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
+		released := spec.EventsOf[redislock.Released](seen)
 		Expect(released[len(released)-1].Held).To(BeNumerically(">", 0))
 	})
 })
 
-var _ = describe("Of two releases that begin at the same moment,", func(on *onRedis) {
+var _ = spec.DescribeOnRedis("Of two releases that begin at the same moment,", func(on *spec.Redis) {
 	It("the second one reports no loss of what the first one frees", func(ctx SpecContext) {
-		seen := &recorder{}
-		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
-		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
-		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		seen := &spec.Recorder{}
+		locks := redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		freed, over := make(chan struct{}), make(chan struct{})
 		var answers atomic.Int32
-		on.client.AddHook(&around{after: func(cmd redis.Cmder) {
-			if isRelease(cmd) && answers.Add(1) == 1 {
+		on.Client.AddHook(&spec.AroundHook{After: func(cmd redis.Cmder) {
+			if spec.IsRelease(cmd) && answers.Add(1) == 1 {
 				close(freed)
 				<-over
 			}
@@ -725,25 +677,25 @@ var _ = describe("Of two releases that begin at the same moment,", func(on *onRe
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld)) // on fake time, no time has passed
 		close(over)
 		Expect(<-first).To(Succeed())
-		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+		Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
 	})
 
 	It("the first one reports no loss of what the second one frees", func(ctx SpecContext) {
-		seen := &recorder{}
-		locks := redislock.New(on.client, redislock.WithTracer(seen.tracer()))
-		Expect(obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
-		lock := obtain(ctx, locks, time.Minute, nil, "a")
+		seen := &spec.Recorder{}
+		locks := redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		begun, freed, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		var requests, answers atomic.Int32
-		on.client.AddHook(&around{
-			before: func(cmd redis.Cmder) {
-				if isRelease(cmd) && requests.Add(1) == 1 { // it waits for a connection
+		on.Client.AddHook(&spec.AroundHook{
+			Before: func(cmd redis.Cmder) {
+				if spec.IsRelease(cmd) && requests.Add(1) == 1 { // it waits for a connection
 					close(begun)
 					<-freed
 				}
 			},
-			after: func(cmd redis.Cmder) {
-				if isRelease(cmd) && answers.Add(1) == 1 {
+			After: func(cmd redis.Cmder) {
+				if spec.IsRelease(cmd) && answers.Add(1) == 1 {
 					close(freed)
 					<-over
 				}
@@ -756,6 +708,6 @@ var _ = describe("Of two releases that begin at the same moment,", func(on *onRe
 		Expect(<-first).To(Equal(redislock.ErrLockNotHeld))
 		close(over)
 		Expect(<-second).To(Succeed())
-		Expect(told[redislock.Lost](seen)).To(BeEmpty())
+		Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
 	})
 })

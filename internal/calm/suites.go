@@ -3,6 +3,7 @@ package calm
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,8 +22,8 @@ type RunSuite func(t *testing.T, suite string, config types.SuiteConfig, reporte
 // suiteVariable names, in the environment of such a process, the suite that it runs.
 const suiteVariable = "REDISLOCK_TEST_SUITE"
 
-// Run starts this test once more for each suite, in a process of its own, and shows what it has printed: all of them at
-// once if together is true, since they wait more than they work. In such a process, it calls run instead.
+// Run starts this test once more for each suite that has a spec to run, in a process of its own, and shows what it has printed:
+// all of them at once if together is true, since they wait more than they work. In such a process, it calls run instead.
 func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
 	t.Helper()
 	if suite := os.Getenv(suiteVariable); suite != "" {
@@ -36,7 +37,7 @@ func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
 	}
 	t.Parallel()
 	var wait sync.WaitGroup
-	for suite := range s {
+	for _, suite := range s.withSpecs(t) {
 		wait.Go(func() { // and not t.Parallel, which would start no more than there are processors
 			t.Run(suite, func(t *testing.T) { start(t, suite) })
 		})
@@ -45,6 +46,25 @@ func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
 		}
 	}
 	wait.Wait()
+}
+
+// withSpecs returns the suites that have a spec to run.
+func (s Suites) withSpecs(t *testing.T) []string {
+	t.Helper()
+	specs := ginkgo.PreviewSpecs(t.Name()).SpecReports
+	var found []string
+	for suite, labels := range s {
+		selects, err := types.ParseLabelFilter(labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(specs, func(spec types.SpecReport) bool {
+			return spec.State != types.SpecStateSkipped && selects(spec.Labels())
+		}) {
+			found = append(found, suite)
+		}
+	}
+	return found
 }
 
 // Apart runs a test in a process of its own, so that it does not wait for the others, and returns true. In that process it

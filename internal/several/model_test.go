@@ -1,0 +1,669 @@
+package several_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/spec"
+)
+
+// Random callers of locks on several places, through a network and on servers that fail at random, hold what the
+// guarantees promise; placesclaims_test.go has the checks. The schedules run on fake time, each with one kind of faults,
+// by turns. REDISLOCK_TEST_RUNS is how many there are. REDISLOCK_TEST_SEED repeats one, as far as the scheduler of Go does.
+func TestQuorumModel(t *testing.T) {
+	t.Parallel()
+	runs := len(faultKinds)
+	if testing.Short() {
+		runs = 3
+	}
+	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
+		runs, _ = strconv.Atoi(text)
+	}
+	kind := -1 // of all schedules; -1 for every kind by turns
+	if text := os.Getenv("REDISLOCK_TEST_KIND"); text != "" {
+		kind, _ = strconv.Atoi(text)
+	}
+	grants, busiest, failed := 0, 0, 0
+	began := time.Now()
+	for run := range runs {
+		many := uint64(len(faultKinds))
+		seed := rand.Uint64N(1<<48)*many + uint64(run)%many
+		if kind >= 0 {
+			seed += uint64(kind) - seed%many
+		}
+		if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
+			seed = named
+		}
+		passed := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			defer close(watchProgress())
+			bubble.Test(t, func(t *testing.T) {
+				h := newPlacesHistory(t, seed)
+				h.run()
+				grants += h.grants
+				h.fates.Lock()
+				busiest = max(busiest, h.busiest)
+				h.fates.Unlock()
+				for _, problem := range h.problems {
+					t.Errorf("%s, schedule %d: %s", h.kind.name, run+1, problem)
+				}
+			})
+		})
+		if !passed {
+			failed++
+		}
+		if failed > 2 {
+			break
+		}
+	}
+	t.Logf("%d locks in %d schedules, %v; at most %d chunks in a second", grants, runs, time.Since(began), busiest)
+	if grants < 5*runs && failed == 0 {
+		t.Error("too few for a test")
+	}
+}
+
+// progress counts the steps of the schedule that runs.
+var progress atomic.Int64
+
+// watchProgress ends the process, with the stacks of all goroutines, if a schedule makes no step for a long time: then
+// something goes on and on while the clock stands still. Close the channel to end the watch.
+func watchProgress() chan struct{} {
+	stop := make(chan struct{})
+	go func() {
+		for last := int64(-1); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Second):
+			}
+			now := progress.Load()
+			if now == last {
+				_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+				panic("no progress for 20 s")
+			}
+			last = now
+		}
+	}()
+	return stop
+}
+
+// faultKind is what goes wrong in a schedule.
+type faultKind struct {
+	name    string
+	slots   bool // locks across the slots of a Cluster, in place of a quorum
+	messy   bool // messages are late, lost and doubled; servers hang and clients stand still
+	fails   bool // servers hang, die and forget; keys are deleted
+	late    bool // answers are late, and none is lost: so nothing may stay behind for the ttl, which is long
+	far     bool // every client is near some servers and far from others, and that changes
+	revives bool // one client refreshes locks that have lapsed, and some of its requests are late or lost
+	forgets bool // one client keeps its locks while one server after another forgets them
+	fidgets bool // one client uses its locks in random ways, while single servers have troubles with it
+}
+
+var faultKinds = []faultKind{
+	{name: "a messy network", messy: true},
+	{name: "servers that fail", fails: true},
+	{name: "late answers", late: true},
+	{name: "slots on a messy network", messy: true, slots: true},
+	{name: "locks that come back", revives: true},
+	{name: "slots and late answers", late: true, slots: true},
+	{name: "servers that forget", forgets: true},
+	{name: "servers far away", late: true, far: true},
+	{name: "a fidget", fidgets: true},
+	{name: "a fidget on servers that forget", fidgets: true, forgets: true},
+}
+
+// placesHistory is one schedule.
+type placesHistory struct {
+	*placesClaims
+	kind    faultKind
+	servers []*spec.MemoryServer
+	clients []*redislock.Client
+	ttl     time.Duration
+
+	fates    sync.Mutex // protects the fields below
+	random   *rand.Rand
+	calm     bool
+	skew     []int64                          // of the clients' clocks, in µs
+	stopped  map[int]time.Time                // by client: it stands still until then
+	dead     map[*spec.MemoryServer]time.Time // refreshes of the first client are lost until then
+	ways     map[way]time.Duration            // how long a chunk takes, of servers that are far
+	slow     *spec.MemoryServer               // obtains of the first client are late there
+	troubles map[*spec.MemoryServer]trouble   // with the first client
+	second   int64                            // the present one
+	chunks   int                              // in it
+	busiest  int
+}
+
+func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
+	h := &placesHistory{
+		kind: faultKinds[seed%uint64(len(faultKinds))], random: rand.New(rand.NewPCG(seed, 14)), ttl: 1500 * time.Millisecond,
+		stopped: map[int]time.Time{}, ways: map[way]time.Duration{}, dead: map[*spec.MemoryServer]time.Time{},
+		troubles: map[*spec.MemoryServer]trouble{},
+	}
+	n := 3 + 2*h.random.IntN(2)
+	if h.kind.slots || h.kind.revives {
+		n = 3
+	}
+	if h.kind.late {
+		h.ttl = 30 * time.Second
+	}
+	for range n {
+		server := spec.NewMemoryServer()
+		server.Fate = h.fate
+		t.Cleanup(server.End)
+		h.servers = append(h.servers, server)
+	}
+	patient := h.kind.late || h.kind.revives || h.kind.fidgets && h.random.IntN(2) == 0
+	change := func(opt *redis.Options) {
+		opt.ReadTimeout, opt.DialerRetries = 300*time.Millisecond, 1
+		if patient {
+			opt.ReadTimeout = 3 * time.Second
+		}
+	}
+	for i := range 3 {
+		h.skew = append(h.skew, int64(i-1)*900_000)
+		locks := h.connect(t, i, change)
+		t.Cleanup(func() { _ = locks.Close() })
+		h.clients = append(h.clients, locks)
+	}
+	h.placesClaims = newPlacesClaims(n/2 + 1)
+	if !h.kind.fails && !h.kind.forgets {
+		h.holds = h.certain
+	}
+	return h
+}
+
+// connect returns a Client on the servers.
+func (h *placesHistory) connect(t *testing.T, owner int, change func(*redis.Options)) *redislock.Client {
+	if h.kind.slots {
+		cluster := spec.NewMemoryCluster(h.servers, owner, change)
+		t.Cleanup(func() { _ = cluster.Close() })
+		return redislock.New(cluster)
+	}
+	var clients []redislock.RedisClient
+	for _, server := range h.servers {
+		client := server.Connect(owner, change)
+		t.Cleanup(func() { _ = client.Close() })
+		clients = append(clients, client)
+	}
+	return redislock.NewQuorum(clients)
+}
+
+func (h *placesHistory) intN(n int) int {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	return h.random.IntN(n)
+}
+
+// upTo returns a random duration below d.
+func (h *placesHistory) upTo(d time.Duration) time.Duration {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	return h.anyOf(d)
+}
+
+func (h *placesHistory) anyOf(d time.Duration) time.Duration {
+	return time.Duration(h.random.Int64N(int64(d)))
+}
+
+// fate is what the network does to a chunk.
+func (h *placesHistory) fate(w *spec.Wire, reply bool, data []byte) spec.Fate {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	h.count()
+	now := time.Now()
+	if !reply {
+		spec.SkewProposals(data, h.skew[w.Owner])
+	}
+	f := spec.Fate{Delay: h.anyOf(300 * time.Microsecond)}
+	switch {
+	case h.calm:
+		return f
+	case h.kind.messy:
+		h.mess(&f, reply, data)
+	case h.kind.far:
+		f.Delay += h.distance(w)
+	case h.kind.late && h.random.IntN(8) == 0:
+		f.Delay = h.anyOf(400 * time.Millisecond)
+	case h.kind.revives && w.Owner == 0 && !reply:
+		switch {
+		case spec.RunsScript(data, "refresh"):
+			f.Lost = now.Before(h.dead[w.Server])
+		case spec.RunsScript(data, "obtain") && w.Server == h.slow:
+			f.Delay = h.ttl/4 + h.anyOf(h.ttl/2)
+		}
+	case h.kind.fidgets && w.Owner == 0:
+		h.bother(&f, h.troubles[w.Server], reply, data)
+	}
+	f.Delay = max(f.Delay, h.stopped[w.Owner].Sub(now))
+	return f
+}
+
+// way is the network between a client and a server, for two seconds.
+type way struct {
+	owner  int
+	server *spec.MemoryServer
+	since  int64 // in units of two seconds
+}
+
+// distance returns how long a chunk takes on its way: up to 100 ms.
+func (h *placesHistory) distance(w *spec.Wire) time.Duration {
+	at := way{w.Owner, w.Server, time.Now().Unix() / 2}
+	if _, known := h.ways[at]; !known {
+		most := []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[h.random.IntN(3)]
+		h.ways[at] = h.anyOf(most)
+	}
+	return h.ways[at]
+}
+
+// count notes a chunk, and whether the callers make ever more of them without getting anywhere.
+func (h *placesHistory) count() {
+	progress.Add(1)
+	if second := time.Now().Unix(); second != h.second {
+		h.second, h.chunks = second, 0
+	}
+	if h.chunks++; h.chunks == 10_000 {
+		h.problem("10,000 chunks in one second")
+	}
+	h.busiest = max(h.busiest, h.chunks)
+}
+
+// mess is the fate of a chunk on a messy network.
+func (h *placesHistory) mess(f *spec.Fate, reply bool, data []byte) {
+	switch what := h.random.IntN(1000); {
+	case what < 12:
+		f.Delay = h.anyOf(2 * h.ttl)
+	case what < 40:
+		f.Delay = h.anyOf(50 * time.Millisecond)
+	case what < 50:
+		f.Cut, f.Delay = true, h.anyOf(2*h.ttl)
+	case what < 56:
+		f.Lost = true
+	case what < 60:
+		f.Silent = true
+	case what < 80 && !reply:
+		f.Again = 1 + h.anyOf(10*time.Millisecond)
+		if what < 64 {
+			f.Again = 1 + h.anyOf(h.ttl)
+		}
+		if spec.RunsScript(data, "refresh") { // an old one, sent again by nobody, would shorten the ttl behind the holder's back
+			f.Again = 1
+		}
+	}
+}
+
+func (h *placesHistory) run() {
+	began := time.Now()
+	over, stop := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	background.Go(func() { h.watch(over, 5*time.Millisecond) })
+	switch {
+	case h.kind.fails:
+		background.Go(func() { h.fail(over) })
+	case h.kind.messy:
+		background.Go(func() { h.stall(over) })
+	}
+	const callers = 6
+	h.within(time.Minute, "a call does not return", func(i int) {
+		for time.Since(began) < 6*time.Second {
+			switch {
+			case h.kind.revives && i == 0:
+				h.revive()
+			case h.kind.fidgets && i == 0:
+				h.fidget()
+			case h.kind.forgets && i == 0:
+				h.outlive()
+			default:
+				h.call(i, false)
+			}
+		}
+	}, callers)
+	stop()
+	background.Wait()
+	h.fates.Lock()
+	h.calm = true
+	h.fates.Unlock()
+	if h.kind.late {
+		time.Sleep(5 * time.Second)
+		h.checkEmpty()
+	}
+	time.Sleep(6 * time.Second) // what was on its way is over
+	h.within(30*time.Second, "somebody still waits in line", func(i int) { h.call(i, true) }, callers)
+	time.Sleep(6500 * time.Millisecond)
+	h.checkEmpty()
+}
+
+// within calls do side by side, so many times, and reports a problem if they do not return within the limit.
+func (h *placesHistory) within(limit time.Duration, problem string, do func(i int), times int) {
+	var wait sync.WaitGroup
+	for i := range times {
+		wait.Go(func() { do(i) })
+	}
+	done := make(chan struct{})
+	go func() { wait.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		h.problem("%s", problem)
+		<-done
+	}
+}
+
+// call obtains a lock, uses it and gives it up in some way.
+func (h *placesHistory) call(caller int, final bool) {
+	keys := []string{"a", "b", "c"}
+	first, client := h.intN(3), caller%3
+	if (h.kind.revives || h.kind.fidgets) && !final {
+		first, client = 0, 1+caller%2
+	}
+	keys = slices.Concat(keys[first:], keys[:first])[:1+h.intN(2)]
+	if h.kind.forgets {
+		keys = []string{"a"} // another lock would not outlive what the servers forget, nor would its fencing token
+	}
+	opt := &redislock.Options{FenceKey: "fence", Queue: final || h.intN(2) == 0, AcrossSlots: h.kind.slots}
+	if !opt.Queue && h.intN(2) == 0 {
+		opt.RetryStrategy = redislock.LinearBackoff(50 * time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if !final {
+		ctx, cancel = context.WithTimeout(ctx, time.Millisecond+h.upTo(3*time.Second))
+	}
+	defer cancel()
+	lock, err := h.clients[client].ObtainMulti(ctx, keys, h.ttl, opt)
+	if err != nil {
+		if final {
+			h.problem("an obtain in calm: %v", err)
+		}
+		time.Sleep(h.upTo(50 * time.Millisecond))
+		return
+	}
+	c := h.granted(lock)
+	background := context.Background()
+	stop := context.CancelFunc(func() {})
+	if h.intN(3) > 0 {
+		h.keep(c, true)
+		_, stop = lock.KeepAlive(background)
+	}
+	hold := []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, 2 * time.Second}[h.intN(3)]
+	if h.kind.late || h.kind.revives || h.kind.forgets || h.kind.fidgets {
+		hold = 50 * time.Millisecond
+	}
+	time.Sleep(h.upTo(hold))
+	if h.intN(4) == 0 {
+		refresh, cancel := context.WithTimeout(background, time.Second)
+		_ = lock.Refresh(refresh, h.ttl*time.Duration(1+h.intN(3))/2, nil)
+		cancel()
+		time.Sleep(h.upTo(100 * time.Millisecond))
+	}
+	h.keep(c, false)
+	stop()
+	if final || h.kind.late || h.kind.forgets || h.kind.fidgets || h.intN(8) > 0 {
+		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
+		_ = lock.Release(limited)
+		cancel()
+	}
+}
+
+// claim obtains "a", with a fencing token. It returns nil if that takes too long.
+func (h *placesHistory) claim(client *redislock.Client, opt *redislock.Options) *claim {
+	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	opt.FenceKey = "fence"
+	lock, err := client.Obtain(limited, "a", h.ttl, opt)
+	if err != nil {
+		time.Sleep(h.upTo(50 * time.Millisecond)) // servers that hang are not asked, and then no time passes
+		return nil
+	}
+	return h.granted(lock)
+}
+
+// revive obtains a lock, lets it lapse and refreshes it again and again. One server gets the obtain late, perhaps after
+// somebody else has held the lock in between. Another misses the first refresh, which is for a shorter ttl, so it still has
+// the lock when the third one has not.
+func (h *placesHistory) revive() {
+	at, turn := h.intN(3), 1+h.intN(2)
+	late, dead := h.servers[at], h.servers[(at+turn)%3]
+	h.fates.Lock()
+	h.slow = late
+	h.fates.Unlock()
+	c := h.claim(h.clients[0], &redislock.Options{Queue: true})
+	if c == nil {
+		return
+	}
+	lock, background := c.lock, context.Background()
+	h.fates.Lock()
+	h.dead[dead] = time.Now().Add(h.ttl / 4)
+	h.fates.Unlock()
+	ttl := h.ttl / 4
+	for time.Since(lock.Until()) < h.ttl {
+		limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
+		_ = lock.Refresh(limited, ttl, nil)
+		cancel()
+		time.Sleep(max(0, time.Until(lock.Until())) + h.upTo(100*time.Millisecond))
+		if ttl = h.ttl / 2; h.intN(8) == 0 {
+			break
+		}
+	}
+	limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
+	defer cancel()
+	_ = lock.Release(limited)
+}
+
+// outlive obtains a lock with the client whose clock is ahead. While the lock is held, all servers but one forget what they
+// have, one after another, each when the lock has its keys there again. So the next fencing token rests on the counters that
+// came back with them.
+func (h *placesHistory) outlive() {
+	c := h.claim(h.clients[2], &redislock.Options{Queue: true})
+	if c == nil {
+		return
+	}
+	lock, background := c.lock, context.Background()
+	h.keep(c, true)
+	_, stop := lock.KeepAlive(background)
+	for _, server := range h.fromAny()[1:] {
+		if time.Until(lock.Until()) <= 0 {
+			h.problem("a kept lock has lapsed, although a majority has never forgotten it")
+			break
+		}
+		if !h.spared([]*spec.MemoryServer{server}) {
+			break
+		}
+		server.Kill()
+		h.shaken(time.Now(), 20*time.Millisecond)
+		server.Revive()
+		for tries := 0; tries < 50 && !server.Has(lock, 0); tries++ {
+			_ = lock.Refresh(background, h.ttl, nil)
+			time.Sleep(h.upTo(10 * time.Millisecond))
+		}
+		time.Sleep(10 * time.Millisecond) // its counter is raised after that
+	}
+	h.keep(c, false)
+	stop()
+	_ = lock.Release(background)
+	time.Sleep(h.upTo(200 * time.Millisecond))
+}
+
+// stall makes as many servers hang as may be missing, or one client stand still.
+func (h *placesHistory) stall(over context.Context) {
+	for over.Err() == nil {
+		time.Sleep(h.upTo(time.Second))
+		if h.intN(2) == 0 {
+			client, until := h.intN(len(h.clients)), time.Now().Add(h.upTo(2*h.ttl))
+			h.fates.Lock()
+			h.stopped[client] = until
+			h.fates.Unlock()
+			continue
+		}
+		victims := h.someServers()
+		for _, server := range victims {
+			server.Hang()
+		}
+		time.Sleep(h.upTo(h.ttl))
+		for _, server := range victims {
+			server.Resume()
+		}
+	}
+}
+
+// fromAny returns all servers, from a random one on.
+func (h *placesHistory) fromAny() []*spec.MemoryServer {
+	at := h.intN(len(h.servers))
+	return slices.Concat(h.servers[at:], h.servers[:at])
+}
+
+// someServers returns servers that may fail at the same time.
+func (h *placesHistory) someServers() []*spec.MemoryServer {
+	all := h.fromAny()
+	if h.kind.slots {
+		return all[:1]
+	}
+	return all[:1+h.intN(len(h.servers)-h.need)]
+}
+
+// fail makes some servers fail: they hang, or forget when no lock needs them. Now and then it deletes a lock everywhere.
+func (h *placesHistory) fail(over context.Context) {
+	for over.Err() == nil {
+		time.Sleep(h.upTo(400 * time.Millisecond))
+		victims := h.someServers()
+		switch h.intN(4) {
+		case 0:
+			for _, server := range victims {
+				server.Hang()
+			}
+			time.Sleep(h.upTo(time.Second))
+			for _, server := range victims {
+				server.Resume()
+			}
+			time.Sleep(2 * h.ttl) // who was granted without it has been topped up, or is gone
+		case 1:
+			h.force()
+		default:
+			h.forget(victims)
+		}
+	}
+}
+
+// forget makes servers forget all they have, and checks that the locks that are kept have their keys there again soon.
+func (h *placesHistory) forget(victims []*spec.MemoryServer) {
+	if !h.spared(victims) {
+		return
+	}
+	for _, server := range victims {
+		server.Kill()
+	}
+	h.shaken(time.Now(), 20*time.Millisecond)
+	time.Sleep(h.upTo(100 * time.Millisecond))
+	for _, server := range victims {
+		server.Revive()
+	}
+	before := h.keptNow()
+	time.Sleep(h.ttl)
+	for _, c := range h.stillKept(before) {
+		for _, server := range victims {
+			if time.Until(c.lock.Until()) > 0 && !server.Has(c.lock, 0) {
+				h.problem("%q has not got back a server that forgot it %v ago", c.lock.Keys(), h.ttl)
+			}
+		}
+	}
+	time.Sleep(h.ttl / 2)
+}
+
+// force deletes the keys of a lock that is kept, at a majority of the servers or at all, as an operator would, and checks
+// that the lock is lost. It does so twice: where a renewal arrives just after the first time, the server looks like the
+// only one that has lost the keys, and gets them again.
+func (h *placesHistory) force() {
+	before := h.keptNow()
+	if len(before) == 0 {
+		return
+	}
+	c := before[h.intN(len(before))]
+	h.forced(c)
+	victims, since := h.fromAny()[:h.need+h.intN(len(h.servers)-h.need+1)], time.Now()
+	for range 2 {
+		for _, server := range victims {
+			for _, key := range c.lock.Keys() {
+				if server.HasKey(key, c.lock.Token(), 0) {
+					server.Memory.Del(key)
+				}
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	h.shaken(since, 20*time.Millisecond) // somebody who was just being granted the keys has lost them as well
+	time.Sleep(h.ttl)
+	for _, c := range h.stillKept([]*claim{c}) {
+		n := h.holders(c.lock, 0, nil)
+		if n >= h.need || time.Until(c.lock.Until()) > 0 {
+			h.problem("%q is back at %d servers after it was deleted at a majority", c.lock.Keys(), n)
+		}
+	}
+	time.Sleep(h.ttl) // what is left of it at the other servers is gone
+}
+
+// spared waits until every valid lock is held by a majority without the victims, and reports whether there was such a
+// moment. A lock that stays on a bare majority is a problem; that there is always another one, just granted, is none.
+func (h *placesHistory) spared(victims []*spec.MemoryServer) bool {
+	bare := map[*claim]int{} // for how many looks in a row
+	for range 100 {
+		before := bare
+		bare = map[*claim]int{}
+		for _, c := range h.valid() {
+			if h.holders(c.lock, 0, victims) >= h.need || time.Until(c.lock.Until()) <= 0 {
+				continue
+			}
+			if bare[c] = before[c] + 1; bare[c] == 20 {
+				h.problem("for 400 ms %q had a bare majority", c.lock.Keys())
+				return false
+			}
+		}
+		if len(bare) == 0 {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return false
+}
+
+// certain reports whether the places certainly hold a lock for that long.
+func (h *placesHistory) certain(lock *redislock.Lock, left time.Duration) bool {
+	if h.kind.slots {
+		return !slices.ContainsFunc(lock.Keys(), func(key string) bool {
+			return !slices.ContainsFunc(h.servers, func(server *spec.MemoryServer) bool { return server.HasKey(key, lock.Token(), left) })
+		})
+	}
+	return h.holders(lock, left, nil) >= h.need
+}
+
+// holders returns how many servers, apart from some, hold a lock for that long.
+func (h *placesHistory) holders(lock *redislock.Lock, left time.Duration, except []*spec.MemoryServer) (n int) {
+	for _, server := range h.servers {
+		if !slices.Contains(except, server) && server.Has(lock, left) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkEmpty checks that the servers have nothing left but fence counters.
+func (h *placesHistory) checkEmpty() {
+	for i, server := range h.servers {
+		left := slices.DeleteFunc(server.Memory.Keys(), func(key string) bool { return key == "fence" })
+		if len(left) > 0 {
+			value, _ := server.Memory.Get(left[0])
+			h.problem("server %d still has %v, %q for %v", i+1, left, value, server.Memory.TTL(left[0]))
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package spec
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+)
+
+// Running matches the requests that run one of our scripts, or its joint one.
+func Running(name string) func(args []string) bool {
+	var names []string // by which a request goes
+	for _, file := range []string{name, name + "_each"} {
+		if file != name && !exists(file) {
+			continue
+		}
+		text := Source(file)
+		sum := sha1.Sum([]byte(text))
+		names = append(names, "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
+	}
+	return func(args []string) bool {
+		return len(args) > 1 && slices.Contains(names, strings.ToLower(args[0])+" "+args[1])
+	}
+}
+
+// List is an array as go-redis returns it.
+type List = []any
+
+// Source reads a script as it is sent, with the rules of the line where it has them.
+func Source(name string) string {
+	return strings.Replace(Written(name), "-- include line\n", Written("line"), 1)
+}
+
+// Written reads a script as it is embedded.
+func Written(name string) string { return Read(name + ".lua") }
+
+func exists(script string) bool {
+	_, err := os.Stat(Path(script + ".lua"))
+	return err == nil
+}
+
+// Read returns the text of a file, named from the top of the repository.
+func Read(name string) string {
+	text, err := os.ReadFile(Path(name))
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// Path returns the path of a file that is named from the top of the repository.
+func Path(name string) string { return filepath.Join(top(), name) }
+
+// top returns the top of the repository. A test runs in the directory of its package, which is below it.
+var top = sync.OnceValue(func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic("no go.mod above the working directory")
+		}
+		dir = filepath.Dir(dir)
+	}
+})
+
+// FullLife is the life of a waiter of stand.
+const FullLife = 3 * time.Second
+
+// Run runs a script on keys, given as one word each.
+func (on *Redis) Run(ctx context.Context, name, keys string, args ...any) (any, error) {
+	return on.Client.Eval(ctx, Source(name), strings.Fields(keys), args...).Result()
+}
+
+func (on *Redis) Set(ctx context.Context, key, value string) {
+	GinkgoHelper()
+	Expect(on.Client.Set(ctx, key, value, time.Minute).Err()).To(Succeed())
+}
+
+// Everything is what the database holds, with the least of the ttls in whole minutes, rounded up.
+func (on *Redis) Everything(ctx context.Context) map[string]string {
+	all := map[string]string{}
+	for _, key := range on.Keys(ctx) {
+		minutes := (on.Client.PTTL(ctx, key).Val() + time.Minute - 1) / time.Minute
+		value, err := on.Client.Get(ctx, key).Result()
+		if err != nil {
+			value = on.Client.Type(ctx, key).Val()
+		}
+		all[key] = value + " " + strconv.Itoa(int(minutes)) + "m"
+	}
+	return all
+}
+
+// Stand gives somebody a place in a line, who has a life of 3 s and that much of it left.
+func (on *Redis) Stand(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
+	id, _, _ := strings.Cut(entry, " ")
+	on.Client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},
+		redis.Z{Score: Mark(time.Now().Add(left), 3, open), Member: "~" + id})
+}
+
+// Listen returns what arrives at an inbox.
+func (on *Redis) Listen(ctx context.Context, inbox string) func() string {
+	GinkgoHelper()
+	subscription := on.Client.Subscribe(ctx, Inboxes+inbox)
+	DeferCleanup(subscription.Close)
+	Expect(subscription.Receive(ctx)).NotTo(BeNil())
+	return func() string {
+		message, err := subscription.ReceiveTimeout(ctx, 50*time.Millisecond)
+		if err != nil {
+			return ""
+		}
+		return message.(*redis.Message).Payload
+	}
+}

@@ -1,0 +1,57 @@
+package spec
+
+import (
+	"context"
+	"sync"
+
+	"github.com/redislock/redislock"
+)
+
+// Recorder makes a Tracer that keeps all events.
+type Recorder struct {
+	mu     sync.Mutex // protects events
+	Events []any
+}
+
+func record[E any](r *Recorder) func(context.Context, E) {
+	return func(_ context.Context, e E) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.Events = append(r.Events, e)
+	}
+}
+
+func (r *Recorder) Tracer() *redislock.Tracer {
+	start := record[redislock.ObtainStart](r)
+	return &redislock.Tracer{
+		ObtainStart: func(ctx context.Context, e redislock.ObtainStart) context.Context {
+			start(ctx, e)
+			return ctx
+		},
+		Refused:   record[redislock.Refused](r),
+		ObtainEnd: record[redislock.ObtainEnd](r),
+		Refreshed: record[redislock.Refreshed](r),
+		Lost:      record[redislock.Lost](r),
+		Released:  record[redislock.Released](r),
+		CleanedUp: record[redislock.CleanedUp](r),
+	}
+}
+
+// EventsOf returns the events of one type, in order.
+func EventsOf[E any](r *Recorder) []E {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []E
+	for _, event := range r.Events {
+		if e, ok := event.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (r *Recorder) Count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.Events)
+}
