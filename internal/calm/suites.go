@@ -22,8 +22,9 @@ type RunSuite func(t *testing.T, suite string, config types.SuiteConfig, reporte
 // suiteVariable names, in the environment of such a process, the suite that it runs.
 const suiteVariable = "REDISLOCK_TEST_SUITE"
 
-// Run starts this test once more for each suite that has a spec to run, in a process of its own, and shows what it has printed:
-// all of them at once if together is true, since they wait more than they work. In such a process, it calls run instead.
+// Run starts this test once more for each suite that has a spec to run, in a process of its own, and shows what it has
+// printed: all of them at once if together is true, since they wait more than they work. In such a process, it calls run
+// instead.
 func (s Suites) Run(t *testing.T, together bool, run RunSuite) {
 	t.Helper()
 	if suite := os.Getenv(suiteVariable); suite != "" {

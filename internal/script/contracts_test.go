@@ -483,7 +483,7 @@ var badTTLs = []TableEntry{
 }
 
 var _ = Describe("Every script", func() {
-	scripts, _ := filepath.Glob("*.lua")
+	scripts, _ := filepath.Glob(spec.Path("*.lua"))
 
 	It("is there", func() {
 		Expect(scripts).To(ContainElements("obtain.lua", "refresh.lua", "release.lua", "pttl.lua"))

@@ -39,6 +39,7 @@ func BenchClient(b *testing.B) *redis.Client {
 	return client
 }
 
+// BenchKeys returns the names of n lock keys.
 func BenchKeys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {

@@ -17,8 +17,10 @@ type CallCount struct {
 	n  int
 }
 
+// DialHook is part of [redis.Hook].
 func (c *CallCount) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// ProcessHook is part of [redis.Hook].
 func (c *CallCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if c.counts(cmd) {
@@ -28,6 +30,7 @@ func (c *CallCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// ProcessPipelineHook is part of [redis.Hook].
 func (c *CallCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
@@ -53,12 +56,14 @@ func Words(cmd redis.Cmder) []string {
 	return words
 }
 
+// Add counts n more.
 func (c *CallCount) Add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n += n
 }
 
+// Count returns how many calls there were.
 func (c *CallCount) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,6 +84,7 @@ type PipelineCount struct {
 	joint    int // commands for several calls
 }
 
+// ProcessPipelineHook is part of [redis.Hook].
 func (p *PipelineCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if strings.HasPrefix(cmds[0].Name(), "eval") { // and not the greetings of a new connection
@@ -97,6 +103,7 @@ func (p *PipelineCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 	}
 }
 
+// Counts returns how many pipelines were sent, and how many calls were in them.
 func (p *PipelineCount) Counts() (sent, together int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,6 +112,7 @@ func (p *PipelineCount) Counts() (sent, together int) {
 
 var joint = []func(args []string) bool{Running("obtain_each"), Running("release_each")}
 
+// JointCount returns how many commands were for several calls.
 func (p *PipelineCount) JointCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,8 +23,8 @@ func NewMemoryCluster(servers []*MemoryServer, owner int, change func(*redis.Opt
 	})
 }
 
-// NewCluster returns a client of a Cluster of so many nodes, which need not know that they are one. The keys "a", "b" and "c"
-// are on the first three, and all others on the first. connect connects to a node.
+// NewCluster returns a client of a Cluster of so many nodes, which need not know that they are one. The keys "a", "b" and
+// "c" are on the first three, and all others on the first. connect connects to a node.
 func NewCluster(nodes int, connect func(i int, opt *redis.Options) *redis.Client) *redis.ClusterClient {
 	addrs := make([]string, nodes)
 	for i := range addrs {

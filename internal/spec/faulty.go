@@ -39,8 +39,10 @@ func (on *FaultyRedis) Broken(script string, times int, action faultproxy.Action
 	return on.Proxy.Add(faultproxy.Rule{Match: Running(script), Times: times, Action: action})
 }
 
+// Executed returns how often the server has run a script.
 func (on *FaultyRedis) Executed(script string) int { return on.Proxy.Executed(Running(script)) }
 
+// Requested returns how often clients have sent a script.
 func (on *FaultyRedis) Requested(script string) int { return on.Proxy.Requests(Running(script)) }
 
 // ConnectBy returns a locking client through the proxy, with options that change may change.
@@ -55,6 +57,7 @@ func (on *FaultyRedis) ConnectBy(change func(*redis.Options)) *redislock.Client 
 	return locks
 }
 
+// TimingOut returns a locking client with that ReadTimeout.
 func (on *FaultyRedis) TimingOut(after time.Duration) *redislock.Client {
 	return on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = after })
 }

@@ -13,10 +13,11 @@ import (
 // Wrapper is a client of a caller's own, which must see every call.
 type Wrapper struct {
 	redis.Scripter
-	mu   sync.Mutex // protects seen
+	mu   sync.Mutex // protects Seen
 	Seen []string
 }
 
+// EvalSha is part of [redis.Scripter].
 func (w *Wrapper) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -24,6 +25,7 @@ func (w *Wrapper) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return w.Scripter.EvalSha(ctx, sha, keys, args...)
 }
 
+// Eval is part of [redis.Scripter].
 func (w *Wrapper) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,8 +36,10 @@ func (w *Wrapper) Eval(ctx context.Context, script string, keys []string, args .
 // AroundHook is a hook that runs what it is given before and after each command, in a pipeline or not.
 type AroundHook struct{ Before, After func(cmd redis.Cmder) }
 
+// DialHook is part of [redis.Hook].
 func (a *AroundHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// ProcessPipelineHook is part of [redis.Hook].
 func (a *AroundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		defer a.each(a.After, cmds...)
@@ -44,6 +48,7 @@ func (a *AroundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
+// ProcessHook is part of [redis.Hook].
 func (a *AroundHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		defer a.each(a.After, cmd)
@@ -79,8 +84,10 @@ type PrefixHook struct {
 	Unprefixed atomic.Int32
 }
 
+// DialHook is part of [redis.Hook].
 func (p *PrefixHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
+// ProcessHook is part of [redis.Hook].
 func (p *PrefixHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		p.rewrite(ctx, cmd, &p.Alone)
@@ -88,6 +95,7 @@ func (p *PrefixHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// ProcessPipelineHook is part of [redis.Hook].
 func (p *PrefixHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
@@ -115,21 +123,25 @@ func (p *PrefixHook) rewrite(ctx context.Context, cmd redis.Cmder, count *atomic
 
 type tenantKey struct{}
 
+// WithTenant returns a ctx from which ByTenant takes the prefix.
 func WithTenant(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, tenant)
 }
 
-// ByTenant takes the prefix from a value of ctx.
+// ByTenant is a prefix for PrefixHook: the tenant that WithTenant put into ctx.
 func ByTenant(ctx context.Context) string {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
 	return tenant
 }
 
+// AppPrefix is a prefix for PrefixHook that is the same for all calls.
 func AppPrefix(context.Context) string { return "app:" }
 
-// Types of a user's own that embed a client of go-redis.
-type (
-	Embedding          struct{ *redis.Client }
-	EmbeddingTwice     struct{ *Embedding }
-	EmbeddingUniversal struct{ redis.UniversalClient }
-)
+// Embedding is a type of a user's own that embeds a client of go-redis.
+type Embedding struct{ *redis.Client }
+
+// EmbeddingTwice embeds a type that embeds a client.
+type EmbeddingTwice struct{ *Embedding }
+
+// EmbeddingUniversal embeds a client as an interface.
+type EmbeddingUniversal struct{ redis.UniversalClient }

@@ -24,6 +24,7 @@ func Line(ctx context.Context, client redis.Cmdable, key string) []string {
 	return entries
 }
 
+// LineKey returns the key of the line of a lock key.
 func LineKey(key string) string {
 	if strings.Contains(key, "{") {
 		return key + ":redislock:line"
@@ -53,8 +54,10 @@ type Waiter struct {
 	At     time.Time
 }
 
-// StartWaiter lets a waiter for keys take its place, and returns when it has.
-func StartWaiter(ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string) *Waiter {
+// StartWaiter starts an obtain in line, and returns when the waiter has its place.
+func StartWaiter(
+	ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string,
+) *Waiter {
 	GinkgoHelper()
 	before := CountWaiters(ctx, locks, keys[0])
 	w := &Waiter{Done: make(chan struct{})}

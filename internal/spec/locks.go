@@ -29,6 +29,7 @@ var BeTooLate = And(MatchError(redislock.ErrNotObtained), MatchError(redislock.E
 // Countdown is a strategy of a caller's own, which cannot be started afresh.
 type Countdown struct{ Left int }
 
+// NextBackoff is part of [redislock.RetryStrategy].
 func (c *Countdown) NextBackoff() time.Duration {
 	if c.Left--; c.Left < 0 {
 		return 0
@@ -36,8 +37,10 @@ func (c *Countdown) NextBackoff() time.Duration {
 	return time.Millisecond
 }
 
-// Obtain obtains a lock that the spec needs to have.
-func Obtain(ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string) *redislock.Lock {
+// Obtain obtains a lock that the spec needs.
+func Obtain(
+	ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string,
+) *redislock.Lock {
 	GinkgoHelper()
 	lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
 	Expect(err).NotTo(HaveOccurred())

@@ -53,6 +53,7 @@ type Fate struct {
 	Again  time.Duration // a request is executed once more after this time, on another connection; 0 for no
 }
 
+// NewMemoryServer starts an empty server, which runs until End.
 func NewMemoryServer() *MemoryServer {
 	s := &MemoryServer{Memory: miniredis.NewMiniRedis(), wires: map[*Wire]bool{}, Fate: Latency(200 * time.Microsecond)}
 	s.Memory.ClockTTL(true)
@@ -91,7 +92,7 @@ func (s *MemoryServer) serve() *memnet.Conn {
 	return near
 }
 
-// Hang makes the server hold all that arrives, and resume lets it go on.
+// Hang makes the server hold all that arrives, until Resume.
 func (s *MemoryServer) Hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,6 +101,7 @@ func (s *MemoryServer) Hang() {
 	}
 }
 
+// Resume ends a Hang: what arrived meanwhile is executed.
 func (s *MemoryServer) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +111,7 @@ func (s *MemoryServer) Resume() {
 	}
 }
 
-// Refuse ends all connections and refuses new ones until revive.
+// Refuse ends all connections and refuses new ones until Revive.
 func (s *MemoryServer) Refuse() {
 	s.mu.Lock()
 	s.down = true
@@ -117,7 +119,7 @@ func (s *MemoryServer) Refuse() {
 	s.cutAll()
 }
 
-// Kill is refuse, and what the server holds is gone.
+// Kill is Refuse, and the server forgets all its keys.
 func (s *MemoryServer) Kill() {
 	s.Refuse()
 	s.Memory.FlushAll()
@@ -137,6 +139,7 @@ func (s *MemoryServer) fateOf(w *Wire, reply bool, data []byte) Fate {
 	return decide(w, reply, data)
 }
 
+// Revive ends a Refuse.
 func (s *MemoryServer) Revive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,6 +156,7 @@ func (s *MemoryServer) cutAll() {
 	}
 }
 
+// End ends the server and all connections.
 func (s *MemoryServer) End() {
 	s.Resume()
 	s.close()
@@ -314,6 +318,7 @@ func (s *MemoryServer) Has(lock *redislock.Lock, left time.Duration) bool {
 	return !slices.ContainsFunc(lock.Keys(), func(key string) bool { return !s.HasKey(key, lock.Token(), left) })
 }
 
+// HasKey reports whether the server holds a key for a token, for another left at least.
 func (s *MemoryServer) HasKey(key, token string, left time.Duration) bool {
 	value, _ := s.Memory.Get(key)
 	holder, _, _ := strings.Cut(value, " ")
@@ -371,8 +376,8 @@ func SkewProposals(data []byte, by int64) {
 
 var proposals = regexp.MustCompile(`\$1[56]\r\n(\d{15,16})\r\n`)
 
-// Latency is a fate that only takes a random time of up to most. Something must take time: otherwise a caller that tries again and
-// again would stop the clock.
+// Latency is a fate that only takes a random time of up to most. Something must take time: otherwise a caller that tries
+// again and again would stop the clock.
 func Latency(most time.Duration) func(*Wire, bool, []byte) Fate {
 	return func(*Wire, bool, []byte) Fate { return Fate{Delay: rand.N(most)} }
 }

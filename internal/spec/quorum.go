@@ -110,6 +110,7 @@ func DescribeQuorum(what string, specs func(on *Quorum)) bool {
 	return true
 }
 
+// DescribeQuorumOf runs specs on a quorum of n servers of one kind.
 func DescribeQuorumOf(kind string, n int, what string, specs func(on *Quorum)) bool {
 	return Describe(fmt.Sprintf("With a %s on %s, %s", quorumOf(n), kind, what), Label(kind, Quorums, quorumOf(n)), func() {
 		on := &Quorum{Kind: kind}
@@ -118,6 +119,7 @@ func DescribeQuorumOf(kind string, n int, what string, specs func(on *Quorum)) b
 	})
 }
 
+// Begin sets the fields anew. DescribeQuorumOf calls it before each spec.
 func (on *Quorum) Begin(ctx context.Context, n int) {
 	if on.Kind == OnServer {
 		startQuorum()

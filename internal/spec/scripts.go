@@ -78,7 +78,7 @@ var top = sync.OnceValue(func() string {
 	}
 })
 
-// FullLife is the life of a waiter of stand.
+// FullLife is the life of a waiter of Stand.
 const FullLife = 3 * time.Second
 
 // Run runs a script on keys, given as one word each.
@@ -86,6 +86,7 @@ func (on *Redis) Run(ctx context.Context, name, keys string, args ...any) (any, 
 	return on.Client.Eval(ctx, Source(name), strings.Fields(keys), args...).Result()
 }
 
+// Set sets a key for a minute.
 func (on *Redis) Set(ctx context.Context, key, value string) {
 	GinkgoHelper()
 	Expect(on.Client.Set(ctx, key, value, time.Minute).Err()).To(Succeed())
@@ -105,7 +106,7 @@ func (on *Redis) Everything(ctx context.Context) map[string]string {
 	return all
 }
 
-// Stand gives somebody a place in a line, who has a life of 3 s and that much of it left.
+// Stand gives a waiter a place in a line. Its life is [FullLife], and left of it remains.
 func (on *Redis) Stand(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
 	id, _, _ := strings.Cut(entry, " ")
 	on.Client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},

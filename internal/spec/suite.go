@@ -35,7 +35,7 @@ var suites = calm.Suites{
 	"quorum of 3":          OnServer + " && " + quorumOf(3),
 	"quorum of 5":          OnServer + " && " + quorumOf(5),
 	"slots":                Slots,
-	"others":               "!" + InMemory + " && !" + sharing + " && !" + Quorums + " && !" + Slots, // with servers of their own, or none
+	"others":               "!" + InMemory + " && !" + sharing + " && !" + Quorums + " && !" + Slots, // own servers, or none
 }
 
 // namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
@@ -49,8 +49,8 @@ func init() {
 	logging.Disable() // go-redis logs what its errors say as well, which hides the failures in the output
 }
 
-// Main runs the tests of a package, for its TestMain. The specs may leave more garbage: otherwise a quarter of their CPU time
-// would go into collecting what the Lua of miniredis leaves.
+// Main runs the tests of a package, for its TestMain. The specs may leave more garbage: otherwise a quarter of their CPU
+// time would go into collecting what the Lua of miniredis leaves.
 func Main(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {

@@ -9,7 +9,7 @@ import (
 
 // Recorder makes a Tracer that keeps all events.
 type Recorder struct {
-	mu     sync.Mutex // protects events
+	mu     sync.Mutex // protects Events
 	Events []any
 }
 
@@ -21,6 +21,7 @@ func record[E any](r *Recorder) func(context.Context, E) {
 	}
 }
 
+// Tracer returns the Tracer.
 func (r *Recorder) Tracer() *redislock.Tracer {
 	start := record[redislock.ObtainStart](r)
 	return &redislock.Tracer{
@@ -50,6 +51,7 @@ func EventsOf[E any](r *Recorder) []E {
 	return found
 }
 
+// Count returns the number of events.
 func (r *Recorder) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
