@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"context"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -483,7 +482,7 @@ var badTTLs = []TableEntry{
 }
 
 var _ = Describe("Every script", func() {
-	scripts, _ := filepath.Glob(spec.Path("*.lua"))
+	scripts := spec.Scripts()
 
 	It("is there", func() {
 		Expect(scripts).To(ContainElements("obtain.lua", "refresh.lua", "release.lua", "pttl.lua"))

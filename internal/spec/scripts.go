@@ -49,6 +49,18 @@ func exists(script string) bool {
 	return err == nil
 }
 
+// Scripts returns the names of all files of scripts.
+func Scripts() []string {
+	paths, err := filepath.Glob(Path("*.lua"))
+	if err != nil {
+		panic(err)
+	}
+	for i, path := range paths {
+		paths[i] = filepath.Base(path)
+	}
+	return paths
+}
+
 // Read returns the text of a file, named from the top of the repository.
 func Read(name string) string {
 	text, err := os.ReadFile(Path(name))
