@@ -287,10 +287,9 @@
 // round before it is acquired again. It costs nothing else: a pair on a quorum of 3 took 0.91 of the time with one
 // goroutine and 0.99 with 16, and 2,000 kept locks took 0.86 of the processor time.
 //
-// Each round of a Refresh, an obtain or renewals has a number only in this package. A number in each stored value, by
-// which a call could tell its own keys from those of another call of the same lock, was tried: the simulation showed
-// that it is not needed. Nothing is given back while a lock lives, so it does not matter which of its calls has
-// acquired a key.
+// The stored values do not tell the calls of one lock apart. A number in each value was tried, by which a call could
+// tell its own keys from those of another call; the simulation showed that no rule needs it. Nothing is given back
+// while a lock lives, so it does not matter which of its calls has acquired a key.
 //
 // A lapse is final (6c, 8). Before, on real servers, a lock of 1 s became valid again beside another holder in 3 of 3
 // runs, because an older, longer hold at a server that had forgotten it still counted; and in 10 of 10 runs when a

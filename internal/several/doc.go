@@ -85,7 +85,7 @@
 // confirmed. With it, one server that forgets broke no lock in 1,333 bursts; without it, there were 1,538 violations.
 // It comes after the confirmation, because a lock that an operator has deleted everywhere must not come back. A place
 // that refuses a mend is asked again five times, within 155 to 310 ms: mostly another caller holds the key there for a
-// moment. Three such refusals at three renewals can leave a lock without that server for a ttl.
+// moment. With one try at each renewal, three refusals in a row left a lock without that server for a ttl.
 //
 // Fencing tokens are proposed by the client. Each server mints the larger of its counter plus one and the proposal,
 // the client's time, which it clamps to its own time ± 1 s. If a majority has minted the same token, one round trip
