@@ -1,5 +1,3 @@
-// Package answer says what the errors that a Redis answers mean for the next try. It knows nothing about locks, and not
-// how answers are carried.
 package answer
 
 import (

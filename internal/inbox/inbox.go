@@ -1,5 +1,3 @@
-// Package inbox delivers messages to many members through one subscription. It knows channels and members. It knows
-// nothing about keys, scripts or Redis.
 package inbox
 
 import (

@@ -1,6 +1,3 @@
-// Package lease computes how long a hold on keys certainly lasts. It knows when requests were sent and for which ttl,
-// uses both clocks of the machine, and allows for requests that were never answered. It knows nothing about Redis and
-// waits for nothing.
 package lease
 
 import "time"

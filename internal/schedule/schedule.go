@@ -1,5 +1,3 @@
-// Package schedule looks at items when they are due, in rounds, so that what is due at about the same time can be done
-// together. It knows nothing about what the items are.
 package schedule
 
 import (
