@@ -20,7 +20,7 @@ func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, erro
 		return nil, fault.Failed("inspect", keys, err)
 	}
 	for _, group := range groups {
-		if err := script.Check(len(group)); err != nil {
+		if err := script.TooMany(len(group)); err != nil {
 			return nil, err
 		}
 	}
