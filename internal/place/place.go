@@ -2,10 +2,13 @@ package place
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
@@ -104,4 +107,11 @@ func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys)
 	c := p.set.Scripts.Release(token, keys)
 	c.Ctx = ctx
 	return c
+}
+
+// NewToken returns 128 random bits as 22 characters. In practice no two locks ever share one.
+func NewToken() string {
+	var random [keyname.TokenBytes]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }
