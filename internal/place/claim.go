@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -23,15 +22,7 @@ type Claim struct {
 	mu         sync.Mutex      // protects the fields below
 	release    *transport.Call // the last release, if it was not answered
 	pursuit    *pursuit        // goes on with release; nil if nothing does
-	unanswered *unanswered     // nil if each sending of the obtain was answered, and once that no longer matters
-}
-
-// unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
-// arrives after a Release acquires the keys again, or takes a place in line again.
-type unanswered struct {
-	waiter *line.Waiter      // of the obtain; nil if there was none
-	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
-	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
+	unanswered *Remains        // of those sendings of the obtain that were not answered, though a later one was; nil for none
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
@@ -65,6 +56,6 @@ func (k *Claim) Doubt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.unanswered == nil {
-		k.unanswered = &unanswered{}
+		k.unanswered = &Remains{}
 	}
 }

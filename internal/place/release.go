@@ -249,15 +249,12 @@ func (k *Claim) undoLate(ctx context.Context) {
 		return
 	}
 	if u.custom {
-		rest := &Remains{
-			Place: k.Place, Keys: k.Keys, Token: k.Token, custom: true, TTL: k.Obtained, Waiter: u.waiter,
-		}
-		rest.Withdraw(ctx, u.tries, nil)
+		u.Withdraw(ctx)
 		return
 	}
 	again := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
-	if u.waiter.HasPlace() {
-		u.waiter.Leave(again)
+	if u.Waiter.HasPlace() {
+		u.Waiter.Leave(again)
 	}
-	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.tries...)
+	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.abandoned...)
 }

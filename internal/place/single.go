@@ -25,10 +25,6 @@ type Single struct {
 	since time.Time // not after the keys were acquired
 	valid lease.Lease
 	fence int64
-
-	// Of tries that were abandoned without an answer.
-	abandoned []*transport.Call // those that may still run
-	taken     []string          // keys to be given back, because late grants of such tries newly acquired them
 }
 
 // Prepare says what the tries ask for, before the first one.
@@ -183,7 +179,7 @@ func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (
 // Fill makes h the hold that was won.
 func (s *Single) Fill(h *Hold) {
 	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
-	h.Lease, h.Obtained, h.unanswered = s.valid, s.TTL, s.unansweredTries(s.abandoned)
+	h.Lease, h.Obtained, h.unanswered = s.valid, s.TTL, s.unanswered()
 	h.Fence, h.Since, h.Random = s.fence, s.since, !s.custom
 	h.SetMetadata(s.Metadata)
 }
@@ -192,7 +188,7 @@ func (s *Single) Fill(h *Hold) {
 // earlier hold, so they expire with their ttl instead.
 func (s *Single) GiveUp(ctx context.Context) {
 	s.Doubtful = true
-	s.Withdraw(ctx, s.abandoned, s.taken)
+	s.Withdraw(ctx)
 }
 
 // End ends the obtain. Unless a try has won, it gives everything back in the background.
@@ -201,7 +197,7 @@ func (s *Single) End(ctx context.Context, panicked bool) {
 		s.Doubtful = true
 	}
 	if panicked || !s.won {
-		s.Withdraw(ctx, s.abandoned, s.taken)
+		s.Withdraw(ctx)
 	}
 	s.Waiter.QuitInbox()
 }
@@ -238,10 +234,10 @@ func (s *Single) fail(c *transport.Call) {
 // collect notes the results of abandoned tries that have ended by now. A waiter may abandon some every hour.
 func (s *Single) collect() {
 	s.abandoned = slices.DeleteFunc(s.abandoned, func(c *transport.Call) bool {
-		if !fault.IsClosed(c.Done()) {
-			return false
+		ended := fault.IsClosed(c.Done())
+		if ended {
+			s.note(c)
 		}
-		s.taken = append(s.taken, s.note(c)...)
-		return true
+		return ended
 	})
 }
