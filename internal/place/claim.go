@@ -10,8 +10,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
-// long.
+// Claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for
+// how long.
 type Claim struct {
 	Place    *Place
 	Keys     script.Keys
@@ -43,8 +43,8 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 	return left, nil
 }
 
-// isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no
-// use after a release.
+// isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of
+// no use after a release.
 func (k *Claim) isDoubtful() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

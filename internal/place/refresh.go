@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -17,16 +16,23 @@ import (
 
 // Refresh is Refresh with arguments that can be used.
 func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
-	r := &refreshing{hold: h, ttl: ttl, metadata: metadata, call: h.known()}
+	r := &refreshing{hold: h, ttl: ttl, metadata: metadata}
+	if !h.Random {
+		r.announce() // before it is checked whether the lock was released
+	}
 	if err := r.begin(ctx); err != nil {
-		h.Place.Cleanups.End(r.call)
+		h.Place.Cleanups.End(r.work)
 		return err
 	}
 	h.renewSooner()
 	valid, stop := WhileValid(ctx, h, LateAnswer)
 	defer stop()
 	cut, err := func() (bool, error) {
-		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
+		defer func() { // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
+			if !r.abandoned { // otherwise the call goes on
+				r.end()
+			}
+		}()
 		return retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
@@ -40,82 +46,28 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	return err
 }
 
-// LateAnswer is how long past Until a Refresh waits. On one place, an answer that comes so late may still extend the
-// validity. On several, only if the lock had lapsed before the Refresh began.
-const LateAnswer = 250 * time.Millisecond
-
-// WhileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
-// server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
-// the ctx.
-func WhileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
-	free, leave := Detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
-	limited, cancel := context.WithCancel(free)
-	var timer *time.Timer
-	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
-		// A renewal may have prolonged the validity meanwhile.
-		if left := time.Until(life.Until(b)); left > 0 && limited.Err() == nil {
-			timer.Reset(left + after)
-			return
-		}
-		cancel()
-	})
-	timer.Reset(max(time.Until(life.Until(b)), 0) + after)
-	return limited, func() {
-		timer.Stop()
-		leave()
-		cancel()
-	}
-}
-
-// Detached returns a ctx for calls that may outlast their caller: it has the values of ctx and ends with ctx, until the
-// returned function is called.
-func Detached(ctx context.Context) (context.Context, func()) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return ctx, func() {}
-	}
-	free, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	return free, func() { stop() }
-}
-
-// Outlived returns why a ctx that WhileValid made from ctx has ended.
-func Outlived(ctx context.Context) error {
-	if err := fault.Ended(ctx); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w, and Redis has not answered the refresh", fault.ErrLapsed)
-}
-
-// known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
-// the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
-// nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
-// Cleanups.End when the refresh has ended.
-func (h *Hold) known() *undo.Work {
-	if h.Random {
-		return nil
-	}
-	return h.pend()
-}
-
-// pend makes a refresh known to later obtains with the same token.
-func (h *Hold) pend() *undo.Work {
-	p := &undo.Work{Token: h.Token, Keys: h.Keys.Names}
-	h.Place.Cleanups.Begin(p)
-	return p
-}
-
 // refreshing is one Refresh with all its tries. Life.Mu protects the fields from refresh on.
 type refreshing struct {
 	hold     *Hold
 	ttl      time.Duration
 	metadata string
-	call     *undo.Work // see Hold.known
+	work     *undo.Work // as which it is announced; nil if it is not
 
 	refresh   *lease.Refresh // its part in the lease
 	abandoned bool           // its call goes on although nobody waits for it
 	sent      bool           // something was sent
 	loss      *life.Lost     // what to tell; nil if nothing was lost
 	losses    int32          // of the lock when the refresh began
+}
+
+// announce lets a later obtain with the same token wait for the refresh: executed after that obtain, the refresh could
+// shorten the ttl. A lock with a random token is announced only when the refresh is abandoned, because such a token is
+// obtained again only if a caller passes the token of the lock as its own.
+func (r *refreshing) announce() {
+	if r.work == nil {
+		r.work = &undo.Work{Token: r.hold.Token, Keys: r.hold.Keys.Names}
+		r.hold.Place.Cleanups.Begin(r.work)
+	}
 }
 
 // begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
@@ -156,20 +108,13 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// finish ends a refresh, unless its call goes on.
-func (r *refreshing) finish() {
-	if !r.abandoned {
-		r.end()
-	}
-}
-
 // end notes that nothing more is sent.
 func (r *refreshing) end() {
 	h := r.hold
 	h.Life.Mu.Lock()
 	h.Lease.Finish(r.refresh, r.sent)
 	h.Life.Mu.Unlock()
-	h.Place.Cleanups.End(r.call)
+	h.Place.Cleanups.End(r.work)
 }
 
 // try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
@@ -187,8 +132,8 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 			r.note(c)
 		}
 	}()
-	if r.call != nil {
-		h.Place.Cleanups.Note(r.call, c)
+	if r.work != nil {
+		h.Place.Cleanups.Note(r.work, c)
 	}
 	answered := h.Place.Redis.Do(valid, c)
 	returned = true
@@ -210,9 +155,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	defer h.Life.Mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
-	if r.call == nil {
-		r.call = h.pend()
-	}
+	r.announce()
 	go func() { // ends with the call
 		<-c.Done()
 		h.Life.Mu.Lock()

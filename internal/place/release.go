@@ -17,8 +17,8 @@ const (
 	releaseLeast = 20 * time.Millisecond // the least of that, even after Until: enough for an answer
 )
 
-// Free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
-// no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns which and how as well.
+// Free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last
+// for no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns which and how as well.
 func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
 	wait := ctx
 	if ctx.Err() != nil {
@@ -91,9 +91,10 @@ func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *
 // AttachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
 const AttachedTTL = time.Minute
 
-// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer exist,
-// whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the
-// pursuit returns with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
+// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer
+// exist, whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that
+// joins the pursuit returns with the end of a round, as if it had sent that round itself, and no two requests are under
+// way at once.
 type pursuit struct {
 	end     time.Time     // by then, the keys have expired
 	sooner  chan struct{} // has room for one; begins the next round
@@ -116,8 +117,8 @@ func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
 	return k.release, p, before
 }
 
-// pursue begins a pursuit whose first round is under way, or has failed. The keys last for no longer than longest, which may
-// be more than the validity: after a loss of others, or after a refresh that has failed.
+// pursue begins a pursuit whose first round is under way, or has failed. The keys last for no longer than longest, which
+// may be more than the validity: after a loss of others, or after a refresh that has failed.
 func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	if longest == 0 {

@@ -13,13 +13,13 @@ import (
 // Renewals renews the kept locks of all Clients of one Redis client. It sends together what is due in one round of the
 // schedule. A lock at several places is among the renewals of its first place.
 type Renewals struct {
-	schedule *schedule.Schedule
-	due      []Renewal // due in the present round; belongs to the schedule's goroutine
+	*schedule.Schedule           // of Upkeeps
+	due                []Renewal // due in the present round; belongs to the schedule's goroutine
 }
 
 func newRenewals() *Renewals {
 	r := &Renewals{}
-	r.schedule = schedule.New(r.endRound)
+	r.Schedule = schedule.New(r.endRound)
 	return r
 }
 
@@ -44,22 +44,16 @@ type Renewal interface {
 func (r *Renewals) Add(u Upkeep) bool {
 	p := u.Home()
 	p.keeps.Store(true)
-	r.schedule.Add(u)
+	r.Schedule.Add(u)
 	return !fault.IsClosed(p.set.Closed)
 }
-
-// Remove stops the renewals of a lock, unless it is kept again.
-func (r *Renewals) Remove(u Upkeep) { r.schedule.Remove(u) }
-
-// LookBy makes the schedule look at a lock by that time, if the lock is kept.
-func (r *Renewals) LookBy(u Upkeep, due time.Time) { r.schedule.LookBy(u, due) }
 
 // Enqueue sends renewals at the end of the present round. Only Upkeep.Look may call it.
 func (r *Renewals) Enqueue(due ...Renewal) { r.due = append(r.due, due...) }
 
 // end ends every kept context of the locks of a Client that was closed.
 func (r *Renewals) end(p *Place) {
-	for _, item := range r.schedule.Items() {
+	for _, item := range r.Items() {
 		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u.Bearer()) {
 			life.EndKept(u.Bearer(), fault.ErrClosed)
 		}

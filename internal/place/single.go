@@ -15,8 +15,8 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Single makes the tries of an obtain at one place. It belongs to the goroutine of the caller, who waits no longer than ctx
-// allows.
+// Single makes the tries of an obtain at one place. It belongs to the goroutine of the caller, who waits no longer than
+// ctx allows.
 type Single struct {
 	Attempt
 	Progress

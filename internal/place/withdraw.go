@@ -30,8 +30,8 @@ type Remains struct {
 	taken     []string          // keys to be given back, because late grants of such tries newly acquired them
 }
 
-// Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may still
-// have acquired or been handed, and gives up its place in line.
+// Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
+// still have acquired or been handed, and gives up its place in line.
 //
 // A waiter's place is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
 // cleanup that overtook one of them would undo nothing. With a custom token, Withdraw releases only those keys that late
@@ -119,8 +119,8 @@ func (r *Remains) QuitLine(ctx context.Context) {
 }
 
 // sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
-// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
-// another cleanup goes on.
+// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free
+// them, another cleanup goes on.
 func (r *Remains) sendLeave(c *transport.Call) {
 	place, keys, ttl := r.Place, r.Keys.Names, r.TTL
 	x := undo.New(c, undo.Line, nil, 0)
