@@ -14,11 +14,11 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Refresh is Refresh with arguments that can be used.
+// Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
 func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	r := &refreshing{hold: h, ttl: ttl, metadata: metadata}
 	if !h.Random {
-		r.announce() // before it is checked whether the lock was released
+		r.announce() // before begin checks whether the lock was released
 	}
 	if err := r.begin(ctx); err != nil {
 		h.Place.Cleanups.End(r.work)
@@ -28,7 +28,7 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	valid, stop := WhileValid(ctx, h, LateAnswer)
 	defer stop()
 	cut, err := func() (bool, error) {
-		defer func() { // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
+		defer func() { // also if a hook or a strategy panics, because the next Refresh waits for this one
 			if !r.abandoned { // otherwise the call goes on
 				r.end()
 			}
@@ -38,7 +38,7 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	if cut {
 		err = fault.Failed("refresh", h.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
 	}
-	life.Lapse(h) // if it was found lost
+	life.Lapse(h) // if the lock was found lost
 	h.renewSooner()
 	if r.loss != nil {
 		h.Events().Lost(ctx, *r.loss)
@@ -51,18 +51,18 @@ type refreshing struct {
 	hold     *Hold
 	ttl      time.Duration
 	metadata string
-	work     *undo.Work // as which it is announced; nil if it is not
+	work     *undo.Work // see announce; nil before that
 
-	refresh   *lease.Refresh // its part in the lease
-	abandoned bool           // its call goes on although nobody waits for it
-	sent      bool           // something was sent
-	loss      *life.Lost     // what to tell; nil if nothing was lost
-	losses    int32          // of the lock when the refresh began
+	refresh   *lease.Refresh // as the lease knows it
+	abandoned bool           // its call goes on after its caller has returned
+	sent      bool           // a request was sent
+	loss      *life.Lost     // the event to send; nil for none
+	losses    int32          // of the lock, when the refresh began
 }
 
-// announce lets a later obtain with the same token wait for the refresh: executed after that obtain, the refresh could
-// shorten the ttl. A lock with a random token is announced only when the refresh is abandoned, because such a token is
-// obtained again only if a caller passes the token of the lock as its own.
+// announce makes a later obtain with the same token wait for the refresh. Executed after that obtain, the refresh could
+// shorten the ttl. With a random token, a refresh is announced only when it is abandoned, because a later obtain has such a
+// token only if its caller passes Lock.Token.
 func (r *refreshing) announce() {
 	if r.work == nil {
 		r.work = &undo.Work{Token: r.hold.Token, Keys: r.hold.Keys.Names}
@@ -70,9 +70,9 @@ func (r *refreshing) announce() {
 	}
 }
 
-// begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
-// apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent all the
-// same: conclude allows for other refreshes that may be executed after it.
+// begin waits for the turn of the refresh. If the new ttl is shorter, begin brings the validity forward, because that ttl
+// may apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent anyway.
+// This is safe, because conclude allows for other refreshes that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	h := r.hold
 	var turn context.Context // nil until there is a refresh to wait for
@@ -108,7 +108,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// end notes that nothing more is sent.
+// end ends the refresh: nothing more is sent.
 func (r *refreshing) end() {
 	h := r.hold
 	h.Life.Mu.Lock()
@@ -117,8 +117,8 @@ func (r *refreshing) end() {
 	h.Place.Cleanups.End(r.work)
 }
 
-// try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
-// WhileValid.
+// try sends the refresh once. again says whether it failed in a way that makes another try worthwhile. WhileValid has made
+// valid from ctx.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
 	c := h.RefreshCall(r.ttl, r.metadata, false)
@@ -126,7 +126,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	c.GiveUp = life.Until(h)
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and it is not known what the server did
+		if !returned { // a hook has panicked, and nobody knows what the server did
 			h.Life.Mu.Lock()
 			defer h.Life.Mu.Unlock()
 			r.note(c)
@@ -148,7 +148,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets a call go on without its caller.
+// abandon lets a call go on after its caller has returned.
 func (r *refreshing) abandon(c *transport.Call) {
 	h := r.hold
 	h.Life.Mu.Lock()
@@ -165,7 +165,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}()
 }
 
-// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.Life.Mu.
+// note notes what is known of a call that has ended, with or without success. The caller holds Life.Mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -189,7 +189,7 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	case err != nil:
 		return false, fault.Failed("refresh", h.Keys.Names, err)
 	}
-	if h.Losses() != r.losses { // a later request has found the keys lost
+	if h.Losses() != r.losses { // a request that was sent later has found the keys lost
 		return false, fault.ErrNotObtained
 	}
 	h.Lease.Confirm(r.refresh, c.Sent)
