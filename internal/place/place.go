@@ -72,7 +72,8 @@ func (p *Place) IsBusy() bool {
 	return p.Calls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
 }
 
-// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the keys.
+// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the
+// keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)
