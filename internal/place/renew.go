@@ -11,39 +11,54 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// holdUpkeep is a lock at one place as an upkeep.
-type holdUpkeep Hold
+// A Hold is an Upkeep.
 
-// Look makes the renewal of a lock that is due.
-func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	h := (*Hold)(u)
-	r, next := h.renew(now)
-	if r == nil {
+// Look enqueues the renewal of the lock, if it is due. It returns when to look again if the renewal has no result, or the
+// zero time if the lock is no longer kept or no longer valid.
+func (h *Hold) Look(now time.Time) (next time.Time, early time.Duration) {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() || lease.Passed(h.Lease.Until()) {
+		return time.Time{}, 0
+	}
+	due, next := h.Lease.Renew(now)
+	if due == nil {
 		return next, 0
 	}
-	h.Place.Renewals.Enqueue(r)
-	return next, r.lease.Early
+	c := h.RefreshCall(due.TTL, "", true)
+	c.Ctx = h.RenewalCtx()
+	h.Place.Renewals.Enqueue(&holdRenewal{hold: h, lease: due, call: c})
+	return next, due.Early
 }
 
 // Wanted reports whether the lock is kept.
-func (u *holdUpkeep) Wanted() bool { return (*Hold)(u).IsKept() }
+func (h *Hold) Wanted() bool { return h.IsKept() }
 
-// Entry is the lock's place in the schedule.
-func (u *holdUpkeep) Entry() *schedule.Entry { return &u.entry }
+// Entry returns the lock's entry in the schedule of renewals.
+func (h *Hold) Entry() *schedule.Entry { return &h.entry }
 
 // Bearer returns the lock.
-func (u *holdUpkeep) Bearer() life.Bearer { return (*Hold)(u) }
+func (h *Hold) Bearer() life.Bearer { return h }
 
-// Home returns the place among whose renewals it is.
-func (u *holdUpkeep) Home() *Place { return u.Place }
+// Home returns the place among whose renewals the lock is.
+func (h *Hold) Home() *Place { return h.Place }
 
-// holdRenewal is one renewal of a lock at one place.
+// renewSooner makes the schedule look at the lock, if it is kept, as soon as its renewal is due: that may be sooner than
+// before.
+func (h *Hold) renewSooner() {
+	h.Life.Mu.Lock()
+	due := h.Lease.Due()
+	h.Life.Mu.Unlock()
+	h.Place.Renewals.LookBy(h, due)
+}
+
+// holdRenewal is one renewal of a Hold.
 type holdRenewal struct {
 	hold  *Hold
 	lease *lease.Renewal
 	call  *transport.Call
 
-	// What to tell a Tracer; see renewed.
+	// What to report to the owner of the Client. Finish sets these fields.
 	matters bool
 	left    time.Duration // of the validity
 	err     error
@@ -62,61 +77,33 @@ func (r *holdRenewal) Until() time.Time { return r.lease.Until }
 // Patience returns how long to wait for the answer before another renewal follows.
 func (r *holdRenewal) Patience() time.Duration { return r.lease.Patience }
 
-// Finish applies the result, and tells a Tracer how the renewal has ended, unless that makes no difference any more.
+// Finish applies the result, and reports it unless it makes no difference any more.
 func (r *holdRenewal) Finish(sent bool) {
-	if !sent { // it is due again after its patience
+	if !sent { // the lock is due again after the patience
 		return
 	}
 	h := r.hold
-	all := h.Place.Renewals.schedule
-	switch next, exact := h.renewed(r); {
+	switch next, exact := r.apply(); {
 	case next.IsZero():
 	case exact:
-		all.LookAt((*holdUpkeep)(h), next)
+		h.Place.Renewals.LookAt(h, next)
 		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
 	default:
-		all.LookBy((*holdUpkeep)(h), next)
+		h.Place.Renewals.LookBy(h, next)
 	}
 	if !r.matters {
 		return
 	}
-	if tell := h.Events().Refreshed; tell != nil {
-		tell(r.call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	if report := h.Events().Refreshed; report != nil {
+		report(r.call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
-	if r.loss != nil {
-		h.Events().Lost(r.call.Ctx, *r.loss)
-	}
+	h.Events().SendLost(r.call.Ctx, r.loss)
 }
 
-// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
-func (h *Hold) renewSooner() {
-	h.Life.Mu.Lock()
-	due := h.Lease.Due()
-	h.Life.Mu.Unlock()
-	h.Place.Renewals.LookBy((*holdUpkeep)(h), due)
-}
-
-// renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
-// result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
-// or no longer valid.
-func (h *Hold) renew(now time.Time) (*holdRenewal, time.Time) {
-	h.Life.Mu.Lock()
-	defer h.Life.Mu.Unlock()
-	if !h.IsRenewed() || lease.Passed(h.Lease.Until()) {
-		return nil, time.Time{}
-	}
-	due, next := h.Lease.Renew(now)
-	if due == nil {
-		return nil, next
-	}
-	c := h.RefreshCall(due.TTL, "", true)
-	c.Ctx = h.RenewalCtx()
-	return &holdRenewal{hold: h, lease: due, call: c}, next
-}
-
-// renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
-// whether it must not look sooner.
-func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
+// apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and
+// whether the schedule must not look sooner.
+func (r *holdRenewal) apply() (next time.Time, exact bool) {
+	h := r.hold
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	if !h.IsRenewed() {
@@ -133,7 +120,7 @@ func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	case !loss.IsNone():
 		r.matters, r.err = true, h.Place.contextCause(loss)
 		r.loss = h.lose(loss, r.err)
-		return time.Now(), false // to be ended
+		return time.Now(), false // the next look ends the contexts
 	case err != nil:
 		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())
 		if counts {

@@ -11,46 +11,51 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Remains is what an obtain may have at one place: keys under its token, and a place in their lines. If the obtain ends
-// without a lock, it must give them back.
+// Remains is what an obtain may have at one place: keys under its token, and a place in their lines. An obtain that ends
+// without a lock must give them back.
 type Remains struct {
 	Place  *Place
 	Keys   script.Keys
 	Token  string
-	TTL    time.Duration // for how long the keys can last
+	TTL    time.Duration // the longest time for which the keys can last
 	Waiter *line.Waiter  // nil if the obtain does not wait in line
 
 	custom bool // the caller chose the token
 
 	Doubtful bool // a sending with the token may have been executed without a reply
-	Late     bool // a call with the token was granted, but nobody could rely on that any more
+	Late     bool // a call with the token was granted too late to be relied on
+
+	// Of tries that were abandoned without an answer; empty at several places.
+	abandoned []*transport.Call // the tries that may still run
+	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
 }
 
 // Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
-// still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
-// obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. With a custom token, it releases only the keys in taken and those that a late reply reports as newly
-// acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
-// silence.
-func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
-	if r.Waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
+// still have acquired or been handed, and gives up its place in line.
+//
+// A waiter's place is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
+// cleanup that overtook one of them would undo nothing. With a custom token, Withdraw releases only those keys that late
+// replies report as newly acquired. If there is no room for another cleanup, the keys expire with their ttl, and the line
+// passes over the waiter because it is silent.
+func (r *Remains) Withdraw(ctx context.Context) {
+	if r.Waiter.HasPlace() { // at once, because a release may hand the keys to the waiter meanwhile
 		r.sendLeave(r.newLeave(ctx))
 	}
-	nothing := len(abandoned)+len(taken) == 0
+	nothing := len(r.abandoned)+len(r.taken) == 0
 	if nothing && (!r.Doubtful && !r.Late || r.custom) {
 		return
 	}
-	rest, gone := *r, taken // for the goroutine of the cleanup
+	rest := *r // belongs to the goroutine of the cleanup
 	x := undo.New(r.ReleaseCall(ctx), undo.Abandoned, r.Keys.Names, r.TTL)
 	rest.Place.Cleanups.Run(x, func() error {
-		for _, c := range abandoned {
+		for _, c := range rest.abandoned {
 			<-c.Done()
-			gone = append(gone, rest.note(c)...)
+			rest.note(c)
 		}
 		var err error
 		switch {
 		case rest.custom:
-			if script.Limit(x.Release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
+			if script.Limit(x.Release, rest.taken); len(rest.taken) > 0 { // the other keys may belong to an earlier hold
 				_, err = rest.Place.Cleanups.SendRelease(x)
 			}
 		case rest.Late || rest.Doubtful:
@@ -69,33 +74,35 @@ func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, tak
 	})
 }
 
-// note notes the result of an abandoned try that has ended. It returns the keys that the try newly acquired.
-func (r *Remains) note(c *transport.Call) (taken []string) {
+// note notes the result of an abandoned try that has ended.
+func (r *Remains) note(c *transport.Call) {
 	r.Doubtful = r.Doubtful || c.Doubtful
 	if c.Err != nil {
-		return nil
+		return
 	}
 	g, err := script.ReadGrant(r.Keys.Names, c.Reply)
 	r.Doubtful = r.Doubtful || err != nil
 	r.Late = r.Late || g.Granted
-	return g.Taken
+	r.taken = append(r.taken, g.Taken...)
 }
 
-// PassDoubt tells the claim that comes of this what is known of sendings that were not answered.
+// PassDoubt passes to the claim of the lock that was made what is known of sendings that were never answered.
 func (r *Remains) PassDoubt(to *Claim) {
-	if u := r.unansweredTries(nil); u != nil {
+	if u := r.unanswered(); u != nil {
 		to.mu.Lock()
 		defer to.mu.Unlock()
 		to.unanswered = u
 	}
 }
 
-// unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
-func (r *Remains) unansweredTries(abandoned []*transport.Call) *unanswered {
-	if !r.Doubtful && len(abandoned) == 0 {
+// unanswered returns what may still arrive after the lock that was made is released; nil if each sending was answered.
+func (r *Remains) unanswered() *Remains {
+	if !r.Doubtful && len(r.abandoned) == 0 {
 		return nil
 	}
-	return &unanswered{waiter: r.Waiter, tries: abandoned, custom: r.custom}
+	rest := *r
+	rest.taken = nil // these keys belong to the lock
+	return &rest
 }
 
 // leaveLines gives up the waiter's place in line in the background, and keeps the keys.
@@ -103,7 +110,7 @@ func (r *Remains) leaveLines(ctx context.Context) {
 	r.sendLeave(r.leaving(ctx, r.Keys.OnlyLines()))
 }
 
-// QuitLine ends the wait in line, and keeps the keys.
+// QuitLine ends the waiting in line, and keeps the keys.
 func (r *Remains) QuitLine(ctx context.Context) {
 	if r.Waiter.HasPlace() {
 		r.leaveLines(ctx)
@@ -111,9 +118,9 @@ func (r *Remains) QuitLine(ctx context.Context) {
 	r.Waiter.QuitInbox()
 }
 
-// sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
-// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
-// another cleanup goes on.
+// sendLeave sends a call that leaves the lines, in the background. It gives up when the line would pass over the waiter
+// anyway. But a release may have handed the keys to the waiter before that, and they last for the ttl. So if c also releases
+// keys, another cleanup goes on.
 func (r *Remains) sendLeave(c *transport.Call) {
 	place, keys, ttl := r.Place, r.Keys.Names, r.TTL
 	x := undo.New(c, undo.Line, nil, 0)
@@ -129,8 +136,8 @@ func (r *Remains) sendLeave(c *transport.Call) {
 	})
 }
 
-// newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
-// a custom token was handed nothing, and its keys may belong to an earlier hold.
+// newLeave returns an unsent call that takes the waiter out of the lines and releases what a release has handed to it. To a
+// waiter with a custom token nothing is handed, and its keys may belong to an earlier hold.
 func (r *Remains) newLeave(ctx context.Context) *transport.Call {
 	if r.custom {
 		return r.leaving(ctx, r.Keys.OnlyLines())

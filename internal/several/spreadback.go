@@ -106,6 +106,6 @@ func (s *Spreading) leave(ctx context.Context, p *part) {
 	gone := p.Remains
 	gone.Late = gone.Late || p.state == partGranted
 	p.state, p.Waiter, p.Doubtful, p.Late = partIdle, nil, false, false
-	gone.Withdraw(ctx, nil, nil)
+	gone.Withdraw(ctx)
 	gone.Waiter.QuitInbox()
 }
