@@ -210,16 +210,3 @@ func listKeys(keys []string) string {
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(keys[:most], " "), len(keys)-most)
 }
-
-// short returns the first characters of a token: what may be shown.
-func short(token string) string {
-	const most = 6 // characters
-	count := 0
-	for at := range token {
-		if count == most {
-			return token[:at] + "…"
-		}
-		count++
-	}
-	return token
-}

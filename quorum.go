@@ -47,8 +47,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	if len(clients) == 1 {
 		return New(clients[0], opts...)
 	}
-	set := newClientOptions(opts)
-	c := set.client()
+	c := newClientOptions(opts).placeless()
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c

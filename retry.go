@@ -29,14 +29,6 @@ func restart(s RetryStrategy) RetryStrategy {
 	return s
 }
 
-// strategy returns the strategy for one call, or nil for a single try.
-func (o *Options) strategy() RetryStrategy {
-	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
-		return nil
-	}
-	return restart(o.RetryStrategy)
-}
-
 // orNoRetry returns s, or NoRetry if s is nil, as in Options. Otherwise a nil strategy would panic inside Obtain, at
 // the first refusal.
 func orNoRetry(s RetryStrategy) RetryStrategy {
