@@ -69,13 +69,11 @@ import (
 // a Ring, only the hooks of the nodes' clients see pipelines. A renewal of KeepAlive or Do goes in a pipeline even if it
 // is alone, except where no calls share.
 //
-// A hook may change the arguments of a command, for example to put a prefix before each key. If the library notices that
+// A hook may change the arguments of a command, for example to put a prefix before each key. Once the library notices that
 // on a call that goes by itself, no calls share any more, and renewals carry the values of the ctx that KeepAlive was
-// given. The calls of a Client do not share before the first one has been answered. So the library always notices a hook
-// that changes the first call. Pass [WithSeparateCalls] to [New] for a hook that must see each command, that changes only
-// some of them, or that sends another command instead.
-//
-// If a hook panics, the call panics in the goroutine of its caller.
+// given. Until a Client has its first answer, its calls go by themselves, so the library always notices a hook that
+// changes them. Pass [WithSeparateCalls] to [New] for a hook that must see each command, that changes only some of them,
+// or that sends another command instead. If a hook panics, the call panics in the goroutine of its caller.
 //
 // Through any other type, except a *redis.Conn, the library sends each call by itself, by EvalSha and Eval of that type.
 // So a type that overrides these to count calls, or to put a prefix before each key, sees every call. Whether calls are
