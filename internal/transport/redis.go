@@ -1,8 +1,9 @@
 // Package transport carries Lua scripts to one Redis: a server, a Cluster, a Ring, or whatever a custom client type
-// hides. It resends what was not answered, lets simultaneous calls share pipelines and scripts, finds the server of a
-// key, and listens to channels.
+// hides. It resends calls that were not answered, lets simultaneous calls share pipelines and scripts, finds the server of
+// a key, and listens to channels.
 //
-// It knows nothing about locks: not what a script does, what a token means, or how long anything is held.
+// It knows nothing about locks: not what a script does, what a token means, or how long a lock is held. Its files call each
+// other in this order: link, send, senders, lane, batches, pipeline, resend, and then the rest.
 package transport
 
 import (
@@ -18,7 +19,7 @@ import (
 type Redis struct {
 	abilities
 
-	only *server // the server of single; nil without one
+	only *server // the server of single; nil if single is nil
 
 	rewritten atomic.Bool // a hook has rewritten the arguments of a call, so every call goes by itself
 	reached   atomic.Bool // something was answered; before that, asking a Cluster for the server of a key may hang
@@ -48,7 +49,7 @@ func New(client redis.Scripter) (*Redis, error) {
 // first commands.
 const connectTimeout = 5 * time.Second
 
-// Address returns what the Redis is called in errors: the address of the server, or of one node.
+// Address returns the name of the Redis for errors: the address of the server, or of one node, or the type of the client.
 func (r *Redis) Address() string {
 	if r.address == "" {
 		return fmt.Sprintf("%T", r.scripter)
