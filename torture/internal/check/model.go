@@ -23,7 +23,7 @@ type hold struct {
 // token returns what tells the hold from others: its op, if the worker never saw the lock, and so does not know the token.
 func (h *hold) token() string { return cmp.Or(h.Token, h.Op) }
 
-// claim notes that from at on, the worker believed that the hold lasts until until.
+// claim notes that from at on, the worker believed that the hold lasts until the second time.
 func (h *hold) claim(at, until int64) {
 	if n := len(h.spans); n > 0 && at < h.spans[n-1].to {
 		h.spans[n-1].to = max(at, h.spans[n-1].from)
