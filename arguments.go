@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,53 @@ import (
 	"github.com/redislock/redislock/internal/several"
 	"github.com/redislock/redislock/internal/transport"
 )
+
+// Nothing in this file does any I/O.
+
+// check returns an error if an obtain with these arguments cannot work.
+func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, opt *Options) error {
+	if err := c.usable(ctx, keys); err != nil {
+		return err
+	}
+	if err := checkTTL(ttl); err != nil {
+		return err
+	}
+	if opt == nil {
+		opt = &Options{}
+	}
+	if err := checkToken(opt.Token); err != nil {
+		return err
+	}
+	if err := checkFenceKey(opt.FenceKey, keys); err != nil {
+		return err
+	}
+	if opt.Queue {
+		if err := checkLines(keys); err != nil {
+			return err
+		}
+	}
+	return c.checkPlaces(keys, opt)
+}
+
+// usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or
+// the Client is closed.
+func (c *Client) usable(ctx context.Context, keys []string) error {
+	switch {
+	case c == nil || c.closed == nil:
+		return fault.Invalid("the Client is nil or was not made by New")
+	case c.unusable != nil:
+		return c.unusable
+	case ctx == nil:
+		return fault.ErrNilContext
+	}
+	if err := checkKeys(keys); err != nil {
+		return err
+	}
+	if fault.IsClosed(c.closed) {
+		return ErrClosed
+	}
+	return nil
+}
 
 func checkKeys(keys []string) error {
 	if len(keys) == 0 {
@@ -39,10 +87,8 @@ func checkTTL(ttl time.Duration) error {
 }
 
 func checkToken(token string) error {
-	for _, r := range token {
-		if unicode.IsSpace(r) || unicode.IsControl(r) {
-			return fault.Invalid("token %q holds white space or a control character", token)
-		}
+	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return fault.Invalid("token %q holds white space or a control character", token)
 	}
 	return nil
 }
@@ -57,18 +103,26 @@ func checkFenceKey(fenceKey string, keys []string) error {
 	return nil
 }
 
-// checkPlaces returns an error if the names of the keys and the options say that no lock can be where the keys are. It asks
-// the names alone, and not where slots are today: so the same call gets the same answer every time.
+// checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
+func checkLines(keys []string) error {
+	for _, key := range keys {
+		if !keyname.HasLine(key) {
+			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
+				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
+		}
+	}
+	return nil
+}
+
+// checkPlaces returns an error if no lock can be where these keys are. It asks the names alone, and not where slots are
+// today. So the same call gets the same answer every time.
 //
 // A Ring sends a script to the shard of its first key, so it would lock the other keys where nobody else looks for them. A
-// common hash tag keeps them together, also if a hook rewrites keys.
+// common hash tag keeps them together, even if a hook rewrites keys.
 //
 // With a token of the caller, a lock at several places cannot tell which of its keys an earlier call with that token has
-// acquired, so the cleanup after one call could free what the next one relies on.
+// acquired. So the cleanup after one call could free keys on which the next one relies.
 func (c *Client) checkPlaces(keys []string, opt *Options) error {
-	if opt == nil {
-		opt = &Options{}
-	}
 	together := haveOneTag(keys, opt.FenceKey)
 	switch {
 	case c.quorum != nil && opt.AcrossSlots:
@@ -91,6 +145,19 @@ func (c *Client) checkPlaces(keys []string, opt *Options) error {
 // insteadOfToken says what to do instead of choosing the token of a lock on several servers or slots.
 const insteadOfToken = "let the library choose the token, and resume or share the lock with Attach"
 
+// placesFor returns the places of a lock. It returns nil if one script can hold all of its keys, and checks that it can
+// hold so many. across allows for several slots.
+func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*several.Group, error) {
+	if c.quorum != nil {
+		return c.quorum.With(keys)
+	}
+	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
+	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
+		return several.NewSlots(c.one, keys, &c.config)
+	}
+	return nil, script.TooMany(len(keys))
+}
+
 // haveOneTag reports whether all keys, and the fence key if there is one, have the same hash tag. One key has.
 func haveOneTag(keys []string, fenceKey string) bool {
 	if len(keys) == 1 && fenceKey == "" {
@@ -102,28 +169,4 @@ func haveOneTag(keys []string, fenceKey string) bool {
 		return !has || tag != first
 	}
 	return tagged && !slices.ContainsFunc(keys[1:], isOther) && (fenceKey == "" || !isOther(fenceKey))
-}
-
-// checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
-func checkLines(keys []string) error {
-	for _, key := range keys {
-		if !keyname.HasLine(key) {
-			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
-				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
-		}
-	}
-	return nil
-}
-
-// placesFor returns the places of a lock, or nil if one script can hold all of its keys, which it checks. across allows
-// for several slots. It does no I/O.
-func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*several.Group, error) {
-	if c.quorum != nil {
-		return c.quorum.With(keys)
-	}
-	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
-	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
-		return several.NewSlots(c.one, keys, &c.config)
-	}
-	return nil, script.TooMany(len(keys))
 }

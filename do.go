@@ -11,8 +11,8 @@ import (
 )
 
 // Do runs fn under the lock on keys: it acquires the lock as [Client.ObtainMulti] does, keeps it alive while fn runs,
-// and releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends when the lock is found lost, at [Lock.Until] at
-// the latest, and with ctx. So a deadline on ctx limits the wait and the work together. Nothing is renewed after ctx
+// and releases it. The ctx of fn is that of [Lock.KeepAlive]: it ends with ctx, and when the lock is found lost, at
+// [Lock.Until] at the latest. So a deadline on ctx limits the wait and the work together. Nothing is renewed after ctx
 // has ended, so an fn that then runs for longer than the ttl loses the lock.
 //
 // Do blocks until fn has returned and the lock is released. When the ctx of fn ends, Do still waits for fn. It returns:
@@ -28,11 +28,11 @@ import (
 //
 // # Do inside Do
 //
-// Do may be called inside the fn of another Do of the same Client, with the ctx of that fn or one derived from it. It
-// does not acquire keys that an outer Do holds. It acquires the missing keys as a lock of their own, and releases only
-// these; ttl and opt apply to these alone. The ctx of the inner fn ends with that of the outer fn. If an outer lock is
-// lost, and the inner call relies on keys of it, the inner Do returns that loss as well. If the outer Do ends while the
-// inner one waits for missing keys, the inner Do returns an error that matches ErrNotObtained, and does not call fn.
+// Do may be called inside the fn of another Do of the same Client, with the ctx of that fn or one derived from it. The
+// inner Do does not acquire keys that an outer Do holds. It acquires the missing keys as a lock of their own, and releases
+// only these. Its ttl and opt apply to these alone. The ctx of the inner fn ends with that of the outer fn. If an outer
+// lock is lost, and the inner Do relies on keys of it, the inner Do returns that loss as well. If the outer Do ends while
+// the inner one waits for missing keys, the inner Do returns an error that matches ErrNotObtained, and does not call fn.
 //
 // Know the limits:
 //   - Goroutines that share the ctx of an outer fn do not exclude each other on the keys of the outer lock.
@@ -82,31 +82,38 @@ func (c *Client) enter(ctx context.Context, keys []string, ttl time.Duration, op
 			return nil, err
 		}
 	}
+	d.Context = d.parent
 	if len(missing) > 0 || len(keys) == 0 {
 		lock, err := c.obtain(d.parent, missing, ttl, opt)
 		if err != nil {
 			return nil, err
 		}
 		d.keep(lock)
-		if context.Cause(d.kept) == ErrClosed {
-			_ = lock.Release(ctx) // Close came in between; the keys expire if this fails
-			return nil, ErrClosed
-		}
-	} else {
-		d.kept = d.parent
 	}
-	d.Context = d.kept
-	if d.outer != nil {
-		d.check()
-		if err := fault.Ended(d.parent); err != nil { // the outer Do may have ended meanwhile, and hold nothing any more
-			if d.lock != nil {
-				_ = d.lock.Release(ctx) // which goes on in the background if this fails
-			}
-			return nil, fault.NotObtained(err)
+	if err := d.over(); err != nil {
+		if d.lock != nil {
+			_ = d.lock.Release(ctx) // if this fails, the keys expire
 		}
+		return nil, err
 	}
 	entered = true
 	return d, nil
+}
+
+// over returns an error if, after the keys were acquired, fn must not run: the Client was closed meanwhile, or the outer
+// Do has ended, and may hold nothing any more.
+func (d *doing) over() error {
+	if d.lock != nil && context.Cause(d.Context) == ErrClosed {
+		return ErrClosed
+	}
+	if d.outer == nil {
+		return nil
+	}
+	d.check()
+	if err := fault.Ended(d.parent); err != nil {
+		return fault.NotObtained(err)
+	}
+	return nil
 }
 
 // run calls fn, and gives up what enter has obtained.
@@ -119,7 +126,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 		var released error
 		if d.lock != nil {
 			released = d.lock.Release(d.around)
-			if own := lost(d.parent, d.kept); own != nil {
+			if own := lost(d.parent, d.Context); own != nil {
 				loss = own
 			}
 		}
@@ -158,13 +165,12 @@ func lost(parent, kept context.Context) error {
 // doing is a running Do. It is also the context of its fn, where an inner Do finds it. Its fields do not change once fn
 // is called.
 type doing struct {
-	context.Context // kept; contexts derived from it need no goroutine
+	context.Context // of the kept lock; parent without one. Contexts derived from it need no goroutine
 
 	client *Client
 	around context.Context         // the ctx that Do was called with
 	parent context.Context         // ends with around, and with outer
 	lock   *Lock                   // on the keys that no outer Do holds; nil if there are none
-	kept   context.Context         // of lock; parent without one
 	stop   func()                  // ends the context
 	outer  *doing                  // the innermost Do around this one that was running when it began; nil for none
 	relied []*doing                // the outer ones that hold some of its keys
@@ -203,27 +209,24 @@ func (d *doing) relyOn(outer *doing) {
 
 // keep keeps the lock on the missing keys alive.
 func (d *doing) keep(lock *Lock) {
-	d.lock = lock
 	stopParent := d.stop
 	kept, stop := lock.KeepAlive(d.parent)
-	d.kept, d.stop = kept, func() {
+	d.lock, d.Context, d.stop = lock, kept, func() {
 		stop()
 		stopParent()
 	}
 }
 
-// missing returns the keys that no outer Do holds. It notes which outer ones hold the others.
+// missing returns the keys that no outer Do holds. It notes the outer ones that hold the others.
 func (d *doing) missing(keys []string) []string {
 	if d.outer == nil {
 		return keys
 	}
 	holders := make(map[string]*doing)
 	for o := d.outer; o != nil; o = o.outer {
-		if o.lock != nil {
-			keys, _ := o.lock.bearer().Names()
-			for _, key := range keys {
-				holders[key] = o
-			}
+		held, _ := o.lock.names()
+		for _, key := range held {
+			holders[key] = o
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
@@ -238,7 +241,7 @@ func (d *doing) missing(keys []string) []string {
 // outerLoss returns the loss of an outer lock that this Do relies on, or nil if none is lost.
 func (d *doing) outerLoss() error {
 	for _, o := range d.relied {
-		if err := lost(o.parent, o.kept); err != nil {
+		if err := lost(o.parent, o.Context); err != nil {
 			return err
 		}
 	}

@@ -2,7 +2,11 @@ package redislock
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
@@ -10,16 +14,16 @@ import (
 
 var (
 	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, or callers wait in line
-	// for one, and by Refresh if the whole lock is lost. The errors of an obtain that ctx has ended, and of one whose grant
-	// came too late, match it.
+	// for one, and by Refresh if the whole lock is lost. The error of an obtain also matches it if ctx ended the obtain, or
+	// if the grant came too late.
 	ErrNotObtained = fault.ErrNotObtained
 
 	// ErrLockNotHeld is returned by Release and Attach if the token holds no key of the lock: the lock expired, was
 	// released before, or another holder took its keys.
 	ErrLockNotHeld = fault.ErrLockNotHeld
 
-	// ErrLapsed says that the validity of a lock ended before Redis answered. The cause of a context of KeepAlive or Do
-	// matches it, and so does the error of a Refresh; nobody knows then whether the keys are still held. The error of an
+	// ErrLapsed says that the validity of a lock ended before Redis answered. The cause of a context of KeepAlive or Do can
+	// match it, and so can the error of a Refresh. Nobody knows then whether the keys are still held. The error of an
 	// obtain matches ErrLapsed and ErrNotObtained if the answer took longer than the ttl; the library gives the keys back.
 	ErrLapsed = fault.ErrLapsed
 
@@ -38,7 +42,7 @@ type LostError struct {
 	Keys []string
 
 	total   int   // keys of the lock
-	taken   int   // how many of Keys another holds; the rest are gone
+	taken   int   // how many of Keys another token holds; the rest are gone
 	decides error // what the loss means to the caller of the operation, beside ErrLockNotHeld
 }
 
@@ -67,4 +71,72 @@ func (e *LostError) Error() string {
 // Is reports whether target is ErrLockNotHeld, or ErrNotObtained if a Refresh found the loss.
 func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
+}
+
+// RefusedError is the error of a refused obtain with [Options.Explain]. It says which key blocks the call, and who holds
+// that key. It matches [ErrNotObtained].
+//
+// Key is the first key that another token holds. If no key is held, callers that wait in line go first; Key is then the
+// first key for which they wait. Key is "" if nothing blocked the call any more when the library asked, or if Redis did
+// not answer in time or refused the question.
+type RefusedError struct {
+	Key string
+	// Token is the token of the holder; "" if nobody holds Key. Show only a few characters of it: anyone who knows the
+	// whole token can release the lock.
+	Token    string
+	Metadata string        // the metadata of the holder
+	TTL      time.Duration // the remaining ttl of Key; -1 for a key without expiry, 0 if nobody holds Key
+	Ahead    int           // how many callers wait in line for Key before this call
+}
+
+// Error names the key and its holder. It shows at most the first six characters of the token.
+func (e *RefusedError) Error() string {
+	if e.Key == "" {
+		return ErrNotObtained.Error()
+	}
+	if e.Token == "" && e.TTL == 0 {
+		return fmt.Sprintf("%v: others wait in line for %q, %d of them before this call", ErrNotObtained, e.Key, e.Ahead)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%v: %q is held", ErrNotObtained, e.Key)
+	if e.Token != "" {
+		fmt.Fprintf(&text, " by %s", printable(short(e.Token)))
+	}
+	if e.Metadata != "" {
+		fmt.Fprintf(&text, " (%s)", printable(e.Metadata))
+	}
+	if e.TTL < 0 {
+		text.WriteString(" without expiry")
+	} else {
+		fmt.Fprintf(&text, " for %v more", e.TTL)
+	}
+	if e.Ahead > 0 {
+		fmt.Fprintf(&text, ", %d ahead in line", e.Ahead)
+	}
+	return text.String()
+}
+
+// Is reports whether target is ErrNotObtained.
+func (e *RefusedError) Is(target error) bool { return target == ErrNotObtained }
+
+// printable returns text that another process has stored. It quotes text that could forge log lines or control a
+// terminal.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(text) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// short returns the first characters of a token: those that may be shown.
+func short(token string) string {
+	const most = 6 // characters
+	count := 0
+	for at := range token {
+		if count == most {
+			return token[:at] + "…"
+		}
+		count++
+	}
+	return token
 }

@@ -11,15 +11,15 @@ import (
 // Status is what [Client.Inspect] found about one key.
 type Status struct {
 	Key      string
-	Token    string        // the holder's; "" if the key is free, or no lock can have written its value
+	Token    string        // of the holder; "" if the key is free, or no lock can have written its value
 	Metadata string        // what the holder stored
-	TTL      time.Duration // the remaining ttl; -1 for a key without expiry, 0 only if the key is free, or see Places
+	TTL      time.Duration // the remaining ttl; -1 for a key without expiry, 0 if the key is free, or as Places says
 
 	Waiters      int       // how many live waiters are in line for the key; see [Options.Queue]
 	WaitingSince time.Time // about when the first of them came, by the server's clock; zero without waiters
 
 	// Places are what the servers of a quorum hold, where they disagree; nil where they agree and for one Redis. Servers
-	// that did not answer are left out. If no majority agrees, Token is "" and TTL is 0, although some servers hold it.
+	// that did not answer are left out. If no majority agrees, Token is "" and TTL is 0, although some servers hold the key.
 	Places []PlaceStatus
 }
 
@@ -33,20 +33,18 @@ type PlaceStatus struct {
 // Inspect returns who holds each of keys, in their order. It changes nothing, and its result may be out of date when it
 // returns. It needs one round trip; on a Cluster, one for each slot, and on a Ring, one for each shard, in parallel.
 //
-// It counts only live waiters: see [Options.Queue]. It shows no waiters for a key that can have no line, and for the keys
-// of a Cluster slot that is moving.
+// Inspect counts only live waiters: see [Options.Queue]. It shows no waiters for a key that can have no line, and for the
+// keys of a Cluster slot that is moving. It splits a value that no lock has written like any other: the token ends at the
+// first space, and the metadata follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0
+// shows that the key is not free.
 //
-// A value that no lock has written is split like any other: the token ends at the first space, and the metadata
-// follows. If that leaves the Token empty, or if the key is not a string, a TTL other than 0 shows that the key is not
-// free.
-//
-// Of a quorum, it returns what a majority of the servers hold: the Token that a majority has, and the TTL that a
-// majority has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server holds that has
-// answered; the others may hold the key as well. It needs the answers of a majority.
+// On a quorum, it returns what a majority of the servers hold: the Token that a majority has, and the TTL that a majority
+// has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server that has answered holds.
+// The others may hold the key as well. Inspect needs the answers of a majority.
 //
 // Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys, for a key
-// that cannot be a lock, or for more keys than one script can hold (see [Client.ObtainMulti]), [ErrClosed] after Close,
-// an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
+// that cannot be a lock, or for more keys than one script can hold (see [Client.ObtainMulti]); [ErrClosed] after Close;
+// an error that wraps ctx.Err() if ctx ended first; and any error of Redis, wrapped.
 func (c *Client) Inspect(ctx context.Context, keys ...string) ([]Status, error) {
 	if err := c.usable(ctx, keys); err != nil {
 		return nil, err
@@ -84,8 +82,8 @@ func statusOf(key string, h *script.Held) Status {
 
 // Attach returns a handle for a lock that was obtained elsewhere, by another process or before a restart. The caller
 // knows its keys and its token. The metadata is that of the first key, [Lock.Until] follows from the shortest remaining
-// ttl, and [Lock.FenceToken] is 0. If a key has no expiry, Until has passed, because a renewal through another handle may
-// give that key any ttl: Refresh the lock first. Attach does not change the lock.
+// ttl, and [Lock.FenceToken] is 0. Attach does not change the lock. If a key has no expiry, Until has passed, because a
+// renewal through another handle may give that key any ttl. Then Refresh the lock first.
 //
 // Attach blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
 // [*LostError] if it holds only some of them; an error that wraps [ErrInvalid] if an argument cannot be used;
@@ -101,7 +99,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if err := checkToken(token); err != nil {
 		return nil, err
 	}
-	if err := c.checkPlaces(keys, nil); err != nil {
+	if err := c.checkPlaces(keys, &Options{}); err != nil {
 		return nil, err
 	}
 	at, err := c.placesFor(keys, "", true)
@@ -109,11 +107,11 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 		return nil, err
 	}
 	if at != nil {
-		h, err := at.Attach(ctx, keys, token)
+		lock, err := at.Attach(ctx, keys, token)
 		if err != nil {
 			return nil, err
 		}
-		return &Lock{several: h}, nil
+		return &Lock{several: lock}, nil
 	}
 	found, err := c.one.Attach(ctx, keys, token)
 	if err != nil {
@@ -126,24 +124,21 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 
 // Waiter is one waiter in the line of a key; see [Client.Line].
 type Waiter struct {
-	Token    string    // of the lock that it waits for
+	Token    string    // of the lock for which it waits
 	Metadata string    // the first 1,024 bytes of that lock's metadata
 	Since    time.Time // about when it came, by the server's clock; on one server, different for each waiter of a line
 	Late     bool      // it has missed a sign of life, and may be passed over soon
 }
 
-// Line returns the waiters in line for the key, in the order in which they will be served; see [Options.Queue]. It
-// omits waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be
-// out of date when it returns.
-//
-// Of a quorum, it returns the waiters that a majority of the servers have in line. For a key that can have no line, it
-// returns none.
+// Line returns the waiters in line for the key, in the order in which they will be served; see [Options.Queue]. It omits
+// waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be out of
+// date when it returns. On a quorum, it returns the waiters that a majority of the servers have in line. For a key that
+// can have no line, it returns none.
 //
 // Line blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] for a key that cannot be a
 // lock, [ErrClosed] after Close, an error that wraps ctx.Err() if ctx ended first, and any error of Redis, wrapped.
 func (c *Client) Line(ctx context.Context, key string) ([]Waiter, error) {
-	keys := []string{key}
-	if err := c.usable(ctx, keys); err != nil {
+	if err := c.usable(ctx, []string{key}); err != nil {
 		return nil, err
 	}
 	var found []script.Waiter

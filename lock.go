@@ -27,7 +27,7 @@ type bearer interface {
 	life.Bearer
 	TTL(ctx context.Context) (time.Duration, error)
 	Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error
-	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // the work of a Release that began now
+	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // does the work of a Release that began now
 }
 
 // bearer returns what bears the lock.
@@ -38,38 +38,32 @@ func (l *Lock) bearer() bearer {
 	return &l.one
 }
 
-// life returns what the handle knows of the lock.
-func (l *Lock) life() *life.Life {
-	if l.several != nil {
-		return &l.several.Life
+// names returns the keys and the token of the lock; none for a nil lock. Do not change the slice.
+func (l *Lock) names() (keys []string, token string) {
+	if !l.exists() {
+		return nil, ""
 	}
-	return &l.one.Life
+	return l.bearer().Names()
 }
 
 // Key returns the first key of the lock, or "" for a nil lock.
 func (l *Lock) Key() string {
-	if !l.exists() {
+	keys, _ := l.names()
+	if len(keys) == 0 {
 		return ""
 	}
-	keys, _ := l.bearer().Names()
 	return keys[0]
 }
 
 // Keys returns a copy of the keys, in the order in which they were given, each once.
 func (l *Lock) Keys() []string {
-	if !l.exists() {
-		return nil
-	}
-	keys, _ := l.bearer().Names()
+	keys, _ := l.names()
 	return slices.Clone(keys)
 }
 
 // Token returns the token that the keys hold, or "" for a nil lock. Anyone who knows it can attach to the lock.
 func (l *Lock) Token() string {
-	if !l.exists() {
-		return ""
-	}
-	_, token := l.bearer().Names()
+	_, token := l.names()
 	return token
 }
 
@@ -78,30 +72,30 @@ func (l *Lock) Metadata() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.life().Metadata()
+	return l.bearer().Handle().Metadata()
 }
 
 // FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
-// higher than that of every earlier hold with the same FenceKey, also when a token acquires its keys again, and also
-// after the counter was lost, unless the clock of the server, or of the one that takes over, is behind. A resource that
-// remembers the highest token it has seen, and refuses lower ones, is safe from a holder that outlived its lock.
+// higher than that of every earlier hold with the same FenceKey, even when a token acquires its keys again. This holds
+// also after the counter was lost, unless the clock of the server, or of the one that takes over, is behind. A resource
+// that remembers the highest token it has seen, and refuses lower ones, is safe from a holder that outlived its lock.
 func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
 	}
-	return l.life().Fence
+	return l.bearer().Handle().Fence
 }
 
-// Until returns the time up to which the lock is certainly held, as far as this handle knows. It counts from before the
-// last successful Obtain, Refresh or renewal was sent: that time plus its ttl, less 1 % and 1 ms. Check it right before
-// a step that the lock guards:
+// Until returns the time up to which the lock is certainly held, as far as this handle knows. That is the time when the
+// last successful Obtain, Refresh or renewal was sent, plus its ttl, less 1 % and 1 ms. Check it right before a step that
+// the lock guards:
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //
-// That time has passed when either the monotonic clock or the wall clock says so, because the monotonic clock stands
+// The time has passed as soon as either the monotonic clock or the wall clock says so, because the monotonic clock stands
 // still while a machine is suspended.
 //
-// It lies in the past once the lock was released, or a Refresh or a renewal has found it lost. A Refresh to a shorter
+// Until lies in the past once the lock was released, or a Refresh or a renewal has found it lost. A Refresh to a shorter
 // ttl brings it forward as soon as it is sent. This handle does not see what happens through other handles of the same
 // token. Until never blocks. For a nil lock it returns the zero time.
 func (l *Lock) Until() time.Time {
@@ -112,8 +106,8 @@ func (l *Lock) Until() time.Time {
 }
 
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
-// if the lock has lost any of its keys, and the largest Duration if no key has an expiry. Of a quorum, it returns the
-// ttl that a majority of the servers have at least.
+// if the lock has lost any of its keys, and the largest Duration if no key has an expiry. On a quorum, it returns the ttl
+// that a majority of the servers have at least.
 //
 // TTL blocks until Redis answers or ctx ends. It returns an error, wrapped, if Redis fails or ctx ends first; an error
 // that wraps [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
@@ -132,10 +126,10 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 // RetryStrategy says. It does not retry after a loss. It ignores the other options.
 //
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
-// answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh that was for a
-// shorter ttl and is still on its way. Refresh sends at least one request, even past [Lock.Until], because the keys may
-// still exist; but not if some request of the Obtain was never answered, because that may have acquired the keys again,
-// after another holder. It returns:
+// answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh to a shorter ttl that
+// is still under way. Refresh sends at least one request, even past [Lock.Until], because the keys may still exist. It
+// sends none past Until if some request of the Obtain was never answered, because that request may have acquired the keys
+// again, after another holder. It returns:
 //   - [ErrNotObtained] if all keys are lost or it must not rely on them, after Release, and for a nil lock;
 //   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
 //     matches it;
@@ -155,33 +149,33 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	b, metadata, strategy := l.bearer(), "", opt.strategy()
-	if opt != nil {
-		metadata = opt.Metadata
+	if opt == nil {
+		opt = &Options{}
 	}
-	tell := b.Events().Refreshed
-	if tell == nil {
-		return b.Refresh(ctx, ttl, metadata, strategy)
+	b := l.bearer()
+	report := b.Events().Refreshed
+	if report == nil {
+		return b.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
 	}
 	keys, _ := b.Names()
-	until, err := l.Until(), fault.ErrPanicked // unless refresh returns
+	until, err := l.Until(), fault.ErrPanicked // unless Refresh returns
 	defer func() {
-		tell(ctx, life.Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
+		report(ctx, life.Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
-	err = b.Refresh(ctx, ttl, metadata, strategy)
+	err = b.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
 	return err
 }
 
 // Release frees every key that the lock's token still holds, even if others are lost. From the call on, the lock counts
 // as given up: [Lock.Until] has passed, and Refresh refuses.
 //
-// Release blocks until Redis answers or ctx ends. It is cleanup, so it sends the request even if ctx has already ended.
-// It then waits for the answer for at most a second, and no longer than Until, but at least 20 ms.
+// Release blocks until Redis answers or ctx ends. Release is cleanup, so it sends the request even if ctx has already
+// ended. It then waits for the answer until [Lock.Until], but for at least 20 ms and for at most a second.
 //
-// If ctx ends, or the error is one that may pass, Release returns it and keeps trying in the background until the ttl is
-// over, or for a minute if the lock is attached and its ttl is not known. A further Release meanwhile joins these tries. It
-// returns when one of them is answered, or when as many of them have failed as a first call would send. Errors of the
-// network may pass, and so may answers that mean "not now", as during a failover.
+// If ctx ends, or the error is one that may pass, Release returns it, and the library keeps trying in the background until
+// the ttl is over, or for a minute if the lock is attached and its ttl is not known. A further Release meanwhile joins
+// these tries. It returns when one of them is answered, or when as many of them have failed as a first call would send.
+// Errors of the network may pass, and so may answers that mean "not now", as during a failover.
 //
 // Release returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
@@ -203,14 +197,14 @@ func (l *Lock) Release(ctx context.Context) error {
 
 // KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
 // called, the lock is released or lost, or the Client is closed. Then the returned context ends as well. If the lock is
-// lost, the context ends at [Lock.Until] at the latest. A deadline on ctx limits for how long the lock is renewed; after
-// that, it is held until its ttl ends or it is released.
+// lost, the context ends at [Lock.Until] at the latest. A deadline on ctx limits for how long the lock is renewed. After
+// that, the lock is held until its ttl ends or it is released.
 //
 // [context.Cause] of the returned context says why it has ended:
 //   - an error that matches [ErrLockNotHeld] if the keys are gone or another holder has them; a [*LostError] if only
 //     some keys are lost;
-//   - an error that matches [ErrLapsed] if the validity ended without a renewal; it wraps the last error of Redis, if
-//     there was one (there is none after a mere pause of the process);
+//   - an error that matches [ErrLapsed] if the validity ended without a renewal. It wraps the last error of Redis, if
+//     there was one. After a mere pause of the process, there is none;
 //   - the cause of ctx if ctx has ended, [context.Canceled] after a call of the returned function, an error that wraps
 //     context.Canceled after Release, and [ErrClosed] after Close.
 //
@@ -220,9 +214,9 @@ func (l *Lock) Release(ctx context.Context) error {
 //
 // KeepAlive does not block. If ctx is one of package context, it needs no goroutine and no timer of its own: one
 // scheduler renews all locks of a Redis client, in shared pipelines, each after a third of its validity. The library
-// retries a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key; a
-// key that has lost its expiry gets one again. So a renewal that is on its way when the lock is released or the function
-// is called does no harm, and nobody waits for it. Refresh may still be called meanwhile.
+// retries a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key. A key
+// that has lost its expiry gets one again. So a renewal that is under way when the lock is released, or when the function
+// is called, does no harm, and nobody waits for it. Refresh may still be called meanwhile.
 //
 // KeepAlive may be called several times. The lock is renewed while any of the contexts lives, and each context ends by
 // itself. Always call the returned function; it may be called several times and concurrently. It does not release the

@@ -18,7 +18,7 @@ import (
 //
 // It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped,
 // and when renewals begin to fail. It logs failing renewals once per outage. An outage lasts until Redis has answered
-// and no lock is left whose last renewal failed. Everything else is at level Debug.
+// and no lock is left whose last renewal failed. The tracer logs everything else at level Debug.
 //
 // It logs at most five keys of a lock, and how many more there are. It logs at most six characters of a token, because
 // anyone who knows a whole token can release the lock.
@@ -43,66 +43,61 @@ type logTracer struct {
 	failing map[*string]time.Time // the locks whose last renewal failed, by the first of their keys: until when they are valid
 }
 
-// to returns the logger to write to.
-func (l *logTracer) to() *slog.Logger { return cmp.Or(l.logger, slog.Default()) }
-
-func (l *logTracer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
-	l.to().LogAttrs(ctx, level, "redislock: "+message, attrs...)
+// log writes an event, with the attributes in this order: the keys, attrs and, unless it is nil, err.
+func (l *logTracer) log(
+	ctx context.Context, level slog.Level, message string, keys []string, err error, attrs ...slog.Attr,
+) {
+	logger := cmp.Or(l.logger, slog.Default())
+	if !logger.Enabled(ctx, level) {
+		return
+	}
+	all := append([]slog.Attr{slog.String("keys", listKeys(keys))}, attrs...)
+	if err != nil {
+		all = append(all, logError(err))
+	}
+	logger.LogAttrs(ctx, level, "redislock: "+message, all...)
 }
 
-// enabled reports whether the logger wants level Debug. Asking costs less than making the attributes.
-func (l *logTracer) enabled(ctx context.Context) bool {
-	return l.to().Enabled(ctx, slog.LevelDebug)
-}
+// logError logs the words of an error. A handler that was given the error itself could print the fields of a RefusedError,
+// and so a whole token.
+func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
 
 func (l *logTracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
-	if l.enabled(ctx) {
-		l.log(ctx, slog.LevelDebug, "acquiring", logKeys(e.Keys), slog.Duration("ttl", e.TTL),
-			slog.Bool("queue", e.Queue), slog.Bool("fenced", e.Fenced))
-	}
+	l.log(ctx, slog.LevelDebug, "acquiring", e.Keys, nil,
+		slog.Duration("ttl", e.TTL), slog.Bool("queue", e.Queue), slog.Bool("fenced", e.Fenced))
 	return ctx
 }
 
 func (l *logTracer) refused(ctx context.Context, e Refused) {
-	if !l.enabled(ctx) {
-		return
-	}
-	attrs := []slog.Attr{logKeys(e.Keys), slog.Int("try", e.Try)}
+	attrs := []slog.Attr{slog.Int("try", e.Try)}
 	if e.Key != "" {
 		attrs = append(attrs, slog.String("key", e.Key), slog.String("holder", short(e.Holder)),
 			slog.String("metadata", e.Metadata), slog.Duration("ttl", e.TTL), slog.Int("ahead", e.Ahead))
 	}
-	l.log(ctx, slog.LevelDebug, "refused", attrs...)
+	l.log(ctx, slog.LevelDebug, "refused", e.Keys, nil, attrs...)
 }
 
 func (l *logTracer) obtainEnd(ctx context.Context, e ObtainEnd) {
-	if e.Err == nil {
-		l.answered(e.Keys)
-	}
-	if !l.enabled(ctx) {
-		return
-	}
-	attrs := []slog.Attr{
-		logKeys(e.Keys), slog.Duration("wait", e.Wait), slog.Int("tries", e.Tries), slog.Int("resends", e.Resends),
-	}
+	attrs := []slog.Attr{slog.Duration("wait", e.Wait), slog.Int("tries", e.Tries), slog.Int("resends", e.Resends)}
 	if e.Err != nil {
-		l.log(ctx, slog.LevelDebug, "not acquired", append(attrs, logError(e.Err))...)
+		l.log(ctx, slog.LevelDebug, "not acquired", e.Keys, e.Err, attrs...)
 		return
 	}
+	l.answered(e.Keys)
 	if e.Fence != 0 {
 		attrs = append(attrs, slog.Int64("fence", e.Fence))
 	}
-	l.log(ctx, slog.LevelDebug, "acquired", append(attrs, slog.Time("until", e.Until))...)
+	l.log(ctx, slog.LevelDebug, "acquired", e.Keys, nil, append(attrs, slog.Time("until", e.Until))...)
 }
 
 func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 	level, message := slog.LevelDebug, "refreshed"
-	if e.Renewal {
-		message = "renewed"
-	}
 	switch {
 	case e.Err == nil:
 		l.answered(e.Keys)
+		if e.Renewal {
+			message = "renewed"
+		}
 	case !e.Renewal:
 		message = "not refreshed"
 	case errors.Is(e.Err, ErrLockNotHeld): // Redis has answered, and lost logs the warning
@@ -112,54 +107,38 @@ func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 	default:
 		message = "not renewed"
 	}
-	if level == slog.LevelDebug && !l.enabled(ctx) {
-		return
-	}
-	attrs := []slog.Attr{logKeys(e.Keys), slog.Duration("ttl", e.TTL), slog.Duration("left", e.Left)}
-	if e.Err != nil {
-		attrs = append(attrs, logError(e.Err))
-	}
-	l.log(ctx, level, message, attrs...)
+	l.log(ctx, level, message, e.Keys, e.Err, slog.Duration("ttl", e.TTL), slog.Duration("left", e.Left))
 }
 
 func (l *logTracer) lost(ctx context.Context, e Lost) {
 	l.forget(e.Keys)
-	attrs := []slog.Attr{
-		logKeys(e.Keys), slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held), logError(e.Err),
-	}
+	attrs := []slog.Attr{slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held), logError(e.Err)}
 	if len(e.LostKeys) > 0 && len(e.LostKeys) < len(e.Keys) {
 		attrs = append(attrs, slog.String("lost", listKeys(e.LostKeys)))
 	}
-	l.log(ctx, slog.LevelWarn, "lock lost", attrs...)
+	l.log(ctx, slog.LevelWarn, "lock lost", e.Keys, nil, attrs...)
 }
 
 func (l *logTracer) released(ctx context.Context, e Released) {
+	message := "released"
 	if e.Err == nil {
 		l.answered(e.Keys)
 	} else {
 		l.forget(e.Keys)
+		message = "not released"
 	}
-	if !l.enabled(ctx) {
-		return
-	}
-	attrs := []slog.Attr{logKeys(e.Keys), slog.Duration("held", e.Held), slog.Duration("wait", e.Wait)}
-	if e.Err != nil {
-		l.log(ctx, slog.LevelDebug, "not released", append(attrs, logError(e.Err))...)
-		return
-	}
-	l.log(ctx, slog.LevelDebug, "released", attrs...)
+	l.log(ctx, slog.LevelDebug, message, e.Keys, e.Err, slog.Duration("held", e.Held), slog.Duration("wait", e.Wait))
 }
 
 func (l *logTracer) cleanedUp(ctx context.Context, e CleanedUp) {
-	attrs := []slog.Attr{logKeys(e.Keys), slog.String("why", e.Why)}
+	level, message := slog.LevelDebug, "cleaned up"
 	switch {
 	case e.Dropped:
-		l.log(ctx, slog.LevelWarn, "no room to clean up", attrs...)
+		level, message, e.Err = slog.LevelWarn, "no room to clean up", nil
 	case e.Err != nil:
-		l.log(ctx, slog.LevelWarn, "not cleaned up", append(attrs, logError(e.Err))...)
-	default:
-		l.log(ctx, slog.LevelDebug, "cleaned up", attrs...)
+		level, message = slog.LevelWarn, "not cleaned up"
 	}
+	l.log(ctx, level, message, e.Keys, e.Err, slog.String("why", e.Why))
 }
 
 // failed notes a renewal that has failed, and reports whether an outage begins with it.
@@ -196,12 +175,6 @@ func (l *logTracer) forget(keys []string) {
 	delete(l.failing, &keys[0])
 }
 
-func logKeys(keys []string) slog.Attr { return slog.String("keys", listKeys(keys)) }
-
-// logError logs the words of an error. A handler that was given the error itself could print the fields of a RefusedError,
-// and so a whole token.
-func logError(err error) slog.Attr { return slog.String("error", err.Error()) }
-
 // listKeys names the first keys and counts the others.
 func listKeys(keys []string) string {
 	const most = 5
@@ -209,17 +182,4 @@ func listKeys(keys []string) string {
 		return strings.Join(keys, " ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(keys[:most], " "), len(keys)-most)
-}
-
-// short returns the first characters of a token: what may be shown.
-func short(token string) string {
-	const most = 6 // characters
-	count := 0
-	for at := range token {
-		if count == most {
-			return token[:at] + "…"
-		}
-		count++
-	}
-	return token
 }

@@ -32,8 +32,8 @@ var (
 )
 
 // ProcessMetadata describes this process as one line of JSON, for [Options.Metadata]: host, pid, program, version (of
-// the main module, if it is known), started (the start of the process) and now (the time of the call), both in UTC. It
-// does no I/O after its first call and is safe for concurrent use.
+// the main module, if known), started (the start of the process) and now (the time of the call), both in UTC. It does no
+// I/O after its first call and is safe for concurrent use.
 //
 //	{"host":"api-3","pid":4121,"program":"orders","version":"v1.4.2","started":"2026-03-01T04:10:00Z","now":"…"}
 func ProcessMetadata() string {

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +12,61 @@ import (
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/several"
 )
+
+// Obtain acquires the lock on one key; see [Client.ObtainMulti].
+func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return c.obtain(ctx, []string{key}, ttl, opt)
+}
+
+// ObtainMulti acquires the lock on all keys or on none of them, for ttl. A key that is named twice is locked once.
+// A key must not be empty, and must not end in ":redislock:line". A key can be acquired if it is free or already holds
+// the same [Options.Token]. For keys with that token, the call replaces the metadata and never shortens the remaining
+// ttl. If such a key has no expiry, it gets the ttl.
+//
+// One script acquires all keys; across slots, one script in each slot. This takes the server 2 to 8 µs per key, and the
+// server does nothing else meanwhile. A Refresh, a renewal or a Release takes about half as long. A script can hold
+// 1,000,000 keys. docs/redis.md has figures, and says what else limits the number.
+//
+// ttl is at least 2 ms and is truncated to whole milliseconds. It starts before the request is sent, so that
+// [Lock.Until] can be relied on. If a grant arrives after its validity has ended, the library gives the keys back, and the
+// call tries again as after a refusal. The second such grant in a row ends the call, because answers take longer than the
+// ttl.
+//
+// ObtainMulti blocks until the lock is granted, the strategy stops or ctx ends. With a strategy and no deadline on ctx,
+// it gives up after one ttl. With [Options.Queue], it waits in line until ctx ends. It returns within milliseconds of
+// the end of ctx, whatever Redis does. In the background, the library then gives up the place in line and releases what
+// an unanswered request may have acquired. With a custom token, it releases only those keys that a late reply reports
+// as newly acquired.
+//
+// It returns:
+//   - [ErrNotObtained] if another holder has one of the keys, or callers wait in line for one, and the strategy allows
+//     no further try; with [Options.Explain], a [*RefusedError], which matches it;
+//   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
+//     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
+//     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
+//     lock that another holds;
+//   - an error that matches [ErrNotObtained] and [ErrLapsed], and says how long the answer took, if the lock was granted
+//     but had lapsed when the grant arrived. If the ttl limits the call, and there was no answer within it, the error of
+//     the second kind matches ErrLapsed as well;
+//   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used; nothing was sent then;
+//   - [ErrClosed] if the Client is closed;
+//   - any other error from Redis or the network, wrapped. Such an error ends the call. But the library first resends for a
+//     short time after a failure that may pass. With [Options.Queue], the call waits for the end of such failures: from
+//     the first try on if ctx has a deadline, and after a refusal if it has none. One of these errors is WRONGTYPE, for a
+//     key that does not hold a string.
+func (c *Client) ObtainMulti(ctx context.Context, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return c.obtain(ctx, script.Unique(keys), ttl, opt)
+}
+
+// Obtain is short for New(client).Obtain(…).
+func Obtain(ctx context.Context, client RedisClient, key string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return newShort(client).Obtain(ctx, key, ttl, opt)
+}
+
+// ObtainMulti is short for New(client).ObtainMulti(…).
+func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl time.Duration, opt *Options) (*Lock, error) {
+	return newShort(client).ObtainMulti(ctx, keys, ttl, opt)
+}
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
 //
@@ -46,12 +102,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if at == nil {
 		o.prepareSingle()
 	} else {
-		o.spread = several.NewSpreading(at, keys, &script.Obtain{
-			TTL: ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey,
-		}, o.opt.Queue, o.strategy)
-		if o.strategy != nil && !o.opt.Queue {
-			o.strategy = o.spread.SpreadOut(o.strategy)
-		}
+		o.prepareSpread(at)
 	}
 	return o.watched(ctx)
 }
@@ -71,6 +122,46 @@ func (o *obtaining) prepareSingle() {
 	}
 }
 
+// prepareSpread fills in what the tries at several places need.
+func (o *obtaining) prepareSpread(at *several.Group) {
+	what := &script.Obtain{TTL: o.ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey}
+	o.spread = several.NewSpreading(at, o.keys, what, o.opt.Queue, o.strategy)
+	if o.strategy != nil && !o.opt.Queue {
+		o.strategy = o.spread.SpreadOut(o.strategy)
+	}
+}
+
+// watched calls run, and reports its beginning and its end to the Tracer.
+func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
+	t := o.client.tracer
+	fenced := o.opt.FenceKey != ""
+	ctx = started(ctx, t.ObtainStart, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: fenced})
+	if t.ObtainEnd == nil {
+		lock, err = o.run(ctx)
+		return lock, o.explain(ctx, err)
+	}
+	start := time.Now()
+	err = fault.ErrPanicked
+	defer func() {
+		p := o.progress()
+		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tries, Resends: p.Resends}
+		if lock != nil {
+			end.Until, end.Fence = lock.Until(), lock.FenceToken()
+		}
+		returned := false
+		defer func() {
+			if lock != nil && !returned { // ObtainEnd has panicked: the caller never gets the lock
+				o.abandon(ctx, lock)
+			}
+		}()
+		t.ObtainEnd(ctx, end)
+		returned = true
+	}()
+	lock, why := o.run(ctx)
+	err = o.explain(ctx, why)
+	return lock, err
+}
+
 // run tries until the lock is granted, the strategy stops or ctx ends.
 func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	if o.strategy != nil && !o.opt.Queue && !fault.HasDeadline(ctx) {
@@ -81,7 +172,7 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	}
 	returned := false // a hook or a custom strategy may panic
 	if o.spread != nil {
-		o.client.obtains.Add(1) // until end has begun the cleanups
+		o.client.obtains.Add(1) // until End has begun the cleanups
 		defer o.client.obtains.Add(-1)
 		defer o.spread.End(ctx) // also after a panic
 	} else {
@@ -90,44 +181,37 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 		}
 		defer func() { o.single.End(ctx, !returned) }()
 	}
-	err := o.tryOn(ctx)
+	cut, err := o.tryOn(ctx)
 	returned = true
-	switch err {
-	case nil:
-		if o.spread != nil {
-			return &Lock{several: o.spread.Lock()}, nil
-		}
-		lock := new(Lock)
-		o.single.Fill(&lock.one)
-		return lock, nil
-	case fault.ErrCut:
+	if cut || err == fault.ErrCut {
 		return nil, o.cutShort(ctx)
-	default:
+	}
+	if err != nil {
 		return nil, err
 	}
+	if o.spread != nil {
+		return &Lock{several: o.spread.Lock()}, nil
+	}
+	lock := new(Lock)
+	o.single.Fill(&lock.one)
+	return lock, nil
 }
 
-// tryOn does the tries of run. It returns the error of the last one, or fault.ErrCut.
-func (o *obtaining) tryOn(ctx context.Context) error {
-	var cut bool
-	var err error
+// tryOn does the tries of run. It returns the error of the last one, and whether ctx ended a wait between two of them. A
+// try that ctx has ended returns fault.ErrCut.
+func (o *obtaining) tryOn(ctx context.Context) (cut bool, err error) {
 	if o.opt.Queue {
-		cut, err = o.inLine(ctx)
-	} else {
-		cut, err = retry.Do(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
-		if o.spread != nil && !cut {
-			err = o.spread.Decide(ctx, err)
-		}
+		return o.inLine(ctx)
 	}
-	if cut {
-		return fault.ErrCut
+	cut, err = retry.Do(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
+	if o.spread != nil && !cut {
+		err = o.spread.Decide(ctx, err)
 	}
-	return err
+	return cut, err
 }
 
 // inLine obtains by waiting in line. It tries and waits for its turn until a try is granted, a release hands the lock
-// over, an error ends the wait, ctx ends, or the Client is closed. It returns the error of the last try, and whether
-// ctx ended the wait.
+// over, an error ends the wait, ctx ends, or the Client is closed. It returns what tryOn returns.
 func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 	for {
 		again, err := o.try(ctx)
@@ -143,8 +227,8 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 	}
 }
 
-// try asks once for all keys, and reports a refusal to the Tracer. It reports whether another try makes sense, which it does
-// after a refusal.
+// try asks once for all keys, and reports a refusal to the Tracer. It reports whether another try makes sense, which it
+// does after a refusal.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 	if o.spread != nil {
 		again, err = o.spread.Try(ctx)
@@ -173,6 +257,29 @@ func (o *obtaining) progress() *place.Progress {
 	return &o.single.Progress
 }
 
+// refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.
+func (o *obtaining) refused(ctx context.Context) {
+	e := Refused{Keys: o.keys, Try: o.progress().Tries}
+	if o.opt.Explain && o.why == nil {
+		o.why, o.explained = o.blocker(ctx), e.Try
+		e.Key, e.Holder, e.Metadata, e.TTL, e.Ahead = o.why.Key, o.why.Token, o.why.Metadata, o.why.TTL, o.why.Ahead
+	}
+	if tell := o.client.tracer.Refused; tell != nil {
+		tell(ctx, e)
+	}
+}
+
+// blocker asks Redis what blocks the obtain.
+func (o *obtaining) blocker(ctx context.Context) *RefusedError {
+	var why RefusedError
+	if o.spread != nil {
+		why = RefusedError(o.spread.Blocker(ctx))
+	} else {
+		why = RefusedError(o.single.Blocker(ctx))
+	}
+	return &why
+}
+
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
 // refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
@@ -184,58 +291,22 @@ func (o *obtaining) cutShort(ctx context.Context) error {
 	return fault.NotObtained(fmt.Errorf("%w; the last try: %w", o.cut, failure))
 }
 
-// check returns an error if an obtain with these arguments cannot work. It does no I/O.
-func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, opt *Options) error {
-	if err := c.usable(ctx, keys); err != nil {
+// explain returns the error of an obtain that has ended. With Explain, and if the last try was refused, that is a
+// RefusedError. After more than one try, it asks again. If nothing blocks the obtain any more, the error says what
+// blocked the first try.
+func (o *obtaining) explain(ctx context.Context, err error) error {
+	if o.why == nil || o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
 		return err
 	}
-	if err := checkTTL(ttl); err != nil {
-		return err
-	}
-	if opt != nil {
-		if err := checkToken(opt.Token); err != nil {
-			return err
-		}
-		if err := checkFenceKey(opt.FenceKey, keys); err != nil {
-			return err
-		}
-		if opt.Queue {
-			if err := checkLines(keys); err != nil {
-				return err
-			}
+	if o.progress().Tries > o.explained || o.cut != nil {
+		if now := o.blocker(ctx); now.Key != "" {
+			o.why = now
 		}
 	}
-	return c.checkPlaces(keys, opt)
-}
-
-// watched calls run, and reports its beginning and its end to the Tracer.
-func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
-	t := o.client.tracer
-	ctx = t.obtainStart(ctx, ObtainStart{Keys: o.keys, TTL: o.ttl, Queue: o.opt.Queue, Fenced: o.opt.FenceKey != ""})
-	if t.ObtainEnd == nil {
-		lock, err = o.run(ctx)
-		return lock, o.explain(ctx, err)
+	if o.cut != nil {
+		return fmt.Errorf("%w: %w", o.why, o.cut)
 	}
-	start := time.Now()
-	err = fault.ErrPanicked
-	defer func() {
-		p := o.progress()
-		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tries, Resends: p.Resends}
-		if lock != nil {
-			end.Until, end.Fence = lock.Until(), lock.FenceToken()
-		}
-		returned := false
-		defer func() {
-			if lock != nil && !returned { // ObtainEnd has panicked: the caller never gets the lock
-				o.abandon(ctx, lock)
-			}
-		}()
-		t.ObtainEnd(ctx, end)
-		returned = true
-	}()
-	lock, why := o.run(ctx)
-	err = o.explain(ctx, why)
-	return lock, err
+	return o.why
 }
 
 // abandon gives back, in the background, a lock that its caller never gets.

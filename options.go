@@ -1,61 +1,95 @@
 package redislock
 
-import (
-	"cmp"
+import "github.com/redislock/redislock/internal/retry"
 
-	"github.com/redislock/redislock/internal/life"
-	"github.com/redislock/redislock/internal/place"
-)
+// Options say how to obtain a lock. A nil *Options and the zero value ask for one try, with a random token and no
+// metadata. The library only reads Options, so any number of calls and goroutines can share one value.
+type Options struct {
+	// RetryStrategy says how often and how long to try again after a refusal and, on a quorum, after a try that decided
+	// nothing. Each call starts it afresh. The default nil means one try. On one server, and across slots, an error of
+	// Redis or the network ends the call, after its resends, even an error that may pass; Queue waits for the end of those.
+	// With Queue, RetryStrategy only sets how often a waiter tries if no message can reach it.
+	RetryStrategy RetryStrategy
 
-// ClientOption is an option of [New] and [NewQuorum].
-type ClientOption func(*clientOptions)
+	// Metadata is stored beside the token in every key of the lock, for anyone who inspects the key. It may hold any
+	// bytes. [ProcessMetadata] makes a good default. In a Refresh, "" keeps what is stored.
+	Metadata string
 
-type clientOptions struct {
-	separate bool
-	tracer   *Tracer
-	short    bool // it is for a single call, after which nothing is to stay
+	// Token identifies the holder. The default "" means 16 random bytes, as 22 base64url characters. A call with the
+	// token of an existing lock acquires the keys of that lock again and shares it. So choose a token that nobody else
+	// can have, without white space and control characters. On a quorum of servers, and with AcrossSlots for keys without
+	// a common hash tag, a Token is an error that wraps [ErrInvalid]. There, the library chooses the token, and
+	// [Client.Attach] resumes or shares the lock.
+	//
+	// Do not call Obtain with the same token twice at the same time: the call that fails gives back keys on which the
+	// other may rely. A call first waits for what earlier calls of this Client with the same token have left under way, as
+	// far as it concerns the keys. That takes milliseconds or, after a lost reply, until the Redis client's ReadTimeout.
+	// If the earlier calls only fail, the new call returns their error after a second. With Queue and a deadline, it goes
+	// on waiting. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that token
+	// through another Client.
+	Token string
+
+	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
+	// than every one before: see [Lock.FenceToken]. The counter has no expiry. It belongs to the resource, not to the
+	// lock, and cannot be one of its keys. On a Cluster and a Ring, it needs the hash tag of the keys. The default "" mints
+	// no fencing token.
+	FenceKey string
+
+	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
+	// false does not wait in line. A key that contains a brace then needs a hash tag, and keys like a{a}, in which the hash
+	// tag repeats the rest, cannot be used.
+	//
+	// The line is first come, first served, wherever keys overlap, across Clients, processes and machines. A key with a
+	// waiter is not free: a later obtain is refused, with Queue or without. A caller whose token already holds one of the
+	// keys skips the line.
+	//
+	// A release hands its keys to the first waiter at once if that waiter wants only these keys, has a random token,
+	// has at most 1 KiB of metadata, and has either no FenceKey or that of the released lock. Otherwise a message wakes
+	// the first waiter, and it tries. When the holder's ttl ends, the first waiter tries without a message.
+	//
+	// Every waiter also tries at least once a second, as a sign of life. Where many wait for many keys, it tries less
+	// often, so that all of these tries take at most a tenth of the server's time. A lost message costs at most one such
+	// interval. After three intervals without a sign of life, the server passes the waiter over. A waiter that comes back
+	// still has its place in the order. With a *redis.Client, a release passes over a waiter whose process was killed, if
+	// it can serve another one. A waiter that was stopped just before its turn may be handed the lock for its ttl.
+	//
+	// If ctx has a deadline, errors of Redis or the network that may pass do not end the wait. The file docs/guarantees.md
+	// lists them. If ctx ends the wait, the error wraps the last of them. If ctx has no deadline, such errors do not end
+	// the wait once the call has been refused. Before that, any error ends it, because otherwise a wrong address would make
+	// it wait for ever; on a quorum, an error that may pass ends it after 2 s. Other errors always end the wait.
+	//
+	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, also through a type that embeds one.
+	// One connection serves all waiters with that Redis client; on a Cluster, one for each node that has their keys. It
+	// closes 10 s after the last waiter has left, and at once if all Clients that had waiters are closed, or if these were
+	// the functions of this package. If messages repeatedly do not arrive, because the name of the server leads to another
+	// server by then, the library subscribes again. Only waiters with a *redis.Client are handed keys directly. With a
+	// Ring, a type without Subscribe (see [RedisClient]), or a user who may not use the channel, waiters stand in the same
+	// line and try each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
+	Queue bool
+
+	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such
+	// keys. AcrossSlots makes no difference to keys of one slot, to one server, to a Ring, where the keys of a lock always
+	// need one hash tag, and with a type that does not say where keys are: see [RedisClient].
+	//
+	// Redis cannot lock keys of several slots in one step. So the library locks those of each slot, and gives all back if
+	// one refuses: all or none in the outcome. This costs a request for each slot, and a try that is refused may hold some
+	// keys for a moment. FenceKey may then be in any slot. Without Queue, a retry asks one slot after the other, always in
+	// the same order, so that callers cannot refuse each other for ever. Waiters are woken as Queue says, and no release
+	// hands keys over to them. If keys of several slots are lost, the error that ends KeepAlive or Do may name those of
+	// one slot only.
+	AcrossSlots bool
+
+	// Explain makes the error of a refusal say what blocks the call: it is a [*RefusedError], which matches
+	// [ErrNotObtained] but is not equal to it. The library asks Redis right after the first refusal. If more tries follow,
+	// and the last one is refused as well, it asks once more. It waits up to 250 ms for each answer, and up to 20 ms if ctx
+	// has ended. The holder may change between the try and the question. The default false asks nothing.
+	Explain bool
 }
 
-// silent is the Tracer of a Client that has none, and silence what it wants to be told.
-var (
-	silent  = &Tracer{}
-	silence = &life.Events{}
-)
-
-func newClientOptions(opts []ClientOption) clientOptions {
-	var set clientOptions
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&set)
-		}
+// strategy returns the strategy for one call, or nil for a single try.
+func (o *Options) strategy() retry.Strategy {
+	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
+		return nil
 	}
-	set.tracer = cmp.Or(set.tracer, silent)
-	return set
-}
-
-// client returns a Client with these options, which has no place yet.
-func (set *clientOptions) client() *Client {
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
-	c.config = place.Config{
-		Scripts: scripts, Events: set.tracer.events(), CleanedUp: set.tracer.cleanedUp(), LostError: newLostError,
-		Closed: c.closed, Separate: set.separate, Lingers: !set.short,
-	}
-	return c
-}
-
-// WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of
-// its hooks and with the values of the caller's ctx. The library still resends unanswered calls.
-//
-// Without this option, calls that are made at the same time share round trips. Use it if a hook must see each command,
-// or decides by the values of ctx: see [RedisClient]. It costs throughput when more than a few goroutines call at a
-// time. Each call occupies a connection until it is answered, so the pool of each client must be large enough for all
-// calls under way, or renewals wait with the others, and kept locks can lapse.
-func WithSeparateCalls() ClientOption {
-	return func(set *clientOptions) { set.separate = true }
-}
-
-// WithTracer makes the Client report to tracer what happens to its locks. If it is given more than once, the Client
-// reports to all of them: see [Tracers]. The default, also for nil, reports to nobody and costs nothing.
-func WithTracer(tracer *Tracer) ClientOption {
-	return func(set *clientOptions) { set.tracer = Tracers(set.tracer, tracer) }
+	return restart(o.RetryStrategy)
 }

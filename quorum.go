@@ -10,9 +10,9 @@ import (
 )
 
 // NewQuorum returns a Client whose locks live on several independent Redis servers at once. A lock is held while a
-// majority of the servers hold all of its keys. So it survives the failure of the other servers, and a server that
-// loses its data can be made to hold the keys again. Use three or five servers that do not replicate each other. Each
-// must be a different server: one server under two addresses would count twice.
+// majority of the servers hold all of its keys. So it survives the failure of the other servers, and the library can
+// acquire its keys again at a server that has lost its data. Use three or five servers that do not replicate each other.
+// Each must be a different server: one server under two addresses would count twice.
 //
 // All methods work as for one server, with these differences:
 //   - Obtain asks all servers at once and returns when a majority has granted. A refusal also waits for the servers that
@@ -23,7 +23,7 @@ import (
 //     Before that, the call tries again as [Options.RetryStrategy] says. With [Options.Queue], it goes on waiting. If the
 //     end of ctx, or of the ttl, ends the tries, the error matches [ErrNotObtained] as well, as on one server.
 //   - If callers split the votes of a majority, and the other servers are absent or slow, nobody has the lock. Each of
-//     the callers gives back what it has and asks again at random moments. One that never has a majority gets
+//     the callers gives back what it has, and asks again at random moments. A caller that never gets a majority returns
 //     [ErrNotObtained] in the end, although nobody holds the lock.
 //   - [Lock.Until] is the earliest end among the servers that were the first majority to confirm the last Obtain, Refresh or
 //     round of renewals. A Refresh that returns an error gains nothing, even if a majority confirms it later.
@@ -36,9 +36,9 @@ import (
 //     a lock, use Attach. If a client is a Ring, several keys, or a key with a FenceKey, need one hash tag, as on one Ring.
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the lock
-// since that became known. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. A majority
-// of servers that lose their data within one ttl can break exclusion, and so can a change of the list of servers while
-// locks are held. The file docs/guarantees.md has the details.
+// since the loss became known. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. If a
+// majority of servers lose their data within one ttl, that can break exclusion. So can a change of the list of servers
+// while locks are held. The file docs/guarantees.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
 // returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis
@@ -47,8 +47,7 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	if len(clients) == 1 {
 		return New(clients[0], opts...)
 	}
-	set := newClientOptions(opts)
-	c := set.client()
+	c := newClientOptions(opts).placeless()
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c

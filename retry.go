@@ -8,17 +8,16 @@ import (
 )
 
 // RetryStrategy decides how long to wait before each further try. The strategies of this package start afresh for each
-// Obtain and Refresh, so any number of calls and goroutines can share one value. A custom strategy is used as it is: if
-// it counts, give each call its own.
+// Obtain and Refresh, so any number of calls and goroutines can share one value. The library uses a custom strategy as it
+// is: if the strategy counts, give each call its own.
 type RetryStrategy interface {
 	// NextBackoff returns how long to wait before the next try. A value under 1 ns stops the retries.
 	NextBackoff() time.Duration
 }
 
-// restarter is a strategy that counts, and so cannot be shared as it is.
+// restarter is a strategy that counts, so calls cannot share it as it is.
 type restarter interface {
-	// restart returns a new strategy like this one, with its count at 0.
-	restart() RetryStrategy
+	restart() RetryStrategy // returns a new strategy like this one, with its count at 0
 }
 
 // restart returns s as it was at its start, if s is a restarter; else s itself.
@@ -29,16 +28,7 @@ func restart(s RetryStrategy) RetryStrategy {
 	return s
 }
 
-// strategy returns the strategy for one call, or nil for a single try.
-func (o *Options) strategy() RetryStrategy {
-	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
-		return nil
-	}
-	return restart(o.RetryStrategy)
-}
-
-// orNoRetry returns s, or NoRetry if s is nil, as in Options. Otherwise a nil strategy would panic inside Obtain, at
-// the first refusal.
+// orNoRetry returns s, or NoRetry if s is nil, as in Options. Otherwise a nil strategy would panic at the first refusal.
 func orNoRetry(s RetryStrategy) RetryStrategy {
 	if s == nil {
 		return NoRetry()
@@ -96,7 +86,7 @@ type limitedRetry struct {
 	count    atomic.Int64 // retries so far
 }
 
-// LimitRetry stops s after limit retries, that is after limit+1 tries: LimitRetry(LinearBackoff(d), 2) waits d, d and
+// LimitRetry stops s after limit retries, which is after limit+1 tries: LimitRetry(LinearBackoff(d), 2) waits d, d and
 // then stops. A limit under 1 means one try. So does a nil s, which counts as [NoRetry].
 func LimitRetry(s RetryStrategy, limit int) RetryStrategy {
 	return &limitedRetry{strategy: orNoRetry(s), limit: int64(limit)}
@@ -119,8 +109,8 @@ type jitter struct {
 }
 
 // Jitter varies the waits of s at random, evenly over ± fraction of each, so that callers that were refused together do
-// not try again together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. fraction is
-// limited to 0 … 1. The number of tries is that of s. A nil s counts as [NoRetry].
+// not try again together: Jitter(LinearBackoff(100*time.Millisecond), 0.2) waits between 80 and 120 ms. A fraction under
+// 0 counts as 0, and one over 1 as 1. The number of tries is that of s. A nil s counts as [NoRetry].
 func Jitter(s RetryStrategy, fraction float64) RetryStrategy {
 	if !(fraction > 0) { // catches NaN
 		fraction = 0

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,26 +15,26 @@ import (
 // feeds OpenTelemetry.
 //
 // The Client holds none of its own mutexes while it calls a function. It calls the functions from many goroutines,
-// possibly concurrently. A function may call the library, but it must not block for long: a call of the library, or the
-// renewals of other locks, also those of other Clients, may be waiting for it. If a function panics in the goroutine of
-// a caller, the caller gets the panic; if it panics in a goroutine of the library, the program ends.
+// possibly concurrently. A function may call the library, but it must not block for long: a call of the library may be
+// waiting for it, or the renewals of other locks, even those of other Clients. If a function panics in the goroutine of
+// a caller, the caller gets the panic. If it panics in a goroutine of the library, the program ends.
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
 // lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. With a custom token, a
-// [CleanedUp] may have only some of the keys, in another slice. Whole tokens are only in [Refused] and, with
-// [Options.Explain], in the [*RefusedError] of an [ObtainEnd].
+// [CleanedUp] may have only some of the keys, in another slice. Only [Refused] has whole tokens and, with
+// [Options.Explain], the [*RefusedError] of an [ObtainEnd].
 //
-// A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event reports its
-// end, with Held: Lost or Released. A lock that expires without being kept, refreshed or released has no such event. A
-// Refresh that succeeds after Lost revives the hold; then Lost or Released reports its end once more. A [Client.Do]
-// whose keys an outer Do holds acquires nothing, and has no events.
+// A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event reports the
+// end of a hold, and has its Held: Lost or Released. A lock that expires without being kept, refreshed or released has no
+// such event. A Refresh that succeeds after Lost revives the hold. Then Lost or Released reports the end once more. A
+// [Client.Do] whose keys an outer Do holds acquires nothing, and has no events.
 //
 // A lock on several places (the servers of a quorum, or the slots of [Options.AcrossSlots]) has the same events, one for
 // the lock and none for each place. A failure at some places has no event if the other places suffice.
 type Tracer struct {
 	// ObtainStart is called when an obtain has checked its arguments, before it asks for the lock, in the goroutine and
 	// with the ctx of the caller. The call goes on with the ctx that ObtainStart returns, so hooks of the Redis client
-	// see its values. Derive it from the ctx given; nil stands for that ctx.
+	// see the values of that ctx. Derive it from the ctx given; nil stands for the ctx given.
 	ObtainStart func(context.Context, ObtainStart) context.Context
 
 	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of
@@ -48,13 +49,13 @@ type Tracer struct {
 	// Refreshed is called at the end of each Refresh with usable arguments, in the goroutine of the caller and with its
 	// ctx. It is also called when a renewal of KeepAlive or Do was confirmed or has failed, in a goroutine of the
 	// library. The ctx then has the values of the ctx given to KeepAlive or Do, and does not end. A renewal without an
-	// answer has no event until its connection fails or times out; the library sends others meanwhile.
+	// answer has no event until its connection fails or times out. The library sends other renewals meanwhile.
 	Refreshed func(context.Context, Refreshed)
 
-	// Lost is called once for a hold, when a renewal, a Refresh or a Release finds that keys of the lock are lost, and
-	// when the validity of a kept lock ends. The goroutine is that of the Refresh, of the Release, of a caller that
-	// looks at the context of the kept lock, or one of the library. The ctx is that of the Refresh or the Release.
-	// Otherwise it has the values of the ctx given to KeepAlive or Do, and does not end.
+	// Lost is called once for a hold: when a renewal, a Refresh or a Release finds that keys of the lock are lost, or when
+	// the validity of a kept lock ends. The goroutine is that of the Refresh, of the Release, of a caller that looks at the
+	// context of the kept lock, or one of the library. In a Refresh or a Release, the ctx is that of the call. Otherwise, it
+	// has the values of the ctx given to KeepAlive or Do, and does not end.
 	Lost func(context.Context, Lost)
 
 	// Released is called at the end of each Release with a usable ctx, in the goroutine of the caller and with its ctx,
@@ -72,8 +73,8 @@ type Tracer struct {
 type ObtainStart struct {
 	Keys   []string
 	TTL    time.Duration
-	Queue  bool // it waits in line if it is refused
-	Fenced bool // it asks for a fencing token
+	Queue  bool // the obtain waits in line if it is refused
+	Fenced bool // the obtain asks for a fencing token
 }
 
 // Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first
@@ -94,7 +95,7 @@ type ObtainEnd struct {
 	Keys    []string
 	Err     error         // what the call returns; nil if the lock was acquired
 	Wait    time.Duration // how long the call took
-	Tries   int           // how many tries it made
+	Tries   int           // how many tries the call made
 	Resends int           // how often the library sent a try again after a failure
 	Until   time.Time     // the end of the validity; zero if Err is set
 	Fence   int64         // the fencing token; 0 without one
@@ -103,7 +104,7 @@ type ObtainEnd struct {
 // Refreshed reports the end of a Refresh or a renewal.
 type Refreshed struct {
 	Keys    []string
-	Renewal bool          // it is a renewal by KeepAlive or Do
+	Renewal bool          // this was a renewal by KeepAlive or Do
 	TTL     time.Duration // the new ttl
 	// Left is how much of the old validity was left at the end of the call; 0 if it had passed. Compared with TTL, it
 	// says how close the lock came to its end.
@@ -157,8 +158,8 @@ type CleanedUp struct {
 	Dropped bool     // too many cleanups were running: nothing was sent, and the keys expire with their ttl
 }
 
-// Tracers returns a Tracer that calls each of the tracers in turn. It skips nil ones, and returns nil if there are no
-// others. It passes the ctx that one ObtainStart returns to the next.
+// Tracers returns a Tracer that calls each of the tracers in turn. It skips nil ones, and returns nil if all are nil. It
+// passes the ctx that one ObtainStart returns to the next.
 func Tracers(tracers ...*Tracer) *Tracer {
 	tracers = slices.DeleteFunc(slices.Clone(tracers), func(t *Tracer) bool { return t == nil })
 	switch len(tracers) {
@@ -195,70 +196,56 @@ func both[E any](a, b func(context.Context, E)) func(context.Context, E) {
 }
 
 func startBoth(a, b func(context.Context, ObtainStart) context.Context) func(context.Context, ObtainStart) context.Context {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
+	if a == nil && b == nil {
+		return nil
 	}
-	return func(ctx context.Context, e ObtainStart) context.Context {
-		for _, start := range []func(context.Context, ObtainStart) context.Context{a, b} {
-			if derived := start(ctx, e); derived != nil { // nil stands for the ctx that was passed, here as well
-				ctx = derived
-			}
-		}
+	return func(ctx context.Context, e ObtainStart) context.Context { return started(started(ctx, a, e), b, e) }
+}
+
+// started calls an ObtainStart, if it is set, and returns the ctx with which to go on.
+func started(
+	ctx context.Context, f func(context.Context, ObtainStart) context.Context, e ObtainStart,
+) context.Context {
+	if f == nil {
 		return ctx
 	}
+	return cmp.Or(f(ctx, e), ctx)
 }
 
-// A Client without a Tracer has an empty one, so these functions check only for a missing function.
+// silent is the Tracer of a Client that was given none, and silence the events of its locks.
+var (
+	silent  = &Tracer{}
+	silence = &life.Events{}
+)
 
-// obtainStart calls ObtainStart, if it is set, and returns the ctx to go on with.
-func (t *Tracer) obtainStart(ctx context.Context, e ObtainStart) context.Context {
-	if t.ObtainStart == nil {
-		return ctx
-	}
-	if derived := t.ObtainStart(ctx, e); derived != nil {
-		return derived
-	}
-	return ctx
-}
-
-// tell calls a function of a Tracer with an event, if the function is set.
-func tell[E any](ctx context.Context, f func(context.Context, E), e E) {
-	if f != nil {
-		f(ctx, e)
-	}
-}
-
-// events returns what the Tracer wants to be told of locks.
+// events returns what the Tracer hears of locks.
 func (t *Tracer) events() *life.Events {
 	if t.Refreshed == nil && t.Lost == nil && t.Released == nil {
 		return silence
 	}
-	e := &life.Events{}
-	if tell := t.Refreshed; tell != nil {
-		e.Refreshed = func(ctx context.Context, e life.Refreshed) { tell(ctx, Refreshed(e)) }
+	events := &life.Events{}
+	if report := t.Refreshed; report != nil {
+		events.Refreshed = func(ctx context.Context, e life.Refreshed) { report(ctx, Refreshed(e)) }
 	}
-	if tell := t.Lost; tell != nil {
-		e.Lost = func(ctx context.Context, e life.Lost) {
-			tell(ctx, Lost{Keys: e.Keys, LostKeys: e.LostKeys, Cause: lossCauses[e.Cause], Held: e.Held, Err: e.Err})
+	if report := t.Lost; report != nil {
+		events.Lost = func(ctx context.Context, e life.Lost) {
+			report(ctx, Lost{Keys: e.Keys, LostKeys: e.LostKeys, Cause: lossCauses[e.Cause], Held: e.Held, Err: e.Err})
 		}
 	}
-	if tell := t.Released; tell != nil {
-		e.Released = func(ctx context.Context, e life.Released) { tell(ctx, Released(e)) }
+	if report := t.Released; report != nil {
+		events.Released = func(ctx context.Context, e life.Released) { report(ctx, Released(e)) }
 	}
-	return e
+	return events
 }
 
 // cleanedUp returns what to do at the end of a cleanup; nil for nothing.
 func (t *Tracer) cleanedUp() func(context.Context, undo.Event) {
-	tell := t.CleanedUp
-	if tell == nil {
+	report := t.CleanedUp
+	if report == nil {
 		return nil
 	}
 	return func(ctx context.Context, e undo.Event) {
-		tell(ctx, CleanedUp{Keys: e.Keys, Why: whys[e.Why], Err: e.Err, Dropped: e.Dropped})
+		report(ctx, CleanedUp{Keys: e.Keys, Why: whys[e.Why], Err: e.Err, Dropped: e.Dropped})
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floor under a lock on several keys: the least that scripts can do. The root's bench_test.go has the same.
+// The lower bound of a lock on several keys: the least that scripts can do. The root's bench_test.go has the same scripts.
 var (
 	bareObtain = redis.NewScript(`
 		local args = {}
@@ -20,7 +20,7 @@ var (
 		return redis.call('DEL', unpack(KEYS))`)
 )
 
-// bareScripts is the name of the locker that runs in the cells of several keys alone.
+// bareScripts is the name of the locker that runs only in the cells of several keys.
 const bareScripts = "bare scripts"
 
 func openBareScripts(addr string) (*locker, error) {

@@ -26,8 +26,8 @@ var (
 		return 1`)
 )
 
-// bareHandOffContender is the floor under a fair lock with a hand-off. It has no rules: a waiter that gives up or dies is
-// handed the lock all the same, nobody asks whether the message was received, and all have one token.
+// bareHandOffContender is the lower bound of a fair lock with a hand-off. It has no rules: it hands the lock even to a
+// waiter that has given up or died, nobody checks whether the message was received, and all waiters have one token.
 func bareHandOffContender() contender {
 	return contender{
 		name: "bare hand-off",

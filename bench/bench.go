@@ -13,11 +13,11 @@ type bench struct {
 	*plan
 	target  *target
 	lockers []*locker // this library first
-	serial  int       // of the keys that were used only once
-	began   int64     // sets the keys of one run apart from those of another
+	serial  int       // the number of the last fresh key
+	began   int64     // tells the keys of one run from those of another
 }
 
-// open connects everybody to the server at addr, or to one of its own if addr is empty.
+// open connects all lockers to the server at addr, or to a new server if addr is empty.
 func open(addr string, p *plan) (*bench, error) {
 	t, err := openTarget(addr)
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bench) freshKey() string {
 	return fmt.Sprintf("redislock-bench:%d:%d", b.began, b.serial)
 }
 
-// groups returns all that can be run.
+// groups returns all groups of cells.
 func (b *bench) groups() []*group {
 	return []*group{
 		b.parallelGroup(), b.cancellableGroup(), b.keysGroup(), b.contendedGroup(), b.quorumGroup(), b.quorumContendedGroup(),
@@ -90,7 +90,7 @@ func (b *bench) cancellableGroup() *group {
 	return &group{
 		name: "cancellable", title: "Goroutines with a key each, and a ctx that can be cancelled",
 		about: "The same work, but each goroutine has a ctx of its own, from context.WithCancel. This library returns the " +
-			"moment its ctx is cancelled, which go-redis by itself does not; that has its price. " + bsmBeside + ", shows the " +
+			"moment its ctx is cancelled, which go-redis by itself does not, and that has a cost. " + bsmBeside + ", shows the " +
 			"least that it costs with go-redis.",
 		cells:  b.goroutineCells(cancellable, b.without(bareScripts)),
 		summed: []metric{wall, clientCPU},
@@ -115,7 +115,7 @@ func (b *bench) keysGroup() *group {
 	g := &group{
 		name: "keys", title: "Several keys, all or none",
 		about: "A goroutine obtains one lock on several keys and releases it. The bare scripts are the least that can do " +
-			"so. The other libraries lock one key, so all they can do is to lock the keys in turn, which is not all or " +
+			"so. The other libraries lock one key, so they can only lock the keys in turn, which is not all or " +
 			fmt.Sprintf("none; they are left out above %d keys.", mostInTurn),
 	}
 	for _, n := range b.keys {

@@ -39,11 +39,11 @@ func openBSM(addr string) (*locker, error) {
 	}, nil
 }
 
-// bsmBeside is the name of the locker that runs in the cells with a ctx that can be cancelled alone.
+// bsmBeside is the name of the locker that runs only in the cells with a ctx that can be cancelled.
 const bsmBeside = "bsm/redislock, in goroutines"
 
-// openBSMBeside is the floor under everybody who builds on go-redis and returns when ctx is cancelled: the scripts of
-// bsm/redislock, each call in a goroutine beside its caller. It frees nothing that a call acquires after that.
+// openBSMBeside is the lower bound of a library that builds on go-redis and returns when ctx is cancelled: the scripts of
+// bsm/redislock, each call in a goroutine beside its caller. It does not free what a call acquires after that.
 func openBSMBeside(addr string) (*locker, error) {
 	client := newGoRedis(addr)
 	locks, calls := redislock.New(client), newBeside()
@@ -69,7 +69,7 @@ func openBSMBeside(addr string) (*locker, error) {
 	}, nil
 }
 
-// bsmContender contends through bsm/redislock. Its strategies count, so that each call needs a new one.
+// bsmContender contends through bsm/redislock. Its strategies count, so each call needs a new one.
 func bsmContender(name, settings string, strategy func() redislock.RetryStrategy) contender {
 	return contender{
 		name: name, settings: settings, sends: scripts,

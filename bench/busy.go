@@ -12,8 +12,8 @@ import (
 // busyArgument makes the program a process that keeps a core busy.
 const busyArgument = "busy"
 
-// keepBusy keeps one core busy until in ends. It ignores interrupts: a terminal sends them to the program that started it
-// too, which ends in and then sees no failure here.
+// keepBusy keeps one core busy until in ends. It ignores interrupts. A terminal also sends them to the program that started
+// it. That program ends in, and this process then ends without a failure.
 func keepBusy(in io.Reader) error {
 	signal.Ignore(os.Interrupt)
 	var ended atomic.Bool
@@ -31,7 +31,7 @@ func keepBusy(in io.Reader) error {
 // busyCores are processes that keep a core busy each, so that a run shows what happens on a busy machine.
 type busyCores []*child
 
-// startBusyCores starts n of them. They must be closed.
+// startBusyCores starts n processes. They must be closed.
 func startBusyCores(n uint) (busyCores, error) {
 	var cores busyCores
 	for range n {
@@ -44,7 +44,7 @@ func startBusyCores(n uint) (busyCores, error) {
 	return cores, nil
 }
 
-// close ends all of them, and waits until they have gone.
+// close ends the processes, and waits until they have ended.
 func (cores busyCores) close() error {
 	var errs []error
 	for _, c := range cores {

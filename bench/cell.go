@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// thisLibrary is the name of the contestant that the others are compared with.
+// thisLibrary is the name of the contestant with which the others are compared.
 const thisLibrary = "redislock (this)"
 
 // group is a kind of work, with its cells.
@@ -17,7 +17,7 @@ type group struct {
 	title string
 	about string
 	cells []cell
-	// summed are what a table at the head of the group compares for all cells at a glance. Less of each is better.
+	// summed are the metrics that a table at the head of the group compares for all cells. Less is better for each.
 	summed []metric
 }
 
@@ -28,9 +28,9 @@ type cell struct {
 	rounds  int
 	columns []metric
 	drawn   []metric
-	// contestants[0] is the one that the others are compared with.
+	// contestants[0] is the one with which the others are compared.
 	contestants []contestant
-	// open, if it is set, starts servers for the cell alone and returns the contestants on them, and what ends both.
+	// open, if it is set, starts servers for this cell only. It returns the contestants, and a function that ends both.
 	open func() (_ []contestant, end func() error, err error)
 }
 
@@ -40,14 +40,14 @@ type contestant struct {
 	round func(context.Context) (figures, error)
 }
 
-// measuredGroup is what became of a group.
+// measuredGroup is the results of a group.
 type measuredGroup struct {
 	name, title, about string
 	summed             []metric
 	tables             []table
 }
 
-// run runs what is selected. It returns an error as soon as a contestant does, or when ctx has ended.
+// run runs the selected cells. It returns an error as soon as a contestant does, or when ctx has ended.
 func (g *group) run(ctx context.Context, selected *selection) (measuredGroup, error) {
 	done := measuredGroup{name: g.name, title: g.title, about: g.about, summed: g.summed}
 	for i := range g.cells {
@@ -65,7 +65,7 @@ func (g *group) run(ctx context.Context, selected *selection) (measuredGroup, er
 	return done, nil
 }
 
-// runSelected runs the selected contestants, on servers of the cell's own if it wants them.
+// runSelected runs the selected contestants, on the cell's own servers if it has open.
 func (c *cell) runSelected(ctx context.Context, name string, selected *selection) (_ table, err error) {
 	if c.open != nil {
 		opened, end, failed := c.open()
@@ -80,7 +80,7 @@ func (c *cell) runSelected(ctx context.Context, name string, selected *selection
 	return c.run(ctx)
 }
 
-// run lets the contestants take turns, in another order each round.
+// run lets the contestants take turns, in a random order each round.
 func (c *cell) run(ctx context.Context) (table, error) {
 	t := table{title: c.title, columns: c.columns, drawn: c.drawn, rows: make([]row, len(c.contestants))}
 	for i := range t.rows {

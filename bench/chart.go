@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// chart is some panels of horizontal bars, one below the other. Each panel has a scale of its own.
+// chart is panels of horizontal bars, one below the other. Each panel has its own scale.
 type chart struct {
 	title  string
 	panels []panel
@@ -45,8 +45,8 @@ func (g *measuredGroup) chart() *chart {
 // The measures of a chart, in pixels.
 const (
 	chartWidth  = 760
-	barsLeft    = 220 // the labels stand left of it
-	barsWidth   = 440 // the values stand right of it
+	barsLeft    = 220 // the labels are left of this
+	barsWidth   = 440 // the values are right of the bars
 	titleHeight = 36
 	panelHeight = 34 // of its title
 	barPitch    = 24
@@ -54,7 +54,7 @@ const (
 	panelGap    = 10
 )
 
-// svgStyle suits a light page and a dark one; the background is the page's.
+// svgStyle suits a light page and a dark one. The chart has no background.
 const svgStyle = `<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .title { font-size: 16px; font-weight: 600 }

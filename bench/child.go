@@ -8,8 +8,8 @@ import (
 	"os/exec"
 )
 
-// child is this program, started again to do a part of the work in a process of its own. It ends when its input does, so
-// none outlives the process that started it, however that ends.
+// child is this program, started again to do a part of the work in its own process. A child ends when its input ends, so no
+// child outlives the process that started it, however that ends.
 type child struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -38,7 +38,7 @@ func startChild(ctx context.Context, argument string) (*child, error) {
 	return &child{cmd: cmd, in: in, out: out}, nil
 }
 
-// close ends the child's input, which ends the child, and waits until it has gone. Output that nobody has read is lost.
+// close ends the child's input, and so the child, and waits until it has ended. Unread output is lost.
 func (c *child) close() error {
 	return errors.Join(c.in.Close(), c.out.Close(), c.cmd.Wait())
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// fact is one line of what a run depends on.
+// fact is one line about the conditions of a run.
 type fact struct{ name, value string }
 
-// circumstances returns the machine and the versions of everything, without anything that names the machine.
+// circumstances returns the machine and the versions of all parts, without anything that names the machine.
 func (b *bench) circumstances(ctx context.Context) []fact {
 	server := "redis-server " + b.serverVersion(ctx) + ", started by this program, without persistence"
 	if b.target.own == nil {
@@ -30,7 +30,7 @@ func (b *bench) circumstances(ctx context.Context) []fact {
 	return append(facts, modules()...)
 }
 
-// serverVersion returns the version of Redis or of Valkey, which calls itself an old Redis.
+// serverVersion returns the version of Redis or of Valkey, which reports an old version of Redis as well.
 func (b *bench) serverVersion(ctx context.Context) string {
 	info := b.target.client.InfoMap(ctx, "server").Val()["Server"]
 	if version := info["valkey_version"]; version != "" {
@@ -39,7 +39,7 @@ func (b *bench) serverVersion(ctx context.Context) string {
 	return info["redis_version"]
 }
 
-// modules returns the versions of the libraries that are compared and of those below them.
+// modules returns the versions of the compared libraries and of their Redis clients.
 func modules() []fact {
 	facts := []fact{{"github.com/redislock/redislock", "this checkout"}}
 	info, ok := debug.ReadBuildInfo()

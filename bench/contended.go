@@ -10,7 +10,7 @@ import (
 func (b *bench) contendedGroup() *group {
 	g := &group{
 		name: "contended", title: "Many want one key",
-		about: b.contendingAbout(fmt.Sprintf("Stuck are those who had no lock %v later.", drain)),
+		about: b.contendingAbout(fmt.Sprintf("Stuck are the contenders without a lock %v after the end.", drain)),
 	}
 	for _, n := range b.contenders {
 		c := b.contendedCell(fmt.Sprintf("contenders=%d", n), n)
@@ -21,11 +21,12 @@ func (b *bench) contendedGroup() *group {
 	return g
 }
 
-// contendingAbout says what the contenders do, and then more.
+// contendingAbout describes the work of the contenders, and appends more.
 func (b *bench) contendingAbout(more string) string {
 	return fmt.Sprintf("Contenders in %d processes each obtain the lock on the one key, hold it for %v and release it, "+
-		"over and over, for %v. Jain's index is 1 where all get the same number of locks. Who waits at the end is "+
-		"waited for: that is in the waits, and in what a lock costs, but not in the locks a second. %s",
+		"over and over, for %v. Jain's index is 1 if all get the same number of locks. The run also waits for the "+
+		"contenders that still wait at the end. Their locks count for the waits and for the cost of a lock, but not for "+
+		"locks/s. %s",
 		b.processes, b.hold, b.contending, more)
 }
 
@@ -67,7 +68,7 @@ func (b *bench) contend(ctx context.Context, on servers, sends []string, n int, 
 	}()
 	for i := range processes {
 		j.First += j.Contenders
-		j.Contenders = (n + i) / processes // they add up to n
+		j.Contenders = (n + i) / processes // the sum is n
 		w, err := startWorker(ctx, j)
 		if err != nil {
 			return nil, err
@@ -83,7 +84,7 @@ func (b *bench) contend(ctx context.Context, on servers, sends []string, n int, 
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now().Add(20 * time.Millisecond) // until then all have heard of it
+	start := time.Now().Add(20 * time.Millisecond) // so that all workers know it by then
 	for _, w := range workers {
 		if err := w.start(start); err != nil {
 			return nil, err

@@ -12,19 +12,19 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// contender is a contestant of the cells in which many want one key.
+// contender is a contestant of the cells in which many callers want one key.
 type contender struct {
 	name     string
 	settings string
-	sends    []string // the commands that it sends; scripts run more of them
-	// open connects. What it opens is closed by the end of the process, which is a worker.
+	sends    []string // the commands that it sends; scripts run others as well
+	// open connects. The end of the process, which is a worker, closes the connections.
 	open func(addrs []string) (obtainFunc, error)
 }
 
-// obtainFunc waits until it has the lock on all keys, and returns what releases it.
+// obtainFunc waits until it has the lock on all keys, and returns a function that releases the lock.
 type obtainFunc func(ctx context.Context, keys []string) (release func() error, err error)
 
-// inTurn returns what obtains locks on single keys one after another, in alphabetical order.
+// inTurn returns a function that obtains locks on single keys one after another, in alphabetical order.
 func inTurn(obtain func(ctx context.Context, key string) (release func() error, err error)) obtainFunc {
 	return func(ctx context.Context, keys []string) (func() error, error) {
 		var releases []func() error
@@ -46,7 +46,7 @@ func inTurn(obtain func(ctx context.Context, key string) (release func() error, 
 	}
 }
 
-// topology is what the contenders of a cell run on.
+// topology says on which servers the contenders of a cell run.
 type topology string
 
 const (
@@ -55,11 +55,11 @@ const (
 	cluster   topology = "cluster"
 )
 
-// pollEach is the pace of those who poll regularly. It is the time of a hold: who polls faster only costs more.
+// pollEach is the pace of contenders that poll regularly. It is the time of a hold. Faster polling only costs more.
 const pollEach = time.Millisecond
 
-// contenders returns those who run on it, this library with Queue first. Polling is compared at one pace, beside what the
-// peers' documentation recommends or has as its default.
+// contenders returns the contenders on a topology, this library with Queue first. All that poll do so at one pace, and again
+// at the pace that their documentation recommends or has as its default.
 func (t topology) contenders() []contender {
 	switch t {
 	case quorum:

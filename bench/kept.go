@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// keeper is a contestant of the cell in which many locks are kept alive.
+// keeper is a contestant of the cell that keeps many locks alive.
 type keeper struct {
 	// redisKey returns the key that the lock of that name has in Redis.
 	redisKey func(name string) string
-	// keep obtains a lock and keeps it alive. It returns a context that ends when the lock is lost, and what releases it.
+	// keep obtains a lock and keeps it alive. It returns a context that ends when the lock is lost, and a function that
+	// releases the lock.
 	keep  func(ctx context.Context, name string) (held context.Context, release func() error, err error)
 	close func() error
 }
@@ -38,14 +39,14 @@ func (b *bench) keptGroup() *group {
 	return &group{
 		name: "kept", title: "Locks that are kept alive",
 		about: fmt.Sprintf("One process keeps locks with a ttl of %v alive for %v. This library renews when a third of the "+
-			"validity has passed, rueidislock after half of it (its default); the others leave renewing to the caller. "+
-			"Renewals/read is how many the server found at a time when it read from a connection, of 16 KiB at most. Lost "+
+			"validity has passed, rueidislock after half of it (its default); the others leave renewals to the caller. "+
+			"Renewals/read is how many renewals the server got from one read of a connection, of 16 KiB at most. Lost "+
 			"are locks whose context has ended or whose key is gone. Here less is better.", b.keptTTL, b.keeping),
 		cells: []cell{c},
 	}
 }
 
-// keep keeps locks alive for some time, with a client of its own, and tells what that takes.
+// keep keeps locks alive for some time, with its own client, and returns what that costs.
 func (b *bench) keep(
 	ctx context.Context, open func(addr string, ttl time.Duration) (*keeper, error),
 ) (_ figures, err error) {
@@ -55,7 +56,7 @@ func (b *bench) keep(
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	s := newKeptSet(k, b.freshKey(), b.kept)
-	// Connections and scripts are there before the locks are.
+	// Open connections and load scripts before the measurement.
 	warmUp := newKeptSet(k, b.freshKey(), keptGoroutines)
 	if err := warmUp.obtain(); err != nil {
 		return nil, err
@@ -96,12 +97,12 @@ func (b *bench) keep(
 	return f, s.releaseAll()
 }
 
-// usage is the memory that is in use after a collection, in bytes.
+// usage is the memory in use after a collection, in bytes.
 type usage struct{ heap, stack float64 }
 
 func memory() usage {
 	runtime.GC()
-	runtime.GC() // the first one may leave what finalizers and pools held
+	runtime.GC() // the first collection may leave memory that finalizers and pools held
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return usage{heap: float64(m.HeapAlloc), stack: float64(m.StackInuse)}

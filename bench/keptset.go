@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// keptSet is many locks of one keeper. What it needs itself is allocated before the locks are.
+// keptSet is many locks of one keeper. It allocates its own memory before it obtains the locks.
 type keptSet struct {
 	keeper  *keeper
 	names   []string
@@ -33,7 +33,7 @@ func (s *keptSet) obtain() error {
 	})
 }
 
-// releaseAll releases all locks. One that was lost is no error: it was counted.
+// releaseAll releases all locks. A lost lock is no error, because lost has counted it.
 func (s *keptSet) releaseAll() error {
 	return s.each(func(i int) error {
 		held := s.held[i].Err() == nil
@@ -66,7 +66,7 @@ func (s *keptSet) each(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// lost returns how many of the locks are held no longer.
+// lost returns how many of the locks are no longer held.
 func (s *keptSet) lost(ctx context.Context, t *target) (float64, error) {
 	var keys []string
 	gone := 0.0

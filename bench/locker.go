@@ -6,20 +6,20 @@ import (
 	"fmt"
 )
 
-// locker is a contestant of the cells in which nobody contends.
+// locker is a contestant of the cells without contention.
 type locker struct {
 	name     string
 	settings string
-	sends    []string // the commands that it sends; scripts run more of them
+	sends    []string // the commands that it sends; scripts run others as well
 	// pair obtains a lock on all of keys and releases it. A locker of single keys locks one after another.
 	pair  func(ctx context.Context, keys []string) error
 	close func() error
 }
 
-// errTaken means that a key which nobody else should want is another's.
+// errTaken says that another holder has a key that nobody else should want.
 var errTaken = errors.New("the key is taken")
 
-// scripts are the commands of those who send scripts alone.
+// scripts are the commands of lockers that send only scripts.
 var scripts = []string{"evalsha", "eval"}
 
 // openLockers opens every locker on the server at addr, this library first.
@@ -47,7 +47,7 @@ func openAll(addrs []string, all ...openLocker) (opened []*locker, err error) {
 	return opened, nil
 }
 
-// closeLockers closes the connections of all.
+// closeLockers closes the connections of all lockers.
 func closeLockers(lockers []*locker) error {
 	var errs []error
 	for _, l := range lockers {

@@ -3,12 +3,13 @@
 //
 //	go -C bench run .
 //
-// It prints medians with their spread, and ratios taken round by round, since a machine's speed changes while the program
-// runs; and it writes them to results/results.md, with a chart for each kind of work. It needs redis-server on PATH, and a
-// Unix. It can use a server of yours, and its keys under "redislock-bench", for the cells that need only one.
+// It prints medians with their quartiles, and ratios. It takes each ratio within one round, because the speed of a
+// machine changes while the program runs. benchstat cannot do that: it compares two samples as wholes. The program also
+// writes the figures to results/results.md, with a chart for each kind of work. It needs redis-server on PATH, and a
+// Unix. For the cells that need only one server, it can use one of yours, and keys under "redislock-bench" there.
 //
-// --only and --against run a part of it. How this library compares with bsm/redislock where few call at a time, once as the
-// machine is and once with two cores kept busy by other processes:
+// --only and --against run a part. For example, compare this library with bsm/redislock where few callers call at a
+// time, once as the machine is, and once with two cores kept busy by other processes:
 //
 //	go -C bench run . --only 'goroutines=(1|2|4|8|16)$' --against bsm
 //	go -C bench run . --only 'goroutines=(1|2|4|8|16)$' --against bsm --busy 2
@@ -42,16 +43,16 @@ func main() {
 	}
 }
 
-// defaultOut is where a whole run is written, as seen from this directory.
+// defaultOut is the directory for the results of a whole run, relative to this one.
 const defaultOut = "results"
 
-// run parses the arguments, runs the cells that they ask for and reports them.
+// run parses the arguments, and runs and reports the selected cells.
 func run(args []string) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	addr := flags.String("redis", "",
 		"`host:port` of a redis-server that nobody else uses, for the cells that need one; one is started if empty")
 	rounds := flags.Int("rounds", 0, "`n` rounds of every cell in place of its own number")
-	short := flags.Bool("short", false, "a pass of a few seconds that shows that all works; its figures say nothing")
+	short := flags.Bool("short", false, "a run of a few seconds, to see that all cells work; its figures mean nothing")
 	only := flags.String("only", "", "run only the cells whose name matches this `regexp`, such as ^parallel/")
 	against := flags.String("against", "", "compare only with the contestants whose name matches this `regexp`, such as bsm")
 	busy := flags.Uint("busy", 0, "keep `n` cores busy with other processes while the cells run")

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// metric is something that is measured: a column of the tables.
+// metric is a measured quantity: a column of the tables.
 type metric struct {
-	head   string // of its column, with the unit
+	head   string // the head of its column, with the unit
 	format func(float64) string
 	spread bool // its quartiles are shown
 	ratio  bool // the column after it compares the first row with the others

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// outcome is what became of the contenders of one process, or of all.
+// outcome is the results of the contenders of one process, or of all.
 type outcome struct {
 	Won   []float64 // the locks that each contender got in time
-	Late  float64   // locks granted to those who were still waiting when the time was over
+	Late  float64   // locks that were granted after the time was over
 	Waits []float64 // in ms, of all locks, late ones too
-	Stuck float64   // contenders who did not get the last lock they waited for
+	Stuck float64   // contenders that did not get the last lock for which they waited
 }
 
 // add adds the contenders of another process.
@@ -22,7 +22,7 @@ func (o *outcome) add(other outcome) {
 	o.Stuck += other.Stuck
 }
 
-// figures returns what the contenders came to in so much time, with what the server counted meanwhile.
+// figures returns the figures of the contenders after the time d, and of the server meanwhile.
 func (o *outcome) figures(d time.Duration, server serverStats, sends []string) (figures, error) {
 	locks := 0.0
 	for _, won := range o.Won {

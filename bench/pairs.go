@@ -15,7 +15,7 @@ func (s servers) pairs(newCtx newContext, l *locker, sets [][]string, t turns) (
 		return nil, err
 	}
 	burst := newBurst(newCtx, l, sets)
-	runtime.GC() // nobody pays for the garbage of another
+	runtime.GC() // so that no contestant pays for the garbage of another
 	before, err := s.stats(context.Background())
 	if err != nil {
 		return nil, err
@@ -54,19 +54,19 @@ func (s servers) pairs(newCtx newContext, l *locker, sets [][]string, t turns) (
 	return f, nil
 }
 
-// newContext returns a ctx for one goroutine, and what ends it. The ctx is part of what is measured: a library may do more
-// with one that can be cancelled. Each goroutine has its own, as each request of a service has.
+// newContext returns a ctx for one goroutine, and a function that ends it. The ctx matters for the measurement: a
+// library may do more with a ctx that can be cancelled. Each goroutine has its own, as each request of a service does.
 type newContext func() (context.Context, context.CancelFunc)
 
 // background returns the ctx that never ends.
 func background() (context.Context, context.CancelFunc) { return context.Background(), func() {} }
 
-// cancellable returns a ctx that can be cancelled, and is not while the goroutine runs.
+// cancellable returns a ctx that can be cancelled. Nobody cancels it while the goroutine runs.
 func cancellable() (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-// burst is goroutines that stand ready to take and release locks. What they need themselves is allocated before they run.
+// burst is goroutines that are ready to take and release locks. They allocate their own memory before they run.
 type burst struct {
 	start     chan struct{} // closed by run
 	end       time.Time     // set before start is closed
@@ -75,7 +75,7 @@ type burst struct {
 	errs      []error           // likewise
 }
 
-// roomForLatencies is how many latencies all goroutines can note without allocating: those of a second, amply.
+// roomForLatencies is how many latencies all goroutines together can note without allocating: more than those of a second.
 const roomForLatencies = 1 << 18
 
 // newBurst starts a goroutine for each set of keys. They wait for run, which must be called.

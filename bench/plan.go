@@ -2,13 +2,13 @@ package main
 
 import "time"
 
-// ttl is the ttl of every lock but the kept ones.
+// ttl is the ttl of every lock except the kept ones.
 const ttl = 10 * time.Second
 
 // plan says how much is measured.
 type plan struct {
-	// The cells in which nobody contends. Those of few goroutines and one key have short slices, many of them: most of the
-	// time they wait for the system to wake a thread, and how long that takes changes all the while.
+	// The cells without contention. Those of few goroutines and one key have many short slices: most of the time they wait for
+	// the system to wake a thread, and the time of that varies.
 	few, many  turns
 	goroutines []int
 	keys       []int
@@ -19,7 +19,7 @@ type plan struct {
 
 	contendRounds int
 	contenders    []int
-	processes     int // that the contenders are spread over
+	processes     int // of the contenders
 	contending    time.Duration
 	hold          time.Duration
 
@@ -47,10 +47,10 @@ func (p *plan) turns(goroutines int) turns {
 	return p.many
 }
 
-// mostInTurn is the most keys for which those who lock one key at a time are run.
+// mostInTurn is the most keys of the cells in which libraries that lock one key at a time run.
 const mostInTurn = 64
 
-// mostBare is the most keys that the bare scripts can unpack, rounded down to one of the plan's.
+// mostBare is the most keys that the bare scripts can unpack, rounded down to a number of the plan.
 const mostBare = 512
 
 // fullPlan takes about seven minutes.
@@ -66,7 +66,7 @@ func fullPlan() plan {
 	}
 }
 
-// shortPlan takes a few seconds. It reaches all of the code that fullPlan does.
+// shortPlan takes a few seconds. It runs all of the code that fullPlan runs.
 func shortPlan() plan {
 	return plan{
 		few:        turns{rounds: 2, slice: 15 * time.Millisecond, warmUp: 5 * time.Millisecond},

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// processCPU returns how long this process has been on a processor, user and system. The redis-server, the workers and the
-// processes of --busy are processes of their own, so none of theirs is in it.
+// processCPU returns how long this process has been on a processor, user and system. It does not count redis-server, the
+// workers and the processes of --busy, which are other processes.
 func processCPU() (time.Duration, error) {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// quorumAbout says what a quorum is to the contestants.
+// quorumAbout says what a quorum is for the contestants.
 const quorumAbout = "The servers are independent of each other, and a lock needs a majority of them. redsync has a pool " +
 	"for each. rueidislock has no locks on several servers: it keeps as many keys for a lock as there are servers, on one of " +
-	"them, and needs a majority of these. So it stands here for what that costs, not for what a quorum promises."
+	"them, and needs a majority of these. So its figures show what that costs, and it does not promise what a quorum does."
 
 func (b *bench) quorumGroup() *group {
 	g := &group{
@@ -46,11 +46,11 @@ func (b *bench) quorumGroup() *group {
 func (b *bench) quorumContendedGroup() *group {
 	g := &group{
 		name: "quorum-contended", title: "Many want one key on a quorum of servers",
-		about: b.contendingAbout("Where contenders come back at once, most locks of those who poll go to the one that has just "+
-			"had it: it asks again while all others sleep. Where they rest for a random time first, that happens less. A fair "+
-			"share is the contenders times the mean time from lock to lock. Keys freed are those "+
-			"that are deleted for a lock, on all servers together: where they are more than the servers, tries without a "+
-			"majority acquired the others. ") + quorumAbout,
+		about: b.contendingAbout("Where contenders come back at once, and poll, most locks go to the contender that has just "+
+			"had the lock: it asks again while all others sleep. If contenders rest for a random time first, that happens "+
+			"less. A fair share is the contenders times the mean time from lock to lock. Keys freed are those that are "+
+			"deleted for a lock, on all servers together: where they are more than the servers, tries without a majority "+
+			"acquired the others. ") + quorumAbout,
 	}
 	for _, n := range b.quorums {
 		for _, contenders := range b.contenders {
@@ -62,8 +62,8 @@ func (b *bench) quorumContendedGroup() *group {
 	return g
 }
 
-// quorumContendedCell returns the cell of so many contenders. If rests is set, each of them rests after a lock, a little
-// less than until all others have had one, so that there are always waiters and few who have just had the lock.
+// quorumContendedCell returns the cell of so many contenders. If rests is set, each contender rests after a lock, for a
+// little less than the others need for a lock each. So there are always waiters, and few of them have just had the lock.
 func (b *bench) quorumContendedCell(n, contenders int, rests bool) cell {
 	c := b.contendedCell(fmt.Sprintf("servers=%d/contenders=%d", n, contenders), contenders)
 	c.title = fmt.Sprintf("%d servers, %s", n, c.title)
@@ -84,7 +84,7 @@ func (b *bench) quorumContendedCell(n, contenders int, rests bool) cell {
 	return c
 }
 
-// severalColumns are those of the cells in which contenders want locks on several servers.
+// severalColumns are the columns of the cells in which contenders want locks on several servers.
 var severalColumns = []metric{
 	lockRate, fairness, medianWait, tailWait, tailShare, sent, executed, freed, serverCPU, stuck,
 }

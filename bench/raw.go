@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// token is what those hold who have no tokens of their own; as long as one of this library.
+// token is the token of contestants that make none. It is as long as a token of this library.
 const token = "q83vEjRWeJCrze8SNFZ4kA"
 
 // The names of the clients without a library.
@@ -17,7 +17,7 @@ const (
 	rawRueidis = "raw rueidis"
 )
 
-// openRawGoRedis is the floor under everybody who builds on go-redis: a lock without an owner.
+// openRawGoRedis is the lower bound of a library that builds on go-redis: a lock without an owner.
 func openRawGoRedis(addr string) (*locker, error) {
 	client := newGoRedis(addr)
 	return &locker{
@@ -46,12 +46,12 @@ func openRawGoRedis(addr string) (*locker, error) {
 
 const rawQuorumSettings = "SET NX PX and DEL on each server, by a goroutine for each; the clients have their defaults"
 
-// openRawQuorum is the floor under everybody who asks all servers of a quorum side by side through go-redis, with a
-// goroutine for each server. It goes on when a majority has answered the SETs, but waits for all DELs: a late one would
-// delete the key of the next holder.
+// openRawQuorum is the lower bound of a library that asks all servers of a quorum side by side through go-redis, with a
+// goroutine for each server. It goes on when a majority has answered the SETs. It waits for all DELs, because a late one
+// would delete the key of the next holder.
 func openRawQuorum(addrs []string) (*locker, error) {
 	clients, closers := newGoRedisEach(addrs)
-	// wait waits until so many servers have answered well.
+	// wait waits until so many servers have answered without an error.
 	wait := func(n int, answers chan error) error {
 		var errs []error
 		for range clients {
@@ -86,7 +86,7 @@ func openRawQuorum(addrs []string) (*locker, error) {
 	}, nil
 }
 
-// openRawRueidis is the floor under everybody who builds on rueidis.
+// openRawRueidis is the lower bound of a library that builds on rueidis.
 func openRawRueidis(addr string) (*locker, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}})
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// newGoRedis returns the client of everybody who builds on go-redis: with its defaults, and with a pool of its own.
+// newGoRedis returns a client for a library that builds on go-redis: with the defaults, and with its own pool.
 func newGoRedis(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr})
 }
 
-// newGoRedisEach returns a client for each server, and the same once more for closeAll.
+// newGoRedisEach returns a client for each server, and the same clients again for closeAll.
 func newGoRedisEach(addrs []string) (clients []*redis.Client, closers []io.Closer) {
 	for _, addr := range addrs {
 		client := newGoRedis(addr)
@@ -30,7 +30,7 @@ func newGoRedisCluster(addrs []string) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 }
 
-// closeRedislock closes this library and then the clients below it.
+// closeRedislock closes a Client of this library, and then its Redis clients.
 func closeRedislock(locks *redislock.Client, clients ...io.Closer) func() error {
 	return func() error { return errors.Join(locks.Close(), closeAll(clients)) }
 }
@@ -93,7 +93,7 @@ func newRedislockLocker(connect connectRedislock, addrs []string, opt *redislock
 	}
 }
 
-// connectRedislock returns a Client on the servers at addrs, and what closes it and the clients below it.
+// connectRedislock returns a Client on the servers at addrs, and a function that closes it and its Redis clients.
 type connectRedislock func(addrs []string) (_ *redislock.Client, end func() error)
 
 // newOneClient connects to one server.
@@ -128,7 +128,7 @@ func redislockContender(
 	return contender{
 		name: name, settings: settings, sends: []string{"evalsha", "eval", "subscribe", "unsubscribe", "ping"},
 		open: func(addrs []string) (obtainFunc, error) {
-			locks, _ := connect(addrs) // closed by the end of the process
+			locks, _ := connect(addrs) // the end of the process closes them
 			return func(ctx context.Context, keys []string) (func() error, error) {
 				lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
 				if err != nil {

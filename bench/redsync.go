@@ -12,7 +12,7 @@ import (
 // redsyncCommands are what redsync sends.
 var redsyncCommands = []string{"set", "setnx", "evalsha", "eval"}
 
-// connectRedsync returns pools on the servers at addrs, and what closes them.
+// connectRedsync returns pools on the servers at addrs, and a function that closes them.
 type connectRedsync func(addrs []string) (_ []redsyncredis.Pool, end func() error)
 
 // redsyncPools returns a pool for each server.
@@ -64,7 +64,7 @@ func newRedsyncLocker(connect connectRedsync, addrs []string) *locker {
 	}
 }
 
-// unlockRedsync makes an error of what redsync reports in two ways.
+// unlockRedsync returns one error for the two results of redsync.
 func unlockRedsync(ctx context.Context, mutex *redsync.Mutex) error {
 	released, err := mutex.UnlockContext(ctx)
 	if err == nil && !released {
@@ -81,7 +81,7 @@ func redsyncContender(
 	return contender{
 		name: name, settings: settings, sends: redsyncCommands,
 		open: func(addrs []string) (obtainFunc, error) {
-			pools, _ := connect(addrs) // closed by the end of the process
+			pools, _ := connect(addrs) // the end of the process closes them
 			locks := redsync.New(pools...)
 			return inTurn(func(ctx context.Context, key string) (func() error, error) {
 				mutex := locks.NewMutex(key, options...)

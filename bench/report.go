@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// report is what a run came to, and how.
+// report is the results of a run, and its conditions.
 type report struct {
 	circumstances []fact
 	settings      []fact

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockSettings are those of its README for one server, with a key for each server of a quorum. It puts a limit of
-// TryNextAfter, 20 ms, to each request, so
-// that it tries the next server soon; with one server that is only an error on a slow machine.
+// rueidislockSettings are the settings of its README for one server, with a key for each server of a quorum. By default,
+// rueidislock limits each request to a TryNextAfter of 20 ms, so that it tries the next server soon. With one server,
+// that is only an error on a slow machine.
 const rueidislockSettings = "KeyMajority 1 (2 or 3 for a quorum of 3 or 5: so many keys on the first server), " +
 	"NoLoopTracking, KeyValidity as the others' ttl, TryNextAfter 1 s"
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// selection says which part of the whole is run. An empty pattern matches everything.
+// selection says which part of all cells is run. An empty pattern matches everything.
 type selection struct {
 	only    *regexp.Regexp // matches the cells, as "group/cell"
 	against *regexp.Regexp // matches the contestants; this library always takes part
@@ -28,7 +28,7 @@ func (s *selection) everything() bool { return s.only.String() == "" && s.agains
 // cell reports whether a cell is run, given its name with that of its group.
 func (s *selection) cell(name string) bool { return s.only.MatchString(name) }
 
-// contestants returns those of all who take part.
+// contestants returns the contestants that take part.
 func (s *selection) contestants(all []contestant) []contestant {
 	var chosen []contestant
 	for _, c := range all {

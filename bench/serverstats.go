@@ -9,9 +9,9 @@ import (
 
 // serverStats are the counters of a server, or the difference of two readings of them.
 type serverStats struct {
-	calls map[string]float64 // by the name of the command, in lower case; those that scripts make are among them
-	cpu   float64            // seconds that the server has run on a processor
-	reads float64            // times that it has read from a connection
+	calls map[string]float64 // by the name of the command, in lower case; with the calls of scripts
+	cpu   float64            // how long the server has run on a processor, in seconds
+	reads float64            // how often the server has read from a connection
 }
 
 // stats reads the counters of the server.
@@ -54,7 +54,7 @@ func parseStats(info string) (serverStats, error) {
 	return s, nil
 }
 
-// since returns what was added after an earlier reading.
+// since returns the difference to an earlier reading.
 func (s serverStats) since(earlier serverStats) serverStats {
 	added := serverStats{calls: map[string]float64{}, cpu: s.cpu - earlier.cpu, reads: s.reads - earlier.reads}
 	for command, calls := range s.calls {
@@ -81,7 +81,7 @@ func (s serverStats) sent(commands []string) float64 {
 	return total
 }
 
-// executed returns how many calls there were in all, by clients and by scripts, but for the reading of the counters.
+// executed returns how many calls clients and scripts made, except those that read the counters.
 func (s serverStats) executed() float64 {
 	total := 0.0
 	for command, calls := range s.calls {
@@ -92,7 +92,7 @@ func (s serverStats) executed() float64 {
 	return total
 }
 
-// perLock adds to f what each of so many locks took of the server, if clients send only the named commands.
+// perLock adds to f the server's figures for each of so many locks, if clients send only the named commands.
 func (s serverStats) perLock(f figures, commands []string, locks float64) {
 	f[sent.head] = s.sent(commands) / locks
 	f[executed.head] = s.executed() / locks

@@ -80,7 +80,7 @@ func (b *bench) slotsContendedGroup() *group {
 		name: "slots-contended", title: "Overlapping sets of keys in several slots",
 		about: b.contendingAbout("Here there are three keys a, b and c on three masters, and the contenders want the sets ab, " +
 			"bc, ca and cba in turn, so that any two of them share a key and one lock is held at a time. redsync locks the " +
-			"keys of a set one after another, in alphabetical order, since otherwise it would never end."),
+			"keys of a set one after another, in alphabetical order, because otherwise it would never end."),
 	}
 	for _, n := range b.slotsContenders {
 		c := b.contendedCell(fmt.Sprintf("contenders=%d", n), n)

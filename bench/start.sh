@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 #
-# How long it takes from the start of the tool to its command running, on a free lock: redislock run, flock(1), and the
+# Measures the time from the start of a tool until its command runs, on a free lock: redislock run, flock(1), and the
 # command by itself. From the repository's root, with a redis-server on PATH: bash bench/start.sh [RUNS]
 #
-# The command, date, prints when it runs; the time before is taken in the shell. The three take turns, so that what else
-# the machine does falls on all of them. Printed are the quartiles in milliseconds.
+# The command, date, prints when it runs. The shell takes the time before. The three take turns, so that other load of the
+# machine affects all of them. The script prints the quartiles in milliseconds.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// writeSummary writes one table for all cells of the group: what this library has of each summed metric, divided by what
-// the contestant has. It writes nothing if the group sums up nothing.
+// writeSummary writes one table for all cells of the group: each summed metric of this library, divided by that of the
+// contestant. It writes nothing if the group has no summed metric.
 func (g *measuredGroup) writeSummary(text *strings.Builder) {
 	if len(g.summed) == 0 {
 		return
@@ -39,7 +39,7 @@ func (g *measuredGroup) writeSummary(text *strings.Builder) {
 	text.WriteByte('\n')
 }
 
-// summary returns how the first row compares with the named one, in each of the metrics; nothing if no row has that name.
+// summary returns the ratios of the first row to the named one for the metrics; nothing if no row has that name.
 func (t *table) summary(metrics []metric, name string) string {
 	i := slices.IndexFunc(t.rows, func(r row) bool { return r.name == name })
 	if i < 0 {

@@ -2,15 +2,15 @@ package main
 
 import "math"
 
-// table holds what a cell came to.
+// table holds the results of a cell.
 type table struct {
 	title   string
 	columns []metric
 	drawn   []metric // in the chart
-	rows    []row    // the first is the one that the others are compared with
+	rows    []row    // the first is the one with which the others are compared
 }
 
-// row holds what one contestant came to, round by round.
+// row holds the results of one contestant, round by round.
 type row struct {
 	name   string
 	rounds []figures
@@ -25,8 +25,8 @@ func (r *row) spread(m metric) spread {
 	return spreadOf(values)
 }
 
-// ratio returns the spread of what the first row has of a metric, divided by what row i has of it in the same round.
-// Rounds in which row i has nothing are left out.
+// ratio returns the spread of the first row's figure for a metric, divided by that of row i in the same round. It leaves out
+// rounds in which row i has 0.
 func (t *table) ratio(m metric, i int) spread {
 	var ratios []float64
 	for j, f := range t.rows[i].rounds {

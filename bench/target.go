@@ -11,10 +11,10 @@ import (
 	"github.com/redislock/redislock/internal/redistest"
 )
 
-// target is the redis-server that everything runs on.
+// target is the redis-server on which all cells run.
 type target struct {
 	addr   string
-	client *redis.Client     // asks for its figures, and does nothing else
+	client *redis.Client     // only reads the server's counters
 	own    *redistest.Server // nil if the server is the user's
 }
 
@@ -36,10 +36,10 @@ func openTarget(addr string) (_ *target, err error) {
 	return t, nil
 }
 
-// servers are the redis-servers that a cell runs on.
+// servers are the redis-servers of a cell.
 type servers []*target
 
-// openServers starts n servers that do not know of each other.
+// openServers starts n independent servers.
 func openServers(n int) (servers, error) {
 	var all servers
 	for range n {
@@ -52,7 +52,7 @@ func openServers(n int) (servers, error) {
 	return all, nil
 }
 
-// addrs returns where they listen.
+// addrs returns the addresses of the servers.
 func (s servers) addrs() []string {
 	var addrs []string
 	for _, t := range s {
@@ -61,7 +61,7 @@ func (s servers) addrs() []string {
 	return addrs
 }
 
-// stats reads the counters of all, added up.
+// stats returns the sums of all servers' counters.
 func (s servers) stats(ctx context.Context) (serverStats, error) {
 	all := serverStats{calls: map[string]float64{}}
 	for _, t := range s {
@@ -74,7 +74,7 @@ func (s servers) stats(ctx context.Context) (serverStats, error) {
 	return all, nil
 }
 
-// close closes all of them.
+// close closes all servers.
 func (s servers) close() error {
 	var errs []error
 	for _, t := range s {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// drain is how long a worker waits for those contenders who still wait for a lock when the time is over.
+// drain is how long a worker waits for contenders that still wait for a lock when the time is over.
 const drain = 5 * time.Second
 
 // work is the life of a worker: see the type of that name. It returns when its input has ended.
@@ -48,7 +48,7 @@ func work(in io.Reader, out io.Writer) error {
 	if err := from.Decode(&start); err != nil {
 		return fmt.Errorf("worker: start: %w", err)
 	}
-	ended := make(chan struct{}) // the input: the one who started us is gone, or wants us gone
+	ended := make(chan struct{}) // the input: the parent has ended, or wants this process to end
 	go func() {
 		defer close(ended)
 		_, _ = io.Copy(io.Discard, in)
@@ -64,7 +64,7 @@ func work(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// obtainAndRelease takes a lock once, whoever else wants it.
+// obtainAndRelease waits for a lock, and releases it.
 func obtainAndRelease(obtain obtainFunc, keys []string) error {
 	release, err := obtain(context.Background(), keys)
 	if err != nil {
@@ -79,7 +79,7 @@ type contest struct {
 	obtain     obtainFunc
 	start, end time.Time
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	outcome outcome
 	since   []time.Time // when each contender began to wait; zero if it does not wait
 	err     error
@@ -92,7 +92,7 @@ func newContest(j *job, obtain obtainFunc, start time.Time) *contest {
 	}
 }
 
-// run lets the contenders contend, and returns when all are done, at the latest a while after the end.
+// run lets the contenders contend. It returns when all are done, or when drain has passed after the end.
 func (c *contest) run(ended <-chan struct{}) (outcome, error) {
 	time.Sleep(time.Until(c.start))
 	var wait sync.WaitGroup

@@ -11,21 +11,21 @@ import (
 // workerArgument makes the program a worker: a process with some of the contenders.
 const workerArgument = "worker"
 
-// job is what a worker is told first.
+// job is the first message to a worker.
 type job struct {
 	On         topology
-	Contender  string // its name
+	Contender  string // the name of the contender
 	Addrs      []string
-	Sets       [][]string // of keys: contender i of all wants those of number i, modulo their number
-	First      int        // the number of the first contender in this process
-	Contenders int        // in this process
+	Sets       [][]string // of keys: contender i wants the set i, modulo the number of sets
+	First      int        // the index of the first contender in this process
+	Contenders int        // how many contenders are in this process
 	Hold       time.Duration
 	Rest       time.Duration // after each lock, on average; 0 to come back at once
 	Duration   time.Duration
 }
 
-// worker is a process of contenders, seen from the one that started it. They talk in JSON: the worker gets its job, says
-// true when it is connected, gets the time to start at, and answers with its outcome.
+// worker is a process of contenders, seen from its parent. They exchange JSON: the worker gets its job, says true when it is
+// connected, gets the time of the start, and answers with its outcome.
 type worker struct {
 	*child
 	to   *json.Encoder // to its input
@@ -54,7 +54,7 @@ func (w *worker) ready() error {
 	return nil
 }
 
-// start tells the worker when to start.
+// start sends the worker the time of the start.
 func (w *worker) start(at time.Time) error {
 	return w.to.Encode(at)
 }

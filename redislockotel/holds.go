@@ -9,14 +9,14 @@ import (
 // holds knows which locks are held, and until when. A lock may expire without an event, so a counter that goes up at the
 // grant and down at the release would drift.
 //
-// All events of one lock carry the same slice of keys, so the address of its first key identifies the lock. The keys
-// themselves would not: when a lock has expired and the next holder of its keys is in this process as well, the late
-// Release of the first must not end the hold of the second.
+// All events of one lock have the same slice of keys, so the address of its first key identifies the lock. The names of the
+// keys do not: if a lock has expired, and the next holder of its keys is in this process as well, the late Release of the
+// first lock must not end the hold of the second.
 type holds struct {
 	mu     sync.Mutex       // protects the fields below
 	locks  map[*string]hold // by the first of their keys
 	names  map[string]int64 // every name so far, with its last count: a count of 0 is reported as well
-	enough int              // more locks than this: remove those that have expired
+	enough int              // with more locks than this, set removes those that have expired
 }
 
 type hold struct {
@@ -31,7 +31,7 @@ func newHolds() *holds {
 	return &holds{locks: make(map[*string]hold), names: make(map[string]int64), enough: leastEnough}
 }
 
-// set notes that a lock is held until then. It reports whether the name is new.
+// set notes that a lock is held until the given time. It reports whether the name is new.
 func (h *holds) set(keys []string, name string, until time.Time) (fresh bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,14 +39,15 @@ func (h *holds) set(keys []string, name string, until time.Time) (fresh bool) {
 		fresh = true
 		h.names[name] = 0
 	}
-	if h.locks[&keys[0]] = (hold{name, until}); len(h.locks) > h.enough { // nobody may ever count
+	if h.locks[&keys[0]] = (hold{name, until}); len(h.locks) > h.enough { // perhaps nobody ever calls count
 		h.prune(time.Now())
 		h.enough = max(leastEnough, 2*len(h.locks))
 	}
 	return fresh
 }
 
-// prolong notes that a lock is held until then, if it was held. The event of a renewal may come after that of the release.
+// prolong notes that a lock is held until the given time, if it was held: the event of a renewal may come after that of
+// the release.
 func (h *holds) prolong(keys []string, until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +67,7 @@ func (h *holds) prune(now time.Time) {
 	maps.DeleteFunc(h.locks, func(_ *string, held hold) bool { return !now.Before(held.until) })
 }
 
-// count returns how many locks are held by each name.
+// count returns how many locks of each name are held.
 func (h *holds) count(now time.Time) map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -32,7 +32,7 @@ var (
 
 // metrics feeds the instruments.
 type metrics struct {
-	name func(keys []string) string
+	name func(keys []string) string // returns "" for no name
 
 	obtain   metric.Float64Histogram
 	hold     metric.Float64Histogram
@@ -84,14 +84,6 @@ func (m *metrics) tracer() *redislock.Tracer {
 	}
 }
 
-// nameOf returns the name of a lock, or "" if it has none.
-func (m *metrics) nameOf(keys []string) string {
-	if m.name == nil {
-		return ""
-	}
-	return m.name(keys)
-}
-
 // with returns attributes as an option, together with the name of the lock if it has one.
 func with(name string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if name != "" {
@@ -106,7 +98,7 @@ type callKey struct{ m *metrics }
 
 // call is an obtain that has not ended.
 type call struct {
-	waiting atomic.Bool // it was refused, and counts as waiting
+	waiting atomic.Bool // the call was refused, and counts as waiting
 }
 
 func (m *metrics) obtainStart(ctx context.Context, _ redislock.ObtainStart) context.Context {
@@ -115,12 +107,12 @@ func (m *metrics) obtainStart(ctx context.Context, _ redislock.ObtainStart) cont
 
 func (m *metrics) refused(ctx context.Context, e redislock.Refused) {
 	if c, ok := ctx.Value(callKey{m}).(*call); ok && !c.waiting.Swap(true) {
-		m.waiting.Add(ctx, 1, with(m.nameOf(e.Keys)))
+		m.waiting.Add(ctx, 1, with(m.name(e.Keys)))
 	}
 }
 
 func (m *metrics) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
-	name := m.nameOf(e.Keys)
+	name := m.name(e.Keys)
 	if c, ok := ctx.Value(callKey{m}).(*call); ok && c.waiting.Swap(false) {
 		m.waiting.Add(ctx, -1, with(name))
 	}
@@ -130,7 +122,7 @@ func (m *metrics) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
 	}
 }
 
-// held notes that a lock is held until then. The first lock of a name begins the series of losses with 0, because
+// held notes that a lock is held until the given time. The first lock of a name begins the series of losses with 0, because
 // Prometheus sees no increase in the first value of a series.
 func (m *metrics) held(ctx context.Context, keys []string, name string, until time.Time) {
 	if !m.holds.set(keys, name, until) {
@@ -146,9 +138,9 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 		return
 	}
 	validity := e.TTL - e.TTL/100 - time.Millisecond
-	name := m.nameOf(e.Keys)
+	name := m.name(e.Keys)
 	until := time.Now().Add(validity)
-	if !e.Renewal { // which may revive a lock that has expired or was lost
+	if !e.Renewal { // a Refresh may revive a lock that has expired or was lost
 		m.held(ctx, e.Keys, name, until)
 		return
 	}
@@ -159,7 +151,7 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 }
 
 func (m *metrics) lockLost(ctx context.Context, e redislock.Lost) {
-	name, end := m.nameOf(e.Keys), "lost"
+	name, end := m.name(e.Keys), "lost"
 	if e.Cause == redislock.LossLapsed {
 		end = "lapsed"
 	}
@@ -171,7 +163,7 @@ func (m *metrics) lockLost(ctx context.Context, e redislock.Lost) {
 func (m *metrics) released(ctx context.Context, e redislock.Released) {
 	m.holds.remove(e.Keys)
 	if e.Held > 0 { // otherwise an earlier event has reported the end
-		m.hold.Record(ctx, e.Held.Seconds(), with(m.nameOf(e.Keys), endKey.String("released")))
+		m.hold.Record(ctx, e.Held.Seconds(), with(m.name(e.Keys), endKey.String("released")))
 	}
 }
 
@@ -183,5 +175,5 @@ func (m *metrics) cleanedUp(ctx context.Context, e redislock.CleanedUp) {
 	case e.Err != nil:
 		result = "failed"
 	}
-	m.cleanups.Add(ctx, 1, with(m.nameOf(e.Keys), whyKey.String(e.Why), resultKey.String(result)))
+	m.cleanups.Add(ctx, 1, with(m.name(e.Keys), whyKey.String(e.Why), resultKey.String(result)))
 }

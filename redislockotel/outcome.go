@@ -21,8 +21,8 @@ func outcome(ctx context.Context, err error) string {
 	return "error"
 }
 
-// isEnd reports whether the end of ctx, or Close, has ended a call. A call that polls without a deadline on its ctx gives
-// up after one ttl; that is a refusal, because the caller's ctx has not ended.
+// isEnd reports whether the end of ctx, or Close, has ended a call. A call that retries without a deadline on its ctx
+// gives up after one ttl. That is a refusal, because the caller's ctx has not ended.
 func isEnd(ctx context.Context, err error) bool {
 	over := ctx.Err()
 	return over != nil && errors.Is(err, over) || errors.Is(err, redislock.ErrClosed)

@@ -13,13 +13,12 @@
 //   - redislock.held (up-down counter): locks that are held and valid.
 //   - redislock.waiting (up-down counter): calls of Obtain that were refused and keep trying.
 //   - redislock.renewal.margin (histogram, a share from 0 to 1): how much of the validity was left when a renewal was
-//     confirmed. Renewals are sent when two thirds are left. Near 0, locks are about to be lost.
+//     confirmed. The library sends a renewal when two thirds are left. Near 0, locks are about to be lost.
 //   - redislock.lost (counter): lost locks. Attribute cause: taken, gone or lapsed.
 //   - redislock.cleanups (counter): releases in the background. Attribute result: done, failed or dropped; attribute why:
 //     one of redislock's Why constants.
 //
-// No metric carries keys or tokens. [WithLockName] adds the attribute redislock.lock, a name that you choose for a set of
-// keys.
+// No metric has keys or tokens. [WithLockName] adds the attribute redislock.lock, a name that you choose for a set of keys.
 //
 // # Spans
 //
@@ -47,7 +46,7 @@ type Option func(*options)
 type options struct {
 	meters     metric.MeterProvider
 	tracers    trace.TracerProvider
-	name       func(keys []string) string // nil for no names
+	name       func(keys []string) string // returns "" for no name
 	keysOnSpan bool
 }
 
@@ -63,8 +62,8 @@ func WithTracerProvider(provider trace.TracerProvider) Option {
 
 // WithLockName adds the attribute redislock.lock to metrics and spans. Its value is what name returns for the keys of the
 // lock, for example "order" for order:7 and order:8. Return few different names, because each has time series of its
-// own. For "", there is no attribute. name is called several times for each lock, possibly concurrently. It must not
-// change keys, and must return the same name for the same keys.
+// own. For "", there is no attribute. The Tracer calls name several times for each lock, possibly concurrently. name must
+// not change keys, and must return the same name for the same keys.
 func WithLockName(name func(keys []string) string) Option {
 	return func(o *options) { o.name = name }
 }
@@ -75,14 +74,17 @@ func WithKeysOnSpans() Option {
 	return func(o *options) { o.keysOnSpan = true }
 }
 
-// New returns a Tracer for [redislock.WithTracer]. Several Clients can share it; their figures are then added up. New
-// returns an error if the meter provider refuses an instrument.
+// New returns a Tracer for [redislock.WithTracer]. Several Clients can share it. Its metrics are then the sums over these
+// Clients. New returns an error if the meter provider refuses an instrument.
 func New(opts ...Option) (*redislock.Tracer, error) {
 	var o options
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)
 		}
+	}
+	if o.name == nil {
+		o.name = func([]string) string { return "" }
 	}
 	if o.meters == nil {
 		o.meters = otel.GetMeterProvider()

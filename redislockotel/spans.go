@@ -15,7 +15,7 @@ import (
 // spans makes a span for each obtain and each release.
 type spans struct {
 	tracer trace.Tracer
-	name   func(keys []string) string // nil for no names
+	name   func(keys []string) string // returns "" for no name
 	keys   bool                       // spans show keys
 }
 
@@ -23,8 +23,8 @@ func (s *spans) tracerFuncs() *redislock.Tracer {
 	return &redislock.Tracer{ObtainStart: s.obtainStart, ObtainEnd: s.obtainEnd, Released: s.released}
 }
 
-// spanKey is the key under which the ctx of a call holds its span. The innermost span of that ctx may belong to a Tracer
-// that is combined with this one.
+// spanKey is the key under which the ctx of a call holds its span. The innermost span of that ctx may be of another
+// Tracer that is combined with this one.
 type spanKey struct{ s *spans }
 
 func (s *spans) obtainStart(ctx context.Context, e redislock.ObtainStart) context.Context {
@@ -82,7 +82,8 @@ func (s *spans) released(ctx context.Context, e redislock.Released) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// fail gives a span the status of an error, and its text only if spans show keys: the library's errors name keys.
+// fail gives a span the status of an error. It adds the text of the error only if spans show keys, because the library's
+// errors name keys.
 func (s *spans) fail(span trace.Span, err error) {
 	span.SetAttributes(attribute.String("error.type", errorType(err)))
 	words := ""
@@ -95,10 +96,8 @@ func (s *spans) fail(span trace.Span, err error) {
 // about returns the attributes that describe the keys of a lock.
 func (s *spans) about(keys []string) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attribute.Int("redislock.keys.count", len(keys))}
-	if s.name != nil {
-		if name := s.name(keys); name != "" {
-			attrs = append(attrs, lockKey.String(name))
-		}
+	if name := s.name(keys); name != "" {
+		attrs = append(attrs, lockKey.String(name))
 	}
 	if s.keys {
 		const most = 10

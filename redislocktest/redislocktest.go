@@ -7,10 +7,10 @@
 //		locks.FastForward(time.Minute) // every lock with a ttl of a minute or less has expired
 //	}
 //
-// The Redis behind it is miniredis, which keeps its data in memory and runs the library's own scripts. Its keys expire
-// as time passes. Inside a bubble of [testing/synctest], locks, expiry and waiting all run on the bubble's clock: start
-// the bubble first and call New inside it. With the race detector, run such tests with GOMAXPROCS=1: on several
-// processors, a bubble may end the process, whatever it tests (https://go.dev/issue/78156).
+// The Redis of the Client is miniredis, which keeps its data in memory and runs the library's own scripts. Its keys expire
+// as time passes. Inside a bubble of [testing/synctest], locks, expiry and waiting all use the bubble's clock: start the
+// bubble first, and call New inside it. With the race detector, run such tests with GOMAXPROCS=1. On several processors, a
+// bubble may end the process, whatever it tests (https://go.dev/issue/78156).
 package redislocktest
 
 import (
@@ -31,11 +31,11 @@ type Client struct {
 
 	tb    testing.TB
 	redis *redis.Client
-	clock *redis.Client // for FastForward; does not pass the hooks that a test may add to redis
+	clock *redis.Client // for FastForward; without the hooks that a test may add to redis
 }
 
-// New returns a Client on an empty Redis. Both end with the test. New fails the test if they cannot start. To make
-// several Clients that share locks, call redislock.New(client.Redis()) for each.
+// New returns a Client on an empty Redis. Both end with the test. To make several Clients that share locks, call
+// redislock.New(client.Redis()) for each.
 func New(tb testing.TB) *Client {
 	tb.Helper()
 	server := miniredis.NewMiniRedis()
@@ -64,10 +64,10 @@ func (c *Client) Redis() *redis.Client { return c.redis }
 
 // FastForward brings the expiry of every key forward by d at once, in whole milliseconds. When it returns, every lock
 // with a remaining ttl of at most d has expired. Waiters in line, with [redislock.Options.Queue], keep their places,
-// and each tries at once: if the lock has expired, the first in line gets it. FastForward does not wait for their
+// and each tries at once. If the lock has expired, the first in line gets it. FastForward does not wait for these
 // tries. It does not wake an obtain that retries without Queue.
 //
-// FastForward moves no clock, neither that of the process nor that of the Redis, so it does not change
+// FastForward moves no clock, neither that of the process nor that of the Redis. So it does not change
 // [redislock.Lock.Until]. To move all clocks, sleep inside a bubble of testing/synctest instead. FastForward may be
 // called concurrently. It fails the test if the Redis has been closed, or if a key that ends in ":redislock:line" is
 // not a line.
@@ -78,8 +78,8 @@ func (c *Client) FastForward(d time.Duration) {
 	}
 }
 
-// fastForward ages every key except the lines. A line lives for only 3 s without signs of life, and the clock that dates
-// these does not move here. If a line expired, the order of its waiters would be lost.
+// fastForward ages every key except the lines. A line lives for only 3 s without signs of life, and FastForward does not
+// move the clock that dates them. If a line expired, the order of its waiters would be lost.
 const fastForward = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
 	if string.sub(key, -15) ~= ':redislock:line' then

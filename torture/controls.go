@@ -18,7 +18,7 @@ import (
 // within is the time in which a control must be noticed.
 const within = time.Minute
 
-// runControls runs workers without one protection, for each, until a check notices it.
+// runControls switches off one protection after the other, and runs workers until a check notices that.
 func (s *settings) runControls(ctx context.Context) error {
 	root, err := control.Root(ctx)
 	if err != nil {

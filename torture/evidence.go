@@ -11,7 +11,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/history"
 )
 
-// show prints a violation: what was written about the calls, the faults around it, and the command that repeats the plan.
+// show prints a violation: the events of its calls, the faults around it, and the command that repeats the plan.
 func show(w io.Writer, events []history.Event, v check.Violation, repeat string) {
 	fmt.Fprintf(w, "\n%s: %s\n", v.Check, v.What)
 	fmt.Fprintf(w, "  repeat the plan with: %s\n", repeat)
@@ -27,7 +27,7 @@ func show(w io.Writer, events []history.Event, v check.Violation, repeat string)
 	}
 }
 
-// recheck runs the checks once more on the histories of a directory that a round has left.
+// recheck runs the checks again on the histories that a round has left in a directory.
 func recheck(w io.Writer, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {

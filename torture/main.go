@@ -1,4 +1,5 @@
-// Command torture breaks everything around the library, for as long as you like, and checks that its promises hold.
+// Command torture breaks everything around the library, for as long as you like, and checks that the library keeps its
+// promises.
 //
 //	go run ./torture [--minutes N] [--topology one|memory|sentinel|cluster|quorum|all] [--seed S] [--controls] [--out DIR]
 //

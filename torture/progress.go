@@ -12,14 +12,14 @@ import (
 	"github.com/redislock/redislock/torture/internal/round"
 )
 
-// progress shows a line about the run: at a terminal in place, each second; elsewhere a new one each half minute.
+// progress shows a line about the run. At a terminal, it updates the line each second. Elsewhere, it prints one each 30 s.
 type progress struct {
 	end  time.Time
 	over chan struct{}
 	done sync.WaitGroup
 
 	mu         sync.Mutex // protects the fields below
-	what       string     // is under way
+	what       string     // what is under way
 	current    *round.Progress
 	grants     int64 // of earlier rounds
 	faults     int64
@@ -50,7 +50,7 @@ func (p *progress) finish(violations int) {
 	p.current = new(round.Progress)
 }
 
-// stop shows the line no more.
+// stop removes the line.
 func (p *progress) stop() {
 	close(p.over)
 	p.done.Wait()

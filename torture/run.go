@@ -27,7 +27,7 @@ func run(args []string) error {
 	if err := redistest.Available(); err != nil {
 		return err
 	}
-	// Everything ends with ctx, so that Ctrl-C leaves nothing behind. What a SIGKILL leaves, the leashes end.
+	// Everything ends with ctx, so that Ctrl-C leaves nothing behind. After a SIGKILL, the leashes end the processes.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if s.out == "" {
@@ -66,14 +66,13 @@ func (s *settings) runRounds(ctx context.Context) error {
 		if o.Dir, err = round.MakeDir(s.out, n); err != nil {
 			return err
 		}
-		begun := time.Now()
 		events, err := round.Run(ctx, o, p.begin(fmt.Sprintf("round %d on %s", n+1, o.Topology)))
 		if err != nil {
 			return err
 		}
 		result := check.Run(events)
 		p.finish(len(result.Violations))
-		totals.Add(o.Topology, begun, events, result)
+		totals.Add(o.Topology, events, result)
 		for i, v := range result.Violations {
 			if i == 10 {
 				fmt.Printf("\nand %d more violations\n", len(result.Violations)-i)

@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/topology"
 )
 
-// settings are what the flags say.
+// settings are the values of the flags.
 type settings struct {
 	minutes    float64
 	topology   string
@@ -59,7 +59,7 @@ func parse(args []string) (*settings, error) {
 	return s, nil
 }
 
-// topologies returns those to run on, one after the other.
+// topologies returns the topologies to run on, one after the other.
 func (s *settings) topologies() []string {
 	if s.topology == "all" {
 		return topology.Names

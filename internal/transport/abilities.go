@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// abilities are what a Redis client can do. abilitiesOf asks once; nothing else looks at the client or its type.
+// abilities are what a Redis client can do. abilitiesOf looks once; nothing else looks at the client or its type.
 type abilities struct {
 	scripter redis.Scripter
 
@@ -40,7 +40,7 @@ type abilities struct {
 type layout int
 
 const (
-	unknownLayout layout = iota // the client does not say; it is treated as one server, but nothing relies on that
+	unknownLayout layout = iota // the client does not say; the library treats it as one server, but does not rely on that
 	oneServer                   // all keys, and the subscriptions are there as well
 	slots                       // the keys of one slot of a Cluster; with others, it fails
 	shards                      // the keys of one shard of a Ring; with others, it goes to the shard of the first
@@ -71,9 +71,9 @@ func abilitiesOf(client redis.Scripter) (abilities, error) {
 	if client == nil || isNil(reflect.ValueOf(client)) {
 		return a, errors.New("the Redis client is nil")
 	}
-	// To EvalSha and Eval of these types, a call is Process with a command, so the library calls Process itself, or that of
-	// a pipeline. Of any other type nobody can tell: a method that it declares looks like one that an embedded client
-	// has. So its own EvalSha and Eval get each call.
+	// EvalSha and Eval of these types call Process with a command, so the library calls Process itself, or that of a
+	// pipeline. For any other type, the library cannot know that: a method that the type declares looks like a method of an
+	// embedded client. So each call goes through EvalSha and Eval of that type.
 	switch client := client.(type) {
 	case *redis.Client:
 		a.process, a.resends, a.single = client.Process, client.Options().MaxRetries, client
@@ -98,7 +98,7 @@ func abilitiesOf(client redis.Scripter) (abilities, error) {
 	return a, nil
 }
 
-// connResends is the default of MaxRetries. A Conn does not tell its own.
+// connResends is the default of MaxRetries. A Conn does not say its own.
 const connResends = 3
 
 // locate notes where a client sends scripts, and reports whether it says so.
@@ -120,11 +120,11 @@ func (a *abilities) locate(client any) bool {
 	return true
 }
 
-// lookInside does what locate does for a client of a type that is not one of go-redis. If the client does not say where it
-// sends scripts, what it embeds may: an interface like redis.UniversalClient hides that. Of what it embeds, nothing but
-// that is used. lookInside returns an error if the client queues scripts.
+// lookInside does what locate does for a client whose type is not one of go-redis. If the client does not say where it
+// sends scripts, the value that it embeds may say so: an interface like redis.UniversalClient hides those methods. The
+// library uses the embedded value for nothing else. lookInside returns an error if the client queues scripts.
 func (a *abilities) lookInside(client reflect.Value) error {
-	var all []any // the client and what it embeds, outermost first; not what its package hides
+	var all []any // the client and what it embeds, outermost first, as far as reflection may use it
 	for v := client; v.IsValid(); v = embedded(v) {
 		if isNil(v) {
 			a.hollow = fmt.Sprintf("the %v that a %T embeds", v.Type(), a.scripter)
@@ -184,9 +184,9 @@ func isNil(v reflect.Value) bool {
 	return false
 }
 
-// NilError is the error of a call through a client of the caller's own that embeds a nil and has used it. It counts as an
-// answer: nothing was sent, and no later call can succeed. Only a call shows whether the client uses the nil, because its
-// type may declare all methods that the library calls.
+// NilError is the error of a call through a client of the caller's own type that embeds a nil and has used it. The error
+// counts as an answer: nothing was sent, and no later call can succeed. Only a call shows whether the client uses the nil,
+// because its type may declare all methods that the library calls.
 type NilError struct{ what string }
 
 func (e *NilError) Error() string { return e.what + " is nil" }
@@ -196,8 +196,8 @@ func (e *NilError) RedisError() {}
 
 // subscribing returns how to subscribe with a client.
 func subscribing(client withSubscriptions) func(context.Context) *redis.PubSub {
-	// A subscription that connects can neither be interrupted nor closed, so it needs a timeout. The other client lacks
-	// the caller's hooks, but a subscription that never ends would be worse.
+	// A subscription that is connecting can neither be interrupted nor closed, so it needs a timeout. The client that
+	// WithTimeout returns lacks the caller's hooks, but a subscription that never ends would be worse.
 	known, can := client.(withOptions)
 	if limiting, has := client.(withTimeout); can && has {
 		if own := known.Options().ReadTimeout; own <= 0 || own > connectTimeout {

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// maxBatch bounds the calls of one pipeline. A server needs some 30 ms for so many, and serves other clients in between.
+	// maxBatch bounds the calls of one pipeline. A server needs some 30 ms for 10,000 calls, and serves other clients in
+	// between.
 	maxBatch = 10_000
 
-	// Up to freeBatches pipelines may be under way to one server at any time. If there are more, the server hangs: then
+	// Up to freeBatches pipelines may be under way to one server at any time. If there are more, the server hangs. Then
 	// the next pipeline waits for batchInterval, or for less if its patience is shorter and fewer than maxBatches are
 	// under way. So the library soon notices a server that comes back, and spends few connections on one that does not.
-	// A hanging pipeline goes on until the Redis client gives it up, perhaps never. So it counts only for batchCounts,
-	// and no number of hanging pipelines stops the sending, which must go on when the network is back.
+	// A hanging pipeline goes on until the Redis client gives it up, which may be never. So it counts only for
+	// batchCounts. Then no number of hanging pipelines stops the sending, which must go on when the network is back.
 	freeBatches   = 4
 	batchInterval = 250 * time.Millisecond
 	maxBatches    = 16 // from here on, patience does not count

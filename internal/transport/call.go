@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script on its way to a Redis, with all its resends. Set the fields of the first group, and do not touch
-// the call again until it has finished.
+// Call is one script on its way to a Redis, with all its resends. Set the fields down to Tag, and do not touch the call
+// again until it has finished.
 type Call struct {
 	Script *Script
 	Keys   []any  // KEYS, each a string
@@ -21,8 +21,8 @@ type Call struct {
 	Simple bool
 	// Alone says that the call shares no round trip. A Link sets it.
 	Alone bool
-	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply. Then the arguments
-	// that the joint script takes say all, and the script itself gets no others.
+	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply, and says that the
+	// arguments that the joint script takes are enough: the script itself gets no others.
 	Accept func(reply any) bool
 
 	// Ctx is done when nobody wants the call any more. From then on, the call is not sent or resent.
@@ -34,14 +34,14 @@ type Call struct {
 	// Tag is for the caller's own use.
 	Tag any
 
-	// The result. Read it when the call has finished. First and Doubtful may be set beforehand, to what is known of an
-	// earlier call for the same purpose.
+	// The result. Read it when the call has finished. First and Doubtful may be set beforehand, from an earlier call for
+	// the same purpose.
 	Reply    any
 	Err      error
 	First    time.Time // when it was first written to a connection; zero if it was not
 	Sent     time.Time // when it was last written
 	Resends  int32     // how often it was sent again
-	Doubtful bool      // some sending without a reply may have been executed, or may still be
+	Doubtful bool      // a sending without a reply may have been executed, or may still be executed
 
 	room      [4]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
@@ -50,20 +50,20 @@ type Call struct {
 
 	failure atomic.Pointer[error] // see Failure
 
-	// Of the present sending, if it is not Ctx, which others may read; nil otherwise. A context itself would take the Call out
-	// of its size class, and each obtain and release allocates a Call.
+	// The ctx of the present sending, if that is not Ctx; others may read Ctx, so it does not change. It is a pointer, because
+	// a context would take the Call out of its size class, and each obtain and release allocates a Call.
 	limited *context.Context
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
 
-	lane     *lane         // the lane it goes in; nil for none
-	trip     *trip         // that it makes by itself in the lane; nil for none
-	counted  atomic.Bool   // it counts as under way to its server; see server.enter
+	lane     *lane         // the lane in which the call goes; nil for none
+	trip     *trip         // the trip that the call makes by itself in the lane; nil for none
+	counted  atomic.Bool   // the call counts as under way to its server; see server.enter
 	whole    bool          // command sends the source of the script, not its hash
 	changed  bool          // a hook has rewritten the arguments of command
-	bulk     bool          // it is part of a pipeline, whose other calls would fail with an error of its own
+	bulk     bool          // the call is part of a pipeline, so an error while it is written would fail the others
 	departed bool          // the present sending has reached a connection
-	done     chan struct{} // closed when it has finished; nil if Do returns only then
+	done     chan struct{} // closed when the call has finished; nil if Do returns only then
 }
 
 // SetArgs sets Args.
@@ -108,7 +108,7 @@ func (c *Call) depart() error {
 	if err := c.sending().Err(); err != nil && !c.bulk {
 		return err
 	}
-	if !c.departed { // else a hook writes the command elsewhere as well, perhaps after the reply
+	if !c.departed { // otherwise a hook writes the command elsewhere as well, perhaps after the reply
 		c.departed, c.Sent = true, time.Now()
 	}
 	if c.First.IsZero() {
@@ -128,7 +128,7 @@ func (c *Call) sending() context.Context {
 // MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
-	if c.command != nil { // a hook may restore what it has rewritten, so compare now
+	if c.command != nil { // compare now, because a hook may restore later what it has rewritten
 		c.changed = c.changed || !c.isUnchanged(c.command.Args())
 	}
 	return append(c.tokenRoom[:0], c.Token...), c.depart()

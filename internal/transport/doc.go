@@ -1,8 +1,9 @@
 // Package transport carries Lua scripts to one Redis: a server, a Cluster, a Ring, or whatever a custom client type
-// hides. It resends what was not answered, lets simultaneous calls share pipelines and scripts, finds the server of a
+// hides. It resends calls that were not answered, lets simultaneous calls share pipelines and scripts, finds the server of a
 // key, and listens to channels.
 //
-// It knows nothing about locks: not what a script does, what a token means, or how long anything is held.
+// It knows nothing about locks: not what a script does, what a token means, or how long a lock is held. Its files call
+// each other in this order: link, send, senders, lane, batches, pipeline, resend, and then the rest.
 //
 // # Decisions
 //

@@ -14,8 +14,8 @@ const maxJoint = 200
 // leftAlone is a joint script's reply for a call for which it has done nothing.
 const leftAlone = int64(-1)
 
-// isStandalone reports whether a server says that it stands alone, and whether it has been asked. The nodes of a
-// Cluster are not asked.
+// isStandalone reports whether a server says that it stands alone, and whether that is known. The library does not ask
+// the nodes of a Cluster.
 func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
 	if r.layout == slots || AlwaysTogether {
 		return r.layout != slots, true
@@ -24,7 +24,7 @@ func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
 	return account == standaloneYes, account != standaloneUnknown
 }
 
-// greeting returns the command that asks a server what it is, or nil if that is known or makes no difference.
+// greeting returns the command that asks a server whether it stands alone, or nil if that is known or makes no difference.
 func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
 	simple := func(q request) bool { return q.calls[0].Simple }
 	if _, known := r.isStandalone(client); known || !slices.ContainsFunc(requests, simple) {

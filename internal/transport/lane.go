@@ -22,7 +22,7 @@ type lane struct {
 	queue     []*Call    // waiting calls; empty unless there are laneTrips trips, or one gathers
 	trips     []*trip    // those under way that count
 	gathering bool       // the last of trips is about to take the queue along
-	watched   bool       // a timer will call look
+	watched   bool       // a timer is going to call look
 }
 
 // trip is a call by itself, or a pipeline of calls.
@@ -32,7 +32,7 @@ type trip struct {
 }
 
 const (
-	// laneTrips is how many trips may be under way before calls wait. Larger values were measured to be no faster.
+	// laneTrips is how many trips may be under way before calls wait. Measured, larger values were no faster.
 	laneTrips = 2
 
 	// slowTrip is how long a trip counts. A trip that takes longer hangs, and others do not wait for it.
@@ -67,7 +67,7 @@ func (l *lane) admit(c *Call, client *redis.Client) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.trips) < laneTrips && !l.gathering && !AlwaysTogether { // so nothing is in the queue
+	if len(l.trips) < laneTrips && !l.gathering && !AlwaysTogether { // then the queue is empty
 		c.trip = l.begin(client)
 		return len(l.trips) == 1 || !l.gather(c)
 	}

@@ -9,9 +9,9 @@ import (
 // those of the others. It is safe for concurrent use.
 //
 // A hook of the Redis client may rewrite the keys of a command, for example to put the name of a tenant before each. A
-// shared round trip does not carry the values of each ctx, and on a Cluster and a Ring it bypasses the client's own hooks,
-// so the same key would get another name there. Calls that go by themselves show whether there is such a hook. No call of
-// a Link shares before the first of them has been answered: a hook may have been added since other Links were made.
+// shared round trip does not carry the values of each ctx, and on a Cluster and a Ring it bypasses the client's own hooks.
+// So the same key would get another name there. Calls that go by themselves show whether there is such a hook. No call of
+// a Link shares before one of its calls was answered: a hook may have been added since other Links were made.
 type Link struct {
 	*Redis
 

@@ -15,8 +15,8 @@ const (
 	// quiet is how long a subscription may be silent before a PING checks that it is alive.
 	quiet = time.Second
 
-	// relisten is how long to wait, on average, before subscribing again: between half and one and a half of it, at
-	// random. relistenRefused is the wait after Redis has refused to subscribe.
+	// relisten is how long to wait before subscribing again, ± half of that at random.
+	// relistenRefused is the wait after Redis has refused to subscribe.
 	relisten        = time.Second
 	relistenRefused = 10 * time.Second
 )
@@ -58,8 +58,8 @@ func (r *Redis) receive(
 	if err := subscription.Subscribe(ctx, channel); err != nil {
 		return err
 	}
-	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does; but not while go-redis connects
-	// for it, because Close waits for that.
+	// The end of ctx does not interrupt a read in go-redis. Closing the subscription does, except while go-redis connects
+	// for it, because Close waits for the connection.
 	forget := context.AfterFunc(ctx, func() { _ = subscription.Close() })
 	defer forget()
 	asked := false

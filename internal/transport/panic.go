@@ -7,8 +7,9 @@ import (
 )
 
 // If a hook of the Redis client panics, it does so in the goroutine that sends. In a goroutine of this package, the panic
-// would end the process, and no caller could recover it. There, guard turns it into the error of the call, and a caller
-// that waits for the call panics with it. A runtime.Goexit, for example of a failing test, is passed on in the same way.
+// would end the process, and no caller could recover from it. There, guard turns the panic into the error of the call, and
+// a caller that waits for the call panics with the same value. A runtime.Goexit, for example of a failing test, takes the
+// same way.
 
 // hookPanicError is the error of a call whose hook has panicked, or has ended its goroutine.
 type hookPanicError struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// strays bounds the calls of one sendApart that are under way at any one time and do not hang.
+// strays bounds the calls of one sendApart that are under way at the same time and do not hang.
 const strays = 64
 
 // sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
@@ -19,8 +19,8 @@ const strays = 64
 // know its script, if a joint script has left it alone, or if the server redirects it.
 //
 // A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
-// because their server is not known, and if a hook that rewrites keys was noticed after the batch was formed. Either all
-// calls are to be Alone, or none.
+// because then their server is not known, or if the library has noticed a hook that rewrites keys since the batch was
+// formed. Either all calls are to be Alone, or none.
 //
 // If a hook panics, that is the error of all calls that have not finished yet.
 func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
@@ -129,7 +129,7 @@ func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 	for _, c := range q.calls {
 		c.departed, c.bulk = false, bulk
 		if c.Token == "" {
-			_ = c.depart() // nothing tells when it is written, so count it as written now
+			_ = c.depart() // MarshalBinary will not be called, so count the call as written now
 		}
 	}
 	how := &q.script.evalsha
@@ -167,7 +167,7 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 		q := &requests[i]
 		q.reply, q.err = q.command.Result()
 		if q.err == nil && q.reply == nil || errors.Is(q.err, context.Canceled) {
-			q.err = err // it was never sent
+			q.err = err // the request was never sent
 		}
 	}
 	if err != nil && !IsAnswer(err) && r.reload != nil {

@@ -13,7 +13,7 @@ import (
 type Redis struct {
 	abilities
 
-	only *server // the server of single; nil without one
+	only *server // the server of single; nil if single is nil
 
 	rewritten atomic.Bool // a hook has rewritten the arguments of a call, so every call goes by itself
 	reached   atomic.Bool // something was answered; before that, asking a Cluster for the server of a key may hang
@@ -43,7 +43,7 @@ func New(client redis.Scripter) (*Redis, error) {
 // first commands.
 const connectTimeout = 5 * time.Second
 
-// Address returns what the Redis is called in errors: the address of the server, or of one node.
+// Address returns the name of the Redis for errors: the address of the server, or of one node, or the type of the client.
 func (r *Redis) Address() string {
 	if r.address == "" {
 		return fmt.Sprintf("%T", r.scripter)

@@ -5,17 +5,17 @@ import (
 	"encoding/hex"
 )
 
-// Script is a Lua script. It must be safe to run more often than its caller asked: a call whose reply is lost is sent
-// again.
+// Script is a Lua script. It must be safe to run more often than its caller asked, because a call whose reply is lost is
+// sent again.
 type Script struct {
-	// Yields says that calls of other scripts, those that do not yield, never wait behind calls of this one.
+	// Yields says that calls of scripts that do not yield never wait behind calls of this one.
 	Yields bool
 
 	eval    [2]any // EVAL and the source, boxed once instead of for each call
 	evalsha [2]any // EVALSHA and the hash
 
 	joint     *Script // does several simple calls at once; nil for none
-	jointArgs int     // how many of ARGV it takes from each call, the token included
+	jointArgs int     // how many of ARGV the joint script takes from each call, the token included
 }
 
 // NewScript returns a script with the given source.

@@ -3,14 +3,14 @@ package transport
 import "sync"
 
 // senders are the goroutines that send calls for callers who may leave before the answer. A goroutine that has sent its
-// call waits for the next one as long as any other is sending: the stack that it has grown costs as much as a tenth of
-// a call. The last one to end also ends the waiting ones, so at rest there are none.
+// call waits for the next call as long as any other goroutine is sending: to grow the stack of a new one costs as much as
+// a tenth of a call. The last goroutine to end also ends the waiting ones, so at rest there are none.
 type senders struct {
 	redis *Redis
 
 	mu      sync.Mutex // protects the fields below
 	sending int
-	waiting []chan *Call // each has room for one; closed to end its goroutine
+	waiting []chan *Call // of goroutines that wait; each has room for one call, and is closed to end its goroutine
 }
 
 // maxWaiting bounds the goroutines that wait for a call.
@@ -32,7 +32,7 @@ func (s *senders) send(c *Call) {
 	next <- c
 }
 
-// work sends a call, and further ones for as long as it is handed any.
+// work sends a call, and then each call that its channel delivers.
 func (s *senders) work(c *Call) {
 	growStack()
 	var calls chan *Call // nil until it waits for the first time
@@ -44,7 +44,7 @@ func (s *senders) work(c *Call) {
 	}
 }
 
-// sendOne sends a call. It returns the channel on which to wait for another one, or nil not to wait.
+// sendOne sends a call. It returns the channel on which to wait for another one, or nil if the goroutine is to end.
 func (s *senders) sendOne(c *Call, calls chan *Call) (wait chan *Call) {
 	returned := false
 	defer func() { // a hook may have called runtime.Goexit
@@ -56,8 +56,8 @@ func (s *senders) sendOne(c *Call, calls chan *Call) (wait chan *Call) {
 	return nil
 }
 
-// rest notes that a goroutine has sent its call. It returns the channel on which it is to wait for another one, calls if
-// that is not nil, or nil if the goroutine is to end.
+// rest notes that a goroutine has sent its call. It returns the channel on which to wait for another one, or nil if the
+// goroutine is to end. The channel is calls, unless that is nil.
 func (s *senders) rest(calls chan *Call, alive bool) (wait chan *Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,4 +77,29 @@ func (s *senders) rest(calls chan *Call, alive bool) (wait chan *Call) {
 	}
 	s.waiting = append(s.waiting, calls)
 	return calls
+}
+
+// growStack makes the stack of a new goroutine as large as go-redis needs. Otherwise the runtime would copy the stack
+// several times while it grows: a quarter of the client's CPU time for a call.
+//
+//go:noinline
+func growStack() {
+	var frame [7 << 10]byte
+	touch(&frame)
+}
+
+//go:noinline
+func touch(frame *[7 << 10]byte) { frame[0] = 1 }
+
+// sendHere sends the call until it is answered, resending is of no use, or nobody wants the call any more.
+func (r *Redis) sendHere(c *Call) {
+	r.sendFirst(c)
+	r.resend(c)
+}
+
+func (r *Redis) sendFirst(c *Call) {
+	if c.lane != nil {
+		defer c.lane.endTrip(c)
+	}
+	c.Reply, c.Err = r.once(c)
 }

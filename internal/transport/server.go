@@ -33,8 +33,8 @@ func newServer(r *Redis) *server {
 	return s
 }
 
-// servers holds the servers of one Redis. An entry does not keep the client of its server alive, and is removed some
-// time after that client is gone: a Ring and a Cluster keep making new clients and closing old ones.
+// servers holds the servers of one Redis. An entry does not keep the client of its server alive. The next look-up of an
+// unknown client removes the entries whose clients are gone: a Ring and a Cluster keep making new clients.
 type servers struct{ byClient sync.Map } // from weak.Pointer[redis.Client] to *server
 
 // of returns what is known about the server behind a client.
@@ -57,8 +57,8 @@ func (s *servers) of(r *Redis, client *redis.Client) *server {
 }
 
 const (
-	// fewCalls may be under way to a server before calls share. The server handles so many connections in one turn of its
-	// event loop anyway, and no call waits for another.
+	// fewCalls is how many calls may be under way to a server before calls share. The server handles so many connections in
+	// one turn of its event loop anyway, and no call waits for another.
 	fewCalls = 8
 
 	// crowdLasts is how many further calls share after many were under way at once.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns CLOCK_MONOTONIC, in ns. It does not stop while the process is stopped, and every process of the machine
-// reads the same.
+// Now returns CLOCK_MONOTONIC, in ns. The clock goes on while the process is stopped, and is the same for every process
+// of the machine.
 func Now() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // fails only for an unknown clock

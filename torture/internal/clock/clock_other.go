@@ -7,8 +7,8 @@ import "time"
 
 var start = time.Now()
 
-// Now returns the time since this process started, in ns. Other processes read another time: there are none, because
-// redis-server does not run here.
+// Now returns the time since this process started, in ns. Other processes would read another time, but there are none,
+// because redis-server does not run here.
 func Now() int64 { return int64(time.Since(start)) }
 
 // Sub returns how long after other at is.

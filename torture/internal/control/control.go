@@ -1,5 +1,5 @@
-// Package control switches protections of the library off, one at a time, in the program of the workers. What the checkers
-// do not notice then, they do not check.
+// Package control switches off protections of the library, one at a time, in the program of the workers. If the checkers do
+// not notice that, they do not check the protection.
 package control
 
 import (
@@ -18,19 +18,19 @@ import (
 type Control struct {
 	Name     string
 	Off      string   // what the library does not do any more
-	Topology string   // where that matters
-	Checks   []string // which checks must notice it, at least one of them
+	Topology string   // where the protection matters
+	Checks   []string // at least one of these checks must notice
 	Edits    []Edit
 
-	// Peace says that the checks look only at what no fault has touched for some seconds, so that fewer faults show more.
+	// Peace says that the checks look only at calls that no fault has touched for some seconds, so fewer faults show more.
 	Peace bool
 }
 
 // Edit replaces a text of a file of the library, which occurs there once.
 type Edit struct{ File, Old, New string }
 
-// Apply returns the contents of the files of the library, in the directory root, with all edits. It returns an error if a
-// text does not occur exactly once: then the library has changed, and the control must follow.
+// Apply returns the contents of the edited files of the library, which is in the directory root. It returns an error if
+// a text does not occur exactly once: then the library has changed, and the control must follow.
 func (c Control) Apply(root string) (map[string]string, error) {
 	edits := make([]overlay.Edit, len(c.Edits))
 	for i, e := range c.Edits {
@@ -67,7 +67,7 @@ func (c Control) Build(ctx context.Context, root, dir string) (program string, e
 	return program, nil
 }
 
-// Root returns the directory of the library, from inside of its repository.
+// Root returns the directory of the library. It works only inside its repository.
 func Root(ctx context.Context) (string, error) {
 	const library = "github.com/redislock/redislock"
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Main}} {{.Dir}}", library).Output()

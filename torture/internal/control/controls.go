@@ -156,7 +156,7 @@ var All = []Control{
 		Name: "flushed-scripts", Off: "a script that the server does not know is not sent again",
 		Topology: "one", Checks: []string{check.Errors},
 		Edits: []Edit{{
-			"internal/transport/send.go", "if err != nil && redis.HasErrorPrefix(err, \"NOSCRIPT\") {", "if false {",
+			"internal/transport/resend.go", "if err != nil && redis.HasErrorPrefix(err, \"NOSCRIPT\") {", "if false {",
 		}},
 	},
 	{

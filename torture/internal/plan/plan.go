@@ -1,5 +1,5 @@
 // Package plan makes plans of faults: what goes wrong, when, where and for how long. A seed repeats a plan. The package
-// knows the names of faults, and nothing about how they are done.
+// knows the names of faults, and not how to do them.
 package plan
 
 import (
@@ -34,7 +34,7 @@ const (
 // Faults of a server.
 const (
 	PauseServer       Kind = "pause-server"
-	RestartServer     Kind = "restart-server" // SIGKILL, and a start with what it had saved
+	RestartServer     Kind = "restart-server" // SIGKILL, and a restart with the data that it had saved
 	FlushScripts      Kind = "flush-scripts"
 	KillConnections   Kind = "kill-connections"
 	KillSubscriptions Kind = "kill-subscriptions"
@@ -46,8 +46,8 @@ const (
 
 // Faults of several servers.
 const (
-	ForgetServer Kind = "forget-server" // of independent servers, one is restarted without its data
-	ForgetMany   Kind = "forget-many"   // as many as make a quorum, at once
+	ForgetServer Kind = "forget-server" // one of the independent servers is restarted without its data
+	ForgetMany   Kind = "forget-many"   // a majority is restarted without its data, at once
 	CrashMaster  Kind = "crash-master"  // a replica takes over, and may lack the last writes
 	Failover     Kind = "failover"      // on request
 	MigrateSlot  Kind = "migrate-slot"
@@ -64,8 +64,8 @@ type Choice struct {
 type Fault struct {
 	At, For time.Duration // since the beginning of the round
 	Kind    Kind
-	Pick    int           // what it hits: to be taken modulo how many there are
-	Delay   time.Duration // of faults that delay
+	Pick    int           // the target: an index, modulo the number of targets
+	Delay   time.Duration // for faults that delay
 	Times   int           // how many requests a fault of the network hits, at most
 	Bytes   int           // how many bytes a cut lets through
 }
@@ -101,7 +101,7 @@ var Clocks = []Choice{
 	{ClockDrift, 6, 2 * time.Second, 8 * time.Second},
 }
 
-// Menu returns the faults of a topology, or nil for one that does not exist.
+// Menu returns the faults of a topology, or nil for an unknown topology.
 func Menu(topology string) []Choice {
 	own := map[string][]Choice{
 		"one":      {{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond}},
@@ -124,9 +124,9 @@ func Menu(topology string) []Choice {
 	return slices.Concat(network, everywhere, own)
 }
 
-// New returns the faults of a round, by time: at random times, each with the odds of its weight, with pause between two of
-// them on average. Faults may overlap. All have ended by the end of the round. In the third quarter nothing begins, so that
-// what rests on the absence of faults is tested as well.
+// New returns the faults of a round, by time. They come at random times, pause apart on average, and each kind as often
+// as its weight says. Faults may overlap. All have ended by the end of the round. In the third quarter none begins, so
+// that promises that hold only without faults are tested as well.
 func New(seed uint64, menu []Choice, length, pause time.Duration) []Fault {
 	random := rand.New(rand.NewPCG(seed, 0x746f7274757265))
 	total := 0
@@ -149,7 +149,7 @@ func New(seed uint64, menu []Choice, length, pause time.Duration) []Fault {
 			Delay: 20*time.Millisecond + time.Duration(random.Int64N(int64(900*time.Millisecond))),
 			Times: 1 + random.IntN(6), Bytes: random.IntN(12),
 		}
-		if random.IntN(3) == 0 { // one that lets nothing through is the most common in life
+		if random.IntN(3) == 0 { // a cut that lets nothing through is the most common one in practice
 			f.Bytes = 0
 		}
 		if most := menu[i].Most - menu[i].Least; most > 0 {
@@ -162,7 +162,7 @@ func New(seed uint64, menu []Choice, length, pause time.Duration) []Fault {
 	}
 }
 
-// Kinds returns the kinds of faults of a plan or a menu, sorted, each once.
+// Kinds returns the kinds of faults in a plan or a menu, sorted, each once.
 func Kinds[T Fault | Choice](all []T) []Kind {
 	var kinds []Kind
 	for _, one := range all {

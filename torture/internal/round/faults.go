@@ -38,7 +38,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// fault does one fault and writes it down. The time that is written begins before the fault and ends after it.
+// fault does one fault and writes it down. The written time begins before the fault and ends after it.
 func (r *round) fault(ctx context.Context, f plan.Fault) {
 	e := history.Event{Kind: history.Fault, At: clock.Now(), Name: string(f.Kind), Outcome: "done"}
 	var err error
@@ -68,7 +68,7 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 	}
 	e.End = clock.Now()
 	if err != nil {
-		e.Outcome = "failed" // another fault was in the way, most often; what it did all the same counts as its time
+		e.Outcome = "failed" // most often, another fault was in the way; the time counts all the same
 		e.Options = []string{word(err.Error())}
 	}
 	r.log.Write(e)
@@ -93,7 +93,7 @@ func (s *slot) hit(ctx context.Context, f plan.Fault) error {
 	return s.run()
 }
 
-// action returns what a fault of the network does to single requests. The zero Action is for those that do something else.
+// action returns what a fault of the network does to single requests. It is the zero Action for the other faults.
 func (r *round) action(f plan.Fault) (action faultproxy.Action, isNetwork bool) {
 	switch f.Kind {
 	case plan.SwallowReplies:
@@ -118,7 +118,7 @@ func (r *round) action(f plan.Fault) (action faultproxy.Action, isNetwork bool) 
 	return faultproxy.Action{}, false
 }
 
-// disturb breaks the traffic of a slot for a while.
+// disturb disturbs the traffic of a slot for a while.
 func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Action) {
 	if f.Kind == plan.Partition {
 		for _, p := range s.proxies {
@@ -139,7 +139,7 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies:
 		rule.Times *= 10
 	}
-	// Of several servers, some are still reached: all bits of Pick are random.
+	// All bits of Pick are random, so with several servers, the fault hits some of them.
 	var faults []*faultproxy.Fault
 	for i, p := range s.proxies {
 		if len(s.proxies) == 1 || f.Pick>>(i+4)&1 == 1 {
@@ -151,11 +151,11 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		one.Remove()
 	}
 	switch f.Kind {
-	case plan.BlackHole: // its connections stay silent for good, and a subscription may take long to find that out
+	case plan.BlackHole: // the connections stay silent for good, and a subscription may take long to notice
 		for _, p := range s.proxies {
 			p.CutAll()
 		}
 	case plan.DelayReplies, plan.DelayRequests:
-		sleep(context.WithoutCancel(ctx), f.Delay) // what is delayed arrives until then
+		sleep(context.WithoutCancel(ctx), f.Delay) // delayed requests and replies arrive in this time
 	}
 }

@@ -1,5 +1,5 @@
-// Package round runs one round of torture: it starts servers, proxies and workers, does what a plan says, and collects what
-// everybody has written down.
+// Package round runs one round of torture: it starts servers, proxies and workers, does what a plan says, and collects the
+// histories.
 package round
 
 import (
@@ -25,21 +25,22 @@ import (
 type Options struct {
 	Topology   string
 	Seed       uint64
-	Length     time.Duration // of the faults and the work; the start and the end come on top
+	Length     time.Duration // of the faults and the work; the start and the end take longer
 	Pause      time.Duration // between two faults, on average
 	Workers    int
 	Goroutines int    // of each worker
 	Program    string // to start as a worker
 	Dir        string // an empty directory for the files of the round
 
-	// Enough is asked every few seconds, with what has happened so far, whether the round may end at once. Nil lets it go on.
+	// Enough reports whether the round may end at once, given the events so far. It is called every few seconds. Nil lets
+	// the round go on.
 	Enough func([]history.Event) bool
 }
 
 // Progress is how far a round is. It is safe for concurrent use.
 type Progress struct{ Grants, Faults atomic.Int64 }
 
-// The keys: as many groups, and in each as many, and the first of them fought for.
+// How many groups of keys there are, how many keys in each group, and how many of these are contended.
 const groups, keysPerGroup, hotKeys = 3, 60, 8
 
 // round is a round under way.
@@ -54,14 +55,14 @@ type round struct {
 	until    int64 // the workers begin nothing after it
 	enough   atomic.Bool
 
-	handovers atomic.Int64 // of a server's role, as planned, that are under way or have just ended
+	handovers atomic.Int64 // planned failovers that are under way or have just ended
 
 	mu      sync.Mutex // protects the fields below
 	readers []*history.Reader
 	events  []history.Event
 }
 
-// The names of the files and the worker that are not of a slot.
+// The names of the files and of the worker that belong to no slot.
 const own, last = "torture", "last"
 
 // Run runs a round and returns all events. It leaves no process behind. If ctx ends, it returns ctx.Err().
@@ -73,7 +74,7 @@ func Run(ctx context.Context, o Options, progress *Progress) (events []history.E
 	}
 	var side sync.WaitGroup
 	over := make(chan struct{})
-	side.Go(func() { r.sample(over) }) // it also notices that a busy machine takes long to start the workers
+	side.Go(func() { r.sample(over) }) // this also shows if a busy machine takes long to start the workers
 	if err = r.startWorkers(); err == nil {
 		working, cancel := context.WithTimeout(ctx, o.Length)
 		defer cancel()
@@ -123,7 +124,7 @@ func (r *round) startWorkers() error {
 	return nil
 }
 
-// end waits until the workers have ended, and looks at what is left.
+// end waits until the workers have ended, and looks at what they have left behind.
 func (r *round) end() error {
 	if err := r.topology.Heal(); err != nil {
 		return fmt.Errorf("the servers could not be healed: %w", err)
@@ -176,10 +177,10 @@ func (r *round) follow(name string) error {
 // collect reads the histories until over is closed. It calls stop if there is enough.
 func (r *round) collect(over chan struct{}, stop func()) {
 	for n := 1; ; n++ {
-		// Who was granted what another gave up before writes that down later. So what was written by now is the past of all
-		// events until now, although the histories are read one after the other.
+		// A worker that is granted a lock writes that after the former holder has written that it gave the lock up. So the
+		// histories have, for each event until now, all that led to it, although they are read one after the other.
 		now := clock.Now()
-		_ = r.read() // what is wrong with a history shows at the end, too
+		_ = r.read() // an error in a history shows again at the end
 		if r.Enough != nil && n%10 == 0 && r.Enough(r.before(now)) {
 			r.enough.Store(true)
 			stop()
@@ -193,14 +194,14 @@ func (r *round) collect(over chan struct{}, stop func()) {
 	}
 }
 
-// before returns the events until a time.
+// before returns the events up to a time.
 func (r *round) before(now int64) []history.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.events), func(e history.Event) bool { return e.At > now })
 }
 
-// read reads what was written since the last time.
+// read reads what was written since the last call.
 func (r *round) read() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/redislock/redislock/torture/internal/worker"
 )
 
-// lineSuffix ends the names of the keys in which lines are kept.
+// lineSuffix ends the names of the keys that hold lines.
 const lineSuffix = ":redislock:line"
 
-// everything returns all keys of a server with their values and what is left of their ttls in ms, at one moment.
+// everything returns all keys of a server with their values and their remaining ttls in ms, at one moment.
 const everything = `
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -30,8 +30,8 @@ return found`
 const (
 	pause = 200 * time.Millisecond // between two samples
 
-	// slow is how long a sample may take. A longer one shows that something stands still: a quorum counts a server as absent
-	// that does not answer within 100 ms.
+	// slow is how long a sample may take. A longer one shows that something stands still. A quorum counts a server that does
+	// not answer within 100 ms as absent.
 	slow = 80 * time.Millisecond
 )
 
@@ -68,16 +68,16 @@ func (r *round) sample(over chan struct{}) {
 	}
 }
 
-// watchRoles returns the servers that hold keys. If others did before, a replica has taken over that may lack writes. A busy
-// machine can make that happen without a fault of ours, so it is written down as one.
+// watchRoles returns the servers that hold keys. If other servers did before, a replica has taken over, and may lack
+// writes. A busy machine can cause that without a planned fault, so watchRoles writes it down as a fault.
 func (r *round) watchRoles(before []string, last int64) []string {
-	const around = int64(3 * time.Second) // the old master may have taken writes until others noticed, and a moment longer
+	const around = int64(3 * time.Second) // the old master may have taken writes until the others noticed, and a moment longer
 	var now []string
 	for _, s := range r.topology.Holders() {
 		now = append(now, s.Addr())
 	}
 	slices.Sort(now)
-	if len(now) == 0 || len(now) < len(before) { // somebody did not answer
+	if len(now) == 0 || len(now) < len(before) { // some server did not answer
 		return before
 	}
 	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
@@ -88,8 +88,8 @@ func (r *round) watchRoles(before []string, last int64) []string {
 	return now
 }
 
-// look returns what all servers hold now, and whether all have answered. Lines count only if asked for; the counters of
-// fencing tokens never do.
+// look returns what all servers hold now, and whether all have answered. It returns lines only if lines is true, and
+// never the counters of fencing tokens.
 func (r *round) look(clients map[string]*redis.Client, lines bool) (held []history.Held, whole bool) {
 	holders := r.topology.Holders()
 	whole = len(holders) > 0
@@ -127,7 +127,7 @@ func owner(value string) string {
 	return word(op)
 }
 
-// word makes a text fit for a history.
+// word replaces the characters that a history cannot hold.
 func word(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == ',' || r == ';' {
@@ -137,8 +137,8 @@ func word(text string) string {
 	}, text[:min(len(text), 200)])
 }
 
-// final waits until Redis holds nothing any more: no longer than the longest ttl, and the longest life of a waiter. It
-// writes down what is left then.
+// final waits until Redis holds nothing any more, but no longer than the longest ttl and the longest life of a waiter.
+// Then it writes down what is left.
 func (r *round) final() error {
 	const longest = 12 * time.Second
 	clients := map[string]*redis.Client{}

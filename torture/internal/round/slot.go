@@ -14,8 +14,8 @@ import (
 	"github.com/redislock/redislock/torture/internal/history"
 )
 
-// slot is a place for a worker. A worker that was killed is followed by another one in the same place, which reaches the
-// servers through the same proxies.
+// slot is a place for a worker. After a worker was killed, another worker takes its place, and reaches the servers through
+// the same proxies.
 type slot struct {
 	round   *round
 	name    string
@@ -82,7 +82,7 @@ func (s *slot) current() *leash.Process {
 	return s.process
 }
 
-// finish waits until the worker has ended, as it does by itself. One that does not has hung: that is written down.
+// finish waits until the worker has ended by itself. If the worker does not end, it has hung, and finish writes that down.
 func (s *slot) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *slot) finish() {
 		}
 	case <-time.After(30 * time.Second):
 		_ = s.process.Quit()
-		time.Sleep(200 * time.Millisecond) // so that it can print where its goroutines are
+		time.Sleep(200 * time.Millisecond) // so that the worker can print where its goroutines are
 		_ = s.process.Kill()
 		s.round.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Name: "Worker", Op: name, Outcome: "hung"})
 	}
@@ -122,7 +122,7 @@ func startProgram(dir, name, program string, args ...string) (*leash.Process, er
 	return leash.Start(dir, log, nil, program, args...)
 }
 
-// tail returns what a process has printed, which is nothing if all is well.
+// tail returns the end of what a process has printed. That is nothing if all is well.
 func tail(dir, name string) string {
 	text, err := os.ReadFile(filepath.Join(dir, name+".log"))
 	if err != nil || len(text) == 0 {

@@ -20,7 +20,7 @@ type Store struct {
 	log      *history.Writer
 	running  sync.WaitGroup
 
-	mu      sync.Mutex // protects the fields below, and makes the order of the writes that of the log
+	mu      sync.Mutex // protects the fields below; the log has the writes in their order
 	highest map[string]int64
 	conns   map[net.Conn]struct{}
 	closed  bool

@@ -26,8 +26,8 @@ func CanMoveClocks() bool {
 	return runtime.GOOS == "linux" && err == nil
 }
 
-// wallClock is the wall clock of a server. It is moved by a library of ours in LD_PRELOAD and not by libfaketime, which
-// cannot change the speed of a clock without a jump.
+// wallClock is the wall clock of a server. The library clock.c.txt moves it, by LD_PRELOAD. libfaketime cannot change the
+// speed of a clock without a jump.
 type wallClock struct {
 	dir string
 
@@ -38,7 +38,7 @@ type wallClock struct {
 	speed  float64
 }
 
-// newWallClock returns a clock, and the environment of the server that it is for. It returns nil if clocks cannot be moved.
+// newWallClock returns a clock, and the environment for its server. It returns nil if clocks cannot be moved.
 func newWallClock() (*wallClock, []string, error) {
 	if !CanMoveClocks() {
 		return nil, nil, nil
@@ -69,7 +69,7 @@ func (c *wallClock) close() error {
 	return os.RemoveAll(c.dir)
 }
 
-// write tells the library. While it writes, the number is odd, and the library waits.
+// write passes the state to the library. During the write, the number is odd, and the library waits.
 func (c *wallClock) write() error {
 	file, err := os.OpenFile(filepath.Join(c.dir, "clock"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *wallClock) write() error {
 	return number(c.number)
 }
 
-// move sets the clock forward, or back, and makes it run at a speed from now on.
+// move sets the clock forward or back, and sets its speed.
 func (c *wallClock) move(by time.Duration, speed float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *wallClock) move(by time.Duration, speed float64) error {
 	return c.write()
 }
 
-// fast is a speed within the 1 % that clocks may differ.
+// fast is a speed within the 1 % by which clocks may differ.
 const fast = 1.009
 
 func (c *wallClock) inject(ctx context.Context, f plan.Fault) (Harm, error) {

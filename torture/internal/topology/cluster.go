@@ -17,7 +17,7 @@ import (
 type cluster struct {
 	*redistest.Cluster
 
-	one sync.Mutex // held during a fault: a migration whose source dies needs a human
+	one sync.Mutex // held during a fault, because a migration whose source dies needs a human
 }
 
 func startCluster() (Topology, error) {
@@ -70,7 +70,7 @@ func (t *cluster) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 			return nil
 		})
 		return harm(true), errors.Join(taken, master.Restart(), t.Settle())
-	case plan.Failover: // the old master stops until the replica has everything
+	case plan.Failover: // the old master pauses until the replica has everything
 		replica, err := t.replicaOf(master)
 		if err != nil {
 			return Harm{}, err
@@ -81,13 +81,13 @@ func (t *cluster) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 		return Harm{}, t.Settle()
 	case plan.MigrateSlot:
 		return Harm{}, t.migrate(ctx, f, key)
-	case plan.PauseServer: // for less than the nodes take to give a master up
+	case plan.PauseServer: // for less time than the nodes take to give up a master
 		f.For = min(f.For, time.Second)
 	}
 	return Harm{}, single(ctx, master, f)
 }
 
-// migrate moves a slot as a resharding does. New keys come up meanwhile, so the keys are moved until none is left.
+// migrate moves a slot as a resharding does. New keys appear meanwhile, so it moves keys until none is left.
 func (t *cluster) migrate(ctx context.Context, f plan.Fault, key string) error {
 	m, err := t.BeginMigration(redistest.SlotOf(key))
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *cluster) replicaOf(master *redistest.Server) (*redistest.Server, error)
 func (t *cluster) Need() int   { return 1 }
 func (t *cluster) Heal() error { return errors.Join(heal(t.Nodes()), t.Settle()) }
 
-// says returns nil if a line of a server's INFO replication is as given.
+// says returns nil if a server's INFO replication has the given line.
 func says(s *redistest.Server, line string) error {
 	client := Connect(s)
 	defer client.Close()

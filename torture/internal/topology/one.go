@@ -11,7 +11,7 @@ import (
 
 // one is a single server.
 type one struct {
-	name   string // "one" if it keeps what it acknowledged over a restart, "memory" if it does not
+	name   string // "one" if the server keeps over a restart what it acknowledged, "memory" if not
 	server *redistest.Server
 	clock  *wallClock // nil if the clock cannot be moved
 }
@@ -20,7 +20,7 @@ func startOne(name string, config ...string) (Topology, error) {
 	t := &one{name: name}
 	var env []string
 	var err error
-	if name == "one" { // where the counters of fencing tokens are lost, clocks that go back may repeat tokens
+	if name == "one" { // if the counters of fencing tokens are lost, a clock that goes back may repeat tokens
 		if t.clock, env, err = newWallClock(); err != nil {
 			return nil, err
 		}

@@ -15,8 +15,7 @@ import (
 
 const places = 5
 
-// quorum is several servers that know nothing of each other. They keep what they acknowledged over a restart, unless the
-// fault says otherwise.
+// quorum is several independent servers. They keep over a restart what they acknowledged, unless the fault says otherwise.
 type quorum struct {
 	servers []*redistest.Server
 }
@@ -52,9 +51,9 @@ func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
 }
 
-// forget restarts a server without its data. Keys that fewer than a majority of the others hold were held by a bare
-// majority, which one server that forgets can break. A request that the server has answered may still be on its way to the
-// others, so these are asked more than once.
+// forget restarts a server without its data. If fewer than a majority of the other servers hold a key, a bare majority
+// held it, and one server that forgets can break that. A request that the server has answered may still be under way to
+// the others, so forget asks them more than once.
 func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	victim := t.servers[f.Pick%places]
 	err := victim.Pause()
@@ -89,7 +88,7 @@ func (t *quorum) bare(victim *redistest.Server) []string {
 			return found`, nil).StringSlice()
 		client.Close()
 		if err != nil {
-			continue // it counts as one that does not hold them
+			continue // the server counts as one that does not hold the keys
 		}
 		for i := 0; i+1 < len(found); i += 2 {
 			count[[2]string{found[i], found[i+1]}]++
@@ -104,7 +103,7 @@ func (t *quorum) bare(victim *redistest.Server) []string {
 	return keys
 }
 
-// forgetMany restarts a majority without its data, all at once.
+// forgetMany restarts a majority without its data, at once.
 func (t *quorum) forgetMany(ctx context.Context, f plan.Fault) error {
 	var errs []error
 	var down []*redistest.Server

@@ -19,7 +19,7 @@ import (
 type sentinel struct {
 	*redistest.Sentinel
 
-	one sync.Mutex // held during a fault: two at once could leave no server that has the data
+	one sync.Mutex // held during a fault, because two at once could leave no server with the data
 }
 
 func startSentinel() (Topology, error) {
@@ -28,7 +28,7 @@ func startSentinel() (Topology, error) {
 		return nil, err
 	}
 	t := &sentinel{Sentinel: s}
-	for _, one := range t.Sentinels() { // a busy machine must not look like a dead server
+	for _, one := range t.Sentinels() { // so that a busy machine does not look like a dead server
 		if err := ask(one, "sentinel", "set", t.MasterName(), "down-after-milliseconds", "3000"); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -84,7 +84,7 @@ func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 			return harm(true), errors.Join(err, master.Restart())
 		}
 		return harm(true), errors.Join(master.Restart(), t.settled())
-	case plan.Failover: // neither server stops, and the old master takes writes until it hears of the new one
+	case plan.Failover: // no server pauses, and the old master takes writes until it hears of the new one
 		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
 			return Harm{}, err
 		}
@@ -103,7 +103,7 @@ func (t *sentinel) taken(old *redistest.Server) error {
 	})
 }
 
-// settled waits until one server is the master, and the other one its replica and in sync.
+// settled waits until one server is the master, and the other one is its replica and in sync.
 func (t *sentinel) settled() error {
 	return eventually(30*time.Second, func() error {
 		master, replica, err := t.roles()

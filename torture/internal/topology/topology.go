@@ -1,4 +1,4 @@
-// Package topology starts the Redis servers of a torture run, and does to them what a plan says.
+// Package topology starts the Redis servers of a torture run, and does the faults of a plan to them.
 package topology
 
 import (
@@ -25,38 +25,38 @@ type Topology interface {
 	// Servers returns every server that clients may connect to.
 	Servers() []*redistest.Server
 
-	// Holders returns the servers that hold keys now. It may leave out one that does not answer.
+	// Holders returns the servers that hold keys now. It may leave out a server that does not answer.
 	Holders() []*redistest.Server
 
 	// Need returns how many servers must hold a key.
 	Need() int
 
-	// Inject does a fault of a server, and returns when that is over. ctx ends it early, healed. The error is for a fault that
-	// could not be done.
+	// Inject does a fault of a server, and returns when the fault is over. The end of ctx heals the server early. Inject
+	// returns an error if it could not do the fault.
 	Inject(ctx context.Context, f plan.Fault) (Harm, error)
 
-	// Heal makes every server run, and waits until they serve.
+	// Heal makes every server run, and waits until all of them serve.
 	Heal() error
 
 	// Close ends every server.
 	Close() error
 }
 
-// Harm is what a fault did that no lock can make up for: Redis may have forgotten what it acknowledged, or have ended leases
-// early. Everything says that of all keys; otherwise it is true of Keys.
+// Harm says for which keys Redis may have forgotten what it acknowledged, or ended leases early. No lock can make up for
+// that. They are all keys if Everything is true, and Keys otherwise.
 type Harm struct {
 	Everything bool
 	Keys       []string
 }
 
-// harm is Harm to all keys or to none.
+// harm returns the Harm to all keys, or to none.
 func harm(everything bool) Harm { return Harm{Everything: everything} }
 
 // Start starts a topology.
 func Start(name string) (Topology, error) {
 	switch name {
 	case "one":
-		// Written before a reply is sent, so that a SIGKILL loses nothing.
+		// The server writes before it replies, so a SIGKILL loses nothing.
 		return startOne(name, "appendonly yes", "appendfsync always")
 	case "memory":
 		return startOne(name)
@@ -70,7 +70,7 @@ func Start(name string) (Topology, error) {
 	return nil, fmt.Errorf("there is no topology %q", name)
 }
 
-func init() { redis.SetLogger(silent{}) } // servers that are down are what this is about
+func init() { redis.SetLogger(silent{}) } // go-redis would print that servers are down, which they are on purpose
 
 type silent struct{}
 
@@ -86,7 +86,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Connect returns a client for a few commands to a server, which gives up soon. The caller closes it.
+// Connect returns a client for a few commands to a server. The client gives up soon. The caller closes it.
 func Connect(s *redistest.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: 300 * time.Millisecond,
@@ -101,7 +101,7 @@ func ask(s *redistest.Server, args ...any) error {
 	return client.Do(context.Background(), args...).Err()
 }
 
-// single does a fault of one server that keeps what it has.
+// single does a fault of one server after which the server still has its data.
 func single(ctx context.Context, s *redistest.Server, f plan.Fault) error {
 	switch f.Kind {
 	case plan.PauseServer:
@@ -127,7 +127,7 @@ func single(ctx context.Context, s *redistest.Server, f plan.Fault) error {
 			return err
 		}
 		wait(ctx, f.For)
-		// A server that is down or paused just now must not stay full.
+		// If the server is down or paused now, it must not stay full.
 		for range 20 {
 			if ask(s, "config", "set", "maxmemory", "0") == nil {
 				return nil
@@ -148,7 +148,7 @@ func heal(servers []*redistest.Server) error {
 			continue
 		}
 		errs = append(errs, s.Resume())
-		_ = ask(s, "config", "set", "maxmemory", "0") // sentinels know no such command
+		_ = ask(s, "config", "set", "maxmemory", "0") // fails at a sentinel, which has no such setting
 	}
 	return errors.Join(errs...)
 }

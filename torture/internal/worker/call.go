@@ -11,7 +11,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/history"
 )
 
-// call is one call that obtains, with what a Tracer tells of it.
+// call is one call that obtains, with what a Tracer reports about it.
 type call struct {
 	op     string
 	name   string
@@ -33,7 +33,7 @@ type call struct {
 
 type callKey struct{}
 
-// tracer notes what a call that obtains went through.
+// tracer notes what happened to a call that obtains.
 var tracer = &redislock.Tracer{
 	Refused: func(ctx context.Context, e redislock.Refused) {
 		if c, _ := ctx.Value(callKey{}).(*call); c != nil && e.Try == 1 {
@@ -63,6 +63,18 @@ func (g *goroutine) newCall(name string, keys []string, ttl, patience time.Durat
 		c.ctx, c.cancel = context.WithCancel(ctx)
 	}
 	c.start = clock.Now()
+	return c
+}
+
+// newObtain prepares a call with options for keys at random.
+func (g *goroutine) newObtain(ttl, patience time.Duration) *call {
+	keys := g.someKeys()
+	name := "ObtainMulti"
+	if len(keys) == 1 && !g.chance(4) {
+		name = "Obtain"
+	}
+	c := g.newCall(name, keys, ttl, patience)
+	g.options(c)
 	return c
 }
 

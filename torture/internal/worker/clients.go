@@ -13,10 +13,8 @@ func (g *goroutine) packaged() {
 	if g.backend.client == nil {
 		return
 	}
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), 2*time.Second)
+	c := g.newObtain(g.someTTL(), 2*time.Second)
 	defer c.cancel()
-	g.options(c)
 	if g.chance(2) {
 		g.inLine(c)
 	}
@@ -26,20 +24,19 @@ func (g *goroutine) packaged() {
 	}
 }
 
-// leave does what a program does at its end: right after a release or an abandoned obtain, it closes the Client, which is
-// one of its own, and all connections. So nothing can be given up any more.
+// leave does what a program does at its end. Right after a release or an abandoned obtain, it closes the Client, which
+// nobody else uses, and all connections. So nothing can be given up any more.
 func (g *goroutine) leave() {
 	b, err := g.connect()
 	if err != nil {
 		return
 	}
 	defer b.close()
-	client := b.make(redislock.WithTracer(tracer))
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.between(7*time.Second, 9*time.Second), 2*time.Second)
+	client := b.newClient(redislock.WithTracer(tracer))
+	c := g.newObtain(g.between(7*time.Second, 9*time.Second), 2*time.Second)
 	defer c.cancel()
 	c.opt.Metadata = c.op
-	c.with("metadata", "leaves")
+	c.with("leaves")
 	if g.chance(2) {
 		g.inLine(c)
 	}
@@ -53,7 +50,7 @@ func (g *goroutine) leave() {
 	g.log.Write(history.Event{Kind: history.Done, At: clock.Now(), Start: c.start, Name: "Leave", Outcome: "ok", Op: c.op})
 }
 
-// close closes a Client that others are using.
+// close closes a Client that other goroutines are using.
 func (g *goroutine) close() {
 	if g.n == 0 && g.chance(3) {
 		g.replaceClient(g.random.IntN(2))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -19,22 +20,22 @@ import (
 type Endpoint struct {
 	Topology string   // one, memory, sentinel, cluster or quorum
 	Addrs    []string // of the server, the sentinels, the nodes, or the independent servers
-	Master   string   // the name that sentinels have for it
+	Master   string   // the name of the master at the sentinels
 }
 
-// Config is what a worker must know.
+// Config is the configuration of a worker.
 type Config struct {
 	Worker     string // "‹slot›.‹how many before›"
 	Seed       uint64
 	Endpoint   Endpoint
-	Via        map[string]string // addresses to be reached through others
+	Via        map[string]string // for some addresses, the address to connect to instead
 	Store      string            // the socket of the guarded store
 	History    string            // the file to write
 	Goroutines int
-	Until      int64 // when to begin nothing more
+	Until      int64 // from when on a goroutine begins nothing new
 	Groups     int   // of keys; the keys of a lock are of one group
 	Keys       int   // of a group
-	Hot        int   // of these, how many are fought for
+	Hot        int   // how many keys of a group are contended
 }
 
 // Read reads the configuration from a file.
@@ -62,14 +63,14 @@ func key(group, number int) string { return fmt.Sprintf("{%c}:%d", 'a'+group, nu
 // FenceSuffix ends the names of the counters of fencing tokens. They have no expiry.
 const FenceSuffix = ":fence"
 
-// The Redis client gives a server up sooner than by default, so that more happens in the time there is.
+// The Redis client gives a server up sooner than by default, so that more happens in a round.
 const (
 	dialTimeout = 500 * time.Millisecond
 	readTimeout = 700 * time.Millisecond
 	poolSize    = 40
 )
 
-// dial connects to addr, or to what is to be used in its place.
+// dial connects to addr, or to the address in Via.
 func (c *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if via := c.Via[addr]; via != "" {
 		addr = via
@@ -77,45 +78,57 @@ func (c *Config) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
 }
 
-// backend makes the clients of the library, and closes what they are made of.
+// backend is the Redis of one user, or the independent servers of a quorum.
 type backend struct {
-	client redislock.RedisClient // nil for a quorum
-	make   func(...redislock.ClientOption) *redislock.Client
-	close  func()
+	client  redislock.RedisClient // nil for a quorum
+	clients []redislock.RedisClient
+	closers []io.Closer
+}
+
+// newClient returns a Client of the library.
+func (b *backend) newClient(opts ...redislock.ClientOption) *redislock.Client {
+	return redislock.NewQuorum(b.clients, opts...)
+}
+
+func (b *backend) close() {
+	for _, c := range b.closers {
+		_ = c.Close()
+	}
+}
+
+func (b *backend) add(client interface {
+	redislock.RedisClient
+	io.Closer
+},
+) {
+	b.clients, b.closers = append(b.clients, client), append(b.closers, client)
 }
 
 func (c *Config) connect() (*backend, error) {
-	single := func(addr string) *redis.Client {
-		return redis.NewClient(&redis.Options{
-			Addr: addr, Dialer: c.dial, DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
-			PoolSize: poolSize,
-		})
-	}
-	var client interface {
-		redislock.RedisClient
-		Close() error
-	}
+	b := new(backend)
 	switch e := c.Endpoint; e.Topology {
-	case "one", "memory":
-		client = single(e.Addrs[0])
+	case "one", "memory", "quorum":
+		for _, addr := range e.Addrs {
+			b.add(redis.NewClient(&redis.Options{
+				Addr: addr, Dialer: c.dial, DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
+				PoolSize: poolSize,
+			}))
+		}
 	case "sentinel":
-		client = redis.NewFailoverClient(&redis.FailoverOptions{
+		b.add(redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: e.Master, SentinelAddrs: e.Addrs, Dialer: c.dial, DialTimeout: dialTimeout,
 			ReadTimeout: readTimeout, WriteTimeout: readTimeout, PoolSize: poolSize,
-		})
+		}))
 	case "cluster":
-		client = redis.NewClusterClient(&redis.ClusterOptions{
+		b.add(redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: e.Addrs, Dialer: c.dial, DialTimeout: dialTimeout, ReadTimeout: readTimeout, WriteTimeout: readTimeout,
 			PoolSize: poolSize,
-		})
-	case "quorum":
-		return c.connectQuorum(single), nil
+		}))
 	default:
 		return nil, fmt.Errorf("there is no topology %q", e.Topology)
 	}
-	return &backend{
-		client: client,
-		make:   func(opts ...redislock.ClientOption) *redislock.Client { return redislock.New(client, opts...) },
-		close:  func() { _ = client.Close() },
-	}, nil
+	if len(b.clients) == 1 {
+		b.client = b.clients[0]
+	}
+	return b, nil
 }

@@ -34,7 +34,7 @@ func (g *goroutine) run() {
 		total += s.weight
 	}
 	for clock.Now() < g.Until {
-		if g.n >= g.Goroutines-2 && !g.chance(6) { // for numbers
+		if g.n >= g.Goroutines-2 && !g.chance(6) { // so that there are many grants
 			g.burst()
 			continue
 		}
@@ -70,7 +70,7 @@ func (g *goroutine) someClient(c *call) *redislock.Client {
 	return g.client(i)
 }
 
-// someKeys returns keys of one group, most often one of those that are fought for.
+// someKeys returns keys of one group, most often one of the contended keys.
 func (g *goroutine) someKeys() []string {
 	group := g.random.IntN(g.Groups)
 	n, from := 1, g.Hot
@@ -94,16 +94,8 @@ func (g *goroutine) someKeys() []string {
 	return keys
 }
 
-// obtainName returns the function to call for so many keys.
-func (g *goroutine) obtainName(keys []string) string {
-	if len(keys) == 1 && !g.chance(4) {
-		return "Obtain"
-	}
-	return "ObtainMulti"
-}
-
-// options gives the call options at random. Almost all calls write their name into the metadata, so that a key tells whose
-// it is.
+// options gives the call options at random. Almost all calls write their op into the metadata, so that a key names its
+// owner.
 func (g *goroutine) options(c *call) {
 	if !g.chance(8) {
 		c.opt.Metadata = c.op
@@ -139,7 +131,7 @@ func (g *goroutine) strategy() (s redislock.RetryStrategy, name string) {
 	return redislock.Jitter(redislock.LinearBackoff(pause), 0.5), "jitter"
 }
 
-// someTTL returns the ttl of a lock. Some outlast a cleanup that does not happen.
+// someTTL returns the ttl of a lock. Some are so long that it shows if nothing is cleaned up.
 func (g *goroutine) someTTL() time.Duration {
 	switch g.random.IntN(6) {
 	case 0:
@@ -150,16 +142,16 @@ func (g *goroutine) someTTL() time.Duration {
 	return g.between(time.Second, 4*time.Second)
 }
 
-// work uses the lock for a while: writes, asks, and holds on.
-func (g *goroutine) work(h *held, client *redislock.Client) {
+// work uses the lock for a while: it writes, asks, and holds the lock.
+func (h *held) work() {
 	h.write()
-	if g.chance(2) {
-		time.Sleep(g.between(0, 12*time.Millisecond))
+	if h.g.chance(2) {
+		time.Sleep(h.g.between(0, 12*time.Millisecond))
 	}
-	if g.chance(6) {
-		h.ask(client)
+	if h.g.chance(6) {
+		h.ask()
 	}
-	if g.chance(3) {
+	if h.g.chance(3) {
 		h.write()
 	}
 }

@@ -16,10 +16,11 @@ type held struct {
 	g      *goroutine
 	op     string
 	lock   *redislock.Lock
+	client *redislock.Client // nil if the lock was obtained by a function of the package
 	keys   []string
 	ttl    time.Duration
 	fence  string // the name of the counter; "" without one
-	shared bool   // another handle of the same token may have released it
+	shared bool   // another handle of the same token may have released the lock
 }
 
 // obtain makes a call and writes how it ended. It returns nil if the call was not granted.
@@ -44,10 +45,10 @@ func (g *goroutine) obtain(c *call, client *redislock.Client) *held {
 	}
 	g.granted(c, lock.Token(), lock.Until(), lock.FenceToken())
 	g.ended(c, nil, "granted")
-	return &held{g: g, op: c.op, lock: lock, keys: c.keys, ttl: c.ttl, fence: c.opt.FenceKey}
+	return &held{g: g, op: c.op, lock: lock, client: client, keys: c.keys, ttl: c.ttl, fence: c.opt.FenceKey}
 }
 
-// until returns when the lock ends, no later and no earlier than that; see timeOf.
+// until returns two times: the lock ends no earlier than the first, and no later than the second; see timeOf.
 func (h *held) until() (early, late int64) { return timeOf(h.lock.Until(), clock.Now) }
 
 // claim writes until when the lock is certainly held.
@@ -57,7 +58,7 @@ func (h *held) claim() {
 	h.g.log.Write(history.Event{Kind: history.Claim, At: at, Op: h.op, Until: max(early, 0)})
 }
 
-// unclaim writes that the lock is not relied on any more.
+// unclaim writes that the worker does not rely on the lock any more.
 func (h *held) unclaim() {
 	h.g.log.Write(history.Event{Kind: history.Claim, At: clock.Now(), Op: h.op})
 }
@@ -81,7 +82,7 @@ func (h *held) done(e history.Event, err error) {
 	h.g.log.Write(e)
 }
 
-// write writes to the guarded store, valid or not.
+// write writes to the guarded store, even if the lock is no longer valid.
 func (h *held) write() {
 	if h.fence == "" {
 		return
@@ -91,7 +92,7 @@ func (h *held) write() {
 	}
 }
 
-// release gives the lock up. A patience of 0 waits for as long as it takes; a negative one has ended before.
+// release gives the lock up. With a patience of 0, its ctx does not end. With a negative one, it has ended before.
 func (h *held) release(patience time.Duration) {
 	h.unclaim()
 	e := history.Event{Name: "Release"}
@@ -103,7 +104,7 @@ func (h *held) release(patience time.Duration) {
 	h.done(e, err)
 }
 
-// limited returns a ctx that ends after patience, and notes when.
+// limited returns a ctx that ends after patience, and notes in e when that is.
 func (g *goroutine) limited(patience time.Duration, e *history.Event) (context.Context, context.CancelFunc) {
 	if patience == 0 {
 		return context.WithCancel(context.Background())
@@ -113,7 +114,7 @@ func (g *goroutine) limited(patience time.Duration, e *history.Event) (context.C
 	return context.WithTimeout(context.Background(), patience)
 }
 
-// refresh gives the lock a new ttl. While a shorter one is under way, the lock is not relied on.
+// refresh gives the lock a new ttl. While a Refresh to a shorter one is under way, the worker does not rely on the lock.
 func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) error {
 	e := history.Event{Name: "Refresh"}
 	shorter := ttl < h.ttl
@@ -133,7 +134,7 @@ func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) erro
 	defer cancel()
 	e.Start = clock.Now()
 	err := h.lock.Refresh(ctx, ttl, opt)
-	// ErrNotObtained also says that the answer came too late: after the end that a shorter ttl has brought forward.
+	// ErrNotObtained can also say that the answer came too late: a shorter ttl had brought the end forward.
 	e.Lost = isLoss(err) || errors.Is(err, redislock.ErrNotObtained) && !shorter
 	h.ttl = ttl
 	h.done(e, err)
@@ -141,8 +142,8 @@ func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) erro
 	return err
 }
 
-// ask calls what changes nothing, and notes if the answer says that the lock is lost.
-func (h *held) ask(client *redislock.Client) {
+// ask calls a function that changes nothing, and notes if the answer says that the lock is lost.
+func (h *held) ask() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	switch h.g.random.IntN(4) {
@@ -156,20 +157,20 @@ func (h *held) ask(client *redislock.Client) {
 		h.done(e, err)
 	case 2:
 		e := history.Event{Name: "Inspect", Start: clock.Now()}
-		found, err := client.Inspect(ctx, h.keys...)
+		found, err := h.client.Inspect(ctx, h.keys...)
 		for _, one := range found {
 			e.Lost = e.Lost || h.isLost(one)
 		}
 		h.done(e, err)
 	case 3:
 		e := history.Event{Name: "Line", Start: clock.Now()}
-		_, err := client.Line(ctx, h.keys[0])
+		_, err := h.client.Line(ctx, h.keys[0])
 		h.done(e, err)
 	}
 }
 
-// isLost reports whether a status shows that a key is not held any more. On a quorum, the servers that did not answer may
-// hold it.
+// isLost reports whether a status shows that a key is not held any more. On a quorum, servers that did not answer may hold
+// the key.
 func (h *held) isLost(s redislock.Status) bool {
 	if len(s.Places) == 0 {
 		return s.Token != h.lock.Token()

@@ -12,14 +12,11 @@ import (
 
 // keep keeps a lock alive for a while, and checks its context all the time.
 func (g *goroutine) keep() {
-	keys := g.someKeys()
 	ttl := g.between(150*time.Millisecond, 1500*time.Millisecond)
-	c := g.newCall(g.obtainName(keys), keys, ttl, g.between(300*time.Millisecond, 3*time.Second))
+	c := g.newObtain(ttl, g.between(300*time.Millisecond, 3*time.Second))
 	defer c.cancel()
-	g.options(c)
 	g.inLine(c)
-	client := g.someClient(c)
-	h := g.obtain(c, client)
+	h := g.obtain(c, g.someClient(c))
 	if h == nil {
 		return
 	}
@@ -27,7 +24,7 @@ func (g *goroutine) keep() {
 	defer stop()
 	derived, cancel := context.WithCancel(ctx)
 	defer cancel()
-	lapsed := make(chan int64, 1) // when code that was given a derived context hears of the end
+	lapsed := make(chan int64, 1) // when the derived context ended
 	context.AfterFunc(derived, func() { lapsed <- clock.Now() })
 
 	last := int64(0) // the end of the validity, as last read
@@ -53,7 +50,7 @@ func (g *goroutine) keep() {
 		g.log.Write(history.Event{Kind: history.Alive, At: at, Op: h.op, Until: max(early, 1), Bound: max(late, 1)})
 		h.write()
 		if g.chance(6) {
-			h.ask(client)
+			h.ask()
 		}
 		time.Sleep(ttl / 12)
 	}
@@ -88,10 +85,10 @@ func (g *goroutine) do() {
 		defer cancel()
 		inner.ctx = innerCtx
 		all := inner.keys
-		inner.keys = missing // what the outer lock holds is not obtained again
+		inner.keys = missing // the inner Do does not obtain again what the outer lock holds
 		g.doKeys(inner, all, client, func(ctx context.Context) {
 			g.workUnder(ctx, inner, g.between(0, 100*time.Millisecond))
-			if at := clock.Now(); ctx.Err() == nil { // so the outer lock is valid as well
+			if at := clock.Now(); ctx.Err() == nil { // then the outer lock is valid as well
 				g.log.Write(history.Event{Kind: history.Alive, At: at, Op: c.op})
 			}
 		})
@@ -112,7 +109,7 @@ func (g *goroutine) doKeys(c *call, keys []string, client *redislock.Client, fn 
 	if nested := len(keys) > len(c.keys); g.backend.client != nil && !nested && g.chance(6) {
 		c.with("package")
 		c.until = time.Time{}
-		c.opt.FenceKey = "" // the token is not told
+		c.opt.FenceKey = "" // nothing reports the fencing token
 		err = redislock.Do(c.ctx, g.backend.client, keys, c.ttl, c.opt, work)
 	} else {
 		err = client.Do(c.ctx, keys, c.ttl, c.opt, work)

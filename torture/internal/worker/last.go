@@ -9,7 +9,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/history"
 )
 
-// Last locks and releases every key, when all is over, and writes whether that was possible within a ttl.
+// Last locks and releases every key after the workers have ended, and writes whether that was possible within a ttl.
 func Last(file string) error {
 	config, err := Read(file)
 	if err != nil {
@@ -25,7 +25,7 @@ func Last(file string) error {
 		return err
 	}
 	defer b.close()
-	client := b.make()
+	client := b.newClient()
 	defer client.Close()
 	for group := range config.Groups {
 		var keys []string
@@ -34,7 +34,7 @@ func Last(file string) error {
 		}
 		const ttl = 5 * time.Second
 		ctx, cancel := context.WithTimeout(context.Background(), ttl)
-		// Of a quorum on a busy machine, some round may not be answered in time.
+		// On a busy machine, a quorum may not answer a round in time.
 		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(200 * time.Millisecond)}
 		lock, err := client.ObtainMulti(ctx, keys, ttl, again)
 		outcome, code := outcomeOf(err, "granted")

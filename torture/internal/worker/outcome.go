@@ -60,7 +60,7 @@ func isNetwork(err error) bool {
 		strings.Contains(err.Error(), "connection") || strings.Contains(err.Error(), "broken pipe")
 }
 
-// word makes a text fit for a history.
+// word replaces the characters that a history cannot hold.
 func word(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == ',' || r == ';' || r == '=' {
@@ -76,8 +76,8 @@ func isLoss(err error) bool {
 	return errors.As(err, &some) || errors.Is(err, redislock.ErrLockNotHeld)
 }
 
-// timeOf returns a time, as CLOCK_MONOTONIC: no later than it is, and no earlier than it is. The process may stand still
-// between the readings of two clocks, so each takes its first or its second reading from the right side.
+// timeOf converts t to CLOCK_MONOTONIC. The process may stand still between the readings of the two clocks, so it
+// returns two times: t is no earlier than the first, and no later than the second.
 func timeOf(t time.Time, now func() int64) (early, late int64) {
 	before := now()
 	left := time.Until(t)

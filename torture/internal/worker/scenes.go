@@ -11,23 +11,20 @@ import (
 
 // plain obtains without a line: once, or again and again.
 func (g *goroutine) plain() {
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), g.between(5*time.Millisecond, time.Second))
+	c := g.newObtain(g.someTTL(), g.between(5*time.Millisecond, time.Second))
 	defer c.cancel()
-	g.options(c)
 	if !g.chance(3) {
 		var name string
 		c.opt.RetryStrategy, name = g.strategy()
 		c.with(name)
 	}
-	client := g.someClient(c)
-	if h := g.obtain(c, client); h != nil {
-		g.work(h, client)
+	if h := g.obtain(c, g.someClient(c)); h != nil {
+		h.work()
 		h.release(g.somePatience())
 	}
 }
 
-// somePatience returns how long a release may take; mostly as long as it takes.
+// somePatience returns how long a release may take: mostly long enough.
 func (g *goroutine) somePatience() time.Duration {
 	switch g.random.IntN(8) {
 	case 0:
@@ -40,18 +37,15 @@ func (g *goroutine) somePatience() time.Duration {
 
 // queued waits in line.
 func (g *goroutine) queued() {
-	keys := g.someKeys()
 	patience := g.between(300*time.Millisecond, 5*time.Second)
 	if g.chance(5) {
 		patience *= 3
 	}
-	c := g.newCall(g.obtainName(keys), keys, g.someTTL(), patience)
+	c := g.newObtain(g.someTTL(), patience)
 	defer c.cancel()
-	g.options(c)
 	g.inLine(c)
-	client := g.someClient(c)
-	if h := g.obtain(c, client); h != nil {
-		g.work(h, client)
+	if h := g.obtain(c, g.someClient(c)); h != nil {
+		h.work()
 		h.release(g.somePatience())
 	}
 }
@@ -68,15 +62,12 @@ func (g *goroutine) inLine(c *call) {
 
 // outlive holds a lock for longer than it lasts, writes late, and releases late or never.
 func (g *goroutine) outlive() {
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.between(30*time.Millisecond, 500*time.Millisecond), 2*time.Second)
+	c := g.newObtain(g.between(30*time.Millisecond, 500*time.Millisecond), 2*time.Second)
 	defer c.cancel()
-	g.options(c)
 	if g.chance(2) {
 		g.inLine(c)
 	}
-	client := g.someClient(c)
-	h := g.obtain(c, client)
+	h := g.obtain(c, g.someClient(c))
 	if h == nil {
 		return
 	}
@@ -92,7 +83,7 @@ func (g *goroutine) outlive() {
 	}
 }
 
-// refreshLate refreshes a lock that has probably expired, and may be another's.
+// refreshLate refreshes a lock that has probably expired, and whose keys another holder may have.
 func (h *held) refreshLate() {
 	if h.refresh(h.ttl+50*time.Millisecond, time.Second, nil) == nil {
 		time.Sleep(5 * time.Millisecond)
@@ -101,62 +92,53 @@ func (h *held) refreshLate() {
 
 // abandon ends the ctx of an obtain at a random moment.
 func (g *goroutine) abandon() {
-	keys := g.someKeys()
 	ttl := g.someTTL()
 	if g.chance(2) { // so long that it shows if nothing is cleaned up
 		ttl = g.between(7*time.Second, 9*time.Second)
 	}
-	c := g.newCall(g.obtainName(keys), keys, ttl, 0)
+	c := g.newObtain(ttl, 0)
 	defer c.cancel()
-	g.options(c)
 	switch g.random.IntN(4) {
 	case 0: // while the request is under way
 		c.abandon(time.Duration(g.random.IntN(600)) * time.Microsecond)
-	case 1: // while it is under way, if replies take long
+	case 1: // while the request is under way, if replies take long
 		c.abandon(g.between(time.Millisecond, 30*time.Millisecond))
 	default: // in line
 		g.inLine(c)
 		c.abandon(g.between(time.Millisecond, 300*time.Millisecond))
 	}
 	c.with("abandoned")
-	client := g.someClient(c)
-	if h := g.obtain(c, client); h != nil {
+	if h := g.obtain(c, g.someClient(c)); h != nil {
 		h.write()
 		h.release(g.somePatience())
 	}
 }
 
-// refreshes refreshes a lock to longer and shorter ttls, with answers and without, and relies on what Until says then.
+// refreshes refreshes a lock to longer and shorter ttls, with answers and without, and then relies on Until.
 func (g *goroutine) refreshes() {
-	keys := g.someKeys()
-	c := g.newCall(g.obtainName(keys), keys, g.between(300*time.Millisecond, 2*time.Second), 2*time.Second)
+	c := g.newObtain(g.between(300*time.Millisecond, 2*time.Second), 2*time.Second)
 	defer c.cancel()
-	g.options(c)
 	g.inLine(c)
-	client := g.someClient(c)
-	h := g.obtain(c, client)
+	h := g.obtain(c, g.someClient(c))
 	if h == nil {
 		return
 	}
-	if g.chance(2) { // one without an answer may still be executed after the next one
+	if g.chance(2) { // a Refresh without an answer may be executed after the next one
 		h.write()
 		moment := g.between(50*time.Microsecond, 2*time.Millisecond)
 		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), moment, nil)
 		_ = h.refresh(g.between(1500*time.Millisecond, 3*time.Second), 2*time.Second, nil)
 		for range 4 {
 			time.Sleep(g.between(10*time.Millisecond, 250*time.Millisecond))
-			h.ask(client)
+			h.ask()
 		}
 	}
 	for range 1 + g.random.IntN(4) {
-		var opt *redislock.Options
+		opt := new(redislock.Options)
 		if g.chance(3) {
-			opt = &redislock.Options{Metadata: h.op + "|refreshed"}
+			opt.Metadata = h.op + "|refreshed"
 		}
 		if g.chance(3) {
-			if opt == nil {
-				opt = &redislock.Options{}
-			}
 			opt.RetryStrategy = redislock.LinearBackoff(5 * time.Millisecond)
 		}
 		patience := 2 * time.Second
@@ -167,18 +149,18 @@ func (g *goroutine) refreshes() {
 			break
 		}
 		h.write()
-		h.ask(client)
+		h.ask()
 		time.Sleep(g.between(0, 30*time.Millisecond))
 	}
-	if g.chance(2) { // rely on it until the end
+	if g.chance(2) { // rely on the lock until its end
 		time.Sleep(min(time.Until(h.lock.Until()), 700*time.Millisecond))
-		h.ask(client)
+		h.ask()
 	}
 	h.release(g.somePatience())
 }
 
-// custom obtains with a token of its own, again and for more keys, also after it has abandoned an obtain with that token.
-// On a quorum, a caller cannot choose the token.
+// custom obtains with a token of its own, and then again for more keys. Sometimes it has abandoned an obtain with that token
+// before. On a quorum, a caller cannot choose the token.
 func (g *goroutine) custom() {
 	if g.Endpoint.Topology == "quorum" {
 		g.attach()
@@ -214,7 +196,7 @@ func (g *goroutine) custom() {
 	if h == nil {
 		return
 	}
-	g.work(h, client)
+	h.work()
 	var more *held
 	if g.chance(2) { // again, and for more keys
 		all := append(append([]string(nil), keys...), g.siblings(keys)...)
@@ -225,7 +207,7 @@ func (g *goroutine) custom() {
 		g.options(again)
 		if more = g.obtain(again, client); more != nil {
 			more.shared, h.shared = true, true
-			g.work(more, client)
+			more.work()
 		}
 	}
 	h.unclaim()
@@ -279,10 +261,10 @@ func (g *goroutine) attach() {
 	attached := g.newCall("Attach", keys, h.ttl, 0)
 	attached.cancel()
 	g.granted(attached, lock.Token(), lock.Until(), 0)
-	second := &held{g: g, op: attached.op, lock: lock, keys: keys, ttl: h.ttl, shared: true}
-	second.ask(client)
+	second := &held{g: g, op: attached.op, lock: lock, client: client, keys: keys, ttl: h.ttl, shared: true}
+	second.ask()
 	if g.chance(2) && second.refresh(second.ttl+time.Second, time.Second, nil) == nil {
-		g.work(second, client)
+		second.work()
 	}
 	h.unclaim()
 	second.unclaim()
@@ -294,7 +276,7 @@ func (g *goroutine) attach() {
 	second.release(time.Second)
 }
 
-// burst obtains and releases keys that hardly anybody else wants, as fast as it can.
+// burst obtains and releases keys that few others want, as fast as it can.
 func (g *goroutine) burst() {
 	for range 60 {
 		if clock.Now() >= g.Until {

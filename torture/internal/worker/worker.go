@@ -87,13 +87,13 @@ func (p *process) beat(over chan struct{}) {
 	}
 }
 
-// newClient makes the first Client, whose calls share round trips, or the second, whose calls do not.
+// newClient makes the first Client, whose calls share round trips, or the second, whose calls go by themselves.
 func (p *process) newClient(i int) *redislock.Client {
 	opts := []redislock.ClientOption{redislock.WithTracer(tracer)}
 	if i == 1 {
 		opts = append(opts, redislock.WithSeparateCalls())
 	}
-	return p.backend.make(opts...)
+	return p.backend.newClient(opts...)
 }
 
 func (p *process) client(i int) *redislock.Client {
