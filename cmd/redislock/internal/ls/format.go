@@ -171,7 +171,10 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 func (l *lister) table(all []show.Status) *term.Table {
 	t := &term.Table{Columns: columns}
 	if l.opt.wide {
-		t.Columns, t.Natural = slices.Concat(columns, wideColumns), true
+		t.Columns = slices.Concat(columns, wideColumns)
+		for i, c := range t.Columns { // nothing is cut
+			t.Columns[i] = term.Column{Name: c.Name, Right: c.Right}
+		}
 	}
 	for _, status := range all {
 		owner := show.OwnerOf(status.Metadata)

@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/text/width"
+	"github.com/mattn/go-runewidth"
 )
 
 // Escape makes text safe to print on one line of a terminal. It writes control characters, bytes that are not UTF-8,
@@ -54,61 +54,24 @@ func Visible(r rune) bool {
 }
 
 // Width returns how many columns of a terminal an escaped text takes.
-func Width(text string) int {
-	columns := 0
-	for _, r := range text {
-		columns += columnsOfRune(r)
-	}
-	return columns
-}
-
-func columnsOfRune(r rune) int {
-	if r < utf8.RuneSelf {
-		return 1
-	}
-	if unicode.In(r, unicode.Mn, unicode.Me) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	}
-	return 1
-}
+func Width(text string) int { return runewidth.StringWidth(text) }
 
 // Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.
 func Shorten(text string, columns int) string {
-	if Width(text) <= columns {
-		return text
-	}
-	if columns < 1 {
+	if columns < 1 { // an ellipsis has no room either
 		return ""
 	}
-	taken := 0
-	for i, r := range text {
-		taken += columnsOfRune(r)
-		if taken > columns-1 {
-			return text[:i] + "…"
-		}
-	}
-	return text
+	return runewidth.Truncate(text, columns, "…")
 }
 
 // shortenMiddle is Shorten for names: the ellipsis replaces what is in the middle.
 func shortenMiddle(text string, columns int) string {
-	if Width(text) <= columns || columns < 3 {
+	cut := Width(text) - columns + 1 // and one for the ellipsis
+	if cut <= 1 || columns < 3 {
 		return Shorten(text, columns)
 	}
-	tail, taken := len(text), 0
-	for tail > 0 {
-		r, size := utf8.DecodeLastRuneInString(text[:tail])
-		if taken += columnsOfRune(r); taken > (columns-1)/2 {
-			break
-		}
-		tail -= size
-	}
-	head := Shorten(text, columns-Width(text[tail:])) // with the ellipsis
-	return head + text[tail:]
+	tail := runewidth.TruncateLeft(text, columns/2+cut, "")
+	return Shorten(text, columns-Width(tail)) + tail
 }
 
 // breakWords divides a text after the last word that ends within so many columns. A longer word is divided itself.
@@ -116,17 +79,9 @@ func breakWords(text string, columns int) (line, rest string) {
 	if Width(text) <= columns {
 		return text, ""
 	}
-	end, word, taken := 0, 0, 0 // how much fits, also by whole words
-	for i, r := range text {
-		if taken += columnsOfRune(r); taken > columns+1 || taken > columns && r != ' ' {
-			break
-		}
-		if end = i + utf8.RuneLen(r); r == ' ' {
-			word = end
-		}
+	line = runewidth.Truncate(text, columns, "")
+	if end := strings.LastIndexByte(text[:len(line)+1], ' '); end > 0 {
+		line = text[:end]
 	}
-	if word > 0 {
-		end = word
-	}
-	return strings.TrimRight(text[:end], " "), text[end:]
+	return line, strings.TrimPrefix(text[len(line):], " ")
 }
