@@ -105,17 +105,19 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	mode, err := ask(ctx, client, *a.shared().protocol)
+	mode, err := ask(ctx, client, a.Protocol)
 	switch {
 	case err != nil:
 		err = t.Explain(err)
-	case mode == "sentinel" && a.single != nil:
+	case a.kind != single:
+	case mode == "sentinel":
 		err = t.unusable("it is a Sentinel; write redis+sentinel://HOST:PORT/MASTER, with the name of the master")
-	case mode == "cluster" && a.single != nil && a.single.Network == "unix":
+	case mode == "cluster" && a.Network == "unix":
 		err = t.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
-	case mode == "cluster" && a.single != nil:
+	case mode == "cluster":
 		_ = client.Close()
-		return t.dial(clusterOf(a))
+		a.kind = cluster
+		return t.dial(a)
 	}
 	if err != nil {
 		_ = client.Close()
@@ -127,36 +129,18 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 // dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
 // not announce the library: that takes time, and rights that a user who only locks may not have.
 func (t *Target) dial(a *address) (redis.UniversalClient, error) {
-	opt := a.shared()
-	config, err := t.files.secure(t.Getenv, *opt.tls, a.serverName)
+	config, err := t.files.secure(t.Getenv, a)
 	if err != nil {
 		return nil, err
 	}
 	t.overTLS = config != nil
-	*opt.tls, *opt.dialer, *opt.dials = config, dialer(config, t.patience), cmp.Or(*opt.dials, 1)
-	*opt.endsWithCtx, *opt.anonymous = true, true
-	*opt.dialTimeout = cmp.Or(*opt.dialTimeout, t.patience) // the URL may have others
-	*opt.readTimeout = cmp.Or(*opt.readTimeout, max(t.patience, defaultPatience))
-	notices := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	switch {
-	case a.sentinel != nil:
-		return redis.NewFailoverClient(a.sentinel), nil
-	case a.cluster != nil:
-		a.cluster.MaintNotificationsConfig = notices
-		return redis.NewClusterClient(a.cluster), nil
-	}
-	a.single.MaintNotificationsConfig = notices
-	return redis.NewClient(a.single), nil
-}
-
-// clusterOf returns the address of the Cluster that a server belongs to.
-func clusterOf(a *address) *address {
-	opt := a.single
-	return &address{where: a.where, serverName: a.serverName, cluster: &redis.ClusterOptions{
-		Addrs: []string{opt.Addr}, Username: opt.Username, Password: opt.Password, ClientName: opt.ClientName,
-		Protocol: opt.Protocol, DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout,
-		TLSConfig: opt.TLSConfig,
-	}}
+	opt := *a.Options
+	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dialer(config, t.patience), 1
+	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
+	opt.DialTimeout = cmp.Or(opt.DialTimeout, t.patience) // the URL may have others
+	opt.ReadTimeout = cmp.Or(opt.ReadTimeout, max(t.patience, defaultPatience))
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return a.client(&opt), nil
 }
 
 // dialer returns a function that makes connections. It returns when ctx ends, even during the TLS handshake, and checks each

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,6 +58,11 @@ func (t *Target) meaning(err error) string {
 	return t.meaningOfNetwork(err)
 }
 
+// noCertificate matches how a server refuses a client's certificate, or its absence; one of a CA of the same name cannot be
+// decrypted.
+var noCertificate = regexp.MustCompile(
+	`tls: (certificate required|bad certificate|error decrypting message|unknown certificate authority)`)
+
 func meaningOfTLS(err error) string {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -71,9 +77,7 @@ func meaningOfTLS(err error) string {
 		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port; write redis:// instead of rediss://, or the port that does"
-	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
-		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
-		strings.Contains(err.Error(), "tls: unknown certificate authority"):
+	case noCertificate.MatchString(err.Error()):
 		return "it requires a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
 		return "TLS failed: " + innermost(err).Error()
@@ -98,51 +102,51 @@ func meaningOfName(err x509.HostnameError) string {
 		strings.Join(names, ", "), err.Host)
 }
 
+// meanings are what answers with these words in them mean, and what to do. The first that fits counts.
+var meanings = []struct{ words, meaning string }{
+	{"NOAUTH", "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"},
+	{"NOPERM", "%s; let an administrator grant it (ACL SETUSER)"},
+	{"WRONGPASS", wrongPassword},
+	{"invalid password", wrongPassword},
+	{"invalid username", wrongPassword},
+	{"without any password configured", "it has no password for this user; leave user and password out of the URL"},
+	{"protected mode",
+		"it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"},
+	{"SELECT is not allowed in cluster mode", "it belongs to a Cluster, which has one database; leave the number out of the URL"},
+	{"DB index is out of range",
+		`it has no database of that number; choose another one in the URL, or raise "databases" in its configuration`},
+	{"cluster support disabled", "it is not a Cluster; write redis:// instead of redis+cluster://"},
+	{"unknown command 'sentinel'", notSentinel},
+	{"unknown command `sentinel`", notSentinel},
+	{"max number of clients", `it has reached its limit of clients; raise "maxclients" in its configuration`},
+	{"LOADING", "it is still loading its data; try again in a moment"},
+	{"READONLY", "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"},
+	{"MASTERDOWN", "it is a replica that has lost its master; name the master"},
+	{"CLUSTERDOWN", "the Cluster is down (%s); see CLUSTER INFO for the slots that no node serves"},
+	{"OOM", `it is out of memory and refuses writes; raise "maxmemory", or delete other data`},
+}
+
+const (
+	wrongPassword = "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
+	notSentinel   = "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
+)
+
 // meaningOfAnswer explains an error that a server has answered.
 func (t *Target) meaningOfAnswer(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok || errors.Is(err, redis.Nil) {
 		return ""
 	}
-	text := answer.Error()
-	has := func(part string) bool { return strings.Contains(text, part) }
-	switch {
-	case errors.Is(err, redis.Nil):
-		return ""
-	case has("NOAUTH"):
-		return "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"
-	case has("WRONGPASS") && t.files.password != "":
-		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.password
-	case has("WRONGPASS"), has("invalid password"), has("invalid username"):
-		return "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
-	case has("without any password configured"):
-		return "it has no password for this user; leave user and password out of the URL"
-	case has("protected mode"):
-		return "it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"
-	case has("SELECT is not allowed in cluster mode"):
-		return "it belongs to a Cluster, which has one database; leave the number out of the URL"
-	case has("DB index is out of range"):
-		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
-	case has("cluster support disabled"):
-		return "it is not a Cluster; write redis:// instead of redis+cluster://"
-	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
-		return "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
-	case has("max number of clients"):
-		return "it has reached its limit of clients; raise \"maxclients\" in its configuration"
-	case redis.IsLoadingError(err):
-		return "it is still loading its data; try again in a moment"
-	case redis.IsReadOnlyError(err):
-		return "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"
-	case redis.IsMasterDownError(err):
-		return "it is a replica that has lost its master; name the master"
-	case redis.IsClusterDownError(err):
-		return "the Cluster is down (" + text + "); see CLUSTER INFO for the slots that no node serves"
-	case has("NOPERM"):
-		return text + "; let an administrator grant it (ACL SETUSER)"
-	case has("OOM"):
-		return "it is out of memory and refuses writes; raise \"maxmemory\", or delete other data"
+	text := strings.TrimSpace(answer.Error())
+	if strings.Contains(text, "WRONGPASS") && t.files.passwordFrom != "" {
+		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.passwordFrom
 	}
-	return strings.TrimSpace(text)
+	for _, m := range meanings {
+		if strings.Contains(text, m.words) {
+			return strings.ReplaceAll(m.meaning, "%s", text)
+		}
+	}
+	return text
 }
 
 // meaningOfNetwork explains an error on the way to a server.

@@ -11,90 +11,94 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// files are the names of the files that a connection needs. A flag wins over its variable, which the fields have as well
-// once they are used.
-type files struct{ ca, cert, key, password string }
+// file is a file that a connection needs. A flag names it, or else a variable.
+type file struct{ flag, variable, path string }
 
-func (f *files) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&f.password, "password-file", "", "`FILE` of the password (default $REDISLOCK_PASSWORD_FILE)")
-	flags.StringVar(&f.ca, "tls-ca", "", "`FILE` of the authorities that may vouch for the server (default $REDISLOCK_TLS_CA)")
-	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` of the certificate to show to the server (default $REDISLOCK_TLS_CERT)")
-	flags.StringVar(&f.key, "tls-key", "", "`FILE` of the certificate's private key (default $REDISLOCK_TLS_KEY)")
+func (f *file) addFlag(flags *pflag.FlagSet, flag, variable, usage string) {
+	f.flag, f.variable = "--"+flag, variable
+	flags.StringVar(&f.path, flag, "", "`FILE` of "+usage+" (default $"+variable+")")
 }
 
-// fill fills in a file that a variable names, and returns how the user has named it: by the flag or by the variable.
-func fill(file *string, getenv func(string) string, flag, variable string) (name string) {
-	if *file != "" {
-		return flag
+// find returns the path of the file, "" for none, and how the user has named it: by the flag or by the variable.
+func (f *file) find(getenv func(string) string) (path, name string) {
+	if path = getenv(f.variable); f.path == "" && path != "" {
+		return path, f.variable
 	}
-	if *file = getenv(variable); *file != "" {
-		return variable
-	}
-	return flag
+	return f.path, f.flag
+}
+
+// files are all files that a connection may need.
+type files struct {
+	ca, cert, key, password file
+
+	passwordFrom string // the file that was read; "" for none
+}
+
+func (f *files) addFlags(flags *pflag.FlagSet) {
+	f.password.addFlag(flags, "password-file", "REDISLOCK_PASSWORD_FILE", "the password")
+	f.ca.addFlag(flags, "tls-ca", "REDISLOCK_TLS_CA", "the authorities that may vouch for the server")
+	f.cert.addFlag(flags, "tls-cert", "REDISLOCK_TLS_CERT", "the certificate to show to the server")
+	f.key.addFlag(flags, "tls-key", "REDISLOCK_TLS_KEY", "the certificate's private key")
 }
 
 // setPassword reads the file of the password, if there is one.
 func (f *files) setPassword(getenv func(string) string, a *address) error {
-	name := fill(&f.password, getenv, "--password-file", "REDISLOCK_PASSWORD_FILE")
-	if f.password == "" {
+	path, name := f.password.find(getenv)
+	if path == "" {
 		return nil
 	}
-	text, err := os.ReadFile(f.password)
-	if err != nil {
-		return cli.Usagef("%s: %w", name, err)
-	}
+	text, err := os.ReadFile(path)
 	password := strings.TrimRight(string(text), "\r\n")
-	own := a.shared().password
 	switch {
+	case err != nil:
+		return cli.Usagef("%s: %w", name, err)
 	case password == "":
-		return cli.Usagef("%s: there is no password in %s", name, f.password)
-	case *own != "":
+		return cli.Usagef("%s: there is no password in %s", name, path)
+	case a.Password != "":
 		return cli.Usagef("the URL has a password, and so has %s; leave one of them out", name)
 	}
-	*own = password
+	a.Password, f.passwordFrom = password, path
 	return nil
 }
 
-// secure completes the TLS configuration of the URL, which is nil for a connection without TLS, with the files. The
-// certificate of every server must be for the name that is dialled, or for serverName.
-func (f *files) secure(getenv func(string) string, config *tls.Config, serverName string) (*tls.Config, error) {
-	ca := fill(&f.ca, getenv, "--tls-ca", "REDISLOCK_TLS_CA")
-	cert := fill(&f.cert, getenv, "--tls-cert", "REDISLOCK_TLS_CERT")
-	key := fill(&f.key, getenv, "--tls-key", "REDISLOCK_TLS_KEY")
-	if config == nil {
-		for _, set := range []struct{ name, value string }{
-			{ca, f.ca}, {cert, f.cert}, {key, f.key}, {"server_name", serverName},
-		} {
-			if set.value != "" {
-				return nil, cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", set.name)
+// secure returns the TLS configuration for an address, with the files; nil without TLS. The certificate of every server must
+// be for the name that is dialled, or for the address's serverName.
+func (f *files) secure(getenv func(string) string, a *address) (*tls.Config, error) {
+	caFile, ca := f.ca.find(getenv)
+	certFile, cert := f.cert.find(getenv)
+	keyFile, key := f.key.find(getenv)
+	if a.TLSConfig == nil {
+		for _, set := range [][2]string{{ca, caFile}, {cert, certFile}, {key, keyFile}, {"server_name", a.serverName}} {
+			if set[1] != "" {
+				return nil, cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", set[0])
 			}
 		}
 		return nil, nil
 	}
-	config = &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: serverName,
-		InsecureSkipVerify: config.InsecureSkipVerify, // only if the URL asks for it
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: a.serverName,
+		InsecureSkipVerify: a.TLSConfig.InsecureSkipVerify, // only if the URL asks for it
 	}
-	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
 		if err != nil {
 			return nil, cli.Usagef("%s: %w", ca, err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("%s: there is no certificate in %s; it has to be in PEM form", ca, f.ca)
+			return nil, cli.Usagef("%s: there is no certificate in %s; it has to be in PEM form", ca, caFile)
 		}
 	}
 	switch {
-	case f.cert != "" && f.key != "":
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	case certFile != "" && keyFile != "":
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 		if err != nil {
 			return nil, cli.Usagef("%s and %s: %w", cert, key, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
-	case f.cert != "":
+	case certFile != "":
 		return nil, cli.Usagef("%s needs %s, the file of its private key", cert, key)
-	case f.key != "":
+	case keyFile != "":
 		return nil, cli.Usagef("%s needs %s, the file of its certificate", key, cert)
 	}
 	return config, nil

@@ -111,7 +111,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	var names []string
 	var servers []*Target
 	for _, a := range all {
-		if a.single == nil {
+		if a.kind != single {
 			return nil, cli.Usagef("a quorum is made of single servers, and %s is not one", a.where)
 		}
 		server := *t
@@ -131,10 +131,10 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	if t.AskAll {
 		wait = -1
 	}
-	majority(len(all), wait, func(i int) error {
+	enough := majority(len(all), wait, func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, t.patience)
 		defer cancel()
-		mode, err := ask(ctx, q.All[i], *all[i].shared().protocol)
+		mode, err := ask(ctx, q.All[i], all[i].Protocol)
 		switch {
 		case err != nil:
 			return servers[i].Explain(err)
@@ -146,28 +146,24 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		q.Wrong[i] = err
 		return err == nil
 	})
-	var failed []error // for good
-	var bad error      // for now
+	var bad error
 	good := 0
 	for i, wrong := range q.Wrong {
 		switch {
 		case wrong == nil:
 			good++
 			q.UniversalClient = cmp.Or(q.UniversalClient, redis.UniversalClient(q.All[i]))
-		case cli.CodeOf(wrong) == cli.Usage:
-			failed = append(failed, wrong)
+		case cli.CodeOf(wrong) == cli.Usage: // it does not pass
+			return nil, wrong
 		default:
 			bad = cmp.Or(bad, wrong)
 		}
 	}
-	need := len(all)/2 + 1
 	switch {
-	case len(failed) > 0:
-		return nil, errors.Join(failed...)
 	case good == 0:
 		return nil, bad
-	case good < need:
-		return nil, cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), need, bad)
+	case !enough:
+		return nil, cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), len(all)/2+1, bad)
 	}
 	return q, nil
 }

@@ -51,23 +51,14 @@ func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 // and it costs as much as a PING. It needs the version of the protocol before Redis 6.2: ask repeats the one that go-redis
 // has agreed on.
 func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
-	hello := once{redis.NewCmd(ctx, "hello", cmp.Or(protocol, 3))}
-	if err := client.Process(ctx, hello); err != nil {
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", cmp.Or(protocol, 3))
+	if err := client.Process(ctx, once{hello}); err != nil {
 		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it answers
 			return "", nil
 		}
 		return "", err
 	}
-	switch reply := hello.Val().(type) {
-	case map[any]any: // RESP3
-		mode, _ = reply["mode"].(string)
-	case []any: // RESP2
-		for i := 0; i+1 < len(reply); i += 2 {
-			if reply[i] == "mode" {
-				mode, _ = reply[i+1].(string)
-			}
-		}
-	}
+	mode, _ = hello.Val()["mode"].(string)
 	return mode, nil
 }
 
@@ -81,7 +72,7 @@ func Ping(ctx context.Context, client redis.UniversalClient) error {
 }
 
 // once is a command that go-redis does not repeat: somebody at a terminal wants to know at once what is wrong.
-type once struct{ *redis.Cmd }
+type once struct{ redis.Cmder }
 
 // NoRetry asks go-redis not to repeat it.
 func (once) NoRetry() bool { return true }
