@@ -34,12 +34,8 @@ func Start(command Command) (*Child, error) {
 	}
 	c := &Child{process: process, Ended: make(chan End, 1)}
 	go func() {
-		state, err := process.Wait()
-		if err != nil {
-			c.Ended <- End{Code: 1}
-			return
-		}
-		c.Ended <- End{Code: state.ExitCode()}
+		state, _ := process.Wait()
+		c.Ended <- End{Code: state.ExitCode()} // -1 for no state
 	}()
 	return c, nil
 }
@@ -56,8 +52,14 @@ func (c *Child) Gone() bool             { return true }
 func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
-// AroundStops does nothing where no Ctrl-Z stops a process.
-func AroundStops(_, _ func()) (end func()) { return func() {} }
-
 // Raise does nothing where shells do not look at signals.
 func Raise(syscall.Signal) {}
+
+// ReadKeys reads no keys here.
+func ReadKeys(func(key byte)) (end func()) { return func() {} }
+
+// ScreenSignals returns channels that are silent.
+func ScreenSignals() (resized, stopped chan os.Signal) { return nil, nil }
+
+// Suspend does nothing where no Ctrl-Z stops a process.
+func Suspend() {}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -53,14 +52,10 @@ func readProcess(pid int) (p process, live bool) {
 	if err != nil || begin < 0 || end < begin {
 		return p, false
 	}
-	fields := strings.Fields(string(stat[end+1:]))
-	if len(fields) < 3 || fields[0] == "Z" || fields[0] == "X" {
-		return p, false
-	}
 	p = process{pid: pid, name: string(stat[begin+1 : end])}
-	p.parent, _ = strconv.Atoi(fields[1])
-	p.group, _ = strconv.Atoi(fields[2])
-	return p, true
+	state := ""
+	n, _ := fmt.Sscan(string(stat[end+1:]), &state, &p.parent, &p.group)
+	return p, n == 3 && state != "Z" && state != "X"
 }
 
 // left returns what is left of the command that this process could end: all descendants but the guardian, and but those of

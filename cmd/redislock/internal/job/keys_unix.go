@@ -3,6 +3,7 @@
 package job
 
 import (
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -10,92 +11,83 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keyboard reads single keys from the terminal, without Enter and without an echo. Keys that make signals, like Ctrl-C,
-// still make them.
-type Keyboard struct {
-	pressed func(key byte)
-
-	tty  *terminal
-	over chan struct{}
-	done chan struct{}
-
-	before *unix.Termios // the settings to restore; nil while the terminal has them
-}
-
-// keyTime is how long one attempt to read a key takes, and so how long Close may wait.
+// keyTime is how long one attempt to read a key takes, and so how long the end of ReadKeys may take.
 const keyTime = 100 * time.Millisecond
 
-// OpenKeyboard calls pressed for each key, one at a time, until Close. It returns nil if there is no terminal.
-func OpenKeyboard(pressed func(key byte)) *Keyboard {
+// ReadKeys calls pressed for each key that is pressed while this process has the terminal, without Enter and without an echo,
+// until end is called. Keys that make signals, like Ctrl-C, still make them. Without a terminal it does nothing.
+func ReadKeys(pressed func(key byte)) (end func()) {
 	tty := openTerminal()
 	if tty == nil {
-		return nil
+		return func() {}
 	}
 	signal.Ignore(syscall.SIGTTIN) // if the job leaves the foreground during a read, the read fails instead of stopping it
-	k := &Keyboard{pressed: pressed, tty: tty, over: make(chan struct{}), done: make(chan struct{})}
-	go k.read()
-	return k
-}
-
-// Close reads no more keys, and gives the terminal its settings back. It does nothing to a nil Keyboard.
-func (k *Keyboard) Close() {
-	if k == nil {
-		return
-	}
-	close(k.over)
-	<-k.done
-	if k.before != nil && k.tty.isOurs() { // another job in the foreground has settings of its own
-		_ = unix.IoctlSetTermios(k.tty.fd, setTermios, k.before)
-	}
-	_ = unix.Close(k.tty.fd)
-}
-
-func (k *Keyboard) read() {
-	defer close(k.done)
-	for {
-		if key, is := k.next(); is {
-			k.pressed(key)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		var before *unix.Termios // the settings to restore
+		for {
+			select {
+			case <-over:
+				if before != nil && tty.isOurs() { // another job in the foreground has settings of its own
+					_ = unix.IoctlSetTermios(tty.fd, setTermios, before)
+				}
+				_ = unix.Close(tty.fd)
+				return
+			default:
+			}
+			if before == nil && tty.isOurs() {
+				before = tty.deliverKeys()
+			}
+			if before == nil || !tty.isOurs() {
+				time.Sleep(keyTime)
+				continue
+			}
+			key := make([]byte, 1)
+			if n, err := unix.Read(tty.fd, key); n == 1 {
+				pressed(key[0])
+			} else if err != nil { // hung up: do not ask again at once
+				time.Sleep(keyTime)
+			}
 		}
-		select {
-		case <-k.over:
-			return
-		default:
-		}
+	}()
+	return func() {
+		close(over)
+		<-done
 	}
 }
 
-// next returns the next key, if it comes within keyTime.
-func (k *Keyboard) next() (key byte, is bool) {
-	if !k.tty.isOurs() || !k.single() {
-		time.Sleep(keyTime)
-		return 0, false
-	}
-	buffer := make([]byte, 1)
-	n, err := unix.Read(k.tty.fd, buffer)
-	if err != nil { // hung up: do not ask again at once
-		time.Sleep(keyTime)
-	}
-	return buffer[0], n == 1
-}
-
-// single makes the terminal deliver each key at once, and end a read without a key after keyTime.
-func (k *Keyboard) single() bool {
-	if k.before != nil {
-		return true
-	}
-	before, err := unix.IoctlGetTermios(k.tty.fd, getTermios)
+// deliverKeys makes the terminal deliver each key at once, and end a read without a key after keyTime. It returns the
+// settings from before, or nil if it cannot.
+func (t *terminal) deliverKeys() *unix.Termios {
+	before, err := unix.IoctlGetTermios(t.fd, getTermios)
 	if err != nil {
-		return false
+		return nil
 	}
-	single := *before
-	single.Lflag &^= unix.ICANON | unix.ECHO
-	single.Cc[unix.VMIN], single.Cc[unix.VTIME] = 0, uint8(keyTime/(100*time.Millisecond))
-	if unix.IoctlSetTermios(k.tty.fd, setTermios, &single) != nil {
-		return false
+	keys := *before
+	keys.Lflag &^= unix.ICANON | unix.ECHO
+	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 0, uint8(keyTime/(100*time.Millisecond))
+	if unix.IoctlSetTermios(t.fd, setTermios, &keys) != nil {
+		return nil
 	}
-	k.before = before
-	return true
+	return before
 }
 
-// OnResize calls changed when the size of the terminal has changed, until end is called.
-func OnResize(changed func()) (end func()) { return whenever(syscall.SIGWINCH, changed) }
+// ScreenSignals catches the signals that concern a program that fills the screen: of a new size, and of Ctrl-Z, after which
+// the program calls Suspend.
+func ScreenSignals() (resized, stopped chan os.Signal) {
+	resized, stopped = make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	if !signal.Ignored(syscall.SIGTSTP) {
+		signal.Notify(stopped, syscall.SIGTSTP)
+	}
+	return resized, stopped
+}
+
+// Suspend stops this process, and returns when it goes on. It does nothing if nobody could let it go on.
+func Suspend() {
+	if !isOrphaned() {
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+		time.Sleep(stopLag)                                 // another thread may get the signal
+	}
+}

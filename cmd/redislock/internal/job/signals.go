@@ -22,17 +22,8 @@ type Signals struct {
 
 // Listen catches the signals that are passed on.
 func Listen() *Signals {
-	s := &Signals{Caught: make(chan os.Signal, 64)}
-	for _, sig := range passedOn {
-		if !signal.Ignored(sig) {
-			signal.Notify(s.Caught, sig)
-		}
-	}
-	for _, sig := range jobControl {
-		if !signal.Ignored(sig) {
-			s.jobs = append(s.jobs, sig)
-		}
-	}
+	s := &Signals{Caught: make(chan os.Signal, 64), jobs: notIgnored(jobControl)}
+	signal.Notify(s.Caught, notIgnored(passedOn)...)
 	// A message to a stderr that nobody reads any more must not end this process before it has released its locks.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
@@ -77,14 +68,10 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 }
 
 // Endings returns the signals that end a program. Those that were ignored when it started, as under nohup, are left out.
-func Endings() []os.Signal {
-	var signals []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(sig) {
-			signals = append(signals, sig)
-		}
-	}
-	return signals
+func Endings() []os.Signal { return notIgnored(deadly) }
+
+func notIgnored(signals []os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 }
 
 // SignalError is the error for what a signal has ended. A command that returns it has nothing more to say.

@@ -28,25 +28,3 @@ func Raise(sig syscall.Signal) {
 	_ = syscall.Kill(syscall.Getpid(), sig)
 	time.Sleep(time.Second) // another thread gets the signal; and an init process survives it
 }
-
-// whenever calls do after each such signal, until end is called; end returns when no call is under way.
-func whenever(sig os.Signal, do func()) (end func()) {
-	signals, over, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
-	signal.Notify(signals, sig)
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-signals:
-				do()
-			case <-over:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(over)
-		<-done
-	}
-}

@@ -58,7 +58,7 @@ func (c *Child) Pass(sig os.Signal) {
 	_ = c.signal(sig.(syscall.Signal))
 }
 
-// stopLag is how long a process that was stopped waits for the SIGCONT that let it go on.
+// stopLag is how long it may take until a process that stops itself has stopped.
 const stopLag = 100 * time.Millisecond
 
 // Suspend is called when the command has been stopped. A user who pressed Ctrl-Z wants the shell back, so this process takes
@@ -80,21 +80,21 @@ func (c *Child) Suspend(sig syscall.Signal) {
 		c.tty.take()
 		c.given = false
 	}
-	if c.tty.isOrphaned() {
+	if isOrphaned() {
 		c.Resume()
 		return
 	}
 	signal.Ignore(syscall.SIGTSTP) // the caller listens again when this process goes on
 	_ = syscall.Kill(0, syscall.SIGTSTP)
-	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
 	c.Awake = time.After(stopLag)                       // unless SIGCONT comes before
 }
 
 // isOrphaned reports whether nobody could let this job go on once it has stopped: it is the session leader's, which no
 // shell has started as a job, or the shell is gone.
-func (t *terminal) isOrphaned() bool {
+func isOrphaned() bool {
 	session, err := unix.Getsid(0)
-	return err != nil || session == t.own || unix.Getppid() == 1
+	return err != nil || session == unix.Getpgrp() || unix.Getppid() == 1
 }
 
 // Resume lets the group go on: in the foreground if it was there before and this process is there now.
@@ -105,28 +105,4 @@ func (c *Child) Resume() {
 		c.given, c.wanted = true, false
 	}
 	_ = c.signal(syscall.SIGCONT)
-}
-
-// AroundStops makes Ctrl-Z call before, then stop this process, and call after when the process goes on. This lasts until
-// end is called; end returns when no call is under way.
-func AroundStops(before, after func()) (end func()) {
-	tty := openTerminal()
-	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
-		return func() {}
-	}
-	return whenever(syscall.SIGTSTP, func() {
-		if tty.isOrphaned() {
-			return // nobody could let it go on
-		}
-		before()
-		goesOn := make(chan os.Signal, 1)
-		signal.Notify(goesOn, syscall.SIGCONT)
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
-		select {
-		case <-goesOn:
-		case <-time.After(stopLag):
-		}
-		signal.Stop(goesOn)
-		after()
-	})
 }
