@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -81,6 +82,20 @@ type finding struct {
 	Do     string  `json:"do,omitempty"`
 }
 
+// ok returns the finding that something is as it should be.
+func ok(format string, args ...any) finding { return finding{Found: fmt.Sprintf(format, args...)} }
+
+// says returns a finding: what was found, why it matters, and what to do.
+func (v verdict) says(found, why, do string) finding {
+	return finding{Status: v, Found: found, Why: why, Do: do}
+}
+
+// as names the check.
+func (f finding) as(check string) finding {
+	f.Check = check
+	return f
+}
+
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
 	ttl  time.Duration
@@ -125,6 +140,7 @@ type doctor struct {
 	target *connect.Target
 	client redis.UniversalClient
 	locks  *redislock.Client
+	user   string // of the server
 }
 
 func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
@@ -163,8 +179,8 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 		return nil, err
 	}
 	if len(servers) == 0 {
-		none := finding{Check: "cluster"}.sayf(isBad, "no node serves a slot")
-		return []finding{none.because("no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")}, nil
+		none := isBad.says("no node serves a slot", "no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")
+		return []finding{none.as("cluster")}, nil
 	}
 	var all []finding
 	for _, server := range servers {
@@ -181,8 +197,12 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 
 // examineServer checks what is true of a server by itself.
 func (d *doctor) examineServer(ctx context.Context, server *redis.Client, f facts) []finding {
-	found := []finding{f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(), d.clock(ctx, server)}
-	return append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server))
+	d.user = cmp.Or(server.Options().Username, "default")
+	found := []finding{
+		f.version().as("version"), f.role().as("role"), f.eviction().as("eviction"), f.persistence().as("persistence"),
+		f.replicas().as("replicas"), f.cluster().as("cluster"), d.clock(ctx, server).as("clock"),
+	}
+	return append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server).as("latency"))
 }
 
 func printFindings(target *connect.Target, findings []finding, asJSON bool) error {
@@ -202,8 +222,8 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		if f.Why != "" {
 			text += ": " + f.Why
 		}
-		status := term.Cell{Text: verdicts[f.Status].name, Colour: verdicts[f.Status].colour}
-		t.Rows = append(t.Rows, []term.Cell{status, {Text: f.Server}, {Text: f.Check}, {Text: term.Printable(text)}})
+		t.Add(verdicts[f.Status].name, f.Server, f.Check, term.Printable(text))
+		t.Rows[len(t.Rows)-1][0].Colour = verdicts[f.Status].colour
 		if f.Do != "" {
 			t.Add("", "", "", "→ "+term.Printable(f.Do))
 		}
@@ -215,16 +235,4 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		}
 	}
 	return t.Write(target.Stdout, target.Screen(), true)
-}
-
-// sayf fills in what was found.
-func (f finding) sayf(v verdict, format string, args ...any) finding {
-	f.Status, f.Found = v, fmt.Sprintf(format, args...)
-	return f
-}
-
-// because adds why it matters, and what to do.
-func (f finding) because(why, do string) finding {
-	f.Why, f.Do = why, do
-	return f
 }
