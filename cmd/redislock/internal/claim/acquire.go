@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -50,9 +51,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 
 // tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold
 // up a lock.
-func (f *Flags) tell(
-	ctx context.Context, s *connect.Session, look func(context.Context) (*redislock.RefusedError, error),
-) (end func(granted bool)) {
+func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end func(granted bool)) {
 	var granted atomic.Bool
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -145,19 +144,14 @@ func inTheWay(
 	if err != nil {
 		return nil, err
 	}
-	var found *redislock.Status
-	for i, s := range statuses {
-		if s.TTL != 0 && (token == "" || s.Token != token) {
-			found = &statuses[i]
-			break
-		}
-		if s.Waiters > 0 && found == nil {
-			found = &statuses[i]
-		}
+	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.TTL != 0 && (token == "" || s.Token != token) })
+	if at < 0 {
+		at = slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 })
 	}
-	if found == nil || found.TTL == 0 && found.Waiters == 1 { // the caller's own place
+	if at < 0 || statuses[at].TTL == 0 && statuses[at].Waiters == 1 { // the caller's own place
 		return nil, nil
 	}
+	found := statuses[at]
 	e := &redislock.RefusedError{Key: found.Key, Token: found.Token, Metadata: found.Metadata, TTL: found.TTL}
 	if found.Waiters < 2 {
 		return e, nil

@@ -82,14 +82,11 @@ func (p *Patience) Open(
 // Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if
 // Redis does not answer: the place expires then, a few seconds later.
 func (p *Patience) Close(s *connect.Session, why error) {
-	switch {
-	case p.Limit == 0:
+	if p.Limit == 0 {
 		s.Close()
-		return
-	case cli.CodeOf(why) == cli.Unavailable:
-		return // the end of the program closes the connections
+	} else if cli.CodeOf(why) != cli.Unavailable { // otherwise the end of the program closes the connections
+		Within(200*time.Millisecond, s.Close)
 	}
-	Within(200*time.Millisecond, s.Close)
 }
 
 // Within calls do in a goroutine, and returns when do has, or after the limit.
@@ -123,16 +120,15 @@ func (p *Patience) Bear(ctx context.Context, target *connect.Target, ask func() 
 		}
 		if ctx.Err() == nil && pause == longestPause && err.Error() != told && p.speaks(target) {
 			told = err.Error()
-			target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
+			p.complain(target, err)
 		}
-		if ctx.Err() == nil {
-			select {
-			case <-time.After(pause):
-				continue
-			case <-ctx.Done():
-			}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
 		}
-		return p.Unreachable(ctx, target, why)
+		if ctx.Err() != nil {
+			return p.Unreachable(ctx, target, why)
+		}
 	}
 }
 
@@ -145,4 +141,9 @@ func (p *Patience) Unreachable(ctx context.Context, target *connect.Target, err 
 		return err
 	}
 	return target.Refusal(err)
+}
+
+// complain says that a Redis is away.
+func (p *Patience) complain(target *connect.Target, err error) {
+	target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
 }

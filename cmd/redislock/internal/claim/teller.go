@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -40,9 +39,8 @@ func (p *Patience) speaks(target *connect.Target) bool {
 // NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {
 	now := time.Now()
-	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap, fail: func(err error) {
-		target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
-	}}
+	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap}
+	t.fail = func(err error) { p.complain(target, err) }
 	if t.say == nil && p.speaks(target) {
 		t.say = func(e *redislock.RefusedError) {
 			target.Complain(errors.New("waiting for " + term.Escape(e.Key) + ": " + show.InTheWay(e)))
@@ -76,8 +74,11 @@ func (t *Teller) Miss(err error) {
 // rest puts off the next line.
 func (t *Teller) rest() { t.next, t.gap = time.Now().Add(t.gap), min(2*t.gap, longestGap) }
 
+// look finds out who is in the way; nil if nobody is.
+type look func(context.Context) (*redislock.RefusedError, error)
+
 // watch looks again and again, until ctx ends.
-func (t *Teller) watch(ctx context.Context, look func(context.Context) (*redislock.RefusedError, error)) {
+func (t *Teller) watch(ctx context.Context, look look) {
 	if t.say == nil {
 		return
 	}
@@ -98,12 +99,10 @@ func (t *Teller) watch(ctx context.Context, look func(context.Context) (*redislo
 		case e != nil:
 			t.See(e)
 		}
-		switch now := time.Now(); {
-		case t.next.After(now): // it was told
-		case t.spoke: // looking costs the server something
+		if now := time.Now(); t.next.After(now) { // that was said
+			continue
+		} else if t.next = now.Add(firstWord); t.spoke { // looking costs the server something
 			t.rest()
-		default:
-			t.next = now.Add(firstWord)
 		}
 	}
 }
