@@ -83,7 +83,7 @@ type lsOptions struct {
 	watch    time.Duration
 
 	format   format
-	template template
+	template string
 }
 
 // defaultLimit bounds the memory that ls needs, whatever is in the database.

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -78,4 +79,64 @@ func left(ttl time.Duration) string {
 		return ", " + Duration(ttl) + " left"
 	}
 	return ""
+}
+
+// Owner is what metadata tells about who holds a lock, safe to print; "" for what it does not tell.
+type Owner struct {
+	Who     string // user@host, or one of them, or metadata that is not a JSON object
+	PID     string
+	Command string
+	Since   time.Time // when the lock was acquired, by the clock of that host
+}
+
+// OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
+func OwnerOf(metadata string) Owner {
+	fields, isObject := Fields(metadata)
+	if !isObject {
+		return Owner{Who: term.Escape(metadata)}
+	}
+	field := func(name string) string { return term.Escape(Value(fields, name)) }
+	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: field("host")}
+	switch user := field("user"); {
+	case user != "" && o.Who != "":
+		o.Who = user + "@" + o.Who
+	case user != "":
+		o.Who = user
+	}
+	for _, name := range []string{"obtained", "since", "now"} { // ProcessMetadata calls it now
+		if since, err := time.Parse(time.RFC3339Nano, Value(fields, name)); err == nil {
+			o.Since = since
+			break
+		}
+	}
+	return o
+}
+
+// Duration writes a duration for people, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It rounds down, so
+// that it never overstates the remaining time of a lock.
+func Duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 0:
+		return "-" + Duration(-d)
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(100*time.Millisecond))
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+}
+
+// TTL writes the remaining ttl of a key, as in [redislock.Status].
+func TTL(ttl time.Duration) string {
+	if ttl < 0 {
+		return "none"
+	}
+	return Duration(ttl)
 }
