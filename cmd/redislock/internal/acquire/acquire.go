@@ -39,7 +39,6 @@ const acquireExample = `  token=$(redislock acquire nightly --ttl 10m) || exit
   redislock renew nightly --token "$token" --ttl 10m || exit    # between two steps
   redislock acquire order:7 stock:42 --ttl 1m --fence-key n --json | jq .fence`
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	f := new(claim.Flags)
 	var asJSON bool

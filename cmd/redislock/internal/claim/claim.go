@@ -15,7 +15,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// Flags are the flags of a command that acquires locks.
 type Flags struct {
 	Patience
 
@@ -51,7 +50,6 @@ const LeastTTL = 100 * time.Millisecond
 // until the ttl ends.
 const longTTL = 24 * time.Hour
 
-// Check returns a usage error if the flags cannot be used.
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	f.HasMeta = flags.Changed("meta")
 	f.Limited = f.noWait
@@ -62,7 +60,6 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 		f.Patience.Check(flags))
 }
 
-// CheckTTL returns a usage error if a ttl cannot be used.
 func CheckTTL(ttl time.Duration, long bool) error {
 	switch {
 	case ttl < LeastTTL:

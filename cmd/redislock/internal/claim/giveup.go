@@ -21,16 +21,13 @@ import (
 const ReleaseLimit = 30 * time.Second
 
 const (
-	// unspoken is how long Insist tries before it says so.
-	unspoken = time.Second
+	unspoken     = time.Second            // how long Insist tries before it says so
+	firstAgain   = 50 * time.Millisecond  // the first pause between two tries; pauses double
+	longestAgain = 500 * time.Millisecond // the longest pause
 
 	// lastAnswer is how long a try that is under way may still take when its time is over. A healthy Redis answers within
 	// that, so a signal that comes together with the end of the work leaves no keys behind.
 	lastAnswer = 200 * time.Millisecond
-
-	// firstAgain and longestAgain are the pauses between two tries, which double.
-	firstAgain   = 50 * time.Millisecond
-	longestAgain = 500 * time.Millisecond
 )
 
 // errSilent is the error for a Redis that has not answered at all.

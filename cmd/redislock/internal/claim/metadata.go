@@ -66,7 +66,6 @@ func commandLine(command []string) string {
 	return strings.ToValidUTF8(line.String(), "�")
 }
 
-// shellQuote quotes a word that a shell would not take literally.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r) ||

@@ -40,7 +40,6 @@ func (p *Patience) AddFlags(flags *pflag.FlagSet, wait, quiet string) {
 	flags.BoolVarP(&p.Quiet, "quiet", "q", false, quiet)
 }
 
-// Check returns a usage error if the flags cannot be used.
 func (p *Patience) Check(flags *pflag.FlagSet) error {
 	p.Limited = p.Limited || flags.Changed("wait")
 	switch {
@@ -52,7 +51,6 @@ func (p *Patience) Check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// NoWait reports whether the command does not wait.
 func (p *Patience) NoWait() bool { return p.Limited && p.Limit == 0 }
 
 // Context returns a ctx that ends when the wait does.
@@ -143,7 +141,6 @@ func (p *Patience) Unreachable(ctx context.Context, target *connect.Target, err 
 	return target.Refusal(err)
 }
 
-// complain says that a Redis is away.
 func (p *Patience) complain(target *connect.Target, err error) {
 	target.Complain(fmt.Errorf("waiting for Redis: %w", p.Unreachable(context.Background(), target, err)))
 }

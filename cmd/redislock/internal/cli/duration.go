@@ -14,13 +14,11 @@ func DurationVar(flags *pflag.FlagSet, d *time.Duration, name string, value time
 	DurationVarP(flags, d, name, "", value, usage)
 }
 
-// DurationVarP is DurationVar with a short name.
 func DurationVarP(flags *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, usage string) {
 	*d = value
 	flags.VarP((*duration)(d), name, short, usage)
 }
 
-// duration is a duration as the value of a flag.
 type duration time.Duration
 
 func (d *duration) Set(text string) error {

@@ -12,7 +12,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// Env is the environment of the program.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -51,7 +50,6 @@ func KeysWanted(cmd *cobra.Command, args []string) error {
 	return CheckKeys(args)
 }
 
-// CheckKeys returns a usage error if a key is empty.
 func CheckKeys(keys []string) error {
 	for i, key := range keys {
 		if key == "" {

@@ -42,7 +42,6 @@ Otherwise "redislock run" ends with the exit code of its command. If the command
 may end with 1, 69 or 76, choose other codes with --conflict-exit-code,
 --unavailable-exit-code and --lost-exit-code.`
 
-// NewExitCodesTopic returns a page of the help.
 func NewExitCodesTopic() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
 }

@@ -55,19 +55,16 @@ Options follow as ?name=value&…:
 All users of the machine can see a password on a command line. Prefer a file, or
 REDIS_URL.`
 
-// NewAddressesTopic returns a page of the help.
 func NewAddressesTopic() *cobra.Command {
 	return &cobra.Command{Use: "addresses", Short: "How to name the Redis server", Long: addressesHelp}
 }
 
-// The kinds of an address.
 const (
 	single   = ""
 	sentinel = "sentinel"
 	cluster  = "cluster"
 )
 
-// address is a parsed URL.
 type address struct {
 	*redis.Options // of a connection to one server; Addr is the first of hosts
 
@@ -203,7 +200,6 @@ func fill(options any, from *redis.Options) {
 	}
 }
 
-// wrong returns the error for a URL of which a part is wrong.
 func wrong(what, example string) error { return errors.New(what + "; write it like " + example) }
 
 // optionOf finds the name of an option in an error of go-redis.

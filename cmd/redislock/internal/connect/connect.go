@@ -34,7 +34,6 @@ type Target struct {
 	overTLS bool
 }
 
-// AddFlags adds the flags that name the Redis.
 func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&t.urls, "redis", nil,
 		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); several are a quorum; see "redislock help addresses"`)
@@ -42,7 +41,6 @@ func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	cli.DurationVar(flags, &t.patience, "connect-timeout", defaultPatience, "wait at most `D` for an answer when connecting")
 }
 
-// CheckFlags returns an error if the flags cannot be used.
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	if slices.Contains(t.urls, "") {
 		return cli.Usagef("--redis is empty; is a variable unset?")
@@ -64,7 +62,6 @@ func (t *Target) Silence(d time.Duration) error {
 	return cli.Unavailablef("no answer from the Redis at %s within %v", t.where, d)
 }
 
-// defaultPatience is the default of --connect-timeout.
 const defaultPatience = 3 * time.Second
 
 // urlsOf returns the URLs of the Redis, and where they are from.

@@ -132,7 +132,6 @@ const (
 	notSentinel   = "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
 )
 
-// meaningOfAnswer explains an error that a server has answered.
 func (t *Target) meaningOfAnswer(err error) string {
 	answer, ok := errors.AsType[redis.Error](err)
 	if !ok || errors.Is(err, redis.Nil) {
@@ -150,7 +149,6 @@ func (t *Target) meaningOfAnswer(err error) string {
 	return text
 }
 
-// meaningOfNetwork explains an error on the way to a server.
 func (t *Target) meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
@@ -189,7 +187,6 @@ func (t *Target) meaningOfNetwork(err error) string {
 	return ""
 }
 
-// innermost returns the error at the end of the chain.
 func innermost(err error) error {
 	for {
 		inner := errors.Unwrap(err)

@@ -27,7 +27,6 @@ func (f *file) find(getenv func(string) string) (path, name string) {
 	return f.path, f.flag
 }
 
-// files are all files that a connection may need.
 type files struct {
 	ca, cert, key, password file
 
@@ -41,7 +40,6 @@ func (f *files) addFlags(flags *pflag.FlagSet) {
 	f.key.addFlag(flags, "tls-key", "REDISLOCK_TLS_KEY", "the certificate's private key")
 }
 
-// setPassword reads the file of the password, if there is one.
 func (f *files) setPassword(getenv func(string) string, a *address) error {
 	path, name := f.password.find(getenv)
 	if path == "" {

@@ -33,7 +33,6 @@ func (t *Target) Open(ctx context.Context) (*Session, error) {
 	return &Session{Target: t, Client: client, Locks: NewLocks(client)}, nil
 }
 
-// Close ends the connection.
 func (s *Session) Close() {
 	_ = s.Locks.Close()
 	_ = s.Client.Close()
@@ -42,12 +41,10 @@ func (s *Session) Close() {
 // answerLimit bounds one request to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
-// Line returns who waits for a key.
 func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
 	return asked(ctx, s, func(ctx context.Context) ([]redislock.Waiter, error) { return s.Locks.Line(ctx, key) })
 }
 
-// Inspect returns who holds keys.
 func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
 	return asked(ctx, s, func(ctx context.Context) ([]redislock.Status, error) { return s.Locks.Inspect(ctx, keys...) })
 }
@@ -140,5 +137,4 @@ func Ping(ctx context.Context, client redis.UniversalClient) error {
 // once is a command that go-redis does not repeat: somebody at a terminal wants to know at once what is wrong.
 type once struct{ redis.Cmder }
 
-// NoRetry asks go-redis not to repeat it.
 func (once) NoRetry() bool { return true }

@@ -51,7 +51,6 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var quorum bool
 	cmd := &cobra.Command{

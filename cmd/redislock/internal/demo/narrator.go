@@ -24,7 +24,6 @@ func newNarrator(out io.Writer, screen term.Screen, broken func(error)) *narrato
 	return &narrator{Screen: term.Screen{Coloured: screen.Coloured}, out: out, start: time.Now(), broken: broken}
 }
 
-// colours are those of the speakers.
 var colours = map[string]string{checkout: term.Cyan, restock: term.Yellow, shop: term.Pink}
 
 func (n *narrator) printf(format string, args ...any) {
@@ -33,12 +32,10 @@ func (n *narrator) printf(format string, args ...any) {
 	}
 }
 
-// title opens the story.
 func (n *narrator) title(text, where string) {
 	n.printf("\n%s\n%s\n", n.Paint(term.Bold, text), n.Paint(term.Faint, where))
 }
 
-// scene opens the next part, with a line on what it shows.
 func (n *narrator) scene(title, text string) {
 	n.number++
 	n.printf("\n%s\n   %s\n\n", n.Paint(term.Bold, fmt.Sprintf("%d  %s", n.number, title)), n.Paint(term.Faint, text))
@@ -64,16 +61,13 @@ func (n *narrator) line(who, colour, mark, format string, args ...any) {
 		n.Paint(colour, mark), fmt.Sprintf(format, args...))
 }
 
-// at returns t in the time of the story.
 func (n *narrator) at(t time.Time) float64 { return t.Sub(n.start).Seconds() }
 
 // seconds returns d in seconds, without zeros at the end.
 func seconds(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }
 
-// barWidth is that of a whole bar, in characters.
 const barWidth = 25
 
-// bar draws how much of whole is left.
 func (n *narrator) bar(left, whole time.Duration) string {
 	full := min(max(int(float64(barWidth)*left.Seconds()/whole.Seconds()+0.5), 0), barWidth)
 	return n.Paint(term.Green, strings.Repeat("█", full)) + n.Paint(term.Faint, strings.Repeat("░", barWidth-full))

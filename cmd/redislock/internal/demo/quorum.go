@@ -29,7 +29,6 @@ type mortal struct {
 	dead  bool
 }
 
-// run plays the story.
 func (d *quorumDemo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()

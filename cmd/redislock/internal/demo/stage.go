@@ -81,7 +81,6 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	return context.Cause(ctx) // the last line may be lost
 }
 
-// inMemory returns an empty Redis inside this program, a client of it, and what ends both.
 func inMemory() (server *miniredis.Miniredis, client *redis.Client, end func()) {
 	server = miniredis.NewMiniRedis()
 	server.ClockTTL(true) // its keys expire as time passes
@@ -113,7 +112,6 @@ func play(ctx context.Context, scenes ...func(context.Context)) (err error) {
 	return nil
 }
 
-// failure is what a scene panics with, for play.
 type failure struct{ error }
 
 // must ends the story if there is an error.
@@ -191,7 +189,6 @@ func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 	return lock
 }
 
-// options are those of a worker's lock.
 func options(worker string, inLine bool) *redislock.Options {
 	what := map[string]string{checkout: "order 7", restock: "stock 42"}
 	return &redislock.Options{
@@ -201,7 +198,6 @@ func options(worker string, inLine bool) *redislock.Options {
 	}
 }
 
-// grant is how a wait for a lock has ended.
 type grant struct {
 	lock *redislock.Lock
 	err  error

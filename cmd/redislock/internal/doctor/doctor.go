@@ -69,7 +69,6 @@ var verdicts = [...]struct{ name, colour string }{
 	{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red},
 }
 
-// MarshalText returns the name, for JSON.
 func (v verdict) MarshalText() ([]byte, error) { return []byte(verdicts[v].name), nil }
 
 // finding is the result of one check, and an object of doctor --json.
@@ -90,20 +89,17 @@ func (v verdict) says(found, why, do string) finding {
 	return finding{Status: v, Found: found, Why: why, Do: do}
 }
 
-// as names the check.
 func (f finding) as(check string) finding {
 	f.Check = check
 	return f
 }
 
-// doctorOptions are the flags of doctor.
 type doctorOptions struct {
 	ttl  time.Duration
 	key  string
 	json bool
 }
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
 	cmd := &cobra.Command{
@@ -134,7 +130,6 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-// doctor checks one Redis.
 type doctor struct {
 	opt    doctorOptions
 	target *connect.Target

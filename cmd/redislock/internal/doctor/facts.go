@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// facts are what a server says about itself.
 type facts struct {
 	info   map[string]string // the fields of INFO; empty if that is forbidden
 	config map[string]string // settings, as far as CONFIG GET is allowed

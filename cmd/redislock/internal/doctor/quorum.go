@@ -48,7 +48,6 @@ func forQuorum(f finding) finding {
 	return f
 }
 
-// size checks the number of servers.
 func size(n int) finding {
 	text := fmt.Sprintf("%d servers, of which %d can fail", n, n-n/2-1)
 	if n%2 == 0 {

@@ -18,24 +18,13 @@ import (
 )
 
 const (
-	// clockLimit is the difference of two clocks from which doctor warns.
-	clockLimit = 500 * time.Millisecond
-
-	// pingLimit and pingTime bound how often a server is asked, and for how long.
-	pingLimit = 200
-	pingTime  = time.Second
-
-	// comfortable is how many slow round trips a ttl should have time for.
-	comfortable = 20
-
-	// tryTTL is the ttl of the lock that is tried.
-	tryTTL = 10 * time.Second
-
-	// lineTime is how long doctor waits for the lock that it holds itself.
-	lineTime = 50 * time.Millisecond
-
-	// tryTime is how long one of the tries may take.
-	tryTime = 5 * time.Second
+	clockLimit  = 500 * time.Millisecond // the difference of two clocks from which doctor warns
+	pingLimit   = 200                    // how often a server is asked at most
+	pingTime    = time.Second            // and for how long
+	comfortable = 20                     // how many slow round trips a ttl should have time for
+	tryTTL      = 10 * time.Second       // of the lock that is tried
+	lineTime    = 50 * time.Millisecond  // how long doctor waits for the lock that it holds itself
+	tryTime     = 5 * time.Second        // how long one of the tries may take
 )
 
 // askClock returns how far a server's clock is ahead of this machine's, and how long the answer took. It asks five times and

@@ -34,7 +34,6 @@ const inspectExample = `  redislock inspect order:7
   redislock inspect order:7 stock:42 --json | jq .fields.host
   redislock inspect nightly >/dev/null && echo "still running"`
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -92,7 +91,6 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 	return result
 }
 
-// inspectedJSON is what inspect --json prints of a key.
 func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	type waiter struct {
 		Token    string    `json:"token"`
@@ -111,7 +109,6 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	return inspected
 }
 
-// mostShown is how many waiters of a line inspect shows.
 const mostShown = 10
 
 // showStatus prints what is known of a key and its line, below its name. now is the time of the server.

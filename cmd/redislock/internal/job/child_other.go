@@ -24,7 +24,6 @@ var (
 	jobControl []os.Signal
 )
 
-// Start starts the command.
 func Start(command Command) (*Child, error) {
 	process, err := os.StartProcess(command.Path, command.Args, &os.ProcAttr{
 		Env: command.Env, Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
@@ -52,14 +51,10 @@ func (c *Child) Gone() bool             { return true }
 func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
-// Raise does nothing where shells do not look at signals.
 func Raise(syscall.Signal) {}
 
-// ReadKeys reads no keys here.
 func ReadKeys(func(key byte)) (end func()) { return func() {} }
 
-// ScreenSignals returns channels that are silent.
 func ScreenSignals() (resized, stopped chan os.Signal) { return nil, nil }
 
-// Suspend does nothing where no Ctrl-Z stops a process.
 func Suspend() {}

@@ -130,7 +130,6 @@ func (c *Child) guard() {
 	c.leash, c.guardian = leash, guardian.Process.Pid // wait reaps it
 }
 
-// signal sends a signal to the whole group.
 func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
 // Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats

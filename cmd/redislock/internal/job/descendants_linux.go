@@ -15,7 +15,6 @@ import (
 // whatever session or group they are.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// process is one line of /proc.
 type process struct {
 	pid, parent, group int
 	name               string
@@ -80,7 +79,6 @@ func (c *Child) Sweep() {
 	}
 }
 
-// killLeft kills all descendants.
 func (c *Child) killLeft() {
 	all, _ := c.left()
 	for _, p := range all {

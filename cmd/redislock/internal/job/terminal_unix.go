@@ -35,7 +35,6 @@ func (t *terminal) isOurs() bool {
 	return err == nil && group == t.own
 }
 
-// give makes a process group the foreground job.
 func (t *terminal) give(group int) {
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
 }

@@ -84,7 +84,6 @@ func (c *collection) add(s show.Status) error {
 	return nil
 }
 
-// settle sorts what was kept, and drops what is beyond the limit.
 func (c *collection) settle() {
 	if c.order == nil {
 		return

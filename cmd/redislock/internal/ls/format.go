@@ -14,7 +14,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// format is how locks are printed.
 type format int
 
 const (
@@ -24,7 +23,6 @@ const (
 	asTemplate // -o name is a template
 )
 
-// parseOutput reads the value of --output.
 func parseOutput(output string) (f format, template string, err error) {
 	switch output {
 	case "table":
@@ -51,7 +49,6 @@ var columns = []term.Column{
 	{Name: "LINE", Right: true},
 }
 
-// wideColumns are those that --wide adds.
 var wideColumns = []term.Column{{Name: "TOKEN"}, {Name: "METADATA"}}
 
 // valueOf returns what a column or a template shows of a lock, safe to print; "" if that is unknown.
@@ -158,7 +155,6 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 	return l.table(all).Write(out, s, !l.opt.noHeader)
 }
 
-// table puts locks into a table.
 func (l *lister) table(all []show.Status) *term.Table {
 	t := &term.Table{Columns: columns}
 	if l.opt.wide {

@@ -70,7 +70,6 @@ const lsExample = `  redislock ls                            # all locks
   redislock ls --waiting --watch          # where do clients wait? again every 2 s
   redislock ls -o name 'order:*' | xargs redislock inspect`
 
-// lsOptions are the flags of ls.
 type lsOptions struct {
 	filter   scan.Filter
 	sort     string // "" for the first that are found, by key
@@ -89,7 +88,6 @@ type lsOptions struct {
 // defaultLimit bounds the memory that ls needs, whatever is in the database.
 const defaultLimit = 10000
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := &cobra.Command{
@@ -173,7 +171,6 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// lister prints locks.
 type lister struct {
 	*connect.Target
 
@@ -236,7 +233,6 @@ func (l *lister) once(ctx context.Context) (shown, left int, err error) {
 	return len(all.kept), all.dropped, l.print(l.Stdout, screen, all.kept, "")
 }
 
-// stream prints locks as they are found.
 func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 	err = l.search(ctx, func(s show.Status) error {
 		if err := l.print(l.Stdout, term.Screen{}, []show.Status{s}, ""); err != nil {
@@ -250,7 +246,6 @@ func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 	return shown, 0, err
 }
 
-// look finds the locks, in their order.
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
 	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none"}

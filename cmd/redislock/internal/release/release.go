@@ -50,7 +50,6 @@ const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJC
   redislock release nightly --force
   redislock release nightly --force --yes   # in a script`
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var force, lax, yes bool

@@ -34,7 +34,6 @@ const renewExample = `  redislock renew nightly --token "$token" --ttl 10m || ex
 // answerLimit bounds the call. A renewal that comes later is of no use.
 const answerLimit = 5 * time.Second
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var ttl time.Duration

@@ -28,7 +28,6 @@ func newLog(env *cli.Env) *log {
 	return l
 }
 
-// tracer returns a Tracer that writes to the log.
 func (l *log) tracer() *redislock.Tracer {
 	if l == nil {
 		return nil
@@ -36,7 +35,6 @@ func (l *log) tracer() *redislock.Tracer {
 	return &redislock.Tracer{Refused: l.refused, ObtainEnd: l.obtainEnd, Lost: l.lost, Released: l.released}
 }
 
-// waiting is called with who is in the way.
 func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
 
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.

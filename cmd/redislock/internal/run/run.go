@@ -101,7 +101,6 @@ const runExample = `  redislock run -k nightly -- ./backup.sh
   redislock run -k deploy -- sh -c 'make && make install'
   redislock run -k disk -k tape --reenter -- ./inner.sh             # inside another run`
 
-// runFlags are what the command line says.
 type runFlags struct {
 	claim.Flags
 
@@ -119,7 +118,6 @@ type runFlags struct {
 	log *log // nil: text
 }
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
 	cmd := &cobra.Command{

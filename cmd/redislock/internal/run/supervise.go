@@ -54,7 +54,6 @@ const sweepInterval = 100 * time.Millisecond
 // margin is how long before the end of the locks SIGKILL is sent, so that the command is gone by then.
 func (s *supervisor) margin() time.Duration { return min(s.flags.TTL/20, 100*time.Millisecond) }
 
-// supervise returns when the command has ended and the locks are released.
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
 	s.signals.AddJobControl()
@@ -102,7 +101,6 @@ func (s *supervisor) next() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// holdLeft returns how much is left of --max-hold.
 func (s *supervisor) holdLeft() time.Duration {
 	return time.Until(s.hold.complete.Add(s.flags.maxHold))
 }

@@ -19,14 +19,9 @@ import (
 )
 
 const (
-	// scanCount is how many keys a SCAN looks at. The server does nothing else for that time, about half a millisecond.
-	scanCount = 500
-
-	// inspectCount is how many keys one Inspect asks for, in one script.
-	inspectCount = 100
-
-	// maxValue is how many bytes of a value are read. A lock's value is seldom longer; other values may have any length.
-	maxValue = 4 << 10
+	scanCount    = 500     // how many keys a SCAN looks at; the server does nothing else then, for about half a millisecond
+	inspectCount = 100     // how many keys one Inspect asks for, in one script
+	maxValue     = 4 << 10 // how many bytes of a value are read; that of a lock is seldom longer
 )
 
 // Scan looks for locks through all keys of a Redis.
@@ -85,7 +80,6 @@ func (s *Scan) run(ctx context.Context) error {
 	return nil
 }
 
-// server scans one server.
 func (s *Scan) server(ctx context.Context, server *redis.Client) error {
 	var cursor uint64
 	for {

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// Column is a column of a table.
 type Column struct {
 	Name  string
 	Right bool // aligned to the right, as numbers are
@@ -19,7 +18,6 @@ type Column struct {
 // Fit says how the cells of a column get narrower.
 type Fit int
 
-// The ways to get narrower.
 const (
 	Whole     Fit = iota // they do not
 	CutEnd               // an ellipsis replaces the end
@@ -49,7 +47,6 @@ const (
 	dropped = -columnGap // the width of a column that is left out, with its gap
 )
 
-// Add appends a row of plain texts.
 func (t *Table) Add(texts ...string) {
 	row := make([]Cell, len(texts))
 	for i, text := range texts {
@@ -129,7 +126,6 @@ func (t *Table) cut(natural []int, columns int) (widths []int, fits bool) {
 	return widths, true
 }
 
-// line writes the cells of one row.
 func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell) {
 	room := cmp.Or(s.Columns, math.MaxInt) // what is left of the screen's line
 	line := ""

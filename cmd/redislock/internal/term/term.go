@@ -27,7 +27,6 @@ func ScreenOf(out io.Writer, getenv func(string) string) Screen {
 	return s
 }
 
-// Is reports whether a stream is a terminal.
 func Is(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

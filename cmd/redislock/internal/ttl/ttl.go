@@ -25,7 +25,6 @@ The exit code is 0 if every KEY is held, and 1 otherwise.`
 const ttlExample = `  redislock ttl order:7
   redislock ttl --ms order:7 stock:42`
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var ms bool
 	cmd := &cobra.Command{

@@ -33,7 +33,6 @@ The exit code is 0 if all KEYs are free, and 1 if some are not when --wait is ov
 const waitExample = `  redislock wait nightly
   redislock wait order:7 stock:42 --wait 30s || echo "still busy"`
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	p := new(claim.Patience)
 	cmd := &cobra.Command{
