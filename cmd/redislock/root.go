@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -19,25 +20,14 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/wait"
 )
 
-const rootHelp = `redislock runs commands under locks on Redis. It shows who holds which lock and who
-waits for it, and checks whether a Redis is safe for locks.
-
-A lock is a Redis key with a time to live. Several keys are locked all or none.`
-
-const rootExample = `  redislock run -k nightly -- ./backup.sh         # one at a time, across all machines
-  redislock run -k order:7 -k stock:42 --no-wait -- ./ship
-  redislock ls 'order:*'                          # which locks are there?
-  redislock inspect order:7                       # who holds it, and who waits?
-  redislock doctor                                # is this Redis safe for locks?
-  redislock demo                                  # see it work, without a Redis`
+//go:embed help.txt
+var help string
 
 func newRootCommand(env *cli.Env) *cobra.Command {
 	target := &connect.Target{Env: env}
-	root := &cobra.Command{
+	root := cli.Describe(help, &cobra.Command{
 		Use:           "redislock",
 		Short:         "Run commands under locks on Redis, and see who holds what",
-		Long:          rootHelp,
-		Example:       rootExample,
 		Version:       version(),
 		Args:          noSubcommand,
 		SilenceErrors: true, // Finish prints them
@@ -51,7 +41,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 			_ = cmd.Help()
 			return cli.Exit(cli.Usage)
 		},
-	}
+	})
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
@@ -84,12 +74,12 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 // refuseUnknownTopics makes help fail for an unknown topic. Cobra's own shows the help of the root instead.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
-	help, _, err := root.Find([]string{"help"})
+	cmd, _, err := root.Find([]string{"help"})
 	if err != nil {
 		return
 	}
-	show := help.Run
-	help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+	show := cmd.Run
+	cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
 		if topic, rest, err := root.Find(args); err != nil || topic == root && len(rest) > 0 {
 			return noSubcommand(root, args)
 		}

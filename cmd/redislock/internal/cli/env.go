@@ -58,3 +58,9 @@ func CheckKeys(keys []string) error {
 	}
 	return nil
 }
+
+// Describe gives a command its help: a text, and below a line "Examples:" how to call the command.
+func Describe(help string, cmd *cobra.Command) *cobra.Command {
+	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimRight(help, "\n"), "\n\nExamples:\n")
+	return cmd
+}

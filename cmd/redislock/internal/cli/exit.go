@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"syscall"
@@ -11,7 +12,10 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// The exit codes. exitCodesHelp lists them for users.
+//go:embed exit-codes.txt
+var exitCodes string
+
+// The exit codes. exit-codes.txt lists them for users.
 const (
 	OK          = 0
 	No          = 1   // the answer is no: not locked, not released, not free; or any other failure
@@ -23,27 +27,8 @@ const (
 	NotFound    = 127 // there is no such command
 )
 
-const exitCodesHelp = `All exit codes of redislock:
-
-    0   done, or the answer is yes
-    1   the answer is no: the lock is taken or could not be acquired in time (run,
-        acquire), a key is free (inspect, ttl), still taken (wait), or not held by that
-        token (release, renew); there are warnings (doctor); or any other failure
-    2   something is bad (doctor)
-   64   the command line cannot be used; nothing was done
-   69   Redis cannot be reached, or refuses what is asked of it
-   76   the lock was lost while the command ran (run)
-  124   the command held the lock for longer than --max-hold allows, and was ended (run)
-  126   the command cannot be executed (run)
-  127   the command was not found (run)
-  128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM
-
-Otherwise "redislock run" ends with the exit code of its command. If the command itself
-may end with 1, 69 or 76, choose other codes with --conflict-exit-code,
---unavailable-exit-code and --lost-exit-code.`
-
 func NewExitCodesTopic() *cobra.Command {
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
+	return Describe(exitCodes, &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean"})
 }
 
 // Error ends the program with another exit code than OK.

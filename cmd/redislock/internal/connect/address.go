@@ -2,6 +2,7 @@ package connect
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"math"
 	"net"
@@ -13,50 +14,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-const addressesHelp = `Set the server with --redis, or with the variable REDIS_URL:
-
-  redis://[USER:PASSWORD@]HOST[:6379][/DB]
-  rediss://…                          the same over TLS
-  unix://[USER:PASSWORD@]/PATH[?db=DB]
-  redis+sentinel://[USER:PASSWORD@]HOST[:26379][,HOST…]/MASTER[/DB]
-                                      the master that these Sentinels name
-  redis+cluster://[USER:PASSWORD@]HOST[:6379][,HOST…]
-                                      a Cluster; redis:// also detects one by itself
-  rediss+sentinel://…  rediss+cluster://…
-
-Several --redis, or several URLs in REDIS_URL with spaces or commas between them, name
-the servers of a quorum, of which a majority decides. Use three or five redis://,
-rediss:// or unix:// servers that do not replicate each other. They need not all be up.
-
-USER is optional, as in redis://:PASSWORD@HOST. Percent-encode special characters: %40
-for @, %2F for /, %3A for :, %23 for #.
-
-The password may stand in a file instead: name the file with --password-file, or with
-the variable REDISLOCK_PASSWORD_FILE. The password is all of its text, without the line
-breaks at the end.
-
-Over TLS, each server's certificate must be for the name or address by which it is
-reached, and signed by an authority in the file of --tls-ca, or else by one that the
-system trusts. --tls-cert and --tls-key name the certificate and the key of the client.
-All three are PEM files. The variables REDISLOCK_TLS_CA, REDISLOCK_TLS_CERT and
-REDISLOCK_TLS_KEY name them as well; the flags win.
-
-Options follow as ?name=value&…:
-
-  server_name=NAME                    the certificate must be for this name instead
-  skip_verify=true                    accept any certificate; anyone may listen in
-  sentinel_username=, sentinel_password=
-                                      for the Sentinels; USER and PASSWORD are for
-                                      the servers
-  dial_timeout=, read_timeout=, …     as in go-redis
-
-All users of the machine can see a password on a command line. Prefer a file, or
-REDIS_URL.`
+//go:embed addresses.txt
+var addresses string
 
 func NewAddressesTopic() *cobra.Command {
-	return &cobra.Command{Use: "addresses", Short: "How to name the Redis server", Long: addressesHelp}
+	return cli.Describe(addresses, &cobra.Command{Use: "addresses", Short: "How to name the Redis server"})
 }
 
 const (
@@ -78,7 +44,7 @@ type address struct {
 	serverName string // the name on every server's certificate; "" for the name that is dialled
 }
 
-// parseAddress reads a URL as described in addressesHelp. Its errors say which part is wrong and how to write it. They quote
+// parseAddress reads a URL as described in addresses.txt. Its errors say which part is wrong and how to write it. They quote
 // nothing, because any part may be a password.
 func parseAddress(text string) (*address, error) {
 	scheme, rest, found := strings.Cut(text, "://")

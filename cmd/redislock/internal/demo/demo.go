@@ -3,6 +3,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"time"
 
@@ -13,23 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const demoHelp = `Shows in eight seconds how two workers share three resources of a shop: all or nothing,
-who holds what, expiry, waiting in line, a lock that is kept alive, and a holder that
-hangs.
-
-It runs on a Redis in memory, or on the server of --redis. There it uses keys that begin
-with ` + prefix + ` and leaves none behind. The exit code is 1 if anything is not
-as it should be.
-
---quorum shows instead how a lock lives on three servers, in memory: it survives the
-death of one, comes back to a server that has forgotten it, and is refused where no
-majority can decide.
-
-NO_COLOR=1 turns the colours off.`
-
-const demoExample = `  redislock demo
-  redislock demo --quorum
-  redislock demo --redis redis://localhost:6379`
+//go:embed help.txt
+var help string
 
 // The cast. The braces in the keys are a hash tag, which keeps the keys together on a Redis Cluster.
 const (
@@ -53,12 +39,10 @@ const (
 
 func New(target *connect.Target) *cobra.Command {
 	var quorum bool
-	cmd := &cobra.Command{
-		Use:     "demo",
-		Short:   "Watch two workers share three resources, in eight seconds",
-		Long:    demoHelp,
-		Example: demoExample,
-		Args:    cli.FlagsOnly,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "demo",
+		Short: "Watch two workers share three resources, in eight seconds",
+		Args:  cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, end := context.WithCancelCause(ctx) // nobody reads any more, for example
 			defer end(nil)
@@ -74,7 +58,7 @@ func New(target *connect.Target) *cobra.Command {
 			}
 			return (&demo{narrator: n}).run(ctx, target, named)
 		}),
-	}
+	})
 	cmd.Flags().BoolVar(&quorum, "quorum", false, "show a lock on three servers of which one dies")
 	return cmd
 }

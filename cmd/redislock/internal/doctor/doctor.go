@@ -4,6 +4,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,33 +21,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
-and what was found; if something is wrong, also why it matters, and below that what to
-change, with the Redis command that does it. On a Cluster, doctor checks every master. If
-a master has replicas, doctor compares their clocks with its own: it connects to each at
-the address that the master names, as the same user.
-
-  ok       as it should be
-  warn     locks can be lost, or waiting costs more, under faults that can happen
-  bad      locks are lost in normal operation, or cannot be acquired at all
-  unknown  this user is not allowed to look, or this Redis does not say
-
-doctor acquires and releases a lock on keys that begin with --key and end in random
-characters, and leaves none behind. If the ACL of this user allows other keys only, set
---key.
-
-With several --redis it checks a quorum: each server, and whether they are different
-ones (by their run id) and their number is odd.
-
---json prints one object a line: status, check, server, found, why, do.
-
-The exit code is 0 if everything is ok or unknown, 1 if there are warnings, and 2 if
-something is bad; see "redislock help exit-codes" for others.`
-
-const doctorExample = `  redislock doctor
-  redislock doctor --ttl 2s                       # is it fast enough for such locks?
-  redislock doctor --key order:                   # as a user who may only use order:*
-  redislock doctor --json | jq 'select(.status != "ok")'`
+//go:embed help.txt
+var help string
 
 // Exit codes of doctor, as monitoring systems use them.
 const (
@@ -102,11 +78,9 @@ type doctorOptions struct {
 
 func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
-	cmd := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Check whether this Redis is safe for locks",
-		Long:    doctorHelp,
-		Example: doctorExample,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether this Redis is safe for locks",
 
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -121,7 +95,7 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return runDoctor(ctx, target, opt)
 		}),
-	}
+	})
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cli.DurationVar(flags, &opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")

@@ -3,6 +3,7 @@ package inspect
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -16,37 +17,20 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held
-(if the metadata says so), how long it will last if nobody renews it, and who waits in
-line, in order, and for how long.
-
-Of a quorum of servers it shows what a majority holds. If the servers disagree, it also
-shows what each of them holds; a key that no majority holds is split, and nobody has it.
-
---json prints one object a line: the members that ls prints and, if anybody waits, line:
-an array with the token, metadata, since and late of each waiter. late is true for a
-waiter that has missed a sign of life and may be passed over soon. places is an array with
-the server, token and ttl_ms of each server of a quorum, if they disagree.
-
-The exit code is 0 if every KEY is held, and 1 otherwise.`
-
-const inspectExample = `  redislock inspect order:7
-  redislock inspect order:7 stock:42 --json | jq .fields.host
-  redislock inspect nightly >/dev/null && echo "still running"`
+//go:embed help.txt
+var help string
 
 func New(target *connect.Target) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "inspect KEY...",
-		Short:   "Show who holds a lock, since when, and who waits for it",
-		Long:    inspectHelp,
-		Example: inspectExample,
-		Args:    cli.KeysWanted,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "inspect KEY...",
+		Short: "Show who holds a lock, since when, and who waits for it",
+		Args:  cli.KeysWanted,
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			return inspect(cmd.Context(), target, keys, asJSON)
 		},
 		ValidArgsFunction: scan.CompleteKeys(target),
-	}
+	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	return cmd
 }

@@ -3,6 +3,7 @@ package ls
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,57 +19,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const lsHelp = `Lists all locks, or those whose keys match PATTERN. In a PATTERN, * stands for any
-characters, ? for one, [ab] for a or b, and \ for the next character.
-
-  KEY      the key
-  HOLDER   user@host, or whatever the holder's metadata is
-  PID      the process that holds the lock
-  COMMAND  the command that runs under it
-  AGE      how long ago the lock was acquired, by the clock of the holder
-  TTL      how long the lock still lasts if nobody renews it
-  LINE     how many wait in line
-
-HOLDER, PID, COMMAND and AGE come from the metadata of the lock; "-" means that it does
-not say. On a terminal, columns get narrower until the table fits. In a very narrow one,
-PID, COMMAND and AGE are left out. --wide adds TOKEN and METADATA, and cuts nothing.
-
-ls looks through all keys with SCAN, 500 at a time, so that even a server with millions
-of keys keeps serving others. It looks up a PATTERN without *, ?, [ and \ directly. On
-a Cluster it asks all masters. It stops when it has found as many locks as --limit says.
-With --sort it looks through all keys, and shows the first of them.
-
-A lock is a string with a time to live that begins like a token of this library: with
-22 letters, digits, - and _. --all lists every string: also locks with custom tokens,
-and values without expiry, which block a lock as well. Of a value over 4 KiB, ls reads
-only the beginning, and does not know who waits ("?").
-
-Formats for -o:
-  json             one JSON array
-  jsonl            one JSON object a line; --json is the same
-  name             the keys, one a line
-  template=TEXT    TEXT for each lock, such as 'template={key}\t{holder}\t{fields.zone}'.
-                   The names are those of the columns in lower case, ttl_ms, and
-                   fields.NAME for the field NAME of the metadata.
-
-On a quorum of servers, ls asks all that answer, and shows what a majority holds. A key
-that only a minority holds is listed without a holder, as "no majority".
-
-JSON has key, token, metadata (a string), fields (the metadata if it is an object),
-ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
-key_base64, token_base64 and metadata_base64 for bytes that are not UTF-8;
-metadata_cut; places, as in redislock inspect, if the servers of a quorum disagree; and
-at, with --watch. The other formats escape what is not printable.
-
-With --watch on a terminal, q or Ctrl-C ends it.
-
-The exit code is 0 even if there is no lock; see "redislock help exit-codes" for others.`
-
-const lsExample = `  redislock ls                            # all locks
-  redislock ls 'order:*' --sort ttl       # the first to expire comes first; -ttl: last
-  redislock ls --meta host=api-3          # what does that machine hold?
-  redislock ls --waiting --watch          # where do clients wait? again every 2 s
-  redislock ls -o name 'order:*' | xargs redislock inspect`
+//go:embed help.txt
+var help string
 
 type lsOptions struct {
 	filter   scan.Filter
@@ -90,12 +42,10 @@ const defaultLimit = 10000
 
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:     "ls [PATTERN]",
 		Aliases: []string{"list"},
 		Short:   "List the locks, who holds them and how many wait",
-		Long:    lsHelp,
-		Example: lsExample,
 
 		ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -107,7 +57,7 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return runLs(ctx, target, strings.Join(args, ""), opt)
 		}),
-	}
+	})
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVarP(&opt.filter.All, "all", "a", false, "list every string, not only what looks like a lock")

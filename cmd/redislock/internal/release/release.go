@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,41 +24,15 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-const releaseHelp = `Releases the locks on KEYs. The first waiter in line can acquire them then.
-
---token releases them only if that token holds all of them, and nothing otherwise. Use it
-for a lock of "redislock acquire", or for one whose holder cannot release it any more: a
-run gives its token to its command as REDISLOCK_TOKEN.
-
---force releases them from any holder. At a terminal it shows the holders and asks
-first; elsewhere, or to skip the question, add --yes. If a KEY has a new holder by
-then, it leaves that KEY alone. The old holder may not notice for up to a third of the
-ttl: end it first if you can.
-
---force refuses strings that do not look like a lock: those without expiry, and those that
-do not begin with a random token. --any releases them as well, for locks with custom
-tokens: be sure that they are locks, because it deletes the keys.
-
-While Redis cannot be reached, or answers that it cannot release them now, as during a
-failover, release tries again, for up to 10 s. If it gives in, or a signal ends it, it
-says by when the KEYs expire.
-
-The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
-token does not hold them, if a KEY is not a lock or has a new holder, or if the answer
-was no.`
-
-const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJCrze8SNFZ4kA
-  redislock release nightly --force
-  redislock release nightly --force --yes   # in a script`
+//go:embed help.txt
+var help string
 
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var force, lax, yes bool
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "release KEY... (--token T | --force)",
 		Short:             "Release a lock by its token, or one that is stuck",
-		Long:              releaseHelp,
-		Example:           releaseExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -83,7 +58,7 @@ func New(target *connect.Target) *cobra.Command {
 				return releaseByForce(ctx, target, keys, lax, yes)
 			})(cmd, keys)
 		},
-	}
+	})
 	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
 	cmd.Flags().BoolVar(&force, "force", false, "release the keys from any holder")
 	cmd.Flags().BoolVar(&lax, "any", false, "with --force, also delete strings that do not look like a lock")

@@ -3,6 +3,7 @@ package renew
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -16,20 +17,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-const renewHelp = `Sets the time to live of the locks on KEYs to --ttl from now on, if the token holds all of
-them, and changes nothing otherwise. It is for locks of "redislock acquire"; "redislock
-run" renews its own.
-
-While Redis answers that it cannot renew them now, as during a failover, renew tries again
-for up to 5 s. If renew fails, stop the work: the locks are lost, or may be before renew
-can be tried again. The exit code is 0 if all KEYs were renewed, and 1 if that token does
-not hold them all; see "redislock help exit-codes" for others.
-
---json prints one object: keys and until, up to when the locks are certainly held, in
-RFC 3339.`
-
-const renewExample = `  redislock renew nightly --token "$token" --ttl 10m || exit
-  redislock renew order:7 stock:42 --token "$token" --ttl 1m --json | jq -r .until`
+//go:embed help.txt
+var help string
 
 // answerLimit bounds the call. A renewal that comes later is of no use.
 const answerLimit = 5 * time.Second
@@ -38,11 +27,9 @@ func New(target *connect.Target) *cobra.Command {
 	var token string
 	var ttl time.Duration
 	var long, asJSON bool
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "renew KEY... --token T --ttl D",
 		Short:             "Extend the time of a lock that acquire took",
-		Long:              renewHelp,
-		Example:           renewExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -59,7 +46,7 @@ func New(target *connect.Target) *cobra.Command {
 			}
 			return renew(cmd.Context(), target, keys, token, ttl, asJSON)
 		},
-	}
+	})
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&token, "token", "", "renew the locks if the token `T` holds them all")

@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,86 +21,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
-const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
-them. It ends with the exit code of COMMAND, which gets stdin, stdout and stderr.
-redislock itself prints only errors to stderr, and who is in the way while it waits.
-
-Waiting. While a KEY is taken, redislock waits in line: first come, first served, across
-machines. Like flock(1), it waits for ever. --wait sets a limit; --no-wait, or --wait 0,
-does not wait at all. At a terminal, or with --verbose, it says who is in the way. Once in
-line, it keeps waiting if Redis goes away for a while. If Redis cannot be reached at the
-start, --wait D waits for it as well; without --wait, redislock fails, because a wrong
-address would make it wait for ever.
-
-Signals. COMMAND runs in a process group of its own, which gets the signals that redislock
-gets. While redislock still waits, a signal ends it. At a terminal, Ctrl-C and Ctrl-Z
-reach COMMAND. Ctrl-Z stops redislock as well: if it is stopped for longer than the ttl,
-it loses the lock.
-
-Loss. redislock renews the locks every third of the ttl. If they are lost, or cannot be
-renewed in time, it sends SIGTERM to the processes of COMMAND, and SIGKILL after the grace
-period. The grace period ends before the locks do, so these processes have ended before
-anybody else can acquire the locks.
-
-The processes of COMMAND are its process group and, on Linux, also what has left the
-group, as with setsid or as a daemon. Out of reach are:
-  - processes of another user, such as those under sudo and su, unless redislock runs as
-    root; it warns when it cannot end them
-  - after a SIGKILL of redislock itself, what has left the group; the group is killed
-  - while redislock or its machine is stopped, all of them; it ends them when it continues
-  - on systems other than Linux, or without /proc, what has left the group
-
-The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
-in the background goes on without the locks: COMMAND should wait for what it starts. But
-if a signal has ended COMMAND, or redislock got SIGINT or SIGTERM, redislock first ends
-what is left, as after a loss. While Redis cannot be reached, or answers that it cannot
-release the locks now, as during a failover, redislock tries again until they expire, for
-up to 30 s. After a second it says so. If it gives in, or a signal ends it, it says which
-KEYs stay, and by when they expire. The exit code is that of COMMAND all the same.
-
-Limits. --at-least D keeps the locks for at least D from their grant, even if COMMAND ends
-sooner, so that a machine whose clock is a little behind does not run a short job again.
-redislock does not wait for that: it ends with COMMAND, and leaves the KEYs to expire. It
-releases them as usual if COMMAND could not be started, or the locks were lost. KEYs that
-another run holds are left to that one. --max-hold D ends COMMAND when it has held the
-locks for D: with SIGTERM, and SIGKILL after the grace period. The locks are renewed until
-COMMAND has ended, and released then. The exit code is 124.
-
-Environment of COMMAND:
-  REDISLOCK_KEYS   the KEYs, one per line
-  REDISLOCK_TOKEN  the token that holds the KEYs
-  REDISLOCK_FENCE  the fencing token, with --fence-key
-  REDISLOCK_UNTIL  the end of the locks' validity when COMMAND started, in RFC 3339
-  REDISLOCK_OUTER_TOKENS  the other tokens of the runs around COMMAND, if there are any
-
-Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
-wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
-run around it: it watches them, but does not renew, shorten or release them; it acquires
-and releases only the others. If no KEY is held by the run around it, --reenter fails.
-On a quorum of servers, those others get a token of their own, so a run inside this one
-cannot share them.
-If all are, --fence-key has no effect.
-
-Tokens. The locks get a random token. --token T gives them another one, for programs that
-must know it beforehand. It does not join a lock that T already holds: for that, add
---share. Then several runs with the same T hold a KEY at the same time: the one that
-comes first renews and releases it, and the others watch it. When the first one ends, the
-others have lost it.
-
-Log. With --log-format json, redislock writes one JSON object a line to stderr, with time,
-level and msg: waiting (who is in the way), waited (how long, and with what outcome),
-acquired, lost (why), released, left (until when, with --at-least), not released (which
-KEYs, and by when they expire), and error for all else.
-
-Anybody who can read the Redis sees the user and the command line that hold a lock. Use
---meta to leave another text.`
-
-const runExample = `  redislock run -k nightly -- ./backup.sh
-  redislock run -k order:7 -k stock:42 --wait 10m -- ./ship 7
-  redislock run -k nightly --no-wait -E 75 --quiet -- ./backup.sh   # cron: skip if it runs
-  redislock run -k mail --no-wait --at-least 1m --max-hold 1h -- ./mail.sh
-  redislock run -k deploy -- sh -c 'make && make install'
-  redislock run -k disk -k tape --reenter -- ./inner.sh             # inside another run`
+//go:embed help.txt
+var help string
 
 type runFlags struct {
 	claim.Flags
@@ -120,11 +43,9 @@ type runFlags struct {
 
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
-	cmd := &cobra.Command{
-		Use:     "run -k KEY... [flags] -- COMMAND...",
-		Short:   "Run a command under locks",
-		Long:    runHelp,
-		Example: runExample,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "run -k KEY... [flags] -- COMMAND...",
+		Short: "Run a command under locks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
 			if err := f.check(cmd); err != nil {
@@ -140,7 +61,7 @@ func New(target *connect.Target) *cobra.Command {
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
-	}
+	})
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows COMMAND belongs to it
