@@ -105,7 +105,7 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	case errors.Is(err, redislock.ErrLockNotHeld): // the cause of ctx
 		return f.Refuse("the locks to re-enter were lost: %w", context.Cause(ctx))
 	case errors.Is(err, redislock.ErrLapsed) && !errors.Is(context.Cause(ctx), redislock.ErrLapsed): // not those to re-enter
-		return f.Refuse("the Redis at %s takes longer to answer than a ttl of %v lasts; raise --ttl", s.Where(), f.TTL)
+		return f.Refuse("the Redis at %s takes longer to answer than a ttl of %v lasts; raise --ttl", s.Where, f.TTL)
 	case !explained && ctx.Err() != nil: // the last try was not refused: it has failed
 		return f.Unreachable(ctx, s.Target, err)
 	case !explained:

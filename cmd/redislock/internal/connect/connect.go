@@ -24,13 +24,13 @@ const defaultURL = "redis://127.0.0.1:6379"
 type Target struct {
 	*cli.Env
 
-	AskAll bool // Connect waits for all servers of a quorum, and not only a moment longer than for a majority
+	Where  string // the address, without a password; set by Connect
+	AskAll bool   // Connect waits for all servers of a quorum, and not only a moment longer than for a majority
 
 	urls     []string
 	files    files
 	patience time.Duration // how long Connect waits for an answer
 
-	where   string // the address, without a password; set by Connect
 	overTLS bool
 }
 
@@ -51,15 +51,12 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// Where returns the address of the Redis, without a password. It is "" before Connect.
-func (t *Target) Where() string { return t.where }
-
 // Silence returns the error for a Redis that has not answered within d.
 func (t *Target) Silence(d time.Duration) error {
-	if urls, _ := t.urlsOf(); len(urls) > 1 {
-		return cli.Unavailablef("no answer from a majority of the servers %s within %v", t.where, d)
+	if t.IsQuorum() {
+		return cli.Unavailablef("no answer from a majority of the servers %s within %v", t.Where, d)
 	}
-	return cli.Unavailablef("no answer from the Redis at %s within %v", t.where, d)
+	return cli.Unavailablef("no answer from the Redis at %s within %v", t.Where, d)
 }
 
 const defaultPatience = 3 * time.Second
@@ -86,7 +83,7 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
 		}
-		t.where = a.where
+		t.Where = a.where
 		if err := t.files.setPassword(t.Getenv, a); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -35,7 +36,7 @@ func (t *Target) Explain(err error) error {
 
 // unusable returns an error that says where Redis is, and why it cannot be used.
 func (t *Target) unusable(why string, args ...any) error {
-	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.where}, args...)...)
+	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.Where}, args...)...)
 }
 
 // explained is an error with a text of its own, which still matches the error that it explains.
@@ -50,13 +51,7 @@ func (e *explained) Unwrap() error { return e.cause }
 
 // meaning says what is wrong with Redis, or with the way to it, and how to mend it; "" for any other error.
 func (t *Target) meaning(err error) string {
-	if what := meaningOfTLS(err); what != "" {
-		return what
-	}
-	if what := t.meaningOfAnswer(err); what != "" {
-		return what
-	}
-	return t.meaningOfNetwork(err)
+	return cmp.Or(meaningOfTLS(err), t.meaningOfAnswer(err), t.meaningOfNetwork(err))
 }
 
 // noCertificate matches how a server refuses a client's certificate, or its absence; one of a CA of the same name cannot be
@@ -188,13 +183,10 @@ func (t *Target) meaningOfNetwork(err error) string {
 }
 
 func innermost(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
+	for errors.Unwrap(err) != nil {
+		err = errors.Unwrap(err)
 	}
+	return err
 }
 
 // innermostOfMany returns the first of the errors that were joined somewhere in err.

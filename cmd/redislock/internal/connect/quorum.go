@@ -24,11 +24,11 @@ type Quorum struct {
 }
 
 func (q *Quorum) Close() error {
-	var errs []error
+	var err error
 	for _, client := range q.All {
-		errs = append(errs, client.Close())
+		err = errors.Join(err, client.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // NewLocks returns a Client of the library for what Connect has returned.
@@ -55,14 +55,11 @@ func splitURLs(text string) []string {
 		return nil
 	}
 	var urls []string
-	for {
-		at := nextURL.FindStringIndex(text)
-		if at == nil {
-			return append(urls, text)
-		}
+	for at := nextURL.FindStringIndex(text); at != nil; at = nextURL.FindStringIndex(text) {
 		urls = append(urls, text[:at[0]])
 		text = strings.TrimLeft(text[at[0]:], " \t\r\n,")
 	}
+	return append(urls, text)
 }
 
 // straggler is how long a server may take longer to answer than a majority of a quorum. Otherwise one that hangs would
@@ -114,7 +111,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 			return nil, cli.Usagef("a quorum is made of single servers, and %s is not one", a.where)
 		}
 		server := *t
-		server.where = a.where
+		server.Where = a.where
 		client, err := server.dial(a)
 		if err != nil {
 			return nil, err
@@ -125,7 +122,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		// Until it answers:
 		q.Wrong = append(q.Wrong, server.unusable("no answer within %v after those of a majority", straggler))
 	}
-	t.where = strings.Join(names, ", ")
+	t.Where = strings.Join(names, ", ")
 	wait := straggler
 	if t.AskAll {
 		wait = -1
@@ -138,7 +135,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		case err != nil:
 			return servers[i].Explain(err)
 		case mode == "sentinel" || mode == "cluster":
-			return cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", servers[i].where, mode)
+			return cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", servers[i].Where, mode)
 		}
 		return nil
 	}, func(i int, err error) bool {
@@ -189,12 +186,4 @@ func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*red
 func (t *Target) IsQuorum() bool {
 	urls, _ := t.urlsOf()
 	return len(urls) > 1
-}
-
-// NoQuorum returns a usage error if several servers are named, for what works on one only.
-func (t *Target) NoQuorum(what string) error {
-	if t.IsQuorum() {
-		return cli.Usagef("%s does not work on a quorum of servers", what)
-	}
-	return nil
 }

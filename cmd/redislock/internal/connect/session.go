@@ -42,36 +42,33 @@ func (s *Session) Close() {
 const answerLimit = 5 * time.Second
 
 func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
-	return asked(ctx, s, func(ctx context.Context) ([]redislock.Waiter, error) { return s.Locks.Line(ctx, key) })
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	line, err := s.Locks.Line(ctx, key)
+	return line, s.Refusal(err)
 }
 
 func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
-	return asked(ctx, s, func(ctx context.Context) ([]redislock.Status, error) { return s.Locks.Inspect(ctx, keys...) })
-}
-
-func asked[T any](ctx context.Context, s *Session, ask func(context.Context) (T, error)) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	if reply, err = ask(ctx); err != nil {
-		err = s.Refusal(err)
-	}
-	return reply, err
+	statuses, err := s.Locks.Inspect(ctx, keys...)
+	return statuses, s.Refusal(err)
 }
 
 // Refusal gives an error of the library its exit code.
 func (t *Target) Refusal(err error) error {
 	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return err
 	case errors.Is(err, redislock.ErrInvalid), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		return cli.Usagef("%w", err)
-	case errors.Is(err, context.Canceled):
-		return err
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		if explained := t.Explain(err); explained != err {
 			return explained
 		}
 	}
-	return cli.Unavailablef("the Redis at %s: %w", t.where, err) // with the operation and the key
+	return cli.Unavailablef("the Redis at %s: %w", t.Where, err) // with the operation and the key
 }
 
 // Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses,

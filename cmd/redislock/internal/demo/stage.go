@@ -57,7 +57,7 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 			return err
 		}
 		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + target.Where()
+		where = "on the Redis at " + target.Where
 	}
 	if err := d.refuseToDisturb(story); err != nil {
 		return err

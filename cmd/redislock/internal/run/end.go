@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,8 @@ func releaseTime(left time.Duration) time.Duration {
 // ending returns a ctx for the end of a run: for what gives the locks up. A signal ends it as well, so that a user or a
 // service manager can end this process at once.
 func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc) {
-	var left time.Duration
-	switch {
-	case h.kept != nil, h.watched != nil:
-		left = h.left()
-	case h.unnamed != nil:
+	left := h.left()
+	if h.unnamed != nil {
 		left = remaining(h.unnamed.Until())
 	}
 	signals.RemoveJobControl()
@@ -53,18 +51,15 @@ func (h *hold) lookAgain(ctx context.Context) error {
 // release releases what was acquired, until ctx ends. It returns an error that matches redislock.ErrLockNotHeld if some of
 // it was lost, and a *claim.UnreleasedError if keys stay.
 func (h *hold) release(ctx context.Context, tell func(error)) error {
-	by := time.Now().Add(h.ttl) // a renewal may have been sent just now
-	switch {
-	case h.kept != nil:
-		return claim.GiveUp(ctx, h.Session, h.kept, by, tell)
-	case h.unnamed != nil:
-		err := claim.GiveUp(ctx, h.Session, h.unnamed, by, tell)
-		if errors.Is(err, redislock.ErrLockNotHeld) {
-			err = claim.Release(ctx, h.Session, h.unnamed.Keys(), h.token, tell)
-		}
-		return err
+	lock := cmp.Or(h.kept, h.unnamed)
+	if lock == nil {
+		return nil
 	}
-	return nil
+	err := claim.GiveUp(ctx, h.Session, lock, time.Now().Add(h.ttl), tell) // a renewal may have been sent just now
+	if h.unnamed != nil && errors.Is(err, redislock.ErrLockNotHeld) {
+		return claim.Release(ctx, h.Session, lock.Keys(), h.token, tell)
+	}
+	return err
 }
 
 // leave leaves what was acquired locked until the time end, without this process. It returns an error that matches

@@ -58,15 +58,14 @@ func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
 	l.mu.Lock()
 	first := l.blocker
 	l.mu.Unlock()
-	outcome := "acquired"
+	outcome := "error"
 	switch {
 	case e.Err == nil:
+		outcome = "acquired"
 	case errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded):
 		outcome = "canceled"
 	case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, redislock.ErrNotObtained):
 		outcome = "refused"
-	default:
-		outcome = "error"
 	}
 	if first.Key != "" {
 		l.Info("waited", "keys", e.Keys, millis("wait", e.Wait), "tries", e.Tries, "outcome", outcome, first)

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -51,10 +52,8 @@ func New(target *connect.Target) *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			if f.hasToken { // the new token is put into the keys behind the library's back, on one server
-				if err := target.NoQuorum("--token"); err != nil {
-					return err
-				}
+			if f.hasToken && target.IsQuorum() { // the token is put into the keys behind the library's back, on one server
+				return cli.Usagef("--token does not work on a quorum of servers")
 			}
 			return f.WithCode(f.run(cmd.Context(), target))
 		},
@@ -94,36 +93,24 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	case f.format != "text" && f.format != "json":
 		return cli.Usagef("--log-format %q is unknown; write text or json", f.format)
 	}
-	if err := f.Check(cmd.Flags()); err != nil {
-		return err
-	}
-	if err := f.checkToken(); err != nil {
-		return err
-	}
-	if err := f.checkHold(set); err != nil {
+	if err := cmp.Or(f.Check(cmd.Flags()), f.checkToken(), f.CheckLong("at-least", f.atLeast),
+		claim.CheckCode("lost-exit-code", f.lostCode)); err != nil {
 		return err
 	}
 	if !f.hasGrace {
 		f.grace = min(5*time.Second, f.TTL/3)
 	}
 	switch {
+	case set("at-least") && f.atLeast <= 0:
+		return cli.Usagef("--at-least %v is not more than 0", f.atLeast)
+	case set("max-hold") && f.maxHold <= 0:
+		return cli.Usagef("--max-hold %v is not more than 0", f.maxHold)
 	case f.grace < 0:
 		return cli.Usagef("--grace %v is negative", f.grace)
 	case f.grace > f.TTL/2:
 		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.TTL)
 	}
-	return claim.CheckCode("lost-exit-code", f.lostCode)
-}
-
-// checkHold returns a usage error if the limits of how long the locks are held cannot be used.
-func (f *runFlags) checkHold(set func(name string) bool) error {
-	switch {
-	case set("at-least") && f.atLeast <= 0:
-		return cli.Usagef("--at-least %v is not more than 0", f.atLeast)
-	case set("max-hold") && f.maxHold <= 0:
-		return cli.Usagef("--max-hold %v is not more than 0", f.maxHold)
-	}
-	return f.CheckLong("at-least", f.atLeast)
+	return nil
 }
 
 // run acquires the locks, runs the command and releases them.
@@ -176,17 +163,13 @@ func (f *runFlags) fitGrace(h *hold) error {
 }
 
 func startError(name string, err error) error {
-	if why, ok := errors.AsType[*exec.Error](err); ok {
-		err = why.Err
-	}
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		err = path.Err
-	}
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+	switch why := errors.Unwrap(err); { // an *exec.Error or *fs.PathError repeats the name
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
-	}
-	if errors.Is(err, syscall.E2BIG) { // without REDISLOCK_KEYS, the environment was short enough for this program
-		err = fmt.Errorf("the KEYs are too long for the environment variable %s; use fewer or shorter KEYs", keysVariable)
+	case errors.Is(err, syscall.E2BIG): // without REDISLOCK_KEYS, the environment was short enough for this program
+		err = errors.New("the KEYs are too long for the environment variable REDISLOCK_KEYS; use fewer or shorter KEYs")
+	case why != nil:
+		err = why
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
 }

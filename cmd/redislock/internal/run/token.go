@@ -94,19 +94,15 @@ return 1`)
 func rename(
 	ctx context.Context, s *connect.Session, lock *redislock.Lock, token string, ttl time.Duration,
 ) (*redislock.Lock, error) {
-	done, err := renaming.Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int()
-	if err == nil && done == 0 {
-		err = redislock.ErrLockNotHeld
+	switch done, err := renaming.Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int(); {
+	case err != nil:
+		return nil, err
+	case done == 0:
+		return nil, redislock.ErrLockNotHeld
 	}
-	var renamed *redislock.Lock
-	if err == nil {
-		renamed, err = s.Locks.Attach(ctx, lock.Keys(), token)
-	}
-	if err == nil {
-		err = renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
-	}
+	renamed, err := s.Locks.Attach(ctx, lock.Keys(), token)
 	if err != nil {
 		return nil, err
 	}
-	return renamed, nil
+	return renamed, renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
 }
