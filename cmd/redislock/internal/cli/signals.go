@@ -42,25 +42,12 @@ func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func
 			}
 			return &Error{CodeOf(broken), err}
 		}
-		if err != nil && err == context.Cause(ctx) {
-			return err // the signal says it all
-		}
-		if err != nil && ctx.Err() != nil {
-			return &Error{CodeOf(context.Cause(ctx)), err}
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			if err == cause || errors.Is(err, context.Canceled) {
+				return cause // the signal says it all
+			}
+			return &Error{CodeOf(cause), err}
 		}
 		return err
 	}
-}
-
-// EndOnQuit makes Ctrl-\ end this process without a word, as it ends other programs. Go would print all goroutines.
-func EndOnQuit() {
-	if signal.Ignored(syscall.SIGQUIT) {
-		return
-	}
-	quit := make(chan os.Signal, 1)
-	signal.Notify(quit, syscall.SIGQUIT)
-	go func() {
-		<-quit
-		os.Exit(job.CodeOf(syscall.SIGQUIT))
-	}()
 }

@@ -25,7 +25,6 @@ type Session struct {
 
 // Open connects. The caller calls Close.
 func (t *Target) Open(ctx context.Context) (*Session, error) {
-	cli.EndOnQuit()
 	client, err := t.Connect(ctx)
 	if err != nil {
 		return nil, err

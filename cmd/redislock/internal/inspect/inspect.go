@@ -26,9 +26,9 @@ func New(target *connect.Target) *cobra.Command {
 		Use:   "inspect KEY...",
 		Short: "Show who holds a lock, since when, and who waits for it",
 		Args:  cli.KeysWanted,
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			return inspect(cmd.Context(), target, keys, asJSON)
-		},
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
+			return inspect(ctx, target, keys, asJSON)
+		}),
 		ValidArgsFunction: scan.CompleteKeys(target),
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")

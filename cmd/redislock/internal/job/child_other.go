@@ -25,9 +25,7 @@ var (
 )
 
 func Start(command Command) (*Child, error) {
-	process, err := os.StartProcess(command.Path, command.Args, &os.ProcAttr{
-		Env: command.Env, Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
-	})
+	process, err := os.StartProcess(command.Path, command.Args, command.attr())
 	if err != nil {
 		return nil, err
 	}

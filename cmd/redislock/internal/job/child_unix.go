@@ -4,13 +4,13 @@ package job
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -46,11 +46,8 @@ func Start(command Command) (*Child, error) {
 		Ended: make(chan End, 1), Stopped: make(chan syscall.Signal, 1), asked: make(map[int]bool),
 	}
 	adopt()
-	attr := &os.ProcAttr{
-		Env:   command.Env,
-		Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	}
+	attr := command.attr()
+	attr.Sys = &syscall.SysProcAttr{Setpgid: true}
 	if term.Is(command.Stdin) && !isPipe(command.Stdout) && c.tty.isOurs() {
 		attr.Sys.Foreground, attr.Sys.Ctty, c.given = true, c.tty.fd, true
 	}
@@ -86,11 +83,7 @@ func endWithUs(attr *syscall.SysProcAttr) {
 }
 
 func isPipe(stream any) bool {
-	file := fileOf(stream)
-	if file == nil {
-		return false
-	}
-	info, err := file.Stat()
+	info, err := fileOf(stream).Stat()
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
@@ -135,18 +128,14 @@ func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, s
 // Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats
 // until all is gone.
 func (c *Child) Terminate() {
-	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(fmt.Errorf("cannot send SIGTERM to the command: %w", err))
-	}
+	_ = c.signal(syscall.SIGTERM) // fails if the group is gone, or of another user, which Sweep reports
 	_ = c.signal(syscall.SIGCONT)
 	c.Sweep()
 }
 
 // Kill kills the group, and what has left it. What starts meanwhile is not seen: call it again until all is gone.
 func (c *Child) Kill() {
-	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(fmt.Errorf("cannot kill the command: %w", err))
-	}
+	_ = c.signal(syscall.SIGKILL)
 	c.killLeft()
 }
 
@@ -177,4 +166,23 @@ func (c *Child) Close() {
 		_, _ = io.WriteString(c.leash, "\n")
 		_ = c.leash.Close()
 	}
+}
+
+// deadly are the signals that end a program which does not catch them, and so end a redislock that waits.
+var deadly = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+}
+
+// passedOn are the signals that the command gets when this process gets them. Those of job control are handled apart.
+var passedOn = append(slices.Clip(deadly), syscall.SIGWINCH)
+
+// jobControl are the signals that move a job between foreground and background.
+var jobControl = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
+
+// Raise ends this process by the signal. A shell learns more from that than from an exit code: a Ctrl-C also ends the
+// loop in which the shell runs this process.
+func Raise(sig syscall.Signal) {
+	signal.Reset(sig)
+	_ = syscall.Kill(syscall.Getpid(), sig)
+	time.Sleep(time.Second) // another thread gets the signal; and an init process survives it
 }

@@ -35,11 +35,9 @@ func descendants() (all []process, ok bool) {
 			}
 		}
 	}
-	next := children[os.Getpid()]
-	for len(next) > 0 {
-		p := next[0]
-		next = append(next[1:], children[p.pid]...)
-		all = append(all, p)
+	all = children[os.Getpid()]
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i].pid]...)
 	}
 	return all, ok
 }
@@ -89,10 +87,7 @@ func (c *Child) killLeft() {
 // Gone reports whether nothing is left of the command that this process could end.
 func (c *Child) Gone() bool {
 	all, ok := c.left()
-	if !ok {
-		return c.groupGone()
-	}
-	return len(all) == 0
+	return len(all) == 0 && (ok || c.groupGone())
 }
 
 // isForeign reports whether a process belongs to another user, and so cannot be ended. It says so once.

@@ -99,6 +99,10 @@ type Command struct {
 	Complain func(error) // called with what fails while the command runs; must not block
 }
 
+func (c Command) attr() *os.ProcAttr {
+	return &os.ProcAttr{Env: c.Env, Files: []*os.File{fileOf(c.Stdin), fileOf(c.Stdout), fileOf(c.Stderr)}}
+}
+
 func fileOf(stream any) *os.File {
 	file, _ := stream.(*os.File)
 	return file

@@ -122,21 +122,19 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) (err error) {
 }
 
 type lister struct {
-	*connect.Target
+	*connect.Session
 
 	opt  lsOptions
 	scan scan.Scan
 }
 
 func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOptions) error {
-	client, err := target.Connect(ctx)
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	l := &lister{Target: target, opt: opt, scan: scan.Scan{
-		Client: client, Locks: connect.NewLocks(client), Pattern: pattern, Filter: opt.filter,
-	}}
+	defer s.Close()
+	l := &lister{Session: s, opt: opt, scan: scan.Scan{Client: s.Client, Locks: s.Locks, Pattern: pattern, Filter: opt.filter}}
 	if opt.watch > 0 {
 		return l.watch(ctx)
 	}

@@ -35,7 +35,7 @@ func New(target *connect.Target) *cobra.Command {
 		Short:             "Release a lock by its token, or one that is stuck",
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			hasToken := cmd.Flags().Changed("token")
 			switch {
 			case hasToken && force:
@@ -48,16 +48,13 @@ func New(target *connect.Target) *cobra.Command {
 				return cli.Usagef("--any is for --force")
 			case force && !yes && !term.Is(target.Stdin):
 				return cli.Usagef("--force asks first, and stdin is not a terminal; add --yes if you are sure")
-			case !hasToken && !force:
-				return cli.Usagef("name the holder with --token T, or release from any holder with --force")
-			}
-			return cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
-				if hasToken {
-					return releaseByToken(ctx, target, keys, token)
-				}
+			case force:
 				return releaseByForce(ctx, target, keys, lax, yes)
-			})(cmd, keys)
-		},
+			case hasToken:
+				return releaseByToken(ctx, target, keys, token)
+			}
+			return cli.Usagef("name the holder with --token T, or release from any holder with --force")
+		}),
 	})
 	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
 	cmd.Flags().BoolVar(&force, "force", false, "release the keys from any holder")
@@ -164,13 +161,11 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 
 // withoutRepeats returns each key once: a lock cannot be released twice.
 func withoutRepeats(keys []string) []string {
-	var once []string
-	for _, key := range keys {
-		if !slices.Contains(once, key) {
-			once = append(once, key)
-		}
-	}
-	return once
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) (again bool) {
+		again, seen[key] = seen[key], true
+		return again
+	})
 }
 
 // agreed asks at the terminal. The end of ctx means no.

@@ -32,7 +32,7 @@ func New(target *connect.Target) *cobra.Command {
 		Short:             "Extend the time of a lock that acquire took",
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			switch {
 			case token == "" && cmd.Flags().Changed("token"):
 				return cli.Usagef("--token is empty; is a variable unset?")
@@ -44,8 +44,8 @@ func New(target *connect.Target) *cobra.Command {
 			if err := claim.CheckTTL(ttl, long); err != nil {
 				return err
 			}
-			return renew(cmd.Context(), target, keys, token, ttl, asJSON)
-		},
+			return renew(ctx, target, keys, token, ttl, asJSON)
+		}),
 	})
 	flags := cmd.Flags()
 	flags.SortFlags = false

@@ -47,10 +47,11 @@ var ErrEnough = errors.New("enough locks")
 // Run scans all masters, one after the other. It never has more than a page of keys in memory. Per page it needs three
 // round trips, and one more for each hundred keys that have a line.
 func (s *Scan) Run(ctx context.Context) error {
-	if err := s.run(ctx); !errors.Is(err, ErrEnough) {
-		return err
+	err := s.run(ctx)
+	if errors.Is(err, ErrEnough) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (s *Scan) run(ctx context.Context) error {
@@ -221,24 +222,18 @@ type answer struct {
 }
 
 func (a answer) value() (v value, err error) {
-	v.text, err = a.text.Result()
-	ttl, err2 := a.ttl.Result()
-	if v.ttl = ttl; ttl == 0 { // as the library has it: 0 would stand for a free key
+	v = value{text: a.text.Val(), ttl: a.ttl.Val(), hasLine: a.line != nil && a.line.Val() > 0}
+	if v.ttl == 0 { // as the library has it: 0 would stand for a free key
 		v.ttl = time.Millisecond
 	}
-	err = cmp.Or(err, err2)
+	err = cmp.Or(a.text.Err(), a.ttl.Err())
 	if a.line != nil {
-		lines, err3 := a.line.Result()
-		v.hasLine, err = lines > 0, cmp.Or(err, err3)
+		err = cmp.Or(err, a.line.Err())
 	}
 	return v, err
 }
 
 // moved reports whether a server says that the key is on another one.
 func moved(err error) bool {
-	if err == nil {
-		return false
-	}
-	text := err.Error()
-	return strings.HasPrefix(text, "MOVED ") || strings.HasPrefix(text, "ASK ") || strings.HasPrefix(text, "TRYAGAIN ")
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }

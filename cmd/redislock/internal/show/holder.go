@@ -49,23 +49,23 @@ func Split(s redislock.Status) string {
 // Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
 	who := Who(s.Token, s.Metadata) + left(s.TTL)
-	if s.Waiters > 0 {
-		who += fmt.Sprintf("; %d in line", s.Waiters)
+	if s.Waiters == 0 {
+		return who
 	}
-	return who
+	return who + fmt.Sprintf("; %d in line", s.Waiters)
 }
 
 // InTheWay says who is in the way of a caller that is refused a lock.
 func InTheWay(e *redislock.RefusedError) string {
-	switch {
-	case e.Token == "" && e.TTL == 0 && e.Ahead > 0:
-		return fmt.Sprintf("it is the turn of others; %d ahead of you", e.Ahead)
-	case e.Token == "" && e.TTL == 0:
-		return "it is the turn of others in line"
+	who, free := "held by "+Who(e.Token, e.Metadata)+left(e.TTL), e.Token == "" && e.TTL == 0
+	if free {
+		who = "it is the turn of others"
 	}
-	who := "held by " + Who(e.Token, e.Metadata) + left(e.TTL)
-	if e.Ahead > 0 {
+	switch {
+	case e.Ahead > 0:
 		who += fmt.Sprintf("; %d ahead of you", e.Ahead)
+	case free:
+		who += " in line"
 	}
 	return who
 }
@@ -96,12 +96,10 @@ func OwnerOf(metadata string) Owner {
 		return Owner{Who: term.Escape(metadata)}
 	}
 	field := func(name string) string { return term.Escape(Value(fields, name)) }
-	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: field("host")}
-	switch user := field("user"); {
-	case user != "" && o.Who != "":
-		o.Who = user + "@" + o.Who
-	case user != "":
-		o.Who = user
+	user, host := field("user"), field("host")
+	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: cmp.Or(user, host)}
+	if user != "" && host != "" {
+		o.Who = user + "@" + host
 	}
 	for _, name := range []string{"obtained", "since", "now"} { // ProcessMetadata calls it now
 		if since, err := time.Parse(time.RFC3339Nano, Value(fields, name)); err == nil {

@@ -19,20 +19,12 @@ func Fields(metadata string) (fields []Field, ok bool) {
 		return nil, false
 	}
 	decoder := json.NewDecoder(strings.NewReader(metadata))
-	if _, err := decoder.Token(); err != nil {
-		return nil, false
-	}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, false
-		}
+	_, _ = decoder.Token()
+	for decoder.More() { // it is valid, so nothing fails
+		name, _ := decoder.Token()
 		var raw json.RawMessage
-		if err := decoder.Decode(&raw); err != nil {
-			return nil, false
-		}
-		f := Field{Value: string(raw)}
-		f.Name, _ = name.(string)
+		_ = decoder.Decode(&raw)
+		f := Field{Name: name.(string), Value: string(raw)}
 		if raw[0] == '"' {
 			_ = json.Unmarshal(raw, &f.Value)
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/redislock/redislock"
@@ -99,22 +100,17 @@ func WriteJSON(w io.Writer, value any) error {
 	if err := encoder.Encode(value); err != nil {
 		return err
 	}
-	line := bytes.TrimRight(text.Bytes(), "\n")
-	out := make([]byte, 0, len(line)+1)
-	for len(line) > 0 {
-		r, size := utf8.DecodeRune(line)
-		switch {
-		case term.Visible(r):
-			out = append(out, line[:size]...)
-		case r > 0xffff: // JSON has surrogates only
-			r -= 0x10000
-			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+	var out []byte
+	for _, r := range text.String() { // JSON is UTF-8
+		if term.Visible(r) || r == '\n' { // the end of the line
+			out = utf8.AppendRune(out, r)
+			continue
 		}
-		line = line[size:]
+		for _, unit := range utf16.AppendRune(nil, r) { // JSON has surrogates only
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
 	}
-	_, err := w.Write(append(out, '\n'))
+	_, err := w.Write(out)
 	return err
 }
 

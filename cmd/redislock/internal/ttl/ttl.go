@@ -25,9 +25,9 @@ func New(target *connect.Target) *cobra.Command {
 		Short:             "Show how long a lock is still held",
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			return showTTL(cmd.Context(), target, keys, ms)
-		},
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
+			return showTTL(ctx, target, keys, ms)
+		}),
 	})
 	cmd.Flags().BoolVar(&ms, "ms", false, "print whole milliseconds")
 	return cmd

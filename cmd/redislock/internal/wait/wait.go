@@ -29,12 +29,12 @@ func New(target *connect.Target) *cobra.Command {
 		Short:             "Wait until locks are free, without taking them",
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			if err := p.Check(cmd.Flags()); err != nil {
 				return err
 			}
-			return wait(cmd.Context(), target, keys, p)
-		},
+			return wait(ctx, target, keys, p)
+		}),
 	})
 	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)",
 		"print nothing if the keys are not free in time")
@@ -49,7 +49,6 @@ const (
 )
 
 func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
-	cli.EndOnQuit()
 	limited, cancel := p.Context(ctx)
 	defer cancel()
 	s, err := p.Open(limited, target)
