@@ -20,8 +20,7 @@ import (
 // answerLimit bounds a try that is not to wait, and what is asked of a Redis that has just answered.
 const answerLimit = 3 * time.Second
 
-// Acquire acquires locks, and tells the user meanwhile who is in the way. The token "" stands for a random one. Its errors
-// are ready to be printed.
+// Acquire acquires locks, and says meanwhile who is in the way. Without a token it makes up one. Its errors can be printed.
 func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, token string) (*redislock.Lock, error) {
 	if f.NoWait() {
 		var cancel context.CancelFunc
@@ -49,8 +48,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	return lock, nil
 }
 
-// tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold
-// up a lock.
+// tell says who is in the way until end is called. A goroutine does it, because a stderr that blocks must not delay a lock.
 func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end func(granted bool)) {
 	var granted atomic.Bool
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,9 +71,8 @@ func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end fu
 	}
 }
 
-// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then,
-// and an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result by the
-// end of ctx, unless ctx ends before the limit.
+// probe asks Redis shortly before the limit whether it still answers: the last try may be a second old by then, and an
+// outage must not look like a conflict. The channel gets the result by the end of ctx, unless ctx ends before the limit.
 func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
 	const patience = 300 * time.Millisecond // a busy server may take that long
 	answers := make(chan error, 1)
@@ -135,8 +132,8 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired%s: %s", waited, why)}
 }
 
-// inTheWay finds out who holds the first of keys that others hold, and how many wait for it before the caller, who is known
-// by its token or by its metadata. It returns nil if nobody is in the way.
+// inTheWay returns who holds the first key that others hold, and how many wait before the caller, whom its token or its
+// metadata identifies. It returns nil if nobody is in the way.
 func inTheWay(
 	ctx context.Context, locks *redislock.Client, keys []string, token, metadata string,
 ) (*redislock.RefusedError, error) {

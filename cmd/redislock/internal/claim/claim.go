@@ -46,8 +46,7 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage strin
 // LeastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
 const LeastTTL = 100 * time.Millisecond
 
-// longTTL is the longest ttl without --long. A longer one may be a mistake: if its holder dies, the lock blocks all others
-// until the ttl ends.
+// longTTL is the longest ttl without --long. If the holder dies, the lock blocks all others until the ttl ends.
 const longTTL = 24 * time.Hour
 
 func (f *Flags) Check(flags *pflag.FlagSet) error {
@@ -115,8 +114,8 @@ func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }
 
-// CheckNesting returns an error if a run around this program holds one of the keys: that run waits for this program, so
-// this program would wait for itself. It ignores the keys that the token shared holds; "" stands for no such token.
+// CheckNesting returns an error if a run around this program holds one of the keys: that run waits for this program to end.
+// It ignores the keys that the token shared holds; "" stands for no such token.
 func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared string) error {
 	outer := OuterTokens(env)
 	for _, s := range statuses {

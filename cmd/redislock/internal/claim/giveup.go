@@ -15,9 +15,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// ReleaseLimit is how long a command that ends goes on trying to release its locks. In that time a Redis restarts, and
-// Sentinels or a Cluster promote a replica: a Cluster notices after 15 s, by default, that a master is gone. A user at a
-// shell does not wait longer for a prompt.
+// ReleaseLimit is how long a command that ends keeps trying to release its locks: long enough for a restart, or for a
+// Cluster that notices after 15 s that a master is gone, and no longer than a user waits for a prompt.
 const ReleaseLimit = 30 * time.Second
 
 const (
@@ -25,8 +24,7 @@ const (
 	firstAgain   = 50 * time.Millisecond  // the first pause between two tries; pauses double
 	longestAgain = 500 * time.Millisecond // the longest pause
 
-	// lastAnswer is how long a try that is under way may still take when its time is over. A healthy Redis answers within
-	// that, so a signal that comes together with the end of the work leaves no keys behind.
+	// lastAnswer is how long a try may still take when its time is over. A healthy Redis answers within that.
 	lastAnswer = 200 * time.Millisecond
 )
 
@@ -79,9 +77,8 @@ func isFinal(err error) bool {
 	return answered && !connect.IsAway(err)
 }
 
-// GiveUp releases a lock whose keys expire by that time at the latest. It does so until ctx ends, as Insist does, and tells
-// after a second that it is still trying. It returns nil if the keys are free, an error that matches
-// redislock.ErrLockNotHeld if some had been lost, and otherwise an *UnreleasedError.
+// GiveUp releases a lock whose keys expire by that time at the latest, until ctx ends, as Insist does. It returns nil if the
+// keys are free, an error that matches redislock.ErrLockNotHeld if some had been lost, and otherwise an *UnreleasedError.
 func GiveUp(ctx context.Context, s *connect.Session, lock *redislock.Lock, by time.Time, tell func(error)) error {
 	e := &UnreleasedError{Keys: lock.Keys(), By: by}
 	err := Insist(ctx, lock.Release, func(why error) {
@@ -184,8 +181,8 @@ func Plainly(s *connect.Session, err error) error {
 	return s.Explain(err)
 }
 
-// NotHeld returns the error for a token that does not hold all keys, in words that begin with what was not done: it says who
-// holds the first key that the token does not hold. It returns other errors with their exit code.
+// NotHeld returns the error for a token that does not hold all keys: what was not done, and who holds the first other key.
+// It returns other errors with their exit code.
 func NotHeld(ctx context.Context, s *connect.Session, what string, keys []string, token string, why error) error {
 	if !errors.Is(why, redislock.ErrLockNotHeld) {
 		return s.Refusal(why)

@@ -39,8 +39,7 @@ func (f *Flags) metadata() string {
 	return strings.TrimSpace(text.String())
 }
 
-// userName returns who runs this process, for people to read. It looks at the environment first, since looking the id up may
-// mean asking a directory server.
+// userName looks at the environment first, because looking the id up may mean asking a directory server.
 func userName() string {
 	if name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME")); name != "" {
 		return name

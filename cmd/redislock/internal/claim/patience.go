@@ -61,8 +61,7 @@ func (p *Patience) Context(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, p.Limit)
 }
 
-// Open connects to Redis. With a limit, it waits for a Redis that is away until ctx ends. Without a limit it does not,
-// because a wrong address would make it wait for ever.
+// Open connects to Redis. With a limit, it waits for a Redis that is away. Without one, a wrong address would wait for ever.
 func (p *Patience) Open(
 	ctx context.Context, target *connect.Target, opts ...redislock.ClientOption,
 ) (*connect.Session, error) {
@@ -77,8 +76,8 @@ func (p *Patience) Open(
 	return &connect.Session{Target: target, Client: client, Locks: connect.NewLocks(client, opts...)}, nil
 }
 
-// Close ends a session. Meanwhile the library gives up a place in line, if there is one. That must not exceed a limit if
-// Redis does not answer: the place expires then, a few seconds later.
+// Close ends a session. The library gives up its place in line meanwhile. If Redis does not answer, that must not exceed a
+// limit: the place expires a few seconds later.
 func (p *Patience) Close(s *connect.Session, why error) {
 	if p.Limit == 0 {
 		s.Close()
@@ -103,8 +102,7 @@ func Within(limit time.Duration, do func()) {
 // longestPause is the longest time between two tries to reach a Redis that is away.
 const longestPause = 500 * time.Millisecond
 
-// Bear calls ask. With a limit, it calls it again while it fails because Redis is away, until ctx ends; the error is then
-// ready to be printed.
+// Bear calls ask. With a limit, it repeats the call while Redis is away, until ctx ends; the error can then be printed.
 func (p *Patience) Bear(ctx context.Context, target *connect.Target, ask func() error) error {
 	var why error // says more than that nobody answered in time
 	told := ""

@@ -17,8 +17,8 @@ const (
 	longestGap  = time.Minute
 )
 
-// Teller says who is in the way: when a wait has lasted for a moment, and again, less and less often, when that has changed.
-// It also says when Redis goes away. It belongs to one goroutine.
+// Teller says who is in the way after a moment, and again, less and less often, when that has changed. It also says when
+// Redis goes away. It belongs to one goroutine.
 type Teller struct {
 	say  func(*redislock.RefusedError) // nil: nobody wants to know
 	fail func(error)

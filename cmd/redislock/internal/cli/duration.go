@@ -36,8 +36,7 @@ func (d *duration) String() string {
 
 func (d *duration) Type() string { return "D" }
 
-// ParseDuration reads a duration as people write it: a number of seconds like 90 or 0.5, or numbers with units as in 500ms,
-// 1m30s or 1d12h.
+// ParseDuration reads a number of seconds like 90 or 0.5, or numbers with units as in 500ms, 1m30s or 1d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 	plain := text // as time.ParseDuration reads it

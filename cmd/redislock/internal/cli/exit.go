@@ -59,8 +59,7 @@ func Unavailablef(format string, args ...any) error {
 	return &Error{Unavailable, fmt.Errorf(format, args...)}
 }
 
-// Finish prints err in one line, and returns the exit code of the program. If a signal has ended the command, it returns
-// that too, and prints nothing.
+// Finish prints err in one line, and returns the exit code. For a signal that has ended the command, it prints nothing.
 func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 	if err == nil {
 		return OK, 0

@@ -14,9 +14,8 @@ import (
 )
 
 // UntilSignal returns the RunE of a command that tidies up when a signal comes: the first signal ends the ctx of run, a
-// second one ends the program at once. When nobody reads its output any more, as with `redislock ls | head`, the command
-// ends with the code of SIGPIPE: run returns how its write has failed. The signal itself says too little, because a write
-// to a server that has closed its connection causes it as well.
+// second one ends the program at once. When nobody reads stdout any more, as with `redislock ls | head`, the command ends
+// with the code of SIGPIPE. The error of the write decides, because a write to a server may cause a SIGPIPE as well.
 func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, end := context.WithCancelCause(cmd.Context())

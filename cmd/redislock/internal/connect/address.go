@@ -88,8 +88,7 @@ func parseAddress(text string) (*address, error) {
 	return a, nil
 }
 
-// parsePlace reads what stands between :// and ?, and fills in u. It takes the text apart itself, since net/url does not know
-// several hosts.
+// parsePlace reads what stands between :// and ?, and fills in u. net/url does not know several hosts.
 func (a *address) parsePlace(u *url.URL, text string) (err error) {
 	path := ""
 	if slash := strings.IndexByte(text, '/'); slash >= 0 {
@@ -171,8 +170,7 @@ func wrong(what, example string) error { return errors.New(what + "; write it li
 // optionOf finds the name of an option in an error of go-redis.
 var optionOf = regexp.MustCompile(`^redis: (?:invalid ([a-z_]+) (number|duration|boolean)|unexpected option: ([a-z_]+))`)
 
-// wrongOption returns the error for an option that go-redis has refused. The name of an unknown option may be part of a
-// password with a question mark. An @ further on shows that it is.
+// wrongOption returns the error for an option that go-redis has refused. An @ shows that the option is part of a password.
 func wrongOption(err error, query string) error {
 	parts := optionOf.FindStringSubmatch(err.Error())
 	switch {

@@ -72,9 +72,8 @@ func (t *Target) urlsOf() (urls []string, from string) {
 	return urls, "REDIS_URL"
 }
 
-// Connect returns a client for the Redis that the flags name; a *Quorum if they name several servers. It asks the server
-// what it is, and waits for the answer at most as long as --connect-timeout says. For a server that belongs to a Cluster,
-// it returns a client for the whole Cluster. Errors name the address, never the password.
+// Connect returns a client for the Redis that the flags name; a *Quorum for several servers, and for a server of a Cluster a
+// client for the whole Cluster. It asks the server what it is, for as long as --connect-timeout says.
 func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	urls, from := t.urlsOf()
 	var all []*address
@@ -120,8 +119,8 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// dial returns a client for an address. Its only I/O is to read the files of the flags. A connection gets no name, and does
-// not announce the library: that takes time, and rights that a user who only locks may not have.
+// dial returns a client for an address. Its only I/O is to read files. A connection gets no name, and does not announce the
+// library: that takes time, and rights that a user who only locks may not have.
 func (t *Target) dial(a *address) (redis.UniversalClient, error) {
 	config, err := t.files.secure(t.Getenv, a)
 	if err != nil {
@@ -137,8 +136,8 @@ func (t *Target) dial(a *address) (redis.UniversalClient, error) {
 	return a.client(&opt), nil
 }
 
-// dialer returns a function that makes connections. It returns when ctx ends, even during the TLS handshake, and checks each
-// server's certificate against the name that is dialled.
+// dialer returns a function that makes connections, and returns when ctx ends, even during the TLS handshake. It checks a
+// certificate against the name that is dialled.
 func dialer(config *tls.Config, patience time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: patience}
 	if config == nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/redislock/redislock/internal/answer"
 )
 
-// Explain turns an error of go-redis into one line for people: where Redis is, what is wrong, and how to mend it, with the
-// exit code for a Redis that cannot be used. It returns other errors unchanged.
+// Explain turns an error of go-redis into one line: where Redis is, what is wrong, and how to correct that, with the exit
+// code for a Redis that cannot be used. It returns other errors unchanged.
 func (t *Target) Explain(err error) error {
 	what := t.meaning(err)
 	switch {
@@ -54,8 +54,7 @@ func (t *Target) meaning(err error) string {
 	return cmp.Or(meaningOfTLS(err), t.meaningOfAnswer(err), t.meaningOfNetwork(err))
 }
 
-// noCertificate matches how a server refuses a client's certificate, or its absence; one of a CA of the same name cannot be
-// decrypted.
+// noCertificate matches how a server refuses a client certificate; one of a CA of the same name cannot be decrypted.
 var noCertificate = regexp.MustCompile(
 	`tls: (certificate required|bad certificate|error decrypting message|unknown certificate authority)`)
 
@@ -200,8 +199,7 @@ func innermostOfMany(err error) error {
 	return errors.New("")
 }
 
-// IsAway reports whether an error is one that passes when Redis comes back: nothing listens, nobody answers, or the server
-// says "not now". A wrong password, a wrong name or a wrong kind of server does not pass.
+// IsAway reports whether an error passes when Redis comes back: nothing listens, nobody answers, or it says "not now".
 func IsAway(err error) bool {
 	if answer.Is(err) && !errors.Is(err, redis.Nil) {
 		return answer.IsPassing(err)

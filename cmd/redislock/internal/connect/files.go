@@ -59,8 +59,8 @@ func (f *files) setPassword(getenv func(string) string, a *address) error {
 	return nil
 }
 
-// secure returns the TLS configuration for an address, with the files; nil without TLS. The certificate of every server must
-// be for the name that is dialled, or for the address's serverName.
+// secure returns the TLS configuration for an address; nil without TLS. The certificate of every server must be for the name
+// that is dialled, or for serverName.
 func (f *files) secure(getenv func(string) string, a *address) (*tls.Config, error) {
 	caFile, ca := f.ca.find(getenv)
 	certFile, cert := f.cert.find(getenv)

@@ -14,8 +14,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// Quorum is the servers of a quorum, in the order of their addresses on the command line. As a client of one server it is
-// the first that answered.
+// Quorum is the servers of a quorum, in the order of the command line. As a client it is the first that answered.
 type Quorum struct {
 	redis.UniversalClient
 
@@ -47,8 +46,8 @@ func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *red
 // nextURL is where another URL begins in REDIS_URL.
 var nextURL = regexp.MustCompile(`[\s,]+(?:rediss?|unix)(?:\+[a-z]+)?://`)
 
-// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another URL begins: commas
-// also separate the hosts of one URL, and the error for a wrong URL must be about all of it.
+// splitURLs takes apart REDIS_URL. Spaces and commas separate URLs only where another URL begins, because commas also
+// separate the hosts of one URL.
 func splitURLs(text string) []string {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -62,13 +61,12 @@ func splitURLs(text string) []string {
 	return append(urls, text)
 }
 
-// straggler is how long a server may take longer to answer than a majority of a quorum. Otherwise one that hangs would
-// hold up what the others can do, for longer than a command may wait.
+// straggler is how long a server may take longer than a majority, so that one that hangs does not hold up the others.
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// that server counts. It returns when all have answered, or, unless wait is negative, that long after a majority has. It
-// reports whether a majority has.
+// the server counts. majority returns when all have answered, or wait after a majority has, unless wait is negative. It
+// reports whether a majority has answered.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
 		i   int
@@ -164,8 +162,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	return q, nil
 }
 
-// answering returns the servers that answer now: a majority, and those that answer no more than wait later. If there is no
-// majority, it returns an error.
+// answering returns the servers that answer now: a majority, and others within wait. Without a majority it returns an error.
 func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*redis.Client, err error) {
 	enough := majority(len(q.All), wait, func(i int) error {
 		return q.All[i].Process(ctx, once{redis.NewCmd(ctx, "ping")})

@@ -70,8 +70,8 @@ func (t *Target) Refusal(err error) error {
 	return cli.Unavailablef("the Redis at %s: %w", t.Where, err) // with the operation and the key
 }
 
-// Masters returns a client for each server that has keys: of a Cluster all masters, in the order of their addresses,
-// and of a quorum those that answer now; without a majority of them, it returns an error.
+// Masters returns a client for each server that has keys: all masters of a Cluster, or the servers of a quorum that answer
+// now, of which there must be a majority.
 func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
 	switch client := client.(type) {
 	case *redis.Client:
@@ -93,12 +93,10 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client
 	panic("connect returns no other client")
 }
 
-// neighborPatience is how long connecting to a neighbor, and each of its answers, may take. Often it cannot be reached from
-// here at all.
+// neighborPatience bounds a connection to a neighbor, and each answer. Often it cannot be reached from here.
 const neighborPatience = time.Second
 
-// Neighbor returns a client for another server, in the way in which server is reached: with the same user, password and
-// TLS. It tries once.
+// Neighbor returns a client for another server, with the same user, password and TLS. It tries once.
 func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 	opt := *server.Options()
 	opt.Network, opt.Addr, opt.Dialer = "tcp", addr, dialer(opt.TLSConfig, min(t.patience, neighborPatience))
@@ -106,9 +104,8 @@ func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 	return redis.NewClient(&opt)
 }
 
-// ask returns what a server says that it is: standalone, cluster or sentinel. HELLO is the one command that no ACL forbids,
-// and it costs as much as a PING. It needs the version of the protocol before Redis 6.2: ask repeats the one that go-redis
-// has agreed on.
+// ask returns what a server says that it is: standalone, cluster or sentinel. No ACL forbids HELLO, and it costs as much as
+// a PING. Before Redis 6.2 it needs the version of the protocol: ask repeats that of go-redis.
 func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", cmp.Or(protocol, 3))
 	if err := client.Process(ctx, once{hello}); err != nil {

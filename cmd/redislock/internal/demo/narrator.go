@@ -9,8 +9,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// narrator tells a story on a terminal: scenes, lines with the time and the speaker, tables, bars. It belongs to one
-// goroutine.
+// narrator prints a story: scenes, lines with the time and the speaker, tables, bars. It belongs to one goroutine.
 type narrator struct {
 	term.Screen // without a size: nothing is cut
 

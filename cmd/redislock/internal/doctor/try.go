@@ -27,8 +27,8 @@ const (
 	tryTime     = 5 * time.Second        // how long one of the tries may take
 )
 
-// askClock returns how far a server's clock is ahead of this machine's, and how long the answer took. It asks five times and
-// takes the fastest answer, as of half a round trip after the question.
+// askClock returns how far the clock of a server is ahead of this one, and how long the answer took: the fastest of five, as
+// of half a round trip after the question.
 func askClock(ctx context.Context, server *redis.Client) (ahead, took time.Duration, err error) {
 	for i := range 5 {
 		sent := time.Now()
@@ -73,8 +73,7 @@ func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
 // ntp is what to do about clocks that differ.
 const ntp = "run NTP on both machines; timedatectl status says whether it does"
 
-// replicaClocks compares the clocks of the replicas that a master knows with its own: keys expire by the clock of the server
-// that is the master at the time.
+// replicaClocks compares the clocks of replicas with that of their master: keys expire by the clock of the current master.
 func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f facts) (all []finding) {
 	for _, addr := range f.replicaAddrs() {
 		here, tookHere, err := askClock(ctx, server)
@@ -103,8 +102,7 @@ func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f fact
 	return all
 }
 
-// latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will
-// do, also the error of a server that does not know it.
+// latency compares round trips with the ttl. No ACL forbids HELLO, and any answer will do, also an error.
 func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	var trips []time.Duration
 	for begin := time.Now(); len(trips) < pingLimit && (len(trips) < 5 || time.Since(begin) < pingTime); {

@@ -107,8 +107,7 @@ func (c *Child) wait() {
 	}
 }
 
-// guarding is a shell script that kills the command's whole group if this process ends without a word, for example by
-// SIGKILL.
+// guarding kills the command's whole group if this process ends without a word, for example by SIGKILL.
 const guarding = `trap '' HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"`
 
 // guard starts the guardian. It reads from a pipe whose other end the kernel closes when this process ends. Where endWithUs
@@ -125,8 +124,7 @@ func (c *Child) guard() {
 
 func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
-// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats
-// until all is gone.
+// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep.
 func (c *Child) Terminate() {
 	_ = c.signal(syscall.SIGTERM) // fails if the group is gone, or of another user, which Sweep reports
 	_ = c.signal(syscall.SIGCONT)
@@ -139,9 +137,8 @@ func (c *Child) Kill() {
 	c.killLeft()
 }
 
-// InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to a script that runs
-// it: without the command in the foreground, the job would have got the Ctrl-C itself. It reports whether a Ctrl-C ended
-// the command.
+// InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to the script that runs
+// it, which would have got it if the command had not had the terminal. It reports whether a Ctrl-C ended the command.
 func (c *Child) InterruptJob(end End) bool {
 	if end.Signal != syscall.SIGINT {
 		return false
@@ -179,8 +176,7 @@ var passedOn = append(slices.Clip(deadly), syscall.SIGWINCH)
 // jobControl are the signals that move a job between foreground and background.
 var jobControl = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 
-// Raise ends this process by the signal. A shell learns more from that than from an exit code: a Ctrl-C also ends the
-// loop in which the shell runs this process.
+// Raise ends this process by the signal, which tells a shell more than an exit code: Ctrl-C also ends a loop of the shell.
 func Raise(sig syscall.Signal) {
 	signal.Reset(sig)
 	_ = syscall.Kill(syscall.Getpid(), sig)

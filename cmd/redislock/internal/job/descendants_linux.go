@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, in
-// whatever session or group they are.
+// adopt makes this process the parent of descendants whose parent has ended, whatever session or group they are in.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 type process struct {
@@ -55,16 +54,14 @@ func readProcess(pid int) (p process, live bool) {
 	return p, n == 3 && state != "Z" && state != "X"
 }
 
-// left returns what is left of the command that this process could end: all descendants but the guardian, and but those of
-// another user.
+// left returns the descendants that this process could end: all but the guardian, and those of another user.
 func (c *Child) left() (all []process, ok bool) {
 	all, ok = descendants()
 	return slices.DeleteFunc(all, func(p process) bool { return p.pid == c.guardian || c.isForeign(p) }), ok
 }
 
 // Sweep asks those descendants to end that have left the group and whose parent has ended. The others have a parent that got
-// the signal as well and may pass it on, as an inner redislock does; they must not get it twice. It warns about processes of
-// another user.
+// the signal and may pass it on; they must not get it twice.
 func (c *Child) Sweep() {
 	all, _ := c.left()
 	for _, p := range all {

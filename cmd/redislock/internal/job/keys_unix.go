@@ -57,8 +57,7 @@ func ReadKeys(pressed func(key byte)) (end func()) {
 	}
 }
 
-// deliverKeys makes the terminal deliver each key at once, and end a read without a key after keyTime. It returns the
-// settings from before, or nil if it cannot.
+// deliverKeys makes the terminal deliver each key at once. It returns the settings from before, or nil if it cannot.
 func (t *terminal) deliverKeys() *unix.Termios {
 	before, err := unix.IoctlGetTermios(t.fd, getTermios)
 	if err != nil {
@@ -73,8 +72,7 @@ func (t *terminal) deliverKeys() *unix.Termios {
 	return before
 }
 
-// ScreenSignals catches the signals that concern a program that fills the screen: of a new size, and of Ctrl-Z, after which
-// the program calls Suspend.
+// ScreenSignals catches the signals of a new size of the screen, and of Ctrl-Z, after which the program calls Suspend.
 func ScreenSignals() (resized, stopped chan os.Signal) {
 	resized, stopped = make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

@@ -43,8 +43,7 @@ func (s *Signals) RemoveJobControl() {
 	}
 }
 
-// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end is
-// called; after that it takes none.
+// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end.
 func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

@@ -60,10 +60,9 @@ func (c *Child) Pass(sig os.Signal) {
 // stopLag is how long it may take until a process that stops itself has stopped.
 const stopLag = 100 * time.Millisecond
 
-// Suspend is called when the command has been stopped. A user who pressed Ctrl-Z wants the shell back, so this process takes
-// the terminal back and stops as well. A command that was stopped only because it needs the terminal gets it, if this
-// process has it. A SIGSTOP in the background concerns only the command and the sender: this process goes on, and keeps the
-// locks.
+// Suspend is called when the command has been stopped. After a Ctrl-Z, this process takes the terminal back and stops as
+// well. A command that was stopped only because it needs the terminal gets the terminal, if this process has it. A SIGSTOP
+// in the background concerns only the command: this process goes on, and keeps the locks.
 func (c *Child) Suspend(sig syscall.Signal) {
 	needs := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	switch {
@@ -89,8 +88,7 @@ func (c *Child) Suspend(sig syscall.Signal) {
 	c.Awake = time.After(stopLag)                       // unless SIGCONT comes before
 }
 
-// isOrphaned reports whether nobody could let this job go on once it has stopped: it is the session leader's, which no
-// shell has started as a job, or the shell is gone.
+// isOrphaned reports whether nobody could let this job go on: no shell has started it as a job, or the shell is gone.
 func isOrphaned() bool {
 	session, err := unix.Getsid(0)
 	return err != nil || session == unix.Getpgrp() || unix.Getppid() == 1

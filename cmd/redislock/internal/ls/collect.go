@@ -9,8 +9,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// orders are the ways to sort, each as people expect it: the shortest ttl first, the longest line first. Whatever does not
-// say what it is sorted by comes last.
+// orders are the ways to sort. A lock that does not say what it is sorted by comes last.
 var orders = map[string]func(a, b show.Status) int{
 	"key": byKey,
 	"ttl": func(a, b show.Status) int {

@@ -23,9 +23,8 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen,
-// and restores the normal one at the end. Elsewhere it prints one table after the other. After the first success it reports
-// a Redis that fails, and asks again.
+// watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen.
+// After the first success it reports a Redis that fails, and asks again.
 func (l *lister) watch(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -63,8 +63,7 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-// patience is how long the command goes on while Redis cannot serve it. It says so after a moment. A run that ends goes on
-// for longer, because nobody can release its locks again.
+// patience is how long the command tries. A run tries for longer, because nobody can release its locks again.
 var patience = claim.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
 
 func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) (err error) {

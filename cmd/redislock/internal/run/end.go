@@ -12,14 +12,12 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// releaseTime bounds how long the end of a run goes on trying to release locks that are valid for that long: when they
-// expire, there is nothing left to release. It allows for a second at least.
+// releaseTime bounds how long a run tries to release locks that are valid for that long: a second at least.
 func releaseTime(left time.Duration) time.Duration {
 	return min(max(left, time.Second), claim.ReleaseLimit)
 }
 
-// ending returns a ctx for the end of a run: for what gives the locks up. A signal ends it as well, so that a user or a
-// service manager can end this process at once.
+// ending returns a ctx for giving the locks up. A signal ends it as well.
 func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc) {
 	left := h.left()
 	if h.unnamed != nil {
@@ -34,8 +32,7 @@ func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc
 	}
 }
 
-// lookAgain looks a last time at what was re-entered. It returns an error that matches redislock.ErrLockNotHeld if that was
-// lost unnoticed.
+// lookAgain returns an error that matches redislock.ErrLockNotHeld if what was re-entered was lost unnoticed.
 func (h *hold) lookAgain(ctx context.Context) error {
 	if h.watched == nil {
 		return nil
@@ -96,8 +93,7 @@ func (h *hold) expireAt(ctx context.Context, end time.Time) error {
 		if rest >= h.ttl {
 			return nil
 		}
-		// A renewal that was on its way may have been executed after the Refresh. If the answer to that question is an error,
-		// or a loss that came after the Refresh, left is 0.
+		// A renewal that was on its way may have been executed after the Refresh. After an error or a loss, left is 0.
 		if left, _ := h.kept.TTL(ctx); left <= rest {
 			return nil
 		}

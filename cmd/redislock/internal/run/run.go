@@ -145,8 +145,7 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	return s.supervise()
 }
 
-// fitGrace makes the grace period fit into the remaining time of locks that somebody else renews. While that goes on, at
-// least two thirds of their ttl remain.
+// fitGrace makes the grace period fit into the remaining time of locks that somebody else renews.
 func (f *runFlags) fitGrace(h *hold) error {
 	if h.watched == nil {
 		return nil

@@ -111,8 +111,7 @@ func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
 
-// check ends the command if that is due: if the locks are lost, if the grace period must begin now to end before the locks
-// do, or if --max-hold is over.
+// check ends the command if that is due, by a loss, by the time that the grace period needs, or by --max-hold.
 func (s *supervisor) check() {
 	if s.over < lockLost {
 		s.judge()
@@ -196,8 +195,7 @@ func (s *supervisor) finish(end job.End) error {
 	return nil
 }
 
-// giveUp releases the locks, or leaves them for what remains of --at-least, and reports those that stay against that. It
-// returns why they were lost before, or nil if they were not.
+// giveUp releases the locks, or leaves them for the rest of --at-least. It returns why they were lost before, if they were.
 func (s *supervisor) giveUp() (why error) {
 	h := s.hold
 	ctx, end := h.ending(s.signals)

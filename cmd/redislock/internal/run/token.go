@@ -29,8 +29,8 @@ func (f *runFlags) checkToken() error {
 	return nil
 }
 
-// tokenFor returns the token for the locks, "" for a random one. It returns an error if this run would wait for itself, or
-// would join a lock of another process without a word.
+// tokenFor returns the token for the locks, "" for a random one, or an error if this run would wait for itself, or would
+// join a lock of another process without --share.
 func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	outer := claim.OuterTokens(h.Env)
 	token, shared := f.token, ""

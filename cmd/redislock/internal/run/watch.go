@@ -11,8 +11,7 @@ import (
 	"github.com/redislock/redislock"
 )
 
-// endless is how long a hold without expiry counts after a look. Its holder gives it a ttl again with the next renewal.
-// That ttl is not known here, but seldom shorter than this.
+// endless is how long a hold without expiry counts after a look: its holder gives it a ttl with the next renewal.
 const endless = 10 * time.Second
 
 // watch is a hold of somebody else, whose token this run was given. The run looks at it again and again, but never renews

@@ -31,8 +31,7 @@ type Scan struct {
 	Pattern string // "" for all keys
 	Filter  Filter
 
-	// Found is called for each lock, in no order; the same key may come twice. An error ends the scan, and is what Run
-	// returns, unless it is ErrEnough.
+	// Found is called for each lock, in no order, perhaps twice. Its error ends the scan; Run returns it, except ErrEnough.
 	Found func(show.Status) error
 
 	quorum bool // the Client is a *connect.Quorum
@@ -44,8 +43,8 @@ type Scan struct {
 // ErrEnough is what Found returns when it needs no more.
 var ErrEnough = errors.New("enough locks")
 
-// Run scans all masters, one after the other. It never has more than a page of keys in memory. Per page it needs three
-// round trips, and one more for each hundred keys that have a line.
+// Run scans all masters, one after the other, a page of keys at a time. A page needs three round trips, and one for each
+// hundred keys that have a line.
 func (s *Scan) Run(ctx context.Context) error {
 	err := s.run(ctx)
 	if errors.Is(err, ErrEnough) {
@@ -168,8 +167,7 @@ func (v value) status() show.Status {
 	return s
 }
 
-// read reads the values of keys up to the byte with index last, and with lines whether each key has a line. It leaves out
-// keys that are gone, or not strings any more.
+// read reads the values of keys up to the byte with index last, and whether each key has a line. It leaves out other types.
 func (s *Scan) read(
 	ctx context.Context, server redis.UniversalClient, keys []string, last int64, lines bool,
 ) ([]value, error) {

@@ -110,8 +110,7 @@ func OwnerOf(metadata string) Owner {
 	return o
 }
 
-// Duration writes a duration for people, in two units at most: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h. It rounds down, so
-// that it never overstates the remaining time of a lock.
+// Duration writes a duration in two units at most, rounded down: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

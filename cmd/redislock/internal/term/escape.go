@@ -10,9 +10,9 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Escape makes text safe to print on one line of a terminal. It writes control characters, bytes that are not UTF-8,
-// invisible characters and those that change the direction of text as a Go string has them. It does the same to the
-// backslash, so that different texts stay different. Everything that comes from Redis goes through it before it is printed.
+// Escape makes text safe to print on one line of a terminal: control characters, bytes that are not UTF-8, invisible
+// characters, those that change the direction of text, and the backslash become what a Go string has for them. All that
+// comes from Redis goes through Escape before it is printed.
 func Escape(text string) string {
 	return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) })
 }
@@ -43,8 +43,7 @@ func escape(text string, unsafe func(rune) bool) string {
 	return out.String()
 }
 
-// Visible reports whether a character can be printed unchanged. The exceptions listed here are letters or symbols in
-// Unicode, but show as nothing.
+// Visible reports whether a character can be printed unchanged. The listed exceptions are letters that show as nothing.
 func Visible(r rune) bool {
 	switch r {
 	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
