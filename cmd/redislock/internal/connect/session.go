@@ -109,7 +109,7 @@ func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", cmp.Or(protocol, 3))
 	if err := client.Process(ctx, once{hello}); err != nil {
-		if redis.HasErrorPrefix(err, "ERR unknown command") { // it is older than Redis 6, or not Redis; but it answers
+		if redis.HasErrorPrefix(err, "unknown command") { // it is older than Redis 6, or not Redis; but it answers
 			return "", nil
 		}
 		return "", err

@@ -52,7 +52,7 @@ func New(target *connect.Target) *cobra.Command {
 				return cli.Usagef("--quorum kills servers, so it works on its own in memory only; leave out --redis")
 			case quorum:
 				return (&quorumDemo{narrator: n}).run(ctx)
-			case named && target.IsQuorum():
+			case target.IsQuorum():
 				return cli.Usagef("demo does not work on a quorum of servers")
 			}
 			return (&demo{narrator: n}).run(ctx, target, named)
