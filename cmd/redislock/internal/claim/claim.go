@@ -32,7 +32,7 @@ type Flags struct {
 
 // AddFlags adds the flags, except that for the keys.
 func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
-	cli.DurationVar(flags, &f.TTL, "ttl", ttl, ttlUsage+"; like 30, 90s, 10m")
+	cli.DurationVar(flags, &f.TTL, "ttl", "", ttl, ttlUsage+"; like 30, 90s, 10m")
 	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
 	f.Patience.AddFlags(flags, "wait for at most `D` (default: for ever; 0: do not wait)",
 		"print nothing if the locks could not be acquired")

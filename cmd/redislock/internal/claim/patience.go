@@ -31,7 +31,7 @@ type Patience struct {
 
 // AddFlags adds --wait, which is also called --timeout, --verbose and --quiet.
 func (p *Patience) AddFlags(flags *pflag.FlagSet, wait, quiet string) {
-	cli.DurationVar(flags, &p.Limit, "wait", 0, wait+"; --timeout is the same")
+	cli.DurationVar(flags, &p.Limit, "wait", "", 0, wait+"; --timeout is the same")
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "timeout" {
 			name = "wait"

@@ -9,12 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// DurationVar adds a flag for a duration, as ParseDuration reads it.
-func DurationVar(flags *pflag.FlagSet, d *time.Duration, name string, value time.Duration, usage string) {
-	DurationVarP(flags, d, name, "", value, usage)
-}
-
-func DurationVarP(flags *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, usage string) {
+// DurationVar adds a flag for a duration, as ParseDuration reads it. It may have a short name.
+func DurationVar(flags *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, usage string) {
 	*d = value
 	flags.VarP((*duration)(d), name, short, usage)
 }

@@ -79,15 +79,11 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 
 // CodeOf returns the exit code for an error.
 func CodeOf(err error) int {
-	var own *Error
-	var signal job.SignalError
-	switch {
-	case errors.As(err, &own):
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code
-	case errors.As(err, &signal):
+	}
+	if signal, ok := errors.AsType[job.SignalError](err); ok {
 		return job.CodeOf(signal.Signal)
-	case errors.Is(err, context.Canceled):
-		return job.CodeOf(syscall.SIGINT)
 	}
 	return No
 }

@@ -38,7 +38,7 @@ func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&t.urls, "redis", nil,
 		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); several are a quorum; see "redislock help addresses"`)
 	t.files.addFlags(flags)
-	cli.DurationVar(flags, &t.patience, "connect-timeout", defaultPatience, "wait at most `D` for an answer when connecting")
+	cli.DurationVar(flags, &t.patience, "connect-timeout", "", defaultPatience, "wait at most `D` for an answer when connecting")
 }
 
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {

@@ -143,12 +143,15 @@ func (t *Target) meaningOfAnswer(err error) string {
 	return text
 }
 
+// noSentinel is what go-redis says when no Sentinel names a master.
+const noSentinel = "all sentinels specified in configuration are unreachable"
+
 func (t *Target) meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
 	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	switch {
-	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"):
+	case strings.Contains(err.Error(), noSentinel):
 		if errors.Is(err, redis.Nil) {
 			return "the Sentinels know no master of that name; see SENTINEL MASTERS for those they know"
 		}
@@ -214,17 +217,12 @@ func IsAway(err error) bool {
 	case errors.Is(err, context.DeadlineExceeded), isNetwork && network.Timeout():
 		return true
 	}
-	for _, passing := range []error{
+	return slices.ContainsFunc([]error{
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
 		io.EOF, io.ErrUnexpectedEOF,
 		os.ErrNotExist, // the socket of a server that does not run
-	} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	const noSentinel = "all sentinels specified in configuration are unreachable" // redis.Nil: they answer, but know no master
-	return strings.Contains(err.Error(), noSentinel) && !errors.Is(err, redis.Nil)
+	}, func(passing error) bool { return errors.Is(err, passing) }) ||
+		strings.Contains(err.Error(), noSentinel) && !errors.Is(err, redis.Nil) // redis.Nil: they answer, but know no master
 }
 
 // IsSilent reports whether an error says no more than that nobody answered in time.

@@ -98,7 +98,7 @@ func New(target *connect.Target) *cobra.Command {
 	})
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	cli.DurationVar(flags, &opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
+	cli.DurationVar(flags, &opt.ttl, "ttl", "", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
 	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	return cmd

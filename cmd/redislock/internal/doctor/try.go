@@ -168,20 +168,13 @@ const (
 	stepInspect = "inspect"
 )
 
-var errTwice = errors.New("it was granted twice")
-
 // steps goes through the life of a lock, and returns the step that failed.
 func (d *doctor) steps(ctx context.Context, keys []string) (step string, err error) {
 	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
 	if err != nil {
 		return "acquire", err
 	}
-	released := false
-	defer func() {
-		if !released {
-			_ = lock.Release(context.WithoutCancel(ctx))
-		}
-	}()
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // a released lock is left alone
 	if err := lock.Refresh(ctx, tryTTL, nil); err != nil {
 		return "renew", err
 	}
@@ -189,7 +182,7 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	defer cancel()
 	second, err := d.locks.ObtainMulti(short, keys, tryTTL, &redislock.Options{Queue: true})
 	if err == nil {
-		return "keep a lock", errors.Join(errTwice, second.Release(context.WithoutCancel(ctx)))
+		return "keep a lock", errors.Join(errors.New("it was granted twice"), second.Release(context.WithoutCancel(ctx)))
 	}
 	var answer redis.Error
 	if !errors.Is(err, redislock.ErrNotObtained) || errors.As(err, &answer) {
@@ -198,7 +191,6 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	if _, err := d.locks.Inspect(ctx, keys...); err != nil {
 		return stepInspect, err
 	}
-	released = true
 	return "release", lock.Release(ctx)
 }
 

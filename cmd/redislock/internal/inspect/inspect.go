@@ -126,19 +126,18 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 	if s.TTL != 0 {
 		say("left", show.TTL(s.TTL))
 	}
-	for i, place := range s.Places {
-		what := ""
-		if i == 0 {
-			what = "servers"
-		}
+	what := "servers"
+	for _, place := range s.Places {
+		held := "free"
 		switch {
 		case place.TTL == 0:
-			say(what, place.Server+": free")
 		case place.Token == "":
-			say(what, place.Server+": taken by something that is not a lock")
+			held = "taken by something that is not a lock"
 		default:
-			say(what, place.Server+": "+term.Escape(place.Token)+", "+show.TTL(place.TTL)+" left")
+			held = term.Escape(place.Token) + ", " + show.TTL(place.TTL) + " left"
 		}
+		say(what, place.Server+": "+held)
+		what = ""
 	}
 	switch {
 	case s.Waiters > 0:

@@ -75,7 +75,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
-	cli.DurationVarP(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
+	cli.DurationVar(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
 		cobra.ShellCompDirectiveNoFileComp))

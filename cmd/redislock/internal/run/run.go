@@ -67,11 +67,11 @@ func New(target *connect.Target) *cobra.Command {
 	flags.StringArrayVarP(&f.Keys, "key", "k", nil, "`KEY` to lock; may be repeated")
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
 	flags.Lookup("long").Usage = "allow a --ttl or an --at-least above 24h"
-	cli.DurationVar(flags, &f.grace, "grace", 0,
+	cli.DurationVar(flags, &f.grace, "grace", "", 0,
 		"time `D` between SIGTERM and SIGKILL when COMMAND is ended (default 5s, or ttl/3 if that is less)")
-	cli.DurationVar(flags, &f.atLeast, "at-least", 0,
+	cli.DurationVar(flags, &f.atLeast, "at-least", "", 0,
 		"keep the locks for at least `D`, even if COMMAND ends sooner (default: no limit)")
-	cli.DurationVar(flags, &f.maxHold, "max-hold", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
+	cli.DurationVar(flags, &f.maxHold, "max-hold", "", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
 	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -45,11 +44,10 @@ const (
 	lockLost            // the locks are lost, or about to be
 )
 
-// A wall clock jumps when the machine was suspended, and no timer notices that.
-const clockInterval = time.Second
-
-// sweepInterval is how often to look for processes that have left the group of a command that is being ended.
-const sweepInterval = 100 * time.Millisecond
+const (
+	clockInterval = time.Second            // a wall clock jumps when the machine was suspended, and no timer notices that
+	sweepInterval = 100 * time.Millisecond // how often to look for processes that have left the group of a command
+)
 
 // margin is how long before the end of the locks SIGKILL is sent, so that the command is gone by then.
 func (s *supervisor) margin() time.Duration { return min(s.flags.TTL/20, 100*time.Millisecond) }
@@ -205,15 +203,13 @@ func (s *supervisor) giveUp() (why error) {
 	}
 	until := h.complete.Add(s.flags.atLeast)
 	if why == nil && s.over != lockLost && h.kept != nil && time.Until(until) > 0 {
-		err := h.leave(ctx, until, s.report)
-		if !errors.Is(err, redislock.ErrLockNotHeld) {
-			if err == nil {
-				s.flags.log.left(h.kept.Keys(), until)
-			}
-			s.flags.complain(h, err)
+		if why = h.leave(ctx, until, s.report); why == nil {
+			s.flags.log.left(h.kept.Keys(), until)
+		}
+		if !errors.Is(why, redislock.ErrLockNotHeld) {
+			s.flags.complain(h, why)
 			return nil
 		}
-		why = err
 	}
 	err := h.release(ctx, s.report)
 	if errors.Is(err, redislock.ErrLockNotHeld) {
@@ -257,14 +253,14 @@ func (s *supervisor) endLeft(hasSignal bool) {
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	err := connect.Ping(ctx, h.Client)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return errors.New("no answer from Redis")
-	case err != nil:
-		return err
-	case h.kept == nil:
+	switch err := connect.Ping(ctx, h.Client); {
+	case err == nil && h.kept == nil:
 		return errors.New("its holder does not renew it")
+	case err == nil:
+		return errors.New("answers come late")
+	case connect.IsSilent(err):
+		return errors.New("no answer from Redis")
+	default:
+		return err
 	}
-	return errors.New("answers come late")
 }
