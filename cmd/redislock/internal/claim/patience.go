@@ -166,9 +166,7 @@ type Teller struct {
 }
 
 // speaks reports whether to say what keeps the command waiting: at a terminal, or with --verbose.
-func (p *Patience) speaks(target *connect.Target) bool {
-	return !p.Quiet && (p.Verbose || term.Is(target.Stderr))
-}
+func (p *Patience) speaks(target *connect.Target) bool { return !p.Quiet && (p.Verbose || term.Is(target.Stderr)) }
 
 // NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {

@@ -63,8 +63,7 @@ func New(target *connect.Target) *cobra.Command {
 }
 
 func (d *demo) allOrNothing(ctx context.Context) {
-	d.scene("All or nothing",
-		"checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
+	d.scene("All or nothing", "checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
 
 	lock, err := d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, options(checkout, false))
 	must(err)
@@ -83,8 +82,7 @@ func (d *demo) allOrNothing(ctx context.Context) {
 }
 
 func (d *demo) whoHoldsWhat(ctx context.Context) {
-	d.scene("Who holds what",
-		"All keys of a lock hold the same token, and a note for people.")
+	d.scene("Who holds what", "All keys of a lock hold the same token, and a note for people.")
 
 	d.showHolders(ctx, d.first)
 	value, err := d.redis.Get(ctx, stock).Result()
@@ -94,8 +92,7 @@ func (d *demo) whoHoldsWhat(ctx context.Context) {
 }
 
 func (d *demo) aLease(ctx context.Context) {
-	d.scene("A lock is a lease",
-		"Redis deletes the keys when their time is up, unless they are refreshed.")
+	d.scene("A lock is a lease", "Redis deletes the keys when their time is up, unless they are refreshed.")
 
 	d.restocking = d.wait(ctx, restock, []string{stock, account}, shortTTL)
 	d.says(restock, "waits in line from here on, for %s at most", seconds(patience))
@@ -122,8 +119,7 @@ func (d *demo) aLease(ctx context.Context) {
 }
 
 func (d *demo) nextOneIn(ctx context.Context) {
-	d.scene("A release lets the next one in",
-		"A message wakes the first in line; nobody polls, nobody overtakes.")
+	d.scene("A release lets the next one in", "A message wakes the first in line; nobody polls, nobody overtakes.")
 
 	must(d.first.Release(ctx))
 	released := time.Now()
@@ -138,8 +134,7 @@ func (d *demo) nextOneIn(ctx context.Context) {
 }
 
 func (d *demo) keptAlive(ctx context.Context) {
-	d.scene("Kept alive",
-		"A kept lock is renewed in good time, and its ctx ends if it is lost.")
+	d.scene("Kept alive", "A kept lock is renewed in good time, and its ctx ends if it is lost.")
 
 	held, stop := d.second.KeepAlive(ctx)
 	defer stop()
@@ -156,8 +151,7 @@ func (d *demo) keptAlive(ctx context.Context) {
 }
 
 func (d *demo) aHolderHangs(ctx context.Context) {
-	d.scene("A holder hangs",
-		"restock neither keeps nor releases its lock: it expires.")
+	d.scene("A holder hangs", "restock neither keeps nor releases its lock: it expires.")
 
 	until := d.second.Until()
 	d.says(restock, "hangs; its lock is valid until %.2f s", d.at(until))
@@ -177,8 +171,7 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 }
 
 func (d *demo) lastDefence(context.Context) {
-	d.scene("The last defence",
-		"Fencing tokens rise from grant to grant, and the storage refuses lower ones.")
+	d.scene("The last defence", "Fencing tokens rise from grant to grant, and the storage refuses lower ones.")
 
 	first, second, third := d.first.FenceToken(), d.second.FenceToken(), d.third.FenceToken()
 	d.says(checkout, "1st grant, fencing token %d", first)

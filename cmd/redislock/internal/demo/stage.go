@@ -248,6 +248,4 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) {
 }
 
 // unexpected returns an error for what should not happen.
-func unexpected(format string, args ...any) error {
-	return fmt.Errorf("this should not happen: "+format, args...)
-}
+func unexpected(format string, args ...any) error { return fmt.Errorf("this should not happen: "+format, args...) }

@@ -61,9 +61,7 @@ type finding struct {
 func ok(format string, args ...any) finding { return finding{Found: fmt.Sprintf(format, args...)} }
 
 // says returns a finding: what was found, why it matters, and what to do.
-func (v verdict) says(found, why, do string) finding {
-	return finding{Status: v, Found: found, Why: why, Do: do}
-}
+func (v verdict) says(found, why, do string) finding { return finding{Status: v, Found: found, Why: why, Do: do} }
 
 func (f finding) as(check string) finding {
 	f.Check = check

@@ -35,9 +35,7 @@ func (t *terminal) isOurs() bool {
 	return err == nil && group == t.own
 }
 
-func (t *terminal) give(group int) {
-	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
-}
+func (t *terminal) give(group int) { _ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) }
 
 // take makes this process' own group the foreground job again, even from the background.
 func (t *terminal) take() {
