@@ -92,10 +92,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 // refuseUnknownTopics makes help fail for an unknown topic. Cobra's own shows the help of the root instead.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
-	cmd, _, err := root.Find([]string{"help"})
-	if err != nil {
-		return
-	}
+	cmd, _, _ := root.Find([]string{"help"})
 	show := cmd.Run
 	cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
 		if topic, rest, err := root.Find(args); err != nil || topic == root && len(rest) > 0 {

@@ -42,7 +42,6 @@ func New(target *connect.Target) *cobra.Command {
 	})
 	f.AddFlags(cmd.Flags(), 0, "how long the locks are held if nobody renews them")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: keys, token, until and fence")
-	cmd.Flags().SortFlags = false
 	return cmd
 }
 

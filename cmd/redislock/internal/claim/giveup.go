@@ -118,7 +118,9 @@ type UnreleasedError struct {
 	Err  error     // why
 }
 
-func (e *UnreleasedError) Error() string { return fmt.Sprintf("cannot release %s: %v", e.which(), e.Err) }
+func (e *UnreleasedError) Error() string {
+	return fmt.Sprintf("cannot release %s: %v", e.which(), e.Err)
+}
 
 func (e *UnreleasedError) Unwrap() error { return e.Err }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/user"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -44,34 +45,27 @@ func userName() string {
 	if name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME")); name != "" {
 		return name
 	}
-	if u, err := user.Current(); err == nil {
-		return u.Username
+	u, err := user.Current()
+	if err != nil {
+		return ""
 	}
-	return ""
+	return u.Username
 }
 
 // commandLine returns the command as one could type it into a shell, cut to a length that people can read.
 func commandLine(command []string) string {
-	var line strings.Builder
+	words := make([]string, len(command))
 	for i, word := range command {
-		if i > 0 {
-			line.WriteByte(' ')
-		}
-		line.WriteString(shellQuote(word))
-		if line.Len() > longestCommand {
-			return strings.ToValidUTF8(line.String()[:longestCommand], "") + "…"
+		if words[i] = word; special.MatchString(word) {
+			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 	}
-	return strings.ToValidUTF8(line.String(), "�")
+	line := strings.ToValidUTF8(strings.Join(words, " "), "�")
+	if len(line) > longestCommand {
+		return strings.ToValidUTF8(line[:longestCommand], "") + "…"
+	}
+	return line
 }
 
-func shellQuote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r) ||
-			r >= 0x80
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
+// special matches a word that a shell would not take literally.
+var special = regexp.MustCompile(`^$|[^-\w./:=,+@%\x{80}-\x{10FFFF}]`)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
 	"github.com/redislock/redislock"
@@ -66,16 +65,12 @@ func (p *Patience) Context(ctx context.Context) (context.Context, context.Cancel
 // Open connects to Redis. With a limit, it waits for a Redis that is away. Without one, a wrong address would wait for ever.
 func (p *Patience) Open(
 	ctx context.Context, target *connect.Target, opts ...redislock.ClientOption,
-) (*connect.Session, error) {
-	var client redis.UniversalClient
-	err := p.Bear(ctx, target, func() (err error) {
-		client, err = target.Connect(ctx)
+) (s *connect.Session, err error) {
+	err = p.Bear(ctx, target, func() (err error) {
+		s, err = target.Open(ctx, opts...)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &connect.Session{Target: target, Client: client, Locks: connect.NewLocks(client, opts...)}, nil
+	return s, err
 }
 
 // Close ends a session. The library gives up its place in line meanwhile. If Redis does not answer, that must not exceed a
@@ -166,7 +161,9 @@ type Teller struct {
 }
 
 // speaks reports whether to say what keeps the command waiting: at a terminal, or with --verbose.
-func (p *Patience) speaks(target *connect.Target) bool { return !p.Quiet && (p.Verbose || term.Is(target.Stderr)) }
+func (p *Patience) speaks(target *connect.Target) bool {
+	return !p.Quiet && (p.Verbose || term.Is(target.Stderr))
+}
 
 // NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {

@@ -59,8 +59,10 @@ func CheckKeys(keys []string) error {
 	return nil
 }
 
-// Describe gives a command its help: a text, and below a line "Examples:" how to call the command.
+// Describe gives a command its help: a text, and below a line "Examples:" how to call the command. Its flags are listed in
+// the order in which they are added.
 func Describe(help string, cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().SortFlags = false
 	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimRight(help, "\n"), "\n\nExamples:\n")
 	return cmd
 }

@@ -56,7 +56,9 @@ func Exit(code int) error { return &Error{Code: code} }
 func Usagef(format string, args ...any) error { return &Error{Usage, fmt.Errorf(format, args...)} }
 
 // Unavailablef returns the error for a Redis that refuses a request or cannot be reached.
-func Unavailablef(format string, args ...any) error { return &Error{Unavailable, fmt.Errorf(format, args...)} }
+func Unavailablef(format string, args ...any) error {
+	return &Error{Unavailable, fmt.Errorf(format, args...)}
+}
 
 // Finish prints err in one line, and returns the exit code. For a signal that has ended the command, it prints nothing.
 func (e *Env) Finish(err error) (code int, signal syscall.Signal) {

@@ -65,7 +65,7 @@ func splitURLs(text string) []string {
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// the server counts. majority returns when all have answered, or wait after a majority has, unless wait is negative. It
+// the server counts. majority returns when all have answered, or wait after a majority has. It
 // reports whether a majority has answered.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
@@ -87,7 +87,7 @@ func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, 
 		case <-late:
 			return true
 		}
-		if good > n/2 && late == nil && wait >= 0 {
+		if good > n/2 && late == nil {
 			late = time.After(wait)
 		}
 	}
@@ -123,7 +123,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	t.Where = strings.Join(names, ", ")
 	wait := straggler
 	if t.AskAll {
-		wait = -1
+		wait = t.patience
 	}
 	enough := majority(len(all), wait, func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, t.patience)

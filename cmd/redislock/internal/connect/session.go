@@ -24,12 +24,12 @@ type Session struct {
 }
 
 // Open connects. The caller calls Close.
-func (t *Target) Open(ctx context.Context) (*Session, error) {
+func (t *Target) Open(ctx context.Context, opts ...redislock.ClientOption) (*Session, error) {
 	client, err := t.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Target: t, Client: client, Locks: NewLocks(client)}, nil
+	return &Session{Target: t, Client: client, Locks: NewLocks(client, opts...)}, nil
 }
 
 func (s *Session) Close() {

@@ -41,11 +41,17 @@ func (n *narrator) scene(title, text string) {
 }
 
 // says, gets and fails are a line each: a plain one, one of success and one of refusal.
-func (n *narrator) says(who, format string, args ...any) { n.line(who, term.Plain, " ", format, args...) }
+func (n *narrator) says(who, format string, args ...any) {
+	n.line(who, term.Plain, " ", format, args...)
+}
 
-func (n *narrator) gets(who, format string, args ...any) { n.line(who, term.Green, "✓", format, args...) }
+func (n *narrator) gets(who, format string, args ...any) {
+	n.line(who, term.Green, "✓", format, args...)
+}
 
-func (n *narrator) fails(who, format string, args ...any) { n.line(who, term.Red, "✗", format, args...) }
+func (n *narrator) fails(who, format string, args ...any) {
+	n.line(who, term.Red, "✗", format, args...)
+}
 
 func (n *narrator) line(who, colour, mark, format string, args ...any) {
 	n.printf("%s  %s %s %s\n",

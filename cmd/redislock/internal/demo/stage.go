@@ -47,18 +47,17 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	story, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
-	if !named {
+	if named {
+		if d.redis, err = target.Connect(story); err != nil {
+			return err
+		}
+		where = "on the Redis at " + target.Where
+	} else {
 		_, client, end := inMemory()
 		defer end()
 		d.redis = client
-	} else {
-		d.redis, err = target.Connect(story)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + target.Where
 	}
+	defer func() { _ = d.redis.Close() }()
 	if err := d.refuseToDisturb(story); err != nil {
 		return err
 	}
@@ -191,11 +190,7 @@ func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 
 func options(worker string, inLine bool) *redislock.Options {
 	what := map[string]string{checkout: "order 7", restock: "stock 42"}
-	return &redislock.Options{
-		Queue:    inLine,
-		Metadata: worker + ", " + what[worker],
-		FenceKey: fence,
-	}
+	return &redislock.Options{Queue: inLine, Metadata: worker + ", " + what[worker], FenceKey: fence}
 }
 
 type grant struct {
@@ -248,4 +243,6 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) {
 }
 
 // unexpected returns an error for what should not happen.
-func unexpected(format string, args ...any) error { return fmt.Errorf("this should not happen: "+format, args...) }
+func unexpected(format string, args ...any) error {
+	return fmt.Errorf("this should not happen: "+format, args...)
+}

@@ -61,7 +61,9 @@ type finding struct {
 func ok(format string, args ...any) finding { return finding{Found: fmt.Sprintf(format, args...)} }
 
 // says returns a finding: what was found, why it matters, and what to do.
-func (v verdict) says(found, why, do string) finding { return finding{Status: v, Found: found, Why: why, Do: do} }
+func (v verdict) says(found, why, do string) finding {
+	return finding{Status: v, Found: found, Why: why, Do: do}
+}
 
 func (f finding) as(check string) finding {
 	f.Check = check
@@ -95,7 +97,6 @@ func New(target *connect.Target) *cobra.Command {
 		}),
 	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	cli.DurationVar(flags, &opt.ttl, "ttl", "", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
 	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
@@ -112,21 +113,21 @@ type doctor struct {
 
 func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
 	target.AskAll = true
-	client, err := target.Connect(ctx)
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	d := &doctor{opt: opt, target: target, client: client, locks: connect.NewLocks(client)}
+	defer s.Close()
+	d := &doctor{opt: opt, target: target, client: s.Client, locks: s.Locks}
 	findings, err := d.examine(ctx)
 	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
 	if err != nil {
 		return target.Explain(err)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if err = ctx.Err(); err == nil {
+		err = printFindings(target, findings, opt.json)
 	}
-	if err := printFindings(target, findings, opt.json); err != nil {
+	if err != nil {
 		return err
 	}
 	worst := isOK

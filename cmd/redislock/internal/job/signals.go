@@ -69,7 +69,9 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 // Endings returns the signals that end a program. Those that were ignored when it started, as under nohup, are left out.
 func Endings() []os.Signal { return notIgnored(deadly) }
 
-func notIgnored(signals []os.Signal) []os.Signal { return slices.DeleteFunc(slices.Clone(signals), signal.Ignored) }
+func notIgnored(signals []os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
+}
 
 // SignalError is the error for what a signal has ended. A command that returns it has nothing more to say.
 type SignalError struct{ Signal syscall.Signal }

@@ -59,7 +59,6 @@ func New(target *connect.Target) *cobra.Command {
 		}),
 	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVarP(&opt.filter.All, "all", "a", false, "list every string, not only what looks like a lock")
 	flags.StringVar(&opt.filter.Token, "token", "", "list only what `TOKEN` holds, or tokens that begin like it")
 	flags.StringArrayVar(&opt.filter.Meta, "meta", nil,

@@ -145,7 +145,11 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	defer cancel()
 	var failed error
 	for _, status := range held {
-		if err := takeAway(releasing, s, status); err != nil {
+		err := giveUp(releasing, s, []string{status.Key}, status.Token) // if the holder is still the same
+		if errors.Is(err, redislock.ErrLockNotHeld) {
+			err = fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
+		}
+		if err != nil {
 			failed = err
 			target.Complain(err)
 			continue
@@ -185,13 +189,4 @@ func agreed(ctx context.Context, target *connect.Target, held []redislock.Status
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// takeAway releases a key if the holder is still the same.
-func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) error {
-	err := giveUp(ctx, s, []string{status.Key}, status.Token)
-	if errors.Is(err, redislock.ErrLockNotHeld) {
-		return fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
-	}
-	return err
 }

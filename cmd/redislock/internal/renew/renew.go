@@ -48,7 +48,6 @@ func New(target *connect.Target) *cobra.Command {
 		}),
 	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&token, "token", "", "renew the locks if the token `T` holds them all")
 	cli.DurationVar(flags, &ttl, "ttl", "", 0, "how long the locks are held from now on, like 30, 90s, 10m")
 	flags.BoolVar(&long, "long", false, "allow a --ttl above 24h")

@@ -13,7 +13,9 @@ import (
 )
 
 // releaseTime bounds how long a run tries to release locks that are valid for that long: a second at least.
-func releaseTime(left time.Duration) time.Duration { return min(max(left, time.Second), claim.ReleaseLimit) }
+func releaseTime(left time.Duration) time.Duration {
+	return min(max(left, time.Second), claim.ReleaseLimit)
+}
 
 // ending returns a ctx for giving the locks up. A signal ends it as well.
 func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc) {

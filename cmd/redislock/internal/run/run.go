@@ -62,7 +62,6 @@ func New(target *connect.Target) *cobra.Command {
 		},
 	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows COMMAND belongs to it
 	flags.StringArrayVarP(&f.Keys, "key", "k", nil, "`KEY` to lock; may be repeated")
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")

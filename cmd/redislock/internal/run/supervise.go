@@ -99,11 +99,15 @@ func (s *supervisor) next() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-func (s *supervisor) holdLeft() time.Duration { return time.Until(s.hold.complete.Add(s.flags.maxHold)) }
+func (s *supervisor) holdLeft() time.Duration {
+	return time.Until(s.hold.complete.Add(s.flags.maxHold))
+}
 
 // remaining returns the time until t, by the clock that says less: the monotonic clock stands still while the machine is
 // suspended, and the wall clock may be set back.
-func remaining(t time.Time) time.Duration { return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0))) }
+func remaining(t time.Time) time.Duration {
+	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
+}
 
 // check ends the command if that is due, by a loss, by the time that the grace period needs, or by --max-hold.
 func (s *supervisor) check() {

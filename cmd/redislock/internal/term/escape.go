@@ -13,7 +13,9 @@ import (
 // Escape makes text safe to print on one line of a terminal: control characters, bytes that are not UTF-8, invisible
 // characters, those that change the direction of text, and the backslash become what a Go string has for them. All that
 // comes from Redis goes through Escape before it is printed.
-func Escape(text string) string { return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) }) }
+func Escape(text string) string {
+	return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) })
+}
 
 // Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
 func Printable(text string) string { return escape(text, func(r rune) bool { return !Visible(r) }) }
