@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,23 +52,19 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 // tell says who is in the way until end is called. A goroutine does it, because a stderr that blocks must not delay a lock.
 func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end func(granted bool)) {
 	var granted atomic.Bool
+	var telling sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	telling.Go(func() {
 		t := f.NewTeller(s.Target)
 		t.watch(ctx, look)
 		if granted.Load() && t.spoke && f.Say == nil {
 			s.Complain(fmt.Errorf("acquired after %s", show.Duration(time.Since(t.began))))
 		}
-	}()
+	})
 	return func(isGranted bool) {
 		granted.Store(isGranted)
 		cancel()
-		select {
-		case <-done:
-		case <-time.After(50 * time.Millisecond):
-		}
+		Within(50*time.Millisecond, telling.Wait)
 	}
 }
 

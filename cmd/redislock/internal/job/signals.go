@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 )
 
@@ -46,9 +47,8 @@ func (s *Signals) RemoveJobControl() {
 // Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end.
 func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var dropping sync.WaitGroup
+	dropping.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
@@ -59,10 +59,10 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 				}
 			}
 		}
-	}()
+	})
 	return ctx, func() {
 		cancel(nil)
-		<-done
+		dropping.Wait()
 	}
 }
 

@@ -163,11 +163,9 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 		return nil
 	}
 	if h.watched != nil { // if the re-entered locks are lost, there is no point in waiting for the others
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause(ctx)
-		defer cancel(nil)
-		unhook := context.AfterFunc(h.alive, func() { cancel(context.Cause(h.alive)) })
-		defer unhook()
+		var end func()
+		ctx, end = both(ctx, h.alive)
+		defer end()
 	}
 	if f.hasToken && !f.share || h.Target.IsQuorum() { // see rename; and on a quorum, no token can be chosen
 		token = ""
@@ -193,11 +191,19 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 func (h *hold) keep(lock *redislock.Lock) {
 	alive, stop := lock.KeepAlive(context.Background())
 	h.kept, h.token, h.stop = lock, cmp.Or(h.token, lock.Token()), append(h.stop, stop)
-	if h.alive == nil {
-		h.alive = alive
-		return
+	if h.alive != nil {
+		alive, stop = both(h.alive, alive)
+		h.stop = append(h.stop, stop)
 	}
-	both, end := context.WithCancelCause(h.alive)
-	context.AfterFunc(alive, func() { end(context.Cause(alive)) })
-	h.alive, h.stop = both, append(h.stop, func() { end(nil) })
+	h.alive = alive
+}
+
+// both returns a ctx that ends with the first of two, and has its cause.
+func both(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(a)
+	unhook := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+	}
 }

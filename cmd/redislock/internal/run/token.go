@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -73,24 +74,8 @@ func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	return token, nil
 }
 
-// renaming gives the keys of ARGV[1] the token ARGV[2], or none of them. It returns whether it has.
-var renaming = redis.NewScript(`
-local values = {}
-for i, key in ipairs(KEYS) do
-	local value = redis.call('GET', key) or ''
-	for _, token in ipairs(ARGV) do
-		if value == token or string.sub(value, 1, #token + 1) == token .. ' ' then
-			values[i] = ARGV[2] .. string.sub(value, #token + 1)
-		end
-	end
-	if not values[i] then
-		return 0
-	end
-end
-for i, key in ipairs(KEYS) do
-	redis.call('SET', key, values[i], 'KEEPTTL')
-end
-return 1`)
+//go:embed rename.lua
+var renaming string
 
 // rename gives a lock that was acquired with a random token the token of the user. A lock that was acquired with that token
 // right away would share the keys with everybody who uses the same token at the same moment. After an error, either
@@ -98,7 +83,7 @@ return 1`)
 func rename(
 	ctx context.Context, s *connect.Session, lock *redislock.Lock, token string, ttl time.Duration,
 ) (*redislock.Lock, error) {
-	switch done, err := renaming.Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int(); {
+	switch done, err := redis.NewScript(renaming).Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int(); {
 	case err != nil:
 		return nil, err
 	case done == 0:
