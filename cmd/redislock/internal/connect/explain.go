@@ -155,8 +155,11 @@ func (t *Target) meaningOfNetwork(err error) string {
 		if errors.Is(err, redis.Nil) {
 			return "the Sentinels know no master of that name; see SENTINEL MASTERS for those they know"
 		}
-		if what := t.meaning(innermostOfMany(err)); what != "" {
-			return "no Sentinel can be asked: " + what
+		var each interface{ Unwrap() []error } // of the Sentinels
+		if errors.As(err, &each) {
+			if what := t.meaning(each.Unwrap()[0]); what != "" {
+				return "no Sentinel can be asked: " + what
+			}
 		}
 		return "no Sentinel answers"
 	case errors.As(err, &dns):
@@ -189,17 +192,6 @@ func innermost(err error) error {
 		err = errors.Unwrap(err)
 	}
 	return err
-}
-
-// innermostOfMany returns the first of the errors that were joined somewhere in err.
-func innermostOfMany(err error) error {
-	for err != nil {
-		if many, ok := err.(interface{ Unwrap() []error }); ok {
-			return many.Unwrap()[0]
-		}
-		err = errors.Unwrap(err)
-	}
-	return errors.New("")
 }
 
 // IsAway reports whether an error passes when Redis comes back: nothing listens, nobody answers, or it says "not now".

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
@@ -28,19 +27,6 @@ func (q *Quorum) Close() error {
 		err = errors.Join(err, client.Close())
 	}
 	return err
-}
-
-// NewLocks returns a Client of the library for what Connect has returned.
-func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *redislock.Client {
-	q, ok := client.(*Quorum)
-	if !ok {
-		return redislock.New(client, opts...)
-	}
-	var servers []redislock.RedisClient
-	for _, server := range q.All {
-		servers = append(servers, server)
-	}
-	return redislock.NewQuorum(servers, opts...)
 }
 
 // nextURL is where another URL begins in REDIS_URL.

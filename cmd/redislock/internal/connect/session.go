@@ -29,7 +29,15 @@ func (t *Target) Open(ctx context.Context, opts ...redislock.ClientOption) (*Ses
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Target: t, Client: client, Locks: NewLocks(client, opts...)}, nil
+	q, several := client.(*Quorum)
+	if !several {
+		return &Session{t, client, redislock.New(client, opts...)}, nil
+	}
+	var servers []redislock.RedisClient
+	for _, server := range q.All {
+		servers = append(servers, server)
+	}
+	return &Session{t, client, redislock.NewQuorum(servers, opts...)}, nil
 }
 
 func (s *Session) Close() {

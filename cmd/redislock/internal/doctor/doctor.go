@@ -24,12 +24,6 @@ import (
 //go:embed help.txt
 var help string
 
-// Exit codes of doctor, as monitoring systems use them.
-const (
-	exitWarnings = 1
-	exitBad      = 2
-)
-
 // verdict is how well something is, from best to worst.
 type verdict int
 
@@ -130,11 +124,8 @@ func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) e
 	if err != nil {
 		return err
 	}
-	worst := isOK
-	for _, f := range findings {
-		worst = max(worst, f.Status)
-	}
-	return map[verdict]error{isWarning: cli.Exit(exitWarnings), isBad: cli.Exit(exitBad)}[worst]
+	worst := slices.MaxFunc(findings, func(a, b finding) int { return cmp.Compare(a.Status, b.Status) }).Status
+	return map[verdict]error{isWarning: cli.Exit(1), isBad: cli.Exit(2)}[worst] // as monitoring systems expect
 }
 
 // examine checks every server, and then what concerns all of them together.

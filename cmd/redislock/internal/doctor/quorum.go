@@ -31,21 +31,16 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 		}
 		for _, f := range found {
 			f.Server = addr
+			if f.Check == "persistence" && f.Status > isUnknown { // the other servers keep the locks that one forgets
+				f.Status = isWarning
+				f.Why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
+			}
 			if f.Check != "cluster" { // a quorum has none
-				all = append(all, forQuorum(f))
+				all = append(all, f)
 			}
 		}
 	}
 	return append(all, size(len(q.All)).as("quorum"), identity(ids, len(q.All)-silent).as("identity"), d.tryLock(ctx, q.All[0]))
-}
-
-// forQuorum weighs what was found about persistence: the other servers keep the locks that one forgets.
-func forQuorum(f finding) finding {
-	if f.Check == "persistence" && f.Status > isUnknown {
-		f.Status = isWarning
-		f.Why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
-	}
-	return f
 }
 
 func size(n int) finding {

@@ -66,9 +66,6 @@ type collection struct {
 
 // add keeps a status. It returns scan.ErrEnough if no more are needed.
 func (c *collection) add(s show.Status) error {
-	if c.seen == nil {
-		c.seen = map[string]bool{}
-	}
 	if c.seen[s.Key] {
 		return nil
 	}

@@ -4,6 +4,7 @@ package ls
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -138,13 +139,17 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 		return l.watch(ctx)
 	}
 	shown, left, err := l.once(ctx)
+	hint := "; --all also lists strings that do not look like locks"
+	if opt.filter.All {
+		hint = ""
+	}
 	switch {
 	case err != nil:
 		return err
 	case shown == 0 && pattern != "":
-		l.Complain(fmt.Errorf("no lock matches %q%s", pattern, opt.hint()))
+		l.Complain(fmt.Errorf("no lock matches %q%s", pattern, hint))
 	case shown == 0:
-		l.Complain(fmt.Errorf("no lock found%s", opt.hint()))
+		l.Complain(errors.New("no lock found" + hint))
 	case left > 0:
 		l.Complain(fmt.Errorf("%d more are not listed; narrow them with a PATTERN, or raise --limit", left))
 	case opt.limit > 0 && shown == opt.limit && opt.sort == "" && !opt.limited:
@@ -154,14 +159,6 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 		l.Complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.Why))
 	}
 	return nil
-}
-
-// hint says what else could be listed when nothing was.
-func (opt *lsOptions) hint() string {
-	if opt.filter.All {
-		return ""
-	}
-	return "; --all also lists strings that do not look like locks"
 }
 
 // once prints the locks, and returns how many it has printed, and how many more it has seen.
@@ -195,7 +192,7 @@ func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
-	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none"}
+	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none", seen: map[string]bool{}}
 	err := l.search(ctx, all.add)
 	all.settle()
 	return all, err

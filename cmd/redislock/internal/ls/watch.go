@@ -18,9 +18,6 @@ import (
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	homeCursor  = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
 )
 
 // watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen.
@@ -107,7 +104,8 @@ func (l *lister) redraw(all *collection, failed error) error {
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	lines = lines[:min(len(lines), height)]
-	_, err := fmt.Fprint(l.Stdout, homeCursor, strings.Join(lines, clearLine+"\n"), clearLine, clearBelow)
+	// From the top, clear the rest of each line, and in the end what is below.
+	_, err := fmt.Fprint(l.Stdout, "\x1b[H", strings.Join(lines, "\x1b[K\n"), "\x1b[K\x1b[J")
 	return err
 }
 
