@@ -3,6 +3,7 @@ package acquire
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -17,37 +18,15 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-const acquireHelp = `Acquires the locks on all KEYs or on none, for the time of --ttl, and prints the token
-that holds them. "redislock renew --token T" extends that time, and "redislock
-release --token T" ends it. acquire waits in line as run does.
+//go:embed help.txt
+var help string
 
-Prefer "redislock run" wherever the work is one command. It is safer:
-  - It renews the locks while the command runs. A lock of acquire expires after its ttl,
-    even if the script is still at work; then two may work at the same time.
-  - It ends the command when the locks are lost. Nobody tells the script.
-  - It releases the locks however the command ends. After a script that dies, nobody gets
-    the locks until the ttl is over.
-Without run, choose a ttl that the work cannot exceed, renew before it ends and stop if
-renew fails, release in a trap, and let the storage that you write to check a fencing
-token.
-
---json prints one object: keys, token, until (up to when the locks are certainly held, in
-RFC 3339) and fence (with --fence-key).`
-
-const acquireExample = `  token=$(redislock acquire nightly --ttl 10m) || exit
-  trap 'redislock release nightly --token "$token"' EXIT
-  redislock renew nightly --token "$token" --ttl 10m || exit    # between two steps
-  redislock acquire order:7 stock:42 --ttl 1m --fence-key n --json | jq .fence`
-
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	f := new(claim.Flags)
 	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "acquire KEY... --ttl D",
 		Short:             "Acquire a lock for a script; run is safer",
-		Long:              acquireHelp,
-		Example:           acquireExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
@@ -60,10 +39,9 @@ func New(target *connect.Target) *cobra.Command {
 			}
 			return f.WithCode(acquire(cmd.Context(), target, f, asJSON))
 		},
-	}
+	})
 	f.AddFlags(cmd.Flags(), 0, "how long the locks are held if nobody renews them")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: keys, token, until and fence")
-	cmd.Flags().SortFlags = false
 	return cmd
 }
 

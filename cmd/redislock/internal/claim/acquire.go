@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +21,7 @@ import (
 // answerLimit bounds a try that is not to wait, and what is asked of a Redis that has just answered.
 const answerLimit = 3 * time.Second
 
-// Acquire acquires locks, and tells the user meanwhile who is in the way. The token "" stands for a random one. Its errors
-// are ready to be printed.
+// Acquire acquires locks, and says meanwhile who is in the way. Without a token it makes up one. Its errors can be printed.
 func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, token string) (*redislock.Lock, error) {
 	if f.NoWait() {
 		var cancel context.CancelFunc
@@ -48,35 +49,27 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	return lock, nil
 }
 
-// tell tells who is in the way until end is called. It does so in a goroutine of its own: a stderr that blocks must not hold
-// up a lock.
-func (f *Flags) tell(
-	ctx context.Context, s *connect.Session, look func(context.Context) (*redislock.RefusedError, error),
-) (end func(granted bool)) {
+// tell says who is in the way until end is called. A goroutine does it, because a stderr that blocks must not delay a lock.
+func (f *Flags) tell(ctx context.Context, s *connect.Session, look look) (end func(granted bool)) {
 	var granted atomic.Bool
+	var telling sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	telling.Go(func() {
 		t := f.NewTeller(s.Target)
 		t.watch(ctx, look)
 		if granted.Load() && t.spoke && f.Say == nil {
 			s.Complain(fmt.Errorf("acquired after %s", show.Duration(time.Since(t.began))))
 		}
-	}()
+	})
 	return func(isGranted bool) {
 		granted.Store(isGranted)
 		cancel()
-		select {
-		case <-done:
-		case <-time.After(50 * time.Millisecond):
-		}
+		Within(50*time.Millisecond, telling.Wait)
 	}
 }
 
-// probe asks Redis shortly before the limit whether it still answers: the last try of a waiter may be a second old by then,
-// and an outage must not look like a conflict. To ask afterwards would exceed the limit. The channel gets the result by the
-// end of ctx, unless ctx ends before the limit.
+// probe asks Redis shortly before the limit whether it still answers: the last try may be a second old by then, and an
+// outage must not look like a conflict. The channel gets the result by the end of ctx, unless ctx ends before the limit.
 func (f *Flags) probe(ctx context.Context, s *connect.Session) <-chan error {
 	const patience = 300 * time.Millisecond // a busy server may take that long
 	answers := make(chan error, 1)
@@ -106,7 +99,7 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	case errors.Is(err, redislock.ErrLockNotHeld): // the cause of ctx
 		return f.Refuse("the locks to re-enter were lost: %w", context.Cause(ctx))
 	case errors.Is(err, redislock.ErrLapsed) && !errors.Is(context.Cause(ctx), redislock.ErrLapsed): // not those to re-enter
-		return f.Refuse("the Redis at %s takes longer to answer than a ttl of %v lasts; raise --ttl", s.Where(), f.TTL)
+		return f.Refuse("the Redis at %s takes longer to answer than a ttl of %v lasts; raise --ttl", s.Where, f.TTL)
 	case !explained && ctx.Err() != nil: // the last try was not refused: it has failed
 		return f.Unreachable(ctx, s.Target, err)
 	case !explained:
@@ -136,8 +129,8 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired%s: %s", waited, why)}
 }
 
-// inTheWay finds out who holds the first of keys that others hold, and how many wait for it before the caller, who is known
-// by its token or by its metadata. It returns nil if nobody is in the way.
+// inTheWay returns who holds the first key that others hold, and how many wait before the caller, whom its token or its
+// metadata identifies. It returns nil if nobody is in the way.
 func inTheWay(
 	ctx context.Context, locks *redislock.Client, keys []string, token, metadata string,
 ) (*redislock.RefusedError, error) {
@@ -145,19 +138,14 @@ func inTheWay(
 	if err != nil {
 		return nil, err
 	}
-	var found *redislock.Status
-	for i, s := range statuses {
-		if s.TTL != 0 && (token == "" || s.Token != token) {
-			found = &statuses[i]
-			break
-		}
-		if s.Waiters > 0 && found == nil {
-			found = &statuses[i]
-		}
+	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.TTL != 0 && (token == "" || s.Token != token) })
+	if at < 0 {
+		at = slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 })
 	}
-	if found == nil || found.TTL == 0 && found.Waiters == 1 { // the caller's own place
+	if at < 0 || statuses[at].TTL == 0 && statuses[at].Waiters == 1 { // the caller's own place
 		return nil, nil
 	}
+	found := statuses[at]
 	e := &redislock.RefusedError{Key: found.Key, Token: found.Token, Metadata: found.Metadata, TTL: found.TTL}
 	if found.Waiters < 2 {
 		return e, nil

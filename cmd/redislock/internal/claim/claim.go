@@ -2,17 +2,23 @@ package claim
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// Flags are the flags of a command that acquires locks.
 type Flags struct {
 	Patience
 
@@ -30,7 +36,7 @@ type Flags struct {
 
 // AddFlags adds the flags, except that for the keys.
 func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
-	cli.DurationVar(flags, &f.TTL, "ttl", ttl, ttlUsage+"; like 30, 90s, 10m")
+	cli.DurationVar(flags, &f.TTL, "ttl", "", ttl, ttlUsage+"; like 30, 90s, 10m")
 	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
 	f.Patience.AddFlags(flags, "wait for at most `D` (default: for ever; 0: do not wait)",
 		"print nothing if the locks could not be acquired")
@@ -44,30 +50,19 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage strin
 // LeastTTL is the shortest ttl that leaves time to renew the locks and to end a command.
 const LeastTTL = 100 * time.Millisecond
 
-// longTTL is the longest ttl without --long. A longer one may be a mistake: if its holder dies, the lock blocks all others
-// until the ttl ends.
+// longTTL is the longest ttl without --long. If the holder dies, the lock blocks all others until the ttl ends.
 const longTTL = 24 * time.Hour
 
-// Check returns a usage error if the flags cannot be used.
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	f.HasMeta = flags.Changed("meta")
-	if err := cli.CheckKeys(f.Keys); err != nil {
-		return err
-	}
-	switch {
-	case f.noWait && flags.Changed("wait") && f.Limit != 0:
+	f.Limited = f.noWait
+	if f.noWait && flags.Changed("wait") && f.Limit != 0 {
 		return cli.Usagef("--wait and --no-wait exclude each other")
-	case f.noWait:
-		f.Limited = true
 	}
-	if err := CheckTTL(f.TTL, f.long); err != nil {
-		return err
-	}
-	return cmp.Or(CheckCode("conflict-exit-code", f.ConflictCode), CheckCode("unavailable-exit-code", f.UnavailableCode),
+	return cmp.Or(cli.CheckKeys(f.Keys), CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode), CheckCode("unavailable-exit-code", f.UnavailableCode),
 		f.Patience.Check(flags))
 }
 
-// CheckTTL returns a usage error if a ttl cannot be used.
 func CheckTTL(ttl time.Duration, long bool) error {
 	switch {
 	case ttl < LeastTTL:
@@ -111,3 +106,95 @@ func (f *Flags) Refuse(format string, args ...any) error {
 	}
 	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired: "+format, args...)}
 }
+
+// The variables that tell a command which runs are around it.
+const (
+	TokenVariable = "REDISLOCK_TOKEN"
+	OuterVariable = "REDISLOCK_OUTER_TOKENS" // of the runs around that one, separated by spaces
+)
+
+// OuterTokens returns the tokens of the runs around this program, the innermost first.
+func OuterTokens(env *cli.Env) []string {
+	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
+}
+
+// CheckNesting returns an error if a run around this program holds one of the keys: that run waits for this program to end.
+// It ignores the keys that the token shared holds; "" stands for no such token.
+func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared string) error {
+	outer := OuterTokens(env)
+	for _, s := range statuses {
+		at := slices.Index(outer, s.Token)
+		switch {
+		case s.TTL == 0, at < 0, s.Token == shared:
+		case f.NoWait():
+			return f.Refuse("%q is held by a run around this one", s.Key)
+		case at == 0:
+			return cli.Usagef("%q is held by the run around this one, which would wait for itself; "+
+				`to share its locks, use "redislock run --reenter"`, s.Key)
+		default:
+			return cli.Usagef("%q is held by a run further out, which would wait for itself; to share its locks, "+
+				`use "redislock run --reenter" in each run between the two`, s.Key)
+		}
+	}
+	return nil
+}
+
+// longestCommand is how much of a command line the metadata contains, in bytes.
+const longestCommand = 300
+
+// metadata returns what the locks store: the text of --meta, or who holds them since when, and for which command. Without a
+// command, the holder is the script that runs this program.
+func (f *Flags) metadata() string {
+	if f.HasMeta {
+		return f.Meta
+	}
+	host, _ := os.Hostname() // a process without a host name still has a pid
+	own := struct {
+		Host    string    `json:"host"`
+		PID     int       `json:"pid"`
+		User    string    `json:"user,omitempty"`
+		Command string    `json:"command,omitempty"`
+		Since   time.Time `json:"since"`
+	}{
+		Host: host, PID: os.Getpid(), User: userName(), Command: commandLine(f.Command),
+		Since: time.Now().UTC().Truncate(time.Millisecond),
+	}
+	if f.Command == nil {
+		own.PID = os.Getppid()
+	}
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // commands have < and & in them
+	_ = encoder.Encode(own)      // text, numbers and times: cannot fail
+	return strings.TrimSpace(text.String())
+}
+
+// userName looks at the environment first, because looking the id up may mean asking a directory server.
+func userName() string {
+	if name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME")); name != "" {
+		return name
+	}
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+// commandLine returns the command as one could type it into a shell, cut to a length that people can read.
+func commandLine(command []string) string {
+	words := make([]string, len(command))
+	for i, word := range command {
+		if words[i] = word; special.MatchString(word) {
+			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	line := strings.ToValidUTF8(strings.Join(words, " "), "�")
+	if len(line) > longestCommand {
+		return strings.ToValidUTF8(line[:longestCommand], "") + "…"
+	}
+	return line
+}
+
+// special matches a word that a shell would not take literally.
+var special = regexp.MustCompile(`^$|[^-\w./:=,+@%\x{80}-\x{10FFFF}]`)

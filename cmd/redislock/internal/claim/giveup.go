@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,22 +15,17 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// ReleaseLimit is how long a command that ends goes on trying to release its locks. In that time a Redis restarts, and
-// Sentinels or a Cluster promote a replica: a Cluster notices after 15 s, by default, that a master is gone. A user at a
-// shell does not wait longer for a prompt.
+// ReleaseLimit is how long a command that ends keeps trying to release its locks: long enough for a restart, or for a
+// Cluster that notices after 15 s that a master is gone, and no longer than a user waits for a prompt.
 const ReleaseLimit = 30 * time.Second
 
 const (
-	// unspoken is how long Insist tries before it says so.
-	unspoken = time.Second
+	unspoken     = time.Second            // how long Insist tries before it says so
+	firstAgain   = 50 * time.Millisecond  // the first pause between two tries; pauses double
+	longestAgain = 500 * time.Millisecond // the longest pause
 
-	// lastAnswer is how long a try that is under way may still take when its time is over. A healthy Redis answers within
-	// that, so a signal that comes together with the end of the work leaves no keys behind.
+	// lastAnswer is how long a try may still take when its time is over. A healthy Redis answers within that.
 	lastAnswer = 200 * time.Millisecond
-
-	// firstAgain and longestAgain are the pauses between two tries, which double.
-	firstAgain   = 50 * time.Millisecond
-	longestAgain = 500 * time.Millisecond
 )
 
 // errSilent is the error for a Redis that has not answered at all.
@@ -43,19 +37,13 @@ var errSilent = errors.New("no answer from Redis")
 func Insist(ctx context.Context, try func(context.Context) error, tell func(why error)) error {
 	trying, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })
-	defer unhook()
-	var mu sync.Mutex // protects why
-	why := errSilent
-	last := func() error {
-		mu.Lock()
-		defer mu.Unlock()
-		return why
-	}
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })()
+	var why atomic.Pointer[error]
+	why.Store(&errSilent)
 	told := make(chan struct{})
 	word := time.AfterFunc(unspoken, func() {
 		defer close(told)
-		tell(last())
+		tell(*why.Load())
 	})
 	defer func() {
 		if !word.Stop() {
@@ -68,48 +56,39 @@ func Insist(ctx context.Context, try func(context.Context) error, tell func(why 
 		case err == nil, isFinal(err):
 			return err
 		case trying.Err() == nil: // otherwise err says only that
-			mu.Lock()
-			why = err
-			mu.Unlock()
+			why.Store(&err)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
-			return last()
+			return *why.Load()
 		}
 	}
 }
 
 // isFinal reports whether another try would fail as well: the token does not hold the keys, or Redis refuses for good.
 func isFinal(err error) bool {
-	for _, final := range []error{redislock.ErrLockNotHeld, redislock.ErrNotObtained, redislock.ErrInvalid} {
-		if errors.Is(err, final) {
-			return true
-		}
+	if errors.Is(err, redislock.ErrLockNotHeld) || errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, redislock.ErrInvalid) {
+		return true
 	}
 	_, answered := errors.AsType[redis.Error](err)
 	return answered && !connect.IsAway(err)
 }
 
-// GiveUp releases a lock whose keys expire by that time at the latest. It does so until ctx ends, as Insist does, and tells
-// after a second that it is still trying. It returns nil if the keys are free, an error that matches
-// redislock.ErrLockNotHeld if some had been lost, and otherwise an *UnreleasedError.
-func GiveUp(
-	ctx context.Context, s *connect.Session, lock *redislock.Lock, by time.Time, tell func(error),
-) error {
-	unreleased := func(why error) *UnreleasedError {
-		return &UnreleasedError{Keys: lock.Keys(), By: by, Err: Plainly(s, why)}
-	}
+// GiveUp releases a lock whose keys expire by that time at the latest, until ctx ends, as Insist does. It returns nil if the
+// keys are free, an error that matches redislock.ErrLockNotHeld if some had been lost, and otherwise an *UnreleasedError.
+func GiveUp(ctx context.Context, s *connect.Session, lock *redislock.Lock, by time.Time, tell func(error)) error {
+	e := &UnreleasedError{Keys: lock.Keys(), By: by}
 	err := Insist(ctx, lock.Release, func(why error) {
-		e := unreleased(why)
-		tell(fmt.Errorf("still trying to release %s: %w", e.which(), e.Err))
+		tell(fmt.Errorf("still trying to release %s: %w", e.which(), Plainly(s, why)))
 	})
 	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
 		return err
 	}
-	return unreleased(err)
+	e.Err = Plainly(s, err)
+	return e
 }
 
 // Release releases keys if the token holds all of them, and tries as GiveUp does. It returns an error that matches
@@ -148,34 +127,33 @@ func (e *UnreleasedError) Unwrap() error { return e.Err }
 // which names the keys, and says until when they stay.
 func (e *UnreleasedError) which() string {
 	const never = 100 * 365 * 24 * time.Hour // from then on, a key has no expiry
-	expire, have, whose := "expires", "has", "its"
+	which, expire, have, whose := Names(e.Keys)+", which ", "expires", "has", "its"
 	if len(e.Keys) > 1 {
 		expire, have, whose = "expire", "have", "their"
 	}
-	var what string
 	switch left := time.Until(e.By); {
 	case e.By.IsZero():
-		what = expire + " at the end of " + whose + " ttl"
+		return which + expire + " at the end of " + whose + " ttl"
 	case left <= 0:
-		what = have + " expired by now"
+		return which + have + " expired by now"
 	case left > never:
-		what = have + " no expiry"
-	default:
-		what = expire + " by " + ClockTime(e.By)
+		return which + have + " no expiry"
 	}
-	return Names(e.Keys) + ", which " + what
+	return which + expire + " by " + ClockTime(e.By)
 }
 
 // Names writes keys for people, the first ten of them.
 func Names(keys []string) string {
 	const most = 10
-	var names []string
-	for _, key := range keys[:min(len(keys), most)] {
-		names = append(names, strconv.Quote(key))
-	}
-	text := strings.Join(names, ", ")
-	if more := len(keys) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	text := ""
+	for i, key := range keys {
+		switch {
+		case i == most:
+			return text + fmt.Sprintf(" and %d more", len(keys)-most)
+		case i > 0:
+			text += ", "
+		}
+		text += strconv.Quote(key)
 	}
 	return text
 }
@@ -201,4 +179,25 @@ func Plainly(s *connect.Session, err error) error {
 		return errSilent
 	}
 	return s.Explain(err)
+}
+
+// NotHeld returns the error for a token that does not hold all keys: what was not done, and who holds the first other key.
+// It returns other errors with their exit code.
+func NotHeld(ctx context.Context, s *connect.Session, what string, keys []string, token string, why error) error {
+	if !errors.Is(why, redislock.ErrLockNotHeld) {
+		return s.Refusal(why)
+	}
+	statuses, err := s.Inspect(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for _, status := range statuses {
+		switch {
+		case status.TTL == 0:
+			return fmt.Errorf("%s: %q is free", what, status.Key)
+		case status.Token != token:
+			return fmt.Errorf("%s: %q is held by %s", what, status.Key, show.Holder(status))
+		}
+	}
+	return fmt.Errorf("%s: %w", what, why)
 }

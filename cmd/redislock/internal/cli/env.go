@@ -7,10 +7,11 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// Env is the environment of the program.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -31,4 +32,37 @@ func (e *Env) Complain(err error) {
 		return
 	}
 	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
+}
+
+// FlagsOnly is the Args of commands without arguments.
+func FlagsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 { // do not repeat them: one may be an address with a password
+		return Usagef(`%s takes flags only; run "%s --help"`, cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}
+
+// KeysWanted is the Args of commands that take the names of keys.
+func KeysWanted(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
+	}
+	return CheckKeys(args)
+}
+
+func CheckKeys(keys []string) error {
+	for i, key := range keys {
+		if key == "" {
+			return Usagef("KEY %d of %d is empty; is a variable unset?", i+1, len(keys))
+		}
+	}
+	return nil
+}
+
+// Describe gives a command its help: a text, and below a line "Examples:" how to call the command. Its flags are listed in
+// the order in which they are added.
+func Describe(help string, cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().SortFlags = false
+	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimRight(help, "\n"), "\n\nExamples:\n")
+	return cmd
 }

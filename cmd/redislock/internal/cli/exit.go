@@ -2,8 +2,12 @@ package cli
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -11,7 +15,10 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// The exit codes. exitCodesHelp lists them for users.
+//go:embed exit-codes.txt
+var exitCodes string
+
+// The exit codes. exit-codes.txt lists them for users.
 const (
 	OK          = 0
 	No          = 1   // the answer is no: not locked, not released, not free; or any other failure
@@ -23,28 +30,8 @@ const (
 	NotFound    = 127 // there is no such command
 )
 
-const exitCodesHelp = `All exit codes of redislock:
-
-    0   done, or the answer is yes
-    1   the answer is no: the lock is taken or could not be acquired in time (run,
-        acquire), a key is free (inspect, ttl), still taken (wait), or not held by that
-        token (release, renew); there are warnings (doctor); or any other failure
-    2   something is bad (doctor)
-   64   the command line cannot be used; nothing was done
-   69   Redis cannot be reached, or refuses what is asked of it
-   76   the lock was lost while the command ran (run)
-  124   the command held the lock for longer than --max-hold allows, and was ended (run)
-  126   the command cannot be executed (run)
-  127   the command was not found (run)
-  128+n signal n ended redislock or the command: 130 by Ctrl-C, 143 by SIGTERM
-
-Otherwise "redislock run" ends with the exit code of its command. If the command itself
-may end with 1, 69 or 76, choose other codes with --conflict-exit-code,
---unavailable-exit-code and --lost-exit-code.`
-
-// NewExitCodesTopic returns a page of the help.
 func NewExitCodesTopic() *cobra.Command {
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp}
+	return Describe(exitCodes, &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean"})
 }
 
 // Error ends the program with another exit code than OK.
@@ -66,17 +53,14 @@ func (e *Error) Unwrap() error { return e.Err }
 func Exit(code int) error { return &Error{Code: code} }
 
 // Usagef returns the error for a command line that cannot be used. The text says what to write instead.
-func Usagef(format string, args ...any) error {
-	return &Error{Usage, fmt.Errorf(format, args...)}
-}
+func Usagef(format string, args ...any) error { return &Error{Usage, fmt.Errorf(format, args...)} }
 
 // Unavailablef returns the error for a Redis that refuses a request or cannot be reached.
 func Unavailablef(format string, args ...any) error {
 	return &Error{Unavailable, fmt.Errorf(format, args...)}
 }
 
-// Finish prints err in one line, and returns the exit code of the program. If a signal has ended the command, it returns
-// that too, and prints nothing.
+// Finish prints err in one line, and returns the exit code. For a signal that has ended the command, it prints nothing.
 func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 	if err == nil {
 		return OK, 0
@@ -93,15 +77,49 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 
 // CodeOf returns the exit code for an error.
 func CodeOf(err error) int {
-	var own *Error
-	var signal job.SignalError
-	switch {
-	case errors.As(err, &own):
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code
-	case errors.As(err, &signal):
+	}
+	if signal, ok := errors.AsType[job.SignalError](err); ok {
 		return job.CodeOf(signal.Signal)
-	case errors.Is(err, context.Canceled):
-		return job.CodeOf(syscall.SIGINT)
 	}
 	return No
+}
+
+// UntilSignal returns the RunE of a command that tidies up when a signal comes: the first signal ends the ctx of run, a
+// second one ends the program at once. When nobody reads stdout any more, as with `redislock ls | head`, the command ends
+// with the code of SIGPIPE. The error of the write decides, because a write to a server may cause a SIGPIPE as well.
+func UntilSignal(run func(context.Context, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, end := context.WithCancelCause(cmd.Context())
+		defer end(nil)
+		ignored := signal.Ignored(syscall.SIGPIPE)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or Go would end the program in the write
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, job.Endings()...)
+		defer signal.Stop(caught)
+		go func() {
+			select {
+			case s := <-caught:
+				signal.Stop(caught)
+				end(job.SignalError{Signal: s.(syscall.Signal)})
+			case <-ctx.Done():
+			}
+		}()
+		err := run(ctx, cmd, args)
+		if write, ours := errors.AsType[*fs.PathError](err); ours && !ignored && write.Err == syscall.EPIPE {
+			broken := job.SignalError{Signal: syscall.SIGPIPE}
+			if err == error(write) {
+				return broken // no more to say
+			}
+			return &Error{CodeOf(broken), err}
+		}
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			if err == cause || errors.Is(err, context.Canceled) {
+				return cause // the signal says it all
+			}
+			return &Error{CodeOf(cause), err}
+		}
+		return err
+	}
 }

@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
@@ -16,20 +17,20 @@ var _ = Describe("parseAddress", func() {
 		a, err := parseAddress("redis://user:p%40ss@host:7/3?read_timeout=2s")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("host:7"))
-		Expect(a.single.Username).To(Equal("user"))
-		Expect(a.single.Password).To(Equal("p@ss"))
-		Expect(a.single.DB).To(Equal(3))
-		Expect(a.single.ReadTimeout).To(Equal(2 * time.Second))
-		Expect(a.single.TLSConfig).To(BeNil())
+		Expect(a.Username).To(Equal("user"))
+		Expect(a.Password).To(Equal("p@ss"))
+		Expect(a.DB).To(Equal(3))
+		Expect(a.ReadTimeout).To(Equal(2 * time.Second))
+		Expect(a.TLSConfig).To(BeNil())
 	})
 
 	It("reads a socket", func() {
 		a, err := parseAddress("unix://:pw@/run/redis.sock?db=2")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("/run/redis.sock"))
-		Expect(a.single.Network).To(Equal("unix"))
-		Expect(a.single.Password).To(Equal("pw"))
-		Expect(a.single.DB).To(Equal(2))
+		Expect(a.Network).To(Equal("unix"))
+		Expect(a.Password).To(Equal("pw"))
+		Expect(a.DB).To(Equal(2))
 	})
 
 	It("reads Sentinels, with user and password for the servers", func() {
@@ -37,21 +38,27 @@ var _ = Describe("parseAddress", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("sentinel s1:26379,s2:7,[::1]:26379 for my master"))
 		Expect(a.serverName).To(Equal("n"))
-		o := a.sentinel
-		Expect(o.SentinelAddrs).To(Equal([]string{"s1:26379", "s2:7", "[::1]:26379"}))
-		Expect([]string{o.MasterName, o.Username, o.Password, o.SentinelUsername, o.SentinelPassword}).
-			To(Equal([]string{"my master", "u", "p/", "", "x@"}))
+		Expect(a.hosts).To(Equal([]string{"s1:26379", "s2:7", "[::1]:26379"}))
+		Expect([]string{a.master, a.sentinelUser, a.sentinelPassword}).To(Equal([]string{"my master", "", "x@"}))
+		client := a.client(a.Options).(*redis.Client)
+		DeferCleanup(client.Close)
+		o := client.Options()
+		Expect([]string{o.Username, o.Password}).To(Equal([]string{"u", "p/"}))
 		Expect(o.DB).To(Equal(4))
 		Expect(o.TLSConfig).NotTo(BeNil())
 	})
 
 	It("reads a Cluster", func() {
-		a, err := parseAddress("rediss+cluster://u:p@h1:7000,h2?skip_verify=true")
+		a, err := parseAddress("rediss+cluster://u:p@h1:7000,h2?skip_verify=true&pool_size=7")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("cluster h1:7000,h2:6379"))
-		Expect(a.cluster.Addrs).To(Equal([]string{"h1:7000", "h2:6379"}))
-		Expect(a.cluster.Username + a.cluster.Password).To(Equal("up"))
-		Expect(a.cluster.TLSConfig.InsecureSkipVerify).To(BeTrue())
+		client := a.client(a.Options).(*redis.ClusterClient)
+		DeferCleanup(client.Close)
+		o := client.Options()
+		Expect(o.Addrs).To(ConsistOf("h1:7000", "h2:6379"))
+		Expect(o.Username + o.Password).To(Equal("up"))
+		Expect(o.PoolSize).To(Equal(7))
+		Expect(o.TLSConfig.InsecureSkipVerify).To(BeTrue())
 	})
 
 	DescribeTable("says which part of an address is wrong, with an example, and repeats none of it",

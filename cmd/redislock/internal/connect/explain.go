@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,10 +18,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/internal/answer"
 )
 
-// Explain turns an error of go-redis into one line for people: where Redis is, what is wrong, and how to mend it, with the
-// exit code for a Redis that cannot be used. It returns other errors unchanged.
+// Explain turns an error of go-redis into one line: where Redis is, what is wrong, and how to correct that, with the exit
+// code for a Redis that cannot be used. It returns other errors unchanged.
 func (t *Target) Explain(err error) error {
 	what := t.meaning(err)
 	switch {
@@ -33,7 +36,7 @@ func (t *Target) Explain(err error) error {
 
 // unusable returns an error that says where Redis is, and why it cannot be used.
 func (t *Target) unusable(why string, args ...any) error {
-	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.where}, args...)...)
+	return cli.Unavailablef("cannot use the Redis at %s: "+why, append([]any{t.Where}, args...)...)
 }
 
 // explained is an error with a text of its own, which still matches the error that it explains.
@@ -48,14 +51,12 @@ func (e *explained) Unwrap() error { return e.cause }
 
 // meaning says what is wrong with Redis, or with the way to it, and how to mend it; "" for any other error.
 func (t *Target) meaning(err error) string {
-	if what := meaningOfTLS(err); what != "" {
-		return what
-	}
-	if what := t.meaningOfAnswer(err); what != "" {
-		return what
-	}
-	return t.meaningOfNetwork(err)
+	return cmp.Or(meaningOfTLS(err), t.meaningOfAnswer(err), t.meaningOfNetwork(err))
 }
+
+// noCertificate matches how a server refuses a client certificate; one of a CA of the same name cannot be decrypted.
+var noCertificate = regexp.MustCompile(
+	`tls: (certificate required|bad certificate|error decrypting message|unknown certificate authority)`)
 
 func meaningOfTLS(err error) string {
 	var unknown x509.UnknownAuthorityError
@@ -71,9 +72,7 @@ func meaningOfTLS(err error) string {
 		return fmt.Sprintf("its certificate is not valid (%v); renew it", invalid)
 	case errors.As(err, &record):
 		return "it does not speak TLS on this port; write redis:// instead of rediss://, or the port that does"
-	case strings.Contains(err.Error(), "tls: certificate required"), strings.Contains(err.Error(), "tls: bad certificate"),
-		strings.Contains(err.Error(), "tls: error decrypting message"), // from a CA of the same name
-		strings.Contains(err.Error(), "tls: unknown certificate authority"):
+	case noCertificate.MatchString(err.Error()):
 		return "it requires a certificate that its own CA has signed; name one with --tls-cert and --tls-key"
 	case strings.Contains(err.Error(), "tls: "):
 		return "TLS failed: " + innermost(err).Error()
@@ -98,65 +97,69 @@ func meaningOfName(err x509.HostnameError) string {
 		strings.Join(names, ", "), err.Host)
 }
 
-// meaningOfAnswer explains an error that a server has answered.
-func (t *Target) meaningOfAnswer(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return ""
-	}
-	text := answer.Error()
-	has := func(part string) bool { return strings.Contains(text, part) }
-	switch {
-	case errors.Is(err, redis.Nil):
-		return ""
-	case has("NOAUTH"):
-		return "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"
-	case has("WRONGPASS") && t.files.password != "":
-		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.password
-	case has("WRONGPASS"), has("invalid password"), has("invalid username"):
-		return "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
-	case has("without any password configured"):
-		return "it has no password for this user; leave user and password out of the URL"
-	case has("protected mode"):
-		return "it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"
-	case has("SELECT is not allowed in cluster mode"):
-		return "it belongs to a Cluster, which has one database; leave the number out of the URL"
-	case has("DB index is out of range"):
-		return "it has no database of that number; choose another one in the URL, or raise \"databases\" in its configuration"
-	case has("cluster support disabled"):
-		return "it is not a Cluster; write redis:// instead of redis+cluster://"
-	case has("unknown command 'sentinel'"), has("unknown command `sentinel`"):
-		return "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
-	case has("max number of clients"):
-		return "it has reached its limit of clients; raise \"maxclients\" in its configuration"
-	case redis.IsLoadingError(err):
-		return "it is still loading its data; try again in a moment"
-	case redis.IsReadOnlyError(err):
-		return "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"
-	case redis.IsMasterDownError(err):
-		return "it is a replica that has lost its master; name the master"
-	case redis.IsClusterDownError(err):
-		return "the Cluster is down (" + text + "); see CLUSTER INFO for the slots that no node serves"
-	case has("NOPERM"):
-		return text + "; let an administrator grant it (ACL SETUSER)"
-	case has("OOM"):
-		return "it is out of memory and refuses writes; raise \"maxmemory\", or delete other data"
-	}
-	return strings.TrimSpace(text)
+// meanings are what answers with these words in them mean, and what to do. The first that fits counts.
+var meanings = []struct{ words, meaning string }{
+	{"NOAUTH", "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"},
+	{"NOPERM", "%s; let an administrator grant it (ACL SETUSER)"},
+	{"WRONGPASS", wrongPassword},
+	{"invalid password", wrongPassword},
+	{"invalid username", wrongPassword},
+	{"without any password configured", "it has no password for this user; leave user and password out of the URL"},
+	{"protected mode",
+		"it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"},
+	{"SELECT is not allowed in cluster mode", "it belongs to a Cluster, which has one database; leave the number out of the URL"},
+	{"DB index is out of range",
+		`it has no database of that number; choose another one in the URL, or raise "databases" in its configuration`},
+	{"cluster support disabled", "it is not a Cluster; write redis:// instead of redis+cluster://"},
+	{"unknown command 'sentinel'", notSentinel},
+	{"unknown command `sentinel`", notSentinel},
+	{"max number of clients", `it has reached its limit of clients; raise "maxclients" in its configuration`},
+	{"LOADING", "it is still loading its data; try again in a moment"},
+	{"READONLY", "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"},
+	{"MASTERDOWN", "it is a replica that has lost its master; name the master"},
+	{"CLUSTERDOWN", "the Cluster is down (%s); see CLUSTER INFO for the slots that no node serves"},
+	{"OOM", `it is out of memory and refuses writes; raise "maxmemory", or delete other data`},
 }
 
-// meaningOfNetwork explains an error on the way to a server.
+const (
+	wrongPassword = "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
+	notSentinel   = "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
+)
+
+func (t *Target) meaningOfAnswer(err error) string {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok || errors.Is(err, redis.Nil) {
+		return ""
+	}
+	text := strings.TrimSpace(answer.Error())
+	if strings.Contains(text, "WRONGPASS") && t.files.passwordFrom != "" {
+		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.passwordFrom
+	}
+	for _, m := range meanings {
+		if strings.Contains(text, m.words) {
+			return strings.ReplaceAll(m.meaning, "%s", text)
+		}
+	}
+	return text
+}
+
+// noSentinel is what go-redis says when no Sentinel names a master.
+const noSentinel = "all sentinels specified in configuration are unreachable"
+
 func (t *Target) meaningOfNetwork(err error) string {
 	var dns *net.DNSError
 	var network net.Error
 	closed := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	switch {
-	case strings.Contains(err.Error(), "all sentinels specified in configuration are unreachable"):
+	case strings.Contains(err.Error(), noSentinel):
 		if errors.Is(err, redis.Nil) {
 			return "the Sentinels know no master of that name; see SENTINEL MASTERS for those they know"
 		}
-		if what := t.meaning(innermostOfMany(err)); what != "" {
-			return "no Sentinel can be asked: " + what
+		var each interface{ Unwrap() []error } // of the Sentinels
+		if errors.As(err, &each) {
+			if what := t.meaning(each.Unwrap()[0]); what != "" {
+				return "no Sentinel can be asked: " + what
+			}
 		}
 		return "no Sentinel answers"
 	case errors.As(err, &dns):
@@ -184,24 +187,38 @@ func (t *Target) meaningOfNetwork(err error) string {
 	return ""
 }
 
-// innermost returns the error at the end of the chain.
 func innermost(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
-
-// innermostOfMany returns the first of the errors that were joined somewhere in err.
-func innermostOfMany(err error) error {
-	for err != nil {
-		if many, ok := err.(interface{ Unwrap() []error }); ok {
-			return many.Unwrap()[0]
-		}
+	for errors.Unwrap(err) != nil {
 		err = errors.Unwrap(err)
 	}
-	return errors.New("")
+	return err
+}
+
+// IsAway reports whether an error passes when Redis comes back: nothing listens, nobody answers, or it says "not now".
+func IsAway(err error) bool {
+	if answer.Is(err) && !errors.Is(err, redis.Nil) {
+		return answer.IsPassing(err)
+	}
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	network, isNetwork := errors.AsType[net.Error](err)
+	switch {
+	case isDNS:
+		return dns.IsTemporary || dns.IsTimeout
+	case meaningOfTLS(err) != "":
+		return false
+	case errors.Is(err, context.DeadlineExceeded), isNetwork && network.Timeout():
+		return true
+	}
+	return slices.ContainsFunc([]error{
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
+		io.EOF, io.ErrUnexpectedEOF,
+		os.ErrNotExist, // the socket of a server that does not run
+	}, func(passing error) bool { return errors.Is(err, passing) }) ||
+		strings.Contains(err.Error(), noSentinel) && !errors.Is(err, redis.Nil) // redis.Nil: they answer, but know no master
+}
+
+// IsSilent reports whether an error says no more than that nobody answered in time.
+func IsSilent(err error) bool {
+	network, isNetwork := errors.AsType[net.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, syscall.ECONNREFUSED) || isNetwork && network.Timeout()
 }

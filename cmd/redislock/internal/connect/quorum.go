@@ -10,12 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// Quorum is the servers of a quorum, in the order of their addresses on the command line. As a client of one server it is
-// the first that answered.
+// Quorum is the servers of a quorum, in the order of the command line. As a client it is the first that answered.
 type Quorum struct {
 	redis.UniversalClient
 
@@ -23,56 +21,38 @@ type Quorum struct {
 	Wrong []error // why a server could not be used when connecting; nil for those that answered
 }
 
-// Close ends all connections.
 func (q *Quorum) Close() error {
-	var errs []error
+	var err error
 	for _, client := range q.All {
-		errs = append(errs, client.Close())
+		err = errors.Join(err, client.Close())
 	}
-	return errors.Join(errs...)
-}
-
-// NewLocks returns a Client of the library for what Connect has returned.
-func NewLocks(client redis.UniversalClient, opts ...redislock.ClientOption) *redislock.Client {
-	q, ok := client.(*Quorum)
-	if !ok {
-		return redislock.New(client, opts...)
-	}
-	var servers []redislock.RedisClient
-	for _, server := range q.All {
-		servers = append(servers, server)
-	}
-	return redislock.NewQuorum(servers, opts...)
+	return err
 }
 
 // nextURL is where another URL begins in REDIS_URL.
 var nextURL = regexp.MustCompile(`[\s,]+(?:rediss?|unix)(?:\+[a-z]+)?://`)
 
-// splitURLs takes apart the value of REDIS_URL. Spaces and commas separate URLs, but only where another URL begins: commas
-// also separate the hosts of one URL, and the error for a wrong URL must be about all of it.
+// splitURLs takes apart REDIS_URL. Spaces and commas separate URLs only where another URL begins, because commas also
+// separate the hosts of one URL.
 func splitURLs(text string) []string {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return nil
 	}
 	var urls []string
-	for {
-		at := nextURL.FindStringIndex(text)
-		if at == nil {
-			return append(urls, text)
-		}
+	for at := nextURL.FindStringIndex(text); at != nil; at = nextURL.FindStringIndex(text) {
 		urls = append(urls, text[:at[0]])
 		text = strings.TrimLeft(text[at[0]:], " \t\r\n,")
 	}
+	return append(urls, text)
 }
 
-// straggler is how long a server may take longer to answer than a majority of a quorum. Otherwise one that hangs would
-// hold up what the others can do, for longer than a command may wait.
+// straggler is how long a server may take longer than a majority, so that one that hangs does not hold up the others.
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// that server counts. It returns when all have answered, or, unless wait is negative, that long after a majority has. It
-// reports whether a majority has.
+// the server counts. majority returns when all have answered, or wait after a majority has. It
+// reports whether a majority has answered.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
 		i   int
@@ -93,7 +73,7 @@ func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, 
 		case <-late:
 			return true
 		}
-		if good > n/2 && late == nil && wait >= 0 {
+		if good > n/2 && late == nil {
 			late = time.After(wait)
 		}
 	}
@@ -111,11 +91,11 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	var names []string
 	var servers []*Target
 	for _, a := range all {
-		if a.single == nil {
+		if a.kind != single {
 			return nil, cli.Usagef("a quorum is made of single servers, and %s is not one", a.where)
 		}
 		server := *t
-		server.where = a.where
+		server.Where = a.where
 		client, err := server.dial(a)
 		if err != nil {
 			return nil, err
@@ -126,54 +106,49 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		// Until it answers:
 		q.Wrong = append(q.Wrong, server.unusable("no answer within %v after those of a majority", straggler))
 	}
-	t.where = strings.Join(names, ", ")
+	t.Where = strings.Join(names, ", ")
 	wait := straggler
 	if t.AskAll {
-		wait = -1
+		wait = t.patience
 	}
-	majority(len(all), wait, func(i int) error {
+	enough := majority(len(all), wait, func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, t.patience)
 		defer cancel()
-		mode, err := ask(ctx, q.All[i], *all[i].shared().protocol)
+		mode, err := ask(ctx, q.All[i], all[i].Protocol)
 		switch {
 		case err != nil:
 			return servers[i].Explain(err)
 		case mode == "sentinel" || mode == "cluster":
-			return cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", servers[i].where, mode)
+			return cli.Usagef("a quorum is made of single servers, and the one at %s belongs to a %s", servers[i].Where, mode)
 		}
 		return nil
 	}, func(i int, err error) bool {
 		q.Wrong[i] = err
 		return err == nil
 	})
-	var failed []error // for good
-	var bad error      // for now
+	var bad error
 	good := 0
 	for i, wrong := range q.Wrong {
 		switch {
 		case wrong == nil:
 			good++
 			q.UniversalClient = cmp.Or(q.UniversalClient, redis.UniversalClient(q.All[i]))
-		case cli.CodeOf(wrong) == cli.Usage:
-			failed = append(failed, wrong)
+		case cli.CodeOf(wrong) == cli.Usage: // it does not pass
+			return nil, wrong
 		default:
 			bad = cmp.Or(bad, wrong)
 		}
 	}
-	need := len(all)/2 + 1
 	switch {
-	case len(failed) > 0:
-		return nil, errors.Join(failed...)
 	case good == 0:
 		return nil, bad
-	case good < need:
-		return nil, cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), need, bad)
+	case !enough:
+		return nil, cli.Unavailablef("%d of %d servers answer, and a lock needs %d: %w", good, len(all), len(all)/2+1, bad)
 	}
 	return q, nil
 }
 
-// answering returns the servers that answer now: a majority, and those that answer no more than wait later. If there is no
-// majority, it returns an error.
+// answering returns the servers that answer now: a majority, and others within wait. Without a majority it returns an error.
 func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*redis.Client, err error) {
 	enough := majority(len(q.All), wait, func(i int) error {
 		return q.All[i].Process(ctx, once{redis.NewCmd(ctx, "ping")})
@@ -191,16 +166,7 @@ func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*red
 	return good, nil
 }
 
-// IsQuorum reports whether several servers are named.
 func (t *Target) IsQuorum() bool {
 	urls, _ := t.urlsOf()
 	return len(urls) > 1
-}
-
-// NoQuorum returns a usage error if several servers are named, for what works on one only.
-func (t *Target) NoQuorum(what string) error {
-	if t.IsQuorum() {
-		return cli.Usagef("%s does not work on a quorum of servers", what)
-	}
-	return nil
 }

@@ -1,8 +1,12 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,16 +24,22 @@ type Session struct {
 }
 
 // Open connects. The caller calls Close.
-func (t *Target) Open(ctx context.Context) (*Session, error) {
-	cli.EndOnQuit()
+func (t *Target) Open(ctx context.Context, opts ...redislock.ClientOption) (*Session, error) {
 	client, err := t.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Target: t, Client: client, Locks: NewLocks(client)}, nil
+	q, several := client.(*Quorum)
+	if !several {
+		return &Session{t, client, redislock.New(client, opts...)}, nil
+	}
+	var servers []redislock.RedisClient
+	for _, server := range q.All {
+		servers = append(servers, server)
+	}
+	return &Session{t, client, redislock.NewQuorum(servers, opts...)}, nil
 }
 
-// Close ends the connection.
 func (s *Session) Close() {
 	_ = s.Locks.Close()
 	_ = s.Client.Close()
@@ -38,37 +48,94 @@ func (s *Session) Close() {
 // answerLimit bounds one request to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
-// Line returns who waits for a key.
 func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
-	return asked(ctx, s, func(ctx context.Context) ([]redislock.Waiter, error) { return s.Locks.Line(ctx, key) })
-}
-
-// Inspect returns who holds keys.
-func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
-	return asked(ctx, s, func(ctx context.Context) ([]redislock.Status, error) { return s.Locks.Inspect(ctx, keys...) })
-}
-
-func asked[T any](ctx context.Context, s *Session, ask func(context.Context) (T, error)) (reply T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	if reply, err = ask(ctx); err != nil {
-		err = s.Refusal(err)
-	}
-	return reply, err
+	line, err := s.Locks.Line(ctx, key)
+	return line, s.Refusal(err)
+}
+
+func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	statuses, err := s.Locks.Inspect(ctx, keys...)
+	return statuses, s.Refusal(err)
 }
 
 // Refusal gives an error of the library its exit code.
 func (t *Target) Refusal(err error) error {
 	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return err
 	case errors.Is(err, redislock.ErrInvalid), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		return cli.Usagef("%w", err)
-	case errors.Is(err, context.Canceled):
-		return err
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		if explained := t.Explain(err); explained != err {
 			return explained
 		}
 	}
-	return cli.Unavailablef("the Redis at %s: %w", t.where, err) // with the operation and the key
+	return cli.Unavailablef("the Redis at %s: %w", t.Where, err) // with the operation and the key
 }
+
+// Masters returns a client for each server that has keys: all masters of a Cluster, or the servers of a quorum that answer
+// now, of which there must be a majority.
+func Masters(ctx context.Context, client redis.UniversalClient) ([]*redis.Client, error) {
+	switch client := client.(type) {
+	case *redis.Client:
+		return []*redis.Client{client}, nil
+	case *Quorum:
+		return client.answering(ctx, straggler)
+	case *redis.ClusterClient:
+		var mu sync.Mutex // protects all
+		var all []*redis.Client
+		err := client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, master)
+			return nil
+		})
+		slices.SortFunc(all, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		return all, err
+	}
+	panic("connect returns no other client")
+}
+
+// neighborPatience bounds a connection to a neighbor, and each answer. Often it cannot be reached from here.
+const neighborPatience = time.Second
+
+// Neighbor returns a client for another server, with the same user, password and TLS. It tries once.
+func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
+	opt := *server.Options()
+	opt.Network, opt.Addr, opt.Dialer = "tcp", addr, dialer(opt.TLSConfig, min(t.patience, neighborPatience))
+	opt.MaxRetries, opt.ReadTimeout, opt.WriteTimeout = -1, neighborPatience, neighborPatience
+	return redis.NewClient(&opt)
+}
+
+// ask returns what a server says that it is: standalone, cluster or sentinel. No ACL forbids HELLO, and it costs as much as
+// a PING. Before Redis 6.2 it needs the version of the protocol: ask repeats that of go-redis.
+func ask(ctx context.Context, client redis.UniversalClient, protocol int) (mode string, err error) {
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", cmp.Or(protocol, 3))
+	if err := client.Process(ctx, once{hello}); err != nil {
+		if redis.HasErrorPrefix(err, "unknown command") { // it is older than Redis 6, or not Redis; but it answers
+			return "", nil
+		}
+		return "", err
+	}
+	mode, _ = hello.Val()["mode"].(string)
+	return mode, nil
+}
+
+// Ping asks a Redis once whether it answers; of a quorum, whether a majority does.
+func Ping(ctx context.Context, client redis.UniversalClient) error {
+	if q, ok := client.(*Quorum); ok {
+		_, err := q.answering(ctx, 0)
+		return err
+	}
+	return client.Process(ctx, once{redis.NewCmd(ctx, "ping")})
+}
+
+// once is a command that go-redis does not repeat: somebody at a terminal wants to know at once what is wrong.
+type once struct{ redis.Cmder }
+
+func (once) NoRetry() bool { return true }

@@ -3,6 +3,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"time"
 
@@ -13,23 +14,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-const demoHelp = `Shows in eight seconds how two workers share three resources of a shop: all or nothing,
-who holds what, expiry, waiting in line, a lock that is kept alive, and a holder that
-hangs.
-
-It runs on a Redis in memory, or on the server of --redis. There it uses keys that begin
-with ` + prefix + ` and leaves none behind. The exit code is 1 if anything is not
-as it should be.
-
---quorum shows instead how a lock lives on three servers, in memory: it survives the
-death of one, comes back to a server that has forgotten it, and is refused where no
-majority can decide.
-
-NO_COLOR=1 turns the colours off.`
-
-const demoExample = `  redislock demo
-  redislock demo --quorum
-  redislock demo --redis redis://localhost:6379`
+//go:embed help.txt
+var help string
 
 // The cast. The braces in the keys are a hash tag, which keeps the keys together on a Redis Cluster.
 const (
@@ -51,216 +37,155 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var quorum bool
-	cmd := &cobra.Command{
-		Use:     "demo",
-		Short:   "Watch two workers share three resources, in eight seconds",
-		Long:    demoHelp,
-		Example: demoExample,
-		Args:    cli.FlagsOnly,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "demo",
+		Short: "Watch two workers share three resources, in eight seconds",
+		Args:  cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, end := context.WithCancelCause(ctx) // nobody reads any more, for example
 			defer end(nil)
-			n, named := newNarrator(target.Stdout, target.Screen().Coloured, end), cmd.Flags().Changed("redis")
+			n, named := newNarrator(target.Stdout, target.Screen(), end), cmd.Flags().Changed("redis")
 			switch {
 			case quorum && named:
 				return cli.Usagef("--quorum kills servers, so it works on its own in memory only; leave out --redis")
 			case quorum:
 				return (&quorumDemo{narrator: n}).run(ctx)
-			}
-			if err := target.NoQuorum("demo"); err != nil {
-				return err
+			case target.IsQuorum():
+				return cli.Usagef("demo does not work on a quorum of servers")
 			}
 			return (&demo{narrator: n}).run(ctx, target, named)
 		}),
-	}
+	})
 	cmd.Flags().BoolVar(&quorum, "quorum", false, "show a lock on three servers of which one dies")
 	return cmd
 }
 
-func (d *demo) allOrNothing(ctx context.Context) error {
-	d.scene("All or nothing",
-		"checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
+func (d *demo) allOrNothing(ctx context.Context) {
+	d.scene("All or nothing", "checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
 
 	lock, err := d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, options(checkout, false))
-	if err != nil {
-		return err
-	}
+	must(err)
 	d.first = d.keep(lock)
 	d.gets(checkout, "locked order:7 and stock:42 together, for %s", seconds(ttl))
 
 	lock, err = d.locks.ObtainMulti(ctx, []string{stock, account}, ttl, options(restock, false))
 	d.keep(lock)
-	if !errors.Is(err, redislock.ErrNotObtained) {
-		return unexpected("restock asked for stock:42, which checkout holds; the error is: %v", err)
-	}
+	check(errors.Is(err, redislock.ErrNotObtained),
+		"restock asked for stock:42, which checkout holds; the error is: %v", err)
 	d.fails(restock, "refused: stock:42 is taken (%v)", err)
 
-	status, err := d.locks.Inspect(ctx, account)
-	if err != nil {
-		return err
-	}
-	if status[0].Token != "" {
-		return unexpected("account:3 is half locked: %+v", status[0])
-	}
+	status := d.inspect(ctx, account)
+	check(status[0].Token == "", "account:3 is half locked: %+v", status[0])
 	d.says(restock, "nothing is half locked: account:3 is still free")
-	return nil
 }
 
-func (d *demo) whoHoldsWhat(ctx context.Context) error {
-	d.scene("Who holds what",
-		"All keys of a lock hold the same token, and a note for people.")
+func (d *demo) whoHoldsWhat(ctx context.Context) {
+	d.scene("Who holds what", "All keys of a lock hold the same token, and a note for people.")
 
-	if err := d.showHolders(ctx, d.first); err != nil {
-		return err
-	}
+	d.showHolders(ctx, d.first)
 	value, err := d.redis.Get(ctx, stock).Result()
-	if err != nil {
-		return err
-	}
-	if value != d.first.Token()+" "+d.first.Metadata() {
-		return unexpected("GET %s returned %q", stock, value)
-	}
+	must(err)
+	check(value == d.first.Token()+" "+d.first.Metadata(), "GET %s returned %q", stock, value)
 	d.printf("\n   In redis-cli a lock is a plain string:\n   > GET %s\n   %q\n", stock, value)
-	return nil
 }
 
-func (d *demo) aLease(ctx context.Context) error {
-	d.scene("A lock is a lease",
-		"Redis deletes the keys when their time is up, unless they are refreshed.")
+func (d *demo) aLease(ctx context.Context) {
+	d.scene("A lock is a lease", "Redis deletes the keys when their time is up, unless they are refreshed.")
 
 	d.restocking = d.wait(ctx, restock, []string{stock, account}, shortTTL)
 	d.says(restock, "waits in line from here on, for %s at most", seconds(patience))
 
 	before := ttl
 	for range 3 {
-		left, err := d.first.TTL(ctx)
-		if err != nil {
-			return err
-		}
-		if left <= 0 || left >= before {
-			return unexpected("the remaining TTL went from %v to %v", before, left)
-		}
+		left := remaining(ctx, d.first)
+		check(0 < left && left < before, "the remaining TTL went from %v to %v", before, left)
 		before = left
 		d.says(checkout, "%s  %.2f s left", d.bar(left, ttl), left.Seconds())
-		if err := pause(ctx, beat/2); err != nil {
-			return err
-		}
+		pause(ctx, beat/2)
 	}
 
-	if err := d.showLine(ctx); err != nil {
-		return err
-	}
-	if err := d.first.Refresh(ctx, ttl, nil); err != nil {
-		return err
-	}
-	left, err := d.first.TTL(ctx)
-	if err != nil {
-		return err
-	}
-	until := d.first.Until()
-	if left <= before || !time.Now().Before(until) {
-		return unexpected("after Refresh the remaining TTL is %v, and the lock is valid until %v", left, until)
-	}
+	line := d.inspect(ctx, stock)[0]
+	check(line.Waiters == 1, "restock waits for stock:42, and %d are in line for it", line.Waiters)
+	d.says(restock, "stands in line for stock:42, alone, since %.2f s", d.at(line.WaitingSince))
+
+	must(d.first.Refresh(ctx, ttl, nil))
+	left, until := remaining(ctx, d.first), d.first.Until()
+	check(left > before && time.Now().Before(until),
+		"after Refresh the remaining TTL is %v, and the lock is valid until %v", left, until)
 	d.gets(checkout, "%s  %.2f s left, by Refresh", d.bar(left, ttl), left.Seconds())
 	d.says(checkout, "may rely on it until %.2f s (Lock.Until, on the safe side)", d.at(until))
-	return nil
 }
 
-func (d *demo) nextOneIn(ctx context.Context) error {
-	d.scene("A release lets the next one in",
-		"A message wakes the first in line; nobody polls, nobody overtakes.")
+func (d *demo) nextOneIn(ctx context.Context) {
+	d.scene("A release lets the next one in", "A message wakes the first in line; nobody polls, nobody overtakes.")
 
-	if err := d.first.Release(ctx); err != nil {
-		return err
-	}
+	must(d.first.Release(ctx))
 	released := time.Now()
 	d.gets(checkout, "released order:7 and stock:42")
 
 	granted := <-d.restocking
-	if granted.err != nil {
-		return granted.err
-	}
+	must(granted.err)
 	d.second = granted.lock
 	d.gets(restock, "locked stock:42 and account:3, %d ms later", granted.at.Sub(released).Milliseconds())
 	d.printf("\n")
-	return d.showHolders(ctx, d.second)
+	d.showHolders(ctx, d.second)
 }
 
-func (d *demo) keptAlive(ctx context.Context) error {
-	d.scene("Kept alive",
-		"A kept lock is renewed in good time, and its ctx ends if it is lost.")
+func (d *demo) keptAlive(ctx context.Context) {
+	d.scene("Kept alive", "A kept lock is renewed in good time, and its ctx ends if it is lost.")
 
 	held, stop := d.second.KeepAlive(ctx)
 	defer stop()
 	d.says(restock, "took its lock for %s only, and keeps it", seconds(shortTTL))
 	end := d.second.Until()
 	for range 3 {
-		if err := pause(held, 3*beat/4); err != nil {
-			return err
-		}
-		left, err := d.second.TTL(ctx)
-		if err != nil {
-			return err
-		}
+		pause(held, 3*beat/4)
+		left := remaining(ctx, d.second)
 		d.says(restock, "%s  %.2f s left", d.bar(left, shortTTL), left.Seconds())
 	}
-	if time.Now().Before(end) || held.Err() != nil {
-		return unexpected("a kept lock has ended, or nothing is proven yet: %v", context.Cause(held))
-	}
+	check(time.Now().After(end) && held.Err() == nil,
+		"a kept lock has ended, or nothing is proven yet: %v", context.Cause(held))
 	d.gets(restock, "still holds it, after its %s are over", seconds(shortTTL))
-	return nil
 }
 
-func (d *demo) aHolderHangs(ctx context.Context) error {
-	d.scene("A holder hangs",
-		"restock neither keeps nor releases its lock: it expires.")
+func (d *demo) aHolderHangs(ctx context.Context) {
+	d.scene("A holder hangs", "restock neither keeps nor releases its lock: it expires.")
 
 	until := d.second.Until()
 	d.says(restock, "hangs; its lock is valid until %.2f s", d.at(until))
 	d.says(checkout, "waits in line for order:7 and stock:42")
 
 	granted := <-d.wait(ctx, checkout, []string{order, stock}, ttl)
-	if granted.err != nil {
-		return granted.err
-	}
-	if time.Now().Before(until) {
-		return unexpected("checkout has stock:42, on which restock may rely until %v", until)
-	}
+	must(granted.err)
+	check(!time.Now().Before(until), "checkout has stock:42, on which restock may rely until %v", until)
 	d.third = granted.lock
 	d.gets(checkout, "locked order:7 and stock:42")
 
 	err := d.second.Refresh(ctx, shortTTL, nil)
-	if !errors.Is(err, redislock.ErrNotObtained) {
-		return unexpected("restock has lost its lock, and refreshed it; the error is: %v", err)
-	}
+	check(errors.Is(err, redislock.ErrNotObtained),
+		"restock has lost its lock, and refreshed it; the error is: %v", err)
 	d.says(restock, "wakes up; Lock.Until has passed, so it should stop here")
 	d.fails(restock, "cannot refresh either (%v)", err)
-	return nil
 }
 
-func (d *demo) lastDefence(ctx context.Context) error {
-	d.scene("The last defence",
-		"Fencing tokens rise from grant to grant, and the storage refuses lower ones.")
+func (d *demo) lastDefence(context.Context) {
+	d.scene("The last defence", "Fencing tokens rise from grant to grant, and the storage refuses lower ones.")
 
 	first, second, third := d.first.FenceToken(), d.second.FenceToken(), d.third.FenceToken()
 	d.says(checkout, "1st grant, fencing token %d", first)
 	d.says(restock, "2nd grant, fencing token %d", second)
 	d.says(checkout, "3rd grant, fencing token %d", third)
-	if first >= second || second >= third {
-		return unexpected("the fencing tokens do not rise")
-	}
+	check(first < second && second < third, "the fencing tokens do not rise")
 
-	var stored storage
-	if !stored.write(third) {
-		return unexpected("the storage refused the holder of the lock")
+	highest := int64(0) // that the storage has seen; it knows nothing of locks
+	write := func(fence int64) (accepted bool) {
+		accepted, highest = fence >= highest, max(highest, fence)
+		return accepted
 	}
+	check(write(third), "the storage refused the holder of the lock")
 	d.gets(shop, "accepted the write of checkout, and remembers its token")
-	if stored.write(second) {
-		return unexpected("the storage took the late write of restock")
-	}
+	check(!write(second), "the storage took the late write of restock")
 	d.fails(shop, "refused the late write of restock: its token is lower")
-	return nil
 }

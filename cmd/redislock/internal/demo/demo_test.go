@@ -17,6 +17,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 	"github.com/redislock/redislock/internal/bubble"
 )
 
@@ -75,7 +76,7 @@ func TestStoryInMemory(t *testing.T) {
 		var out, errs strings.Builder
 		env := &cli.Env{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
 		began := time.Now()
-		d := &demo{narrator: newNarrator(&out, false, nil)}
+		d := &demo{narrator: newNarrator(&out, term.Screen{}, nil)}
 		g.Expect(d.run(t.Context(), &connect.Target{Env: env}, false)).To(Succeed())
 		g.Expect(time.Since(began)).To(BeNumerically("<", 13*time.Second))
 		told(g, out.String())
@@ -166,7 +167,7 @@ var _ = Describe("demo", func() {
 
 	It("has colours where they are wanted", func() {
 		var out strings.Builder
-		n := newNarrator(&out, true, nil)
+		n := newNarrator(&out, term.Screen{Coloured: true}, nil)
 		n.gets(checkout, "locked")
 		Expect(out.String()).To(ContainSubstring("\x1b[36mcheckout\x1b[0m \x1b[32m✓\x1b[0m locked\n"))
 	})

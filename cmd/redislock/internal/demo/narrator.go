@@ -9,36 +9,21 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// narrator tells a story on a terminal: scenes, lines with the time and the speaker, tables, bars. It belongs to one
-// goroutine.
+// narrator prints a story: scenes, lines with the time and the speaker, tables, bars. It belongs to one goroutine.
 type narrator struct {
-	out      io.Writer
-	coloured bool
-	start    time.Time
-	number   int         // of the scene
-	broken   func(error) // called when a write has failed
+	term.Screen // without a size: nothing is cut
+
+	out    io.Writer
+	start  time.Time
+	number int         // of the scene
+	broken func(error) // called when a write has failed
 }
 
-func newNarrator(out io.Writer, coloured bool, broken func(error)) *narrator {
-	return &narrator{out: out, coloured: coloured, start: time.Now(), broken: broken}
+func newNarrator(out io.Writer, screen term.Screen, broken func(error)) *narrator {
+	return &narrator{Screen: term.Screen{Coloured: screen.Coloured}, out: out, start: time.Now(), broken: broken}
 }
 
-// colourOf returns the colour of a speaker.
-func colourOf(who string) string {
-	switch who {
-	case checkout:
-		return term.Cyan
-	case restock:
-		return term.Yellow
-	case shop:
-		return term.Pink
-	}
-	return term.Plain
-}
-
-func (n *narrator) paint(colour, text string) string {
-	return term.Screen{Coloured: n.coloured}.Paint(colour, text)
-}
+var colours = map[string]string{checkout: term.Cyan, restock: term.Yellow, shop: term.Pink}
 
 func (n *narrator) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(n.out, format, args...); err != nil {
@@ -46,15 +31,13 @@ func (n *narrator) printf(format string, args ...any) {
 	}
 }
 
-// title opens the story.
 func (n *narrator) title(text, where string) {
-	n.printf("\n%s\n%s\n", n.paint(term.Bold, text), n.paint(term.Faint, where))
+	n.printf("\n%s\n%s\n", n.Paint(term.Bold, text), n.Paint(term.Faint, where))
 }
 
-// scene opens the next part, with a line on what it shows.
 func (n *narrator) scene(title, text string) {
 	n.number++
-	n.printf("\n%s\n   %s\n\n", n.paint(term.Bold, fmt.Sprintf("%d  %s", n.number, title)), n.paint(term.Faint, text))
+	n.printf("\n%s\n   %s\n\n", n.Paint(term.Bold, fmt.Sprintf("%d  %s", n.number, title)), n.Paint(term.Faint, text))
 }
 
 // says, gets and fails are a line each: a plain one, one of success and one of refusal.
@@ -72,24 +55,21 @@ func (n *narrator) fails(who, format string, args ...any) {
 
 func (n *narrator) line(who, colour, mark, format string, args ...any) {
 	n.printf("%s  %s %s %s\n",
-		n.paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
-		n.paint(colourOf(who), fmt.Sprintf("%-8s", who)),
-		n.paint(colour, mark), fmt.Sprintf(format, args...))
+		n.Paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
+		n.Paint(colours[who], fmt.Sprintf("%-8s", who)),
+		n.Paint(colour, mark), fmt.Sprintf(format, args...))
 }
 
-// at returns t in the time of the story.
 func (n *narrator) at(t time.Time) float64 { return t.Sub(n.start).Seconds() }
 
 // seconds returns d in seconds, without zeros at the end.
 func seconds(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }
 
-// barWidth is that of a whole bar, in characters.
 const barWidth = 25
 
-// bar draws how much of whole is left.
 func (n *narrator) bar(left, whole time.Duration) string {
 	full := min(max(int(float64(barWidth)*left.Seconds()/whole.Seconds()+0.5), 0), barWidth)
-	return n.paint(term.Green, strings.Repeat("█", full)) + n.paint(term.Faint, strings.Repeat("░", barWidth-full))
+	return n.Paint(term.Green, strings.Repeat("█", full)) + n.Paint(term.Faint, strings.Repeat("░", barWidth-full))
 }
 
 // table prints a table below a margin as wide as that of the scenes.
@@ -98,7 +78,7 @@ func (n *narrator) table(t *term.Table) {
 	for i, cells := range t.Rows {
 		t.Rows[i] = append([]term.Cell{{}}, cells...)
 	}
-	if err := t.Write(n.out, term.Screen{Coloured: n.coloured}, true); err != nil {
+	if err := t.Write(n.out, n.Screen, true); err != nil {
 		n.broken(err)
 	}
 }

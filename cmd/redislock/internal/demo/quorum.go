@@ -29,19 +29,6 @@ type mortal struct {
 	dead  bool
 }
 
-func (m *mortal) die() {
-	m.dead = true
-	m.redis.SetError(m.name + " is dead")
-}
-
-// rise makes it serve again, without its data.
-func (m *mortal) rise() {
-	m.dead = false
-	m.redis.FlushAll()
-	m.redis.SetError("")
-}
-
-// run plays the story.
 func (d *quorumDemo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
@@ -66,77 +53,72 @@ func (d *quorumDemo) run(ctx context.Context) error {
 	return err
 }
 
-func (d *quorumDemo) onThree(ctx context.Context) (err error) {
+func (d *quorumDemo) onThree(ctx context.Context) {
 	d.scene("One lock on three servers", "All of them are asked at once, and a majority decides.")
-	if d.lock, err = d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, &redislock.Options{Metadata: checkout}); err != nil {
-		return err
-	}
+	var err error
+	d.lock, err = d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, &redislock.Options{Metadata: checkout})
+	must(err)
 	d.gets(checkout, "locked order:7 and stock:42, for %s", seconds(ttl))
-	return d.show(ctx, 3)
+	d.show(ctx, 3)
 }
 
-func (d *quorumDemo) oneDies(ctx context.Context) error {
+func (d *quorumDemo) oneDies(ctx context.Context) {
 	d.scene("A server dies", "Two of three still agree, so nothing is lost and nothing waits.")
-	d.servers[1].die()
-	d.says("server 2", "dies")
-	if err := d.lock.Refresh(ctx, ttl, nil); err != nil {
-		return unexpected("with two of three servers a lock could not be refreshed: %v", err)
-	}
+	d.die(1)
+	err := d.lock.Refresh(ctx, ttl, nil)
+	check(err == nil, "with two of three servers a lock could not be refreshed: %v", err)
 	d.gets(checkout, "refreshed its lock on the other two")
-	_, err := d.locks.Obtain(ctx, stock, ttl, &redislock.Options{Metadata: restock})
-	if !errors.Is(err, redislock.ErrNotObtained) {
-		return unexpected("restock asked for stock:42, which checkout holds; the error is: %v", err)
-	}
+	_, err = d.locks.Obtain(ctx, stock, ttl, &redislock.Options{Metadata: restock})
+	check(errors.Is(err, redislock.ErrNotObtained),
+		"restock asked for stock:42, which checkout holds; the error is: %v", err)
 	d.fails(restock, "refused: stock:42 is taken (%v)", err)
-	return d.show(ctx, 2)
+	d.show(ctx, 2)
 }
 
-func (d *quorumDemo) itForgot(ctx context.Context) error {
+func (d *quorumDemo) itForgot(ctx context.Context) {
 	d.scene("It comes back, and has forgotten everything",
 		"A refresh acquires the keys there again, before another server may fail.")
-	d.servers[1].rise()
-	d.says("server 2", "is back, without a single key")
+	m := d.servers[1]
+	m.dead = false
+	m.redis.FlushAll()
+	m.redis.SetError("")
+	d.says(m.name, "is back, without a single key")
 	// The Client asks a server that was dead once a second at most, so the first refresh may not reach it yet.
-	for held := 0; held < 3; {
-		if err := d.lock.Refresh(ctx, ttl, nil); err != nil {
-			return unexpected("a lock was lost although two servers have it: %v", err)
-		}
-		if err := pause(ctx, beat/2); err != nil {
-			return err
-		}
-		held = d.count()
+	for d.count() < 3 {
+		err := d.lock.Refresh(ctx, ttl, nil)
+		check(err == nil, "a lock was lost although two servers have it: %v", err)
+		pause(ctx, beat/2)
 	}
 	d.gets(checkout, "refreshed its lock, and has it on all three again")
-	return d.show(ctx, 3)
+	d.show(ctx, 3)
 }
 
-func (d *quorumDemo) noMajority(ctx context.Context) error {
+func (d *quorumDemo) noMajority(ctx context.Context) {
 	d.scene("No majority, no lock", "One server alone grants nothing: another could grant the same to somebody else.")
-	if err := d.lock.Release(ctx); err != nil {
-		return err
-	}
+	must(d.lock.Release(ctx))
 	d.gets(checkout, "released its lock")
-	if err := d.await(ctx, func(held int) bool { return held == 0 }); err != nil { // Release returns when a majority is free
-		return err
-	}
-	d.servers[1].die()
-	d.servers[2].die()
-	d.says("server 2", "dies")
-	d.says("server 3", "dies")
+	free := func() bool { return d.count() == 0 }
+	await(ctx, free) // Release returns when a majority is free
+	d.die(1)
+	d.die(2)
 	lock, err := d.locks.Obtain(ctx, stock, ttl, &redislock.Options{Metadata: restock})
-	if lock != nil || err == nil || errors.Is(err, redislock.ErrNotObtained) {
-		return unexpected("one of three servers has decided about a lock; the error is: %v", err)
-	}
+	check(lock == nil && err != nil && !errors.Is(err, redislock.ErrNotObtained),
+		"one of three servers has decided about a lock; the error is: %v", err)
 	d.fails(restock, "gets no lock, and learns that nobody can tell who has it:")
 	d.printf("\n   %v\n", err)
-	if err := d.await(ctx, func(held int) bool { return held == 0 }); err != nil {
-		return err
-	}
+	await(ctx, free)
 	d.printf("\nWhat server 1 had granted was given back: no key is left behind.\n")
-	return nil
 }
 
-// count returns how many servers hold stock:42 as far as anybody could find out.
+// die makes a server answer nothing but an error.
+func (d *quorumDemo) die(i int) {
+	m := d.servers[i]
+	m.dead = true
+	m.redis.SetError(m.name + " is dead")
+	d.says(m.name, "dies")
+}
+
+// count returns how many servers that answer hold stock:42.
 func (d *quorumDemo) count() int {
 	held := 0
 	for _, m := range d.servers {
@@ -147,21 +129,16 @@ func (d *quorumDemo) count() int {
 	return held
 }
 
-// await waits until so many servers hold stock:42.
-func (d *quorumDemo) await(ctx context.Context, enough func(held int) bool) error {
-	for !enough(d.count()) {
-		if err := pause(ctx, time.Millisecond); err != nil {
-			return err
-		}
+// await waits until that is so.
+func await(ctx context.Context, so func() bool) {
+	for !so() {
+		pause(ctx, time.Millisecond)
 	}
-	return nil
 }
 
-// show prints what each server holds, and checks that at least so many hold the lock.
-func (d *quorumDemo) show(ctx context.Context, least int) error {
-	if err := d.await(ctx, func(held int) bool { return held >= least }); err != nil { // the answers that nobody waited for
-		return err
-	}
+// show prints what each server holds, once at least so many hold the lock.
+func (d *quorumDemo) show(ctx context.Context, least int) {
+	await(ctx, func() bool { return d.count() >= least }) // the Client did not wait for the last answers
 	t := &term.Table{Columns: []term.Column{{Name: "SERVER"}, {Name: "KEY"}, {Name: "HOLDS"}}}
 	for _, m := range d.servers {
 		text, _ := m.redis.Get(stock)
@@ -173,5 +150,4 @@ func (d *quorumDemo) show(ctx context.Context, least int) error {
 	}
 	d.printf("\n")
 	d.table(t)
-	return nil
 }

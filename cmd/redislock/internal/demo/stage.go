@@ -47,18 +47,17 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	story, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()
 	where := "on a Redis in memory"
-	if !named {
+	if named {
+		if d.redis, err = target.Connect(story); err != nil {
+			return err
+		}
+		where = "on the Redis at " + target.Where
+	} else {
 		_, client, end := inMemory()
 		defer end()
 		d.redis = client
-	} else {
-		d.redis, err = target.Connect(story)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = d.redis.Close() }()
-		where = "on the Redis at " + target.Where()
 	}
+	defer func() { _ = d.redis.Close() }()
 	if err := d.refuseToDisturb(story); err != nil {
 		return err
 	}
@@ -81,7 +80,6 @@ func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err
 	return context.Cause(ctx) // the last line may be lost
 }
 
-// inMemory returns an empty Redis inside this program, a client of it, and what ends both.
 func inMemory() (server *miniredis.Miniredis, client *redis.Client, end func()) {
 	server = miniredis.NewMiniRedis()
 	server.ClockTTL(true) // its keys expire as time passes
@@ -95,17 +93,47 @@ func inMemory() (server *miniredis.Miniredis, client *redis.Client, end func()) 
 	}
 }
 
-// play plays scenes, with a pause after each. A scene returns an error as soon as something is not as it should be.
-func play(ctx context.Context, scenes ...func(context.Context) error) error {
+// play plays scenes, with a pause after each. A scene ends the story with must, check or pause.
+func play(ctx context.Context, scenes ...func(context.Context)) (err error) {
+	defer func() {
+		switch end := recover().(type) {
+		case nil:
+		case failure:
+			err = end.error
+		default:
+			panic(end)
+		}
+	}()
 	for _, scene := range scenes {
-		if err := scene(ctx); err != nil {
-			return err
-		}
-		if err := pause(ctx, beat); err != nil {
-			return err
-		}
+		scene(ctx)
+		pause(ctx, beat)
 	}
 	return nil
+}
+
+type failure struct{ error }
+
+// must ends the story if there is an error.
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// check ends the story if something is not as it should be.
+func check(ok bool, format string, args ...any) {
+	if !ok {
+		must(unexpected(format, args...))
+	}
+}
+
+// pause waits for d. The end of ctx ends the story.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		must(context.Cause(ctx))
+	}
 }
 
 // refuseToDisturb returns an error if a key of the story exists.
@@ -136,18 +164,17 @@ func (d *demo) tidyUp(ctx context.Context) error {
 		}
 	}
 	_ = d.locks.Close() // waits for abandoned calls; after that, nothing writes the counter any more
-	if err := insist(func(ctx context.Context) error { return d.redis.Del(ctx, fence).Err() }); err != nil {
-		return fmt.Errorf("left the key %s behind: %w", fence, err)
-	}
 	var left int64
 	err := insist(func(ctx context.Context) (err error) {
-		left, err = d.redis.Exists(ctx, order, stock, account, fence).Result()
+		if err = d.redis.Del(ctx, fence).Err(); err == nil {
+			left, err = d.redis.Exists(ctx, order, stock, account, fence).Result()
+		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if left > 0 {
+	switch {
+	case err != nil:
+		return fmt.Errorf("may have left the key %s behind: %w", fence, err)
+	case left > 0:
 		return unexpected("%d keys are left, after every lock was released", left)
 	}
 	return nil
@@ -161,17 +188,11 @@ func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 	return lock
 }
 
-// options are those of a worker's lock.
 func options(worker string, inLine bool) *redislock.Options {
 	what := map[string]string{checkout: "order 7", restock: "stock 42"}
-	return &redislock.Options{
-		Queue:    inLine,
-		Metadata: worker + ", " + what[worker],
-		FenceKey: fence,
-	}
+	return &redislock.Options{Queue: inLine, Metadata: worker + ", " + what[worker], FenceKey: fence}
 }
 
-// grant is how a wait for a lock has ended.
 type grant struct {
 	lock *redislock.Lock
 	err  error
@@ -190,72 +211,35 @@ func (d *demo) wait(ctx context.Context, worker string, keys []string, ttl time.
 	return granted
 }
 
-// showLine says who waits for stock:42.
-func (d *demo) showLine(ctx context.Context) error {
-	found, err := d.locks.Inspect(ctx, stock)
-	if err != nil {
-		return err
-	}
-	if found[0].Waiters != 1 {
-		return unexpected("restock waits for stock:42, and %d are in line for it", found[0].Waiters)
-	}
-	d.says(restock, "stands in line for stock:42, alone, since %.2f s", d.at(found[0].WaitingSince))
-	return nil
+func (d *demo) inspect(ctx context.Context, keys ...string) []redislock.Status {
+	found, err := d.locks.Inspect(ctx, keys...)
+	must(err)
+	return found
+}
+
+// remaining returns the ttl that is left of a lock.
+func remaining(ctx context.Context, lock *redislock.Lock) time.Duration {
+	left, err := lock.TTL(ctx)
+	must(err)
+	return left
 }
 
 // showHolders prints who holds each resource, and checks that lock holds its keys and nobody holds the others.
-func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) error {
-	found, err := d.locks.Inspect(ctx, order, stock, account)
-	if err != nil {
-		return err
-	}
+func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) {
 	t := &term.Table{Columns: []term.Column{{Name: "KEY"}, {Name: "HOLDER"}, {Name: "LEFT"}, {Name: "METADATA"}}}
-	for _, status := range found {
-		want := ""
+	for _, status := range d.inspect(ctx, order, stock, account) {
+		want, colour := "", term.Faint
+		holder, left := "(free)", ""
 		if slices.Contains(lock.Keys(), status.Key) {
-			want = lock.Token()
-		}
-		if status.Token != want {
-			return unexpected("%s is held by %q instead of %q", status.Key, status.Token, want)
-		}
-		colour, texts := term.Faint, []string{status.Key, "(free)", "", ""}
-		if status.Token != "" {
 			who, _, _ := strings.Cut(status.Metadata, ",")
-			left := fmt.Sprintf("%.1f s", status.TTL.Seconds())
-			colour, texts = colourOf(who), []string{status.Key, status.Token, left, status.Metadata}
+			want, colour = lock.Token(), colours[who]
+			holder, left = status.Token, fmt.Sprintf("%.1f s", status.TTL.Seconds())
 		}
-		cells := make([]term.Cell, len(texts))
-		for i, text := range texts {
-			cells[i] = term.Cell{Text: text, Colour: colour}
-		}
-		t.Rows = append(t.Rows, cells)
+		check(status.Token == want, "%s is held by %q instead of %q", status.Key, status.Token, want)
+		t.Rows = append(t.Rows, []term.Cell{{Text: status.Key, Colour: colour}, {Text: holder, Colour: colour},
+			{Text: left, Colour: colour}, {Text: status.Metadata, Colour: colour}})
 	}
 	d.table(t)
-	return nil
-}
-
-// storage is what the locks protect. It knows nothing of locks.
-type storage struct {
-	highest int64 // the highest fencing token it has seen
-}
-
-// write reports whether the storage accepts a write with that fencing token.
-func (s *storage) write(fence int64) bool {
-	if fence < s.highest {
-		return false
-	}
-	s.highest = fence
-	return true
-}
-
-// pause waits for d. If ctx ends before, it returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // unexpected returns an error for what should not happen.

@@ -2,7 +2,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,39 +21,8 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const doctorHelp = `Checks whether this Redis is safe for locks. Each line has a status, what was checked,
-and what was found; if something is wrong, also why it matters, and below that what to
-change, with the Redis command that does it. On a Cluster, doctor checks every master. If
-a master has replicas, doctor compares their clocks with its own: it connects to each at
-the address that the master names, as the same user.
-
-  ok       as it should be
-  warn     locks can be lost, or waiting costs more, under faults that can happen
-  bad      locks are lost in normal operation, or cannot be acquired at all
-  unknown  this user is not allowed to look, or this Redis does not say
-
-doctor acquires and releases a lock on keys that begin with --key and end in random
-characters, and leaves none behind. If the ACL of this user allows other keys only, set
---key.
-
-With several --redis it checks a quorum: each server, and whether they are different
-ones (by their run id) and their number is odd.
-
---json prints one object a line: status, check, server, found, why, do.
-
-The exit code is 0 if everything is ok or unknown, 1 if there are warnings, and 2 if
-something is bad; see "redislock help exit-codes" for others.`
-
-const doctorExample = `  redislock doctor
-  redislock doctor --ttl 2s                       # is it fast enough for such locks?
-  redislock doctor --key order:                   # as a user who may only use order:*
-  redislock doctor --json | jq 'select(.status != "ok")'`
-
-// Exit codes of doctor, as monitoring systems use them.
-const (
-	exitWarnings = 1
-	exitBad      = 2
-)
+//go:embed help.txt
+var help string
 
 // verdict is how well something is, from best to worst.
 type verdict int
@@ -68,7 +39,6 @@ var verdicts = [...]struct{ name, colour string }{
 	{"ok", term.Green}, {"unknown", term.Cyan}, {"warn", term.Yellow}, {"bad", term.Red},
 }
 
-// MarshalText returns the name, for JSON.
 func (v verdict) MarshalText() ([]byte, error) { return []byte(verdicts[v].name), nil }
 
 // finding is the result of one check, and an object of doctor --json.
@@ -81,21 +51,30 @@ type finding struct {
 	Do     string  `json:"do,omitempty"`
 }
 
-// doctorOptions are the flags of doctor.
+// ok returns the finding that something is as it should be.
+func ok(format string, args ...any) finding { return finding{Found: fmt.Sprintf(format, args...)} }
+
+// says returns a finding: what was found, why it matters, and what to do.
+func (v verdict) says(found, why, do string) finding {
+	return finding{Status: v, Found: found, Why: why, Do: do}
+}
+
+func (f finding) as(check string) finding {
+	f.Check = check
+	return f
+}
+
 type doctorOptions struct {
 	ttl  time.Duration
 	key  string
 	json bool
 }
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
-	cmd := &cobra.Command{
-		Use:     "doctor",
-		Short:   "Check whether this Redis is safe for locks",
-		Long:    doctorHelp,
-		Example: doctorExample,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether this Redis is safe for locks",
 
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -110,47 +89,43 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, _ []string) error {
 			return runDoctor(ctx, target, opt)
 		}),
-	}
+	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
-	cli.DurationVar(flags, &opt.ttl, "ttl", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
+	cli.DurationVar(flags, &opt.ttl, "ttl", "", 30*time.Second, "the `TTL` of your locks, with which the latency is compared")
 	flags.StringVar(&opt.key, "key", "redislock:doctor:", "prefix `KEY` of the keys on which locking is tried")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	return cmd
 }
 
-// doctor checks one Redis.
 type doctor struct {
 	opt    doctorOptions
 	target *connect.Target
 	client redis.UniversalClient
 	locks  *redislock.Client
+	user   string // of the server
 }
 
 func runDoctor(ctx context.Context, target *connect.Target, opt doctorOptions) error {
 	target.AskAll = true
-	client, err := target.Connect(ctx)
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	d := &doctor{opt: opt, target: target, client: client, locks: connect.NewLocks(client)}
+	defer s.Close()
+	d := &doctor{opt: opt, target: target, client: s.Client, locks: s.Locks}
 	findings, err := d.examine(ctx)
 	_ = d.locks.Close() // waits for calls under way, so that no key is left behind
 	if err != nil {
 		return target.Explain(err)
 	}
-	if err := ctx.Err(); err != nil {
+	if err = ctx.Err(); err == nil {
+		err = printFindings(target, findings, opt.json)
+	}
+	if err != nil {
 		return err
 	}
-	if err := printFindings(target, findings, opt.json); err != nil {
-		return err
-	}
-	worst := isOK
-	for _, f := range findings {
-		worst = max(worst, f.Status)
-	}
-	return map[verdict]error{isWarning: cli.Exit(exitWarnings), isBad: cli.Exit(exitBad)}[worst]
+	worst := slices.MaxFunc(findings, func(a, b finding) int { return cmp.Compare(a.Status, b.Status) }).Status
+	return map[verdict]error{isWarning: cli.Exit(1), isBad: cli.Exit(2)}[worst] // as monitoring systems expect
 }
 
 // examine checks every server, and then what concerns all of them together.
@@ -163,8 +138,8 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 		return nil, err
 	}
 	if len(servers) == 0 {
-		none := finding{Check: "cluster"}.sayf(isBad, "no node serves a slot")
-		return []finding{none.because("no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")}, nil
+		none := isBad.says("no node serves a slot", "no key can be locked", "assign its slots to nodes: redis-cli --cluster fix")
+		return []finding{none.as("cluster")}, nil
 	}
 	var all []finding
 	for _, server := range servers {
@@ -181,8 +156,12 @@ func (d *doctor) examine(ctx context.Context) ([]finding, error) {
 
 // examineServer checks what is true of a server by itself.
 func (d *doctor) examineServer(ctx context.Context, server *redis.Client, f facts) []finding {
-	found := []finding{f.version(), f.role(), f.eviction(), f.persistence(), f.replicas(), f.cluster(), d.clock(ctx, server)}
-	return append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server))
+	d.user = cmp.Or(server.Options().Username, "default")
+	found := []finding{
+		f.version().as("version"), f.role().as("role"), f.eviction().as("eviction"), f.persistence().as("persistence"),
+		f.replicas().as("replicas"), f.cluster().as("cluster"), d.clock(ctx, server).as("clock"),
+	}
+	return append(append(found, d.replicaClocks(ctx, server, f)...), d.latency(ctx, server).as("latency"))
 }
 
 func printFindings(target *connect.Target, findings []finding, asJSON bool) error {
@@ -202,8 +181,8 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		if f.Why != "" {
 			text += ": " + f.Why
 		}
-		status := term.Cell{Text: verdicts[f.Status].name, Colour: verdicts[f.Status].colour}
-		t.Rows = append(t.Rows, []term.Cell{status, {Text: f.Server}, {Text: f.Check}, {Text: term.Printable(text)}})
+		t.Add(verdicts[f.Status].name, f.Server, f.Check, term.Printable(text))
+		t.Rows[len(t.Rows)-1][0].Colour = verdicts[f.Status].colour
 		if f.Do != "" {
 			t.Add("", "", "", "→ "+term.Printable(f.Do))
 		}
@@ -215,16 +194,4 @@ func printFindings(target *connect.Target, findings []finding, asJSON bool) erro
 		}
 	}
 	return t.Write(target.Stdout, target.Screen(), true)
-}
-
-// sayf fills in what was found.
-func (f finding) sayf(v verdict, format string, args ...any) finding {
-	f.Status, f.Found = v, fmt.Sprintf(format, args...)
-	return f
-}
-
-// because adds why it matters, and what to do.
-func (f finding) because(why, do string) finding {
-	f.Why, f.Do = why, do
-	return f
 }

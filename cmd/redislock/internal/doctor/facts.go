@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// facts are what a server says about itself.
 type facts struct {
 	info   map[string]string // the fields of INFO; empty if that is forbidden
 	config map[string]string // settings, as far as CONFIG GET is allowed
@@ -37,13 +37,10 @@ func learn(ctx context.Context, server *redis.Client) facts {
 			f.config[name] = value
 		}
 	}
-	if reply, err := server.Do(ctx, "hello", cmp.Or(server.Options().Protocol, 3)).Result(); err == nil {
-		fields, _ := reply.(map[any]any)
-		for name, value := range fields {
-			if name, ok := name.(string); ok {
-				f.hello[name], _ = value.(string)
-			}
-		}
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello", cmp.Or(server.Options().Protocol, 3))
+	_ = server.Process(ctx, hello)
+	for name, value := range hello.Val() {
+		f.hello[name], _ = value.(string)
 	}
 	return f
 }
@@ -52,110 +49,92 @@ func learn(ctx context.Context, server *redis.Client) facts {
 const oldest = 6
 
 func (f facts) version() finding {
-	c := finding{Check: "version"}
+	const needs = "the scripts need Redis 6 or newer, or Valkey"
 	name, version := "Redis", cmp.Or(f.info["redis_version"], f.hello["version"])
 	if valkey := f.info["valkey_version"]; valkey != "" || f.info["server_name"] == "valkey" || f.hello["server"] == "valkey" {
-		name = "Valkey"
-		if valkey != "" {
-			version = valkey
-		}
+		name, version = "Valkey", cmp.Or(valkey, version)
 	}
 	major, _, _ := strings.Cut(version, ".")
-	number, err := strconv.Atoi(major)
-	switch {
+	switch number, err := strconv.Atoi(major); {
 	case err != nil:
-		return c.sayf(isUnknown, "it does not say its version").
-			because("the scripts need Redis 6 or newer, or Valkey", "ask an administrator for the output of INFO server")
+		return isUnknown.says("it does not say its version", needs, "ask an administrator for the output of INFO server")
 	case number < oldest:
-		return c.sayf(isBad, "%s %s", name, version).
-			because("the scripts need Redis 6 or newer, or Valkey", "upgrade the server")
+		return isBad.says(name+" "+version, needs, "upgrade the server")
 	}
-	return c.sayf(isOK, "%s %s", name, version)
+	return ok("%s %s", name, version)
 }
 
 func (f facts) role() finding {
-	c := finding{Check: "role"}
 	switch cmp.Or(f.info["role"], f.hello["role"]) {
 	case "master":
-		return c.sayf(isOK, "a master")
+		return ok("a master")
 	case "slave", "replica":
-		return c.sayf(isBad, "a replica").
-			because("it grants no locks, and shows those of its master late",
-				"connect to the master, which ROLE names, or to redis+sentinel://HOST/MASTER")
+		return isBad.says("a replica", "it grants no locks, and shows those of its master late",
+			"connect to the master, which ROLE names, or to redis+sentinel://HOST/MASTER")
 	}
-	return c.sayf(isUnknown, "it does not say whether it is a master").
-		because("a replica grants no locks", "ask an administrator for the output of ROLE")
+	return isUnknown.says("it does not say whether it is a master", "a replica grants no locks",
+		"ask an administrator for the output of ROLE")
 }
 
 func (f facts) eviction() finding {
-	c := finding{Check: "eviction"}
 	policy, limit := f.either("maxmemory_policy", "maxmemory-policy"), f.either("maxmemory", "maxmemory")
 	bytes, err := strconv.ParseInt(limit, 10, 64)
 	used, _ := strconv.ParseInt(f.info["used_memory"], 10, 64)
 	const do = "CONFIG SET maxmemory-policy noeviction, then CONFIG REWRITE; or give the locks a Redis of their own"
 	switch {
 	case policy == "":
-		return c.sayf(isUnknown, "it does not say its maxmemory-policy").
-			because("a server that evicts keys evicts locks",
-				"ask an administrator for the output of CONFIG GET maxmemory-policy; it should be noeviction")
+		return isUnknown.says("it does not say its maxmemory-policy", "a server that evicts keys evicts locks",
+			"ask an administrator for the output of CONFIG GET maxmemory-policy; it should be noeviction")
 	case policy == "noeviction" && bytes > 0 && used > bytes/10*9:
-		return c.sayf(isWarning, "noeviction, and over 90 %% of maxmemory is used").
-			because("if the rest is used up, no lock can be acquired",
-				fmt.Sprintf("CONFIG SET maxmemory %d, then CONFIG REWRITE; or delete other data", 2*bytes))
+		return isWarning.says("noeviction, and over 90 % of maxmemory is used", "if the rest is used up, no lock can be acquired",
+			fmt.Sprintf("CONFIG SET maxmemory %d, then CONFIG REWRITE; or delete other data", 2*bytes))
 	case policy == "noeviction":
-		return c.sayf(isOK, "noeviction")
+		return ok("noeviction")
 	case err == nil && bytes == 0:
-		return c.sayf(isOK, "%s, but there is no maxmemory, so nothing is evicted", policy)
+		return ok("%s, but there is no maxmemory, so nothing is evicted", policy)
 	case strings.HasPrefix(policy, "volatile-"):
-		return c.sayf(isBad, "maxmemory-policy is %s", policy).
-			because("when memory is short, it deletes keys with an expiry, as all locks are, while somebody holds them", do)
+		return isBad.says("maxmemory-policy is "+policy,
+			"when memory is short, it deletes keys with an expiry, as all locks are, while somebody holds them", do)
 	}
-	return c.sayf(isBad, "maxmemory-policy is %s", policy).
-		because("when memory is short, it deletes any key, also a lock that somebody holds", do)
+	return isBad.says("maxmemory-policy is "+policy,
+		"when memory is short, it deletes any key, also a lock that somebody holds", do)
 }
 
 func (f facts) persistence() finding {
-	c := finding{Check: "persistence"}
 	const (
-		orFence = "; or let the resource check fencing tokens (redislock run --fence-key)"
-		sync    = "CONFIG SET appendfsync always, then CONFIG REWRITE" + orFence
-		do      = "CONFIG SET appendonly yes, " + sync
+		sync = "CONFIG SET appendfsync always, then CONFIG REWRITE" +
+			"; or let the resource check fencing tokens (redislock run --fence-key)"
+		do = "CONFIG SET appendonly yes, " + sync
 	)
 	fsync, knowsFsync := f.config["appendfsync"]
 	save, knowsSave := f.config["save"]
+	aof := f.info["aof_enabled"]
 	switch {
-	case f.info["aof_enabled"] == "":
-		return c.sayf(isUnknown, "it does not say whether it persists anything").
-			because("a server that loses its data at a restart loses the locks",
-				"ask an administrator for the output of CONFIG GET append*; "+
-					"appendonly should be yes, appendfsync always")
-	case f.info["aof_enabled"] == "1" && f.info["aof_last_write_status"] == "err":
-		return c.sayf(isBad, "the append-only file cannot be written").
-			because("a restart loses the locks", "see the log of the server, and free space on its disk")
-	case f.info["aof_enabled"] == "1" && !knowsFsync:
-		return c.sayf(isUnknown, "it has an append-only file, but does not say when it syncs it").
-			because("unless appendfsync is always, a crash loses the last locks", sync)
-	case f.info["aof_enabled"] == "1" && fsync == "always":
-		return c.sayf(isOK, "appendonly, appendfsync always")
-	case f.info["aof_enabled"] == "1":
-		return c.sayf(isWarning, "appendfsync is %s", fsync).
-			because(map[string]string{
-				"everysec": "a crash of the machine loses the locks of the last second or two",
-				"no":       "a crash of the machine loses the locks of the last half minute",
-			}[fsync], sync)
+	case aof == "":
+		return isUnknown.says("it does not say whether it persists anything",
+			"a server that loses its data at a restart loses the locks",
+			"ask an administrator for the output of CONFIG GET append*; appendonly should be yes, appendfsync always")
+	case aof == "1" && f.info["aof_last_write_status"] == "err":
+		return isBad.says("the append-only file cannot be written", "a restart loses the locks",
+			"see the log of the server, and free space on its disk")
+	case aof == "1" && !knowsFsync:
+		return isUnknown.says("it has an append-only file, but does not say when it syncs it",
+			"unless appendfsync is always, a crash loses the last locks", sync)
+	case aof == "1" && fsync == "always":
+		return ok("appendonly, appendfsync always")
+	case aof == "1":
+		lost := map[string]string{"everysec": "last second or two", "no": "last half minute"}[fsync]
+		return isWarning.says("appendfsync is "+fsync, "a crash of the machine loses the locks of the "+lost, sync)
 	case !knowsSave:
-		return c.sayf(isWarning, "no append-only file").
-			because("a crash loses all locks since the last snapshot, if there are any", do)
+		return isWarning.says("no append-only file", "a crash loses all locks since the last snapshot, if there are any", do)
 	case save == "":
-		return c.sayf(isBad, "nothing is persisted").because("every restart loses all locks, also those that somebody holds", do)
+		return isBad.says("nothing is persisted", "every restart loses all locks, also those that somebody holds", do)
 	}
-	return c.sayf(isWarning, "snapshots only (save %s)", save).
-		because("a crash loses all locks since the last one", do)
+	return isWarning.says("snapshots only (save "+save+")", "a crash loses all locks since the last one", do)
 }
 
 // replicas checks how long a master goes on granting locks after another server has taken its place.
 func (f facts) replicas() finding {
-	c := finding{Check: "replicas"}
 	replicas, err := strconv.Atoi(f.info["connected_slaves"])
 	const (
 		fence = "let the resource check fencing tokens (redislock run --fence-key), or give the locks a server without failover"
@@ -165,59 +144,51 @@ func (f facts) replicas() finding {
 		"then CONFIG REWRITE (it grants no locks then while a replica is away); %s", replicas, fence)
 	least, lag := f.config["min-replicas-to-write"], f.config["min-replicas-max-lag"]
 	wanted, _ := strconv.Atoi(least)
+	found := fmt.Sprintf("%d, min-replicas-to-write %s, min-replicas-max-lag %s", replicas, least, lag)
 	switch {
 	case err != nil:
-		return c.sayf(isUnknown, "it does not say whether it has replicas").
-			because("replication is asynchronous, so a failover loses the last locks", fence)
+		return isUnknown.says("it does not say whether it has replicas", lost, fence)
 	case replicas == 0:
-		return c.sayf(isOK, "none, so no failover can lose a lock")
+		return ok("none, so no failover can lose a lock")
 	case f.info["min_slaves_good_slaves"] == "": // one of the two settings is 0
-		return c.sayf(isWarning, "%d, without min-replicas-to-write", replicas).
-			because(lost+", and a master whose place another has taken keeps granting them until it learns of that", do)
+		return isWarning.says(fmt.Sprintf("%d, without min-replicas-to-write", replicas),
+			lost+", and a master whose place another has taken keeps granting them until it learns of that", do)
 	case least == "":
-		return c.sayf(isWarning, "%d, with min-replicas-to-write", replicas).
-			because(lost+", and it does not say for how long a master whose place another has taken keeps granting them", do)
+		return isWarning.says(fmt.Sprintf("%d, with min-replicas-to-write", replicas),
+			lost+", and it does not say for how long a master whose place another has taken keeps granting them", do)
 	case wanted < replicas || lag != "1":
-		return c.sayf(isWarning, "%d, min-replicas-to-write %s, min-replicas-max-lag %s", replicas, least, lag).
-			because(lost+", and a master whose place another has taken keeps granting them while it has so many replicas, "+
-				"and for that many seconds more", do)
+		return isWarning.says(found, lost+", and a master whose place another has taken keeps granting them while it has so many "+
+			"replicas, and for that many seconds more", do)
 	}
-	return c.sayf(isWarning, "%d, min-replicas-to-write %s, min-replicas-max-lag %s", replicas, least, lag).
-		because(lost+", of one or two seconds", fence)
+	return isWarning.says(found, lost+", of one or two seconds", fence)
 }
 
+// addressOf matches what INFO says about a replica.
+var addressOf = regexp.MustCompile(`ip=([^,]*),port=(\d+)`)
+
 // replicaAddrs returns the addresses of the replicas that a master knows.
-func (f facts) replicaAddrs() []string {
-	var addrs []string
+func (f facts) replicaAddrs() (addrs []string) {
 	for i := 0; ; i++ {
-		replica, ok := f.info[fmt.Sprint("slave", i)]
-		if !ok {
+		about := addressOf.FindStringSubmatch(f.info[fmt.Sprint("slave", i)])
+		if about == nil {
 			return addrs
 		}
-		about := map[string]string{}
-		for field := range strings.SplitSeq(replica, ",") {
-			name, value, _ := strings.Cut(field, "=")
-			about[name] = value
-		}
-		addrs = append(addrs, net.JoinHostPort(about["ip"], about["port"]))
+		addrs = append(addrs, net.JoinHostPort(about[1], about[2]))
 	}
 }
 
 func (f facts) cluster() finding {
-	c := finding{Check: "cluster"}
+	const tags = "a Cluster: all keys of one lock need one hash tag, as in {order:7}:stock"
 	switch enabled, mode := f.info["cluster_enabled"], f.hello["mode"]; {
 	case enabled == "0", enabled == "" && mode != "" && mode != "cluster":
-		return c.sayf(isOK, "none, so any keys can be locked together")
-	case enabled == "1", enabled == "" && mode == "cluster":
-		const tags = "a Cluster: all keys of one lock need one hash tag, as in {order:7}:stock"
-		if f.config["cluster-require-full-coverage"] == "yes" {
-			return c.sayf(isOK, "%s; if no node serves a slot, all slots stop (cluster-require-full-coverage)", tags)
-		}
-		return c.sayf(isOK, "%s", tags)
-	}
-	return c.sayf(isUnknown, "it does not say whether it is a Cluster").
-		because("on a Cluster, all keys of one lock need one hash tag, as in {order:7}:stock",
+		return ok("none, so any keys can be locked together")
+	case enabled == "" && mode == "":
+		return isUnknown.says("it does not say whether it is a Cluster", "on "+tags,
 			"use such names in any case, as in redislock run -k {order:7} -k {order:7}:stock")
+	case f.config["cluster-require-full-coverage"] == "yes":
+		return ok("%s; if no node serves a slot, all slots stop (cluster-require-full-coverage)", tags)
+	}
+	return ok("%s", tags)
 }
 
 // either returns a field of INFO, or else a setting.

@@ -18,63 +18,54 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 		var found []finding
 		if wrong := q.Wrong[i]; wrong != nil {
 			silent++
-			found = append(found, finding{Check: "answer"}.sayf(isBad, "none").
-				because(wrong.Error(), "start it: without it, the quorum survives one failure less"))
+			none := isBad.says("none", wrong.Error(), "start it: without it, the quorum survives one failure less")
+			found = append(found, none.as("answer"))
 		} else {
-			one := *d
-			one.client = server
 			f := learn(ctx, server)
 			if id := f.info["run_id"]; id != "" {
 				ids[id] = append(ids[id], addr)
 			}
+			one := doctor{opt: d.opt, target: d.target, client: server}
 			found = append(one.examineServer(ctx, server, f), one.tryMessages(ctx))
+			d.user = one.user
 		}
 		for _, f := range found {
 			f.Server = addr
+			if f.Check == "persistence" && f.Status > isUnknown { // the other servers keep the locks that one forgets
+				f.Status = isWarning
+				f.Why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
+			}
 			if f.Check != "cluster" { // a quorum has none
-				all = append(all, forQuorum(f))
+				all = append(all, f)
 			}
 		}
 	}
-	return append(all, size(len(q.All)), identity(ids, len(q.All)-silent), d.tryLock(ctx, q.All[0]))
+	return append(all, size(len(q.All)).as("quorum"), identity(ids, len(q.All)-silent).as("identity"), d.tryLock(ctx, q.All[0]))
 }
 
-// forQuorum weighs what was found about persistence: the other servers keep the locks that one forgets.
-func forQuorum(f finding) finding {
-	if f.Check == "persistence" && f.Status > isUnknown {
-		f.Status = isWarning
-		f.Why = "a lock is lost if so many servers forget it within one ttl that no majority is left"
-	}
-	return f
-}
-
-// size checks the number of servers.
 func size(n int) finding {
-	c := finding{Check: "quorum"}
 	text := fmt.Sprintf("%d servers, of which %d can fail", n, n-n/2-1)
 	if n%2 == 0 {
-		return c.sayf(isWarning, "%s", text).
-			because("one server less survives as many failures, with fewer split votes", "use three or five servers")
+		return isWarning.says(text, "one server less survives as many failures, with fewer split votes", "use three or five servers")
 	}
-	return c.sayf(isOK, "%s", text)
+	return ok("%s", text)
 }
 
 // identity checks that no server is there twice. ids are the addresses by run id; answered is how many servers answered.
 func identity(ids map[string][]string, answered int) finding {
-	c := finding{Check: "identity"}
 	known := 0
 	for _, addrs := range ids {
 		known += len(addrs)
 		if len(addrs) > 1 {
-			return c.sayf(isBad, "%s are one server", strings.Join(addrs, " and ")).
-				because("it has more than one vote, so one failure can end or break every lock",
-					"name each server once; check DNS names and port forwarding")
+			return isBad.says(strings.Join(addrs, " and ")+" are one server",
+				"it has more than one vote, so one failure can end or break every lock",
+				"name each server once; check DNS names and port forwarding")
 		}
 	}
 	if known < answered {
-		return c.sayf(isUnknown, "%d of %d servers do not say their run id", answered-known, answered).
-			because("two addresses of one server would fake a majority",
-				"ask an administrator for the run_id in the output of INFO server, on each")
+		return isUnknown.says(fmt.Sprintf("%d of %d servers do not say their run id", answered-known, answered),
+			"two addresses of one server would fake a majority",
+			"ask an administrator for the run_id in the output of INFO server, on each")
 	}
-	return c.sayf(isOK, "%d different servers", answered)
+	return ok("%d different servers", answered)
 }

@@ -14,33 +14,21 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
-	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
 const (
-	// clockLimit is the difference of two clocks from which doctor warns.
-	clockLimit = 500 * time.Millisecond
-
-	// pingLimit and pingTime bound how often a server is asked, and for how long.
-	pingLimit = 200
-	pingTime  = time.Second
-
-	// comfortable is how many slow round trips a ttl should have time for.
-	comfortable = 20
-
-	// tryTTL is the ttl of the lock that is tried.
-	tryTTL = 10 * time.Second
-
-	// lineTime is how long doctor waits for the lock that it holds itself.
-	lineTime = 50 * time.Millisecond
-
-	// tryTime is how long one of the tries may take.
-	tryTime = 5 * time.Second
+	clockLimit  = 500 * time.Millisecond // the difference of two clocks from which doctor warns
+	pingLimit   = 200                    // how often a server is asked at most
+	pingTime    = time.Second            // and for how long
+	comfortable = 20                     // how many slow round trips a ttl should have time for
+	tryTTL      = 10 * time.Second       // of the lock that is tried
+	lineTime    = 50 * time.Millisecond  // how long doctor waits for the lock that it holds itself
+	tryTime     = 5 * time.Second        // how long one of the tries may take
 )
 
-// askClock returns how far a server's clock is ahead of this machine's, and how long the answer took. It asks five times and
-// takes the fastest answer, as of half a round trip after the question.
+// askClock returns how far the clock of a server is ahead of this one, and how long the answer took: the fastest of five, as
+// of half a round trip after the question.
 func askClock(ctx context.Context, server *redis.Client) (ahead, took time.Duration, err error) {
 	for i := range 5 {
 		sent := time.Now()
@@ -63,31 +51,31 @@ func apart(ahead time.Duration, other string) string {
 	return fmt.Sprintf("%v ahead of %s", ahead, other)
 }
 
+// within is how near two clocks certainly are, if asking took that long.
+func within(ahead, took time.Duration) time.Duration {
+	return max(ahead.Abs(), took/2+time.Millisecond).Round(time.Millisecond)
+}
+
 // clock compares the clock of a server with this machine's.
 func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
-	c := finding{Check: "clock"}
 	ahead, took, err := askClock(ctx, server)
 	switch {
 	case err != nil:
-		return c.sayf(isUnknown, "TIME failed (%v)", err).
-			because("waiting and fencing tokens need the clock of the server", d.grant("+time"))
+		return isUnknown.says(fmt.Sprintf("TIME failed (%v)", err), "waiting and fencing tokens need the clock of the server",
+			d.grant("+time"))
 	case ahead.Abs() >= clockLimit+took/2:
-		return c.sayf(isWarning, "%s", apart(ahead, "this machine")).
-			because("locks are safe, because they use durations; but after a failover to a clock that is behind, fencing "+
-				"tokens fall and lines lose their order, and times in metadata mislead", ntp)
+		return isWarning.says(apart(ahead, "this machine"), "locks are safe, because they use durations; but after a failover to "+
+			"a clock that is behind, fencing tokens fall and lines lose their order, and times in metadata mislead", ntp)
 	}
-	return c.sayf(isOK, "within %v of this machine", max(ahead.Abs(), took/2+time.Millisecond).Round(time.Millisecond))
+	return ok("within %v of this machine", within(ahead, took))
 }
 
 // ntp is what to do about clocks that differ.
 const ntp = "run NTP on both machines; timedatectl status says whether it does"
 
-// replicaClocks compares the clocks of the replicas that a master knows with its own: keys expire by the clock of the server
-// that is the master at the time.
-func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f facts) []finding {
-	var all []finding
+// replicaClocks compares the clocks of replicas with that of their master: keys expire by the clock of the current master.
+func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f facts) (all []finding) {
 	for _, addr := range f.replicaAddrs() {
-		c := finding{Check: "replica clock"}
 		here, tookHere, err := askClock(ctx, server)
 		if err != nil {
 			return all // the check of the master's own clock says so
@@ -95,38 +83,33 @@ func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f fact
 		replica := d.target.Neighbor(server, addr)
 		there, took, err := askClock(ctx, replica)
 		_ = replica.Close()
-		ahead := there - here
-		switch limit := clockLimit + took/2 + tookHere/2; {
+		ahead, limit := there-here, clockLimit+took/2+tookHere/2
+		c := ok("%s is within %v of its master", addr, within(ahead, took+tookHere))
+		switch found := addr + " is " + apart(ahead, "its master"); {
 		case err != nil:
-			c = c.sayf(isUnknown, "%s does not answer (%v)", addr, err).
-				because("if it becomes the master and its clock is ahead, locks expire early",
-					"compare the output of TIME on both servers")
+			c = isUnknown.says(fmt.Sprintf("%s does not answer (%v)", addr, err),
+				"if it becomes the master and its clock is ahead, locks expire early",
+				"compare the output of TIME on both servers")
 		case ahead >= limit:
-			c = c.sayf(isWarning, "%s is %s", addr, apart(ahead, "its master")).
-				because("when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
+			c = isWarning.says(found,
+				"when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
 		case ahead <= -limit:
-			c = c.sayf(isWarning, "%s is %s", addr, apart(ahead, "its master")).
-				because("when it becomes the master, locks last that much longer, fencing tokens may fall, and lines "+
-					"lose their order", ntp)
-		default:
-			c = c.sayf(isOK, "%s is within %v of its master", addr,
-				max(ahead.Abs(), (took+tookHere)/2+time.Millisecond).Round(time.Millisecond))
+			c = isWarning.says(found, "when it becomes the master, locks last that much longer, fencing tokens may fall, "+
+				"and lines lose their order", ntp)
 		}
-		all = append(all, c)
+		all = append(all, c.as("replica clock"))
 	}
 	return all
 }
 
-// latency compares round trips with the ttl of the user's locks. It asks with HELLO, which no ACL forbids. Any answer will
-// do, also the error of a server that does not know it.
+// latency compares round trips with the ttl. No ACL forbids HELLO, and any answer will do, also an error.
 func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
-	c := finding{Check: "latency"}
 	var trips []time.Duration
 	for begin := time.Now(); len(trips) < pingLimit && (len(trips) < 5 || time.Since(begin) < pingTime); {
 		sent := time.Now()
 		err := server.Do(ctx, "hello", cmp.Or(server.Options().Protocol, 3)).Err()
 		if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-			return c.sayf(isUnknown, "no answer (%v)", err).because("slow answers delay renewals", "run redislock doctor again")
+			return isUnknown.says(fmt.Sprintf("no answer (%v)", err), "slow answers delay renewals", "run redislock doctor again")
 		}
 		trips = append(trips, time.Since(sent))
 	}
@@ -137,48 +120,46 @@ func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 		max(comfortable*high, claim.LeastTTL).Round(100*time.Millisecond))
 	switch share := d.opt.ttl / max(high, 1); {
 	case share < 3:
-		return c.sayf(isBad, "%s", found).because(fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl), do)
+		return isBad.says(found, fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl), do)
 	case share < comfortable:
-		return c.sayf(isWarning, "%s", found).because(fmt.Sprintf("that is a large part of a ttl of %v", d.opt.ttl), do)
+		return isWarning.says(found, fmt.Sprintf("that is a large part of a ttl of %v", d.opt.ttl), do)
 	}
-	return c.sayf(isOK, "%s", found)
+	return ok("%s", found)
 }
 
 // tryLock acquires, renews, waits, inspects and releases, as this user and on that server.
 func (d *doctor) tryLock(ctx context.Context, server *redis.Client) finding {
-	c := finding{Check: "locking"}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	keys := d.tryKeys(ctx, server)
 	began := time.Now()
 	step, err := d.steps(ctx, keys)
 	if err == nil {
-		return c.sayf(isOK, "acquired, renewed, waited for, inspected and released two keys in %v",
-			time.Since(began).Round(10*time.Microsecond))
+		took := time.Since(began).Round(10 * time.Microsecond)
+		return ok("acquired, renewed, waited for, inspected and released two keys in %v", took).as("locking")
 	}
-	found := c.sayf(isBad, "cannot %s (%s)", step, plainly(err))
+	v := isBad
 	if step == stepWait || step == stepInspect {
-		found.Status = isWarning
+		v = isWarning
 	}
+	why, do := "locks do not work without that", "see the log of the server"
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NOPERM") && strings.Contains(text, "key"):
-		found.Status = isUnknown
-		return found.because("this user is not allowed to use the keys that doctor tried",
-			"run redislock doctor --key PREFIX with a prefix of its keys, or "+d.grant("~"+d.opt.key+"*"))
+		v, why = isUnknown, "this user is not allowed to use the keys that doctor tried"
+		do = "run redislock doctor --key PREFIX with a prefix of its keys, or " + d.grant("~"+d.opt.key+"*")
 	case strings.Contains(text, "NOPERM"),
 		strings.Contains(text, "can't run this command"), strings.Contains(text, "has no permissions to run"):
-		return found.because("this user is not allowed to run the commands in the library's scripts",
-			d.grant("+@read +@write +@scripting +time +publish +subscribe"))
+		why = "this user is not allowed to run the commands in the library's scripts"
+		do = d.grant("+@read +@write +@scripting +time +publish +subscribe")
 	case redis.IsReadOnlyError(err):
-		return found.because("it is a replica", "connect to the master, which ROLE names")
+		why, do = "it is a replica", "connect to the master, which ROLE names"
 	case strings.Contains(text, "OOM"):
-		return found.because("there is no memory left", "raise maxmemory (CONFIG SET maxmemory), or delete other data")
+		why, do = "there is no memory left", "raise maxmemory (CONFIG SET maxmemory), or delete other data"
 	case errors.Is(err, context.DeadlineExceeded):
-		return found.because("it does not answer",
-			"see what blocks it with SLOWLOG GET and CLIENT LIST; SCRIPT KILL ends a script")
+		why, do = "it does not answer", "see what blocks it with SLOWLOG GET and CLIENT LIST; SCRIPT KILL ends a script"
 	}
-	return found.because("locks do not work without that", "see the log of the server")
+	return v.says(fmt.Sprintf("cannot %s (%s)", step, plainly(err)), why, do).as("locking")
 }
 
 // The steps of a try that locks can do without.
@@ -187,20 +168,13 @@ const (
 	stepInspect = "inspect"
 )
 
-var errTwice = errors.New("it was granted twice")
-
 // steps goes through the life of a lock, and returns the step that failed.
 func (d *doctor) steps(ctx context.Context, keys []string) (step string, err error) {
 	lock, err := d.locks.ObtainMulti(ctx, keys, tryTTL, nil)
 	if err != nil {
 		return "acquire", err
 	}
-	released := false
-	defer func() {
-		if !released {
-			_ = lock.Release(context.WithoutCancel(ctx))
-		}
-	}()
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx)) }() // a released lock is left alone
 	if err := lock.Refresh(ctx, tryTTL, nil); err != nil {
 		return "renew", err
 	}
@@ -208,7 +182,7 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	defer cancel()
 	second, err := d.locks.ObtainMulti(short, keys, tryTTL, &redislock.Options{Queue: true})
 	if err == nil {
-		return "keep a lock", errors.Join(errTwice, second.Release(context.WithoutCancel(ctx)))
+		return "keep a lock", errors.Join(errors.New("it was granted twice"), second.Release(context.WithoutCancel(ctx)))
 	}
 	var answer redis.Error
 	if !errors.Is(err, redislock.ErrNotObtained) || errors.As(err, &answer) {
@@ -217,23 +191,11 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	if _, err := d.locks.Inspect(ctx, keys...); err != nil {
 		return stepInspect, err
 	}
-	released = true
 	return "release", lock.Release(ctx)
 }
 
 // grant returns the command that grants rights to this user.
-func (d *doctor) grant(rights string) string {
-	user := ""
-	switch client := d.client.(type) {
-	case *redis.Client:
-		user = client.Options().Username
-	case *redis.ClusterClient:
-		user = client.Options().Username
-	case *connect.Quorum:
-		user = client.All[0].Options().Username
-	}
-	return fmt.Sprintf("ACL SETUSER %s %s", cmp.Or(user, "default"), rights)
-}
+func (d *doctor) grant(rights string) string { return "ACL SETUSER " + d.user + " " + rights }
 
 // plainly returns the answer of Redis without the operation and the keys.
 func plainly(err error) string {
@@ -247,8 +209,7 @@ func plainly(err error) string {
 func (d *doctor) tryKeys(ctx context.Context, server *redis.Client) []string {
 	for {
 		tag := d.opt.key + "{" + rand.Text() + "}"
-		cluster, ok := d.client.(*redis.ClusterClient)
-		if ok {
+		if cluster, ok := d.client.(*redis.ClusterClient); ok {
 			if master, err := cluster.MasterForKey(ctx, tag); err == nil && master.Options().Addr != server.Options().Addr {
 				continue
 			}
@@ -259,24 +220,29 @@ func (d *doctor) tryKeys(ctx context.Context, server *redis.Client) []string {
 
 // tryMessages checks whether releases can wake waiters: it subscribes to a channel and publishes to it.
 func (d *doctor) tryMessages(ctx context.Context) finding {
-	c := finding{Check: "messages"}
-	const why = "releases do not wake waiters, which then only try once a second"
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
+	what, do := d.exchange(ctx)
+	if what != "" {
+		return isWarning.says(what, "releases do not wake waiters, which then only try once a second", do).as("messages")
+	}
+	return ok("releases wake waiters").as("messages")
+}
+
+// exchange returns what is wrong with messages and what to do, or nothing.
+func (d *doctor) exchange(ctx context.Context) (what, do string) {
 	channel := keyname.InboxPrefix + rand.Text()
 	subscription := d.client.Subscribe(ctx, channel)
 	defer func() { _ = subscription.Close() }()
+	const all = keyname.InboxPrefix + "*"
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
-		return c.sayf(isWarning, "cannot subscribe to %s* (%s)", keyname.InboxPrefix, plainly(err)).
-			because(why, d.grant("+subscribe &"+keyname.InboxPrefix+"*"))
+		return fmt.Sprintf("cannot subscribe to %s (%s)", all, plainly(err)), d.grant("+subscribe &" + all)
 	}
 	if err := d.client.Publish(ctx, channel, "doctor").Err(); err != nil {
-		return c.sayf(isWarning, "cannot publish to %s* (%s)", keyname.InboxPrefix, plainly(err)).
-			because(why, d.grant("+publish &"+keyname.InboxPrefix+"*"))
+		return fmt.Sprintf("cannot publish to %s (%s)", all, plainly(err)), d.grant("+publish &" + all)
 	}
 	if _, err := subscription.ReceiveTimeout(ctx, tryTime/2); err != nil {
-		return c.sayf(isWarning, "no message arrives (%s)", plainly(err)).
-			because(why, "check whether a proxy in front of Redis holds messages back")
+		return "no message arrives (" + plainly(err) + ")", "check whether a proxy in front of Redis holds messages back"
 	}
-	return c.sayf(isOK, "releases wake waiters")
+	return "", ""
 }

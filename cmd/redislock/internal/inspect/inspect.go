@@ -3,6 +3,7 @@ package inspect
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -16,38 +17,20 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const inspectHelp = `Shows who holds each KEY: the token, the holder's metadata, how long it has been held
-(if the metadata says so), how long it will last if nobody renews it, and who waits in
-line, in order, and for how long.
+//go:embed help.txt
+var help string
 
-Of a quorum of servers it shows what a majority holds. If the servers disagree, it also
-shows what each of them holds; a key that no majority holds is split, and nobody has it.
-
---json prints one object a line: the members that ls prints and, if anybody waits, line:
-an array with the token, metadata, since and late of each waiter. late is true for a
-waiter that has missed a sign of life and may be passed over soon. places is an array with
-the server, token and ttl_ms of each server of a quorum, if they disagree.
-
-The exit code is 0 if every KEY is held, and 1 otherwise.`
-
-const inspectExample = `  redislock inspect order:7
-  redislock inspect order:7 stock:42 --json | jq .fields.host
-  redislock inspect nightly >/dev/null && echo "still running"`
-
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "inspect KEY...",
-		Short:   "Show who holds a lock, since when, and who waits for it",
-		Long:    inspectHelp,
-		Example: inspectExample,
-		Args:    cli.KeysWanted,
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			return inspect(cmd.Context(), target, keys, asJSON)
-		},
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "inspect KEY...",
+		Short: "Show who holds a lock, since when, and who waits for it",
+		Args:  cli.KeysWanted,
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
+			return inspect(ctx, target, keys, asJSON)
+		}),
 		ValidArgsFunction: scan.CompleteKeys(target),
-	}
+	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	return cmd
 }
@@ -92,7 +75,6 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 	return result
 }
 
-// inspectedJSON is what inspect --json prints of a key.
 func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	type waiter struct {
 		Token    string    `json:"token"`
@@ -111,7 +93,6 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	return inspected
 }
 
-// mostShown is how many waiters of a line inspect shows.
 const mostShown = 10
 
 // showStatus prints what is known of a key and its line, below its name. now is the time of the server.
@@ -145,19 +126,18 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 	if s.TTL != 0 {
 		say("left", show.TTL(s.TTL))
 	}
-	for i, place := range s.Places {
-		what := ""
-		if i == 0 {
-			what = "servers"
-		}
+	what := "servers"
+	for _, place := range s.Places {
+		held := "free"
 		switch {
 		case place.TTL == 0:
-			say(what, place.Server+": free")
 		case place.Token == "":
-			say(what, place.Server+": taken by something that is not a lock")
+			held = "taken by something that is not a lock"
 		default:
-			say(what, place.Server+": "+term.Escape(place.Token)+", "+show.TTL(place.TTL)+" left")
+			held = term.Escape(place.Token) + ", " + show.TTL(place.TTL) + " left"
 		}
+		say(what, place.Server+": "+held)
+		what = ""
 	}
 	switch {
 	case s.Waiters > 0:

@@ -24,22 +24,15 @@ var (
 	jobControl []os.Signal
 )
 
-// Start starts the command.
 func Start(command Command) (*Child, error) {
-	process, err := os.StartProcess(command.Path, command.Args, &os.ProcAttr{
-		Env: command.Env, Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
-	})
+	process, err := os.StartProcess(command.Path, command.Args, command.attr())
 	if err != nil {
 		return nil, err
 	}
 	c := &Child{process: process, Ended: make(chan End, 1)}
 	go func() {
-		state, err := process.Wait()
-		if err != nil {
-			c.Ended <- End{Code: 1}
-			return
-		}
-		c.Ended <- End{Code: state.ExitCode()}
+		state, _ := process.Wait()
+		c.Ended <- End{Code: state.ExitCode()} // -1 for no state
 	}()
 	return c, nil
 }
@@ -56,8 +49,10 @@ func (c *Child) Gone() bool             { return true }
 func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
-// AroundStops does nothing where no Ctrl-Z stops a process.
-func AroundStops(_, _ func()) (end func()) { return func() {} }
-
-// Raise does nothing where shells do not look at signals.
 func Raise(syscall.Signal) {}
+
+func ReadKeys(func(key byte)) (end func()) { return func() {} }
+
+func ScreenSignals() (resized, stopped chan os.Signal) { return nil, nil }
+
+func Suspend() {}

@@ -4,13 +4,13 @@ package job
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -46,11 +46,8 @@ func Start(command Command) (*Child, error) {
 		Ended: make(chan End, 1), Stopped: make(chan syscall.Signal, 1), asked: make(map[int]bool),
 	}
 	adopt()
-	attr := &os.ProcAttr{
-		Env:   command.Env,
-		Files: []*os.File{fileOf(command.Stdin), fileOf(command.Stdout), fileOf(command.Stderr)},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	}
+	attr := command.attr()
+	attr.Sys = &syscall.SysProcAttr{Setpgid: true}
 	if term.Is(command.Stdin) && !isPipe(command.Stdout) && c.tty.isOurs() {
 		attr.Sys.Foreground, attr.Sys.Ctty, c.given = true, c.tty.fd, true
 	}
@@ -86,11 +83,7 @@ func endWithUs(attr *syscall.SysProcAttr) {
 }
 
 func isPipe(stream any) bool {
-	file := fileOf(stream)
-	if file == nil {
-		return false
-	}
-	info, err := file.Stat()
+	info, err := fileOf(stream).Stat()
 	return err == nil && info.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0
 }
 
@@ -114,8 +107,7 @@ func (c *Child) wait() {
 	}
 }
 
-// guarding is a shell script that kills the command's whole group if this process ends without a word, for example by
-// SIGKILL.
+// guarding kills the command's whole group if this process ends without a word, for example by SIGKILL.
 const guarding = `trap '' HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"`
 
 // guard starts the guardian. It reads from a pipe whose other end the kernel closes when this process ends. Where endWithUs
@@ -130,30 +122,23 @@ func (c *Child) guard() {
 	c.leash, c.guardian = leash, guardian.Process.Pid // wait reaps it
 }
 
-// signal sends a signal to the whole group.
 func (c *Child) signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
-// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep, which the caller repeats
-// until all is gone.
+// Terminate asks the group to end, even if it is stopped, and what has left the group: see Sweep.
 func (c *Child) Terminate() {
-	if err := c.signal(syscall.SIGTERM); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(fmt.Errorf("cannot send SIGTERM to the command: %w", err))
-	}
+	_ = c.signal(syscall.SIGTERM) // fails if the group is gone, or of another user, which Sweep reports
 	_ = c.signal(syscall.SIGCONT)
 	c.Sweep()
 }
 
 // Kill kills the group, and what has left it. What starts meanwhile is not seen: call it again until all is gone.
 func (c *Child) Kill() {
-	if err := c.signal(syscall.SIGKILL); err != nil && err != syscall.ESRCH && err != syscall.EPERM {
-		c.complain(fmt.Errorf("cannot kill the command: %w", err))
-	}
+	_ = c.signal(syscall.SIGKILL)
 	c.killLeft()
 }
 
-// InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to a script that runs
-// it: without the command in the foreground, the job would have got the Ctrl-C itself. It reports whether a Ctrl-C ended
-// the command.
+// InterruptJob passes a Ctrl-C that has ended the command on to this process' own job, for example to the script that runs
+// it, which would have got it if the command had not had the terminal. It reports whether a Ctrl-C ended the command.
 func (c *Child) InterruptJob(end End) bool {
 	if end.Signal != syscall.SIGINT {
 		return false
@@ -178,4 +163,22 @@ func (c *Child) Close() {
 		_, _ = io.WriteString(c.leash, "\n")
 		_ = c.leash.Close()
 	}
+}
+
+// deadly are the signals that end a program which does not catch them, and so end a redislock that waits.
+var deadly = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+}
+
+// passedOn are the signals that the command gets when this process gets them. Those of job control are handled apart.
+var passedOn = append(slices.Clip(deadly), syscall.SIGWINCH)
+
+// jobControl are the signals that move a job between foreground and background.
+var jobControl = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
+
+// Raise ends this process by the signal, which tells a shell more than an exit code: Ctrl-C also ends a loop of the shell.
+func Raise(sig syscall.Signal) {
+	signal.Reset(sig)
+	_ = syscall.Kill(syscall.Getpid(), sig)
+	time.Sleep(time.Second) // another thread gets the signal; and an init process survives it
 }

@@ -6,17 +6,14 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// adopt makes this process the parent of those descendants whose own parent has ended. So they stay its descendants, in
-// whatever session or group they are.
+// adopt makes this process the parent of descendants whose parent has ended, whatever session or group they are in.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// process is one line of /proc.
 type process struct {
 	pid, parent, group int
 	name               string
@@ -37,11 +34,9 @@ func descendants() (all []process, ok bool) {
 			}
 		}
 	}
-	next := children[os.Getpid()]
-	for len(next) > 0 {
-		p := next[0]
-		next = append(next[1:], children[p.pid]...)
-		all = append(all, p)
+	all = children[os.Getpid()]
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i].pid]...)
 	}
 	return all, ok
 }
@@ -53,26 +48,20 @@ func readProcess(pid int) (p process, live bool) {
 	if err != nil || begin < 0 || end < begin {
 		return p, false
 	}
-	fields := strings.Fields(string(stat[end+1:]))
-	if len(fields) < 3 || fields[0] == "Z" || fields[0] == "X" {
-		return p, false
-	}
 	p = process{pid: pid, name: string(stat[begin+1 : end])}
-	p.parent, _ = strconv.Atoi(fields[1])
-	p.group, _ = strconv.Atoi(fields[2])
-	return p, true
+	state := ""
+	n, _ := fmt.Sscan(string(stat[end+1:]), &state, &p.parent, &p.group)
+	return p, n == 3 && state != "Z" && state != "X"
 }
 
-// left returns what is left of the command that this process could end: all descendants but the guardian, and but those of
-// another user.
+// left returns the descendants that this process could end: all but the guardian, and those of another user.
 func (c *Child) left() (all []process, ok bool) {
 	all, ok = descendants()
 	return slices.DeleteFunc(all, func(p process) bool { return p.pid == c.guardian || c.isForeign(p) }), ok
 }
 
 // Sweep asks those descendants to end that have left the group and whose parent has ended. The others have a parent that got
-// the signal as well and may pass it on, as an inner redislock does; they must not get it twice. It warns about processes of
-// another user.
+// the signal and may pass it on; they must not get it twice.
 func (c *Child) Sweep() {
 	all, _ := c.left()
 	for _, p := range all {
@@ -85,7 +74,6 @@ func (c *Child) Sweep() {
 	}
 }
 
-// killLeft kills all descendants.
 func (c *Child) killLeft() {
 	all, _ := c.left()
 	for _, p := range all {
@@ -96,10 +84,7 @@ func (c *Child) killLeft() {
 // Gone reports whether nothing is left of the command that this process could end.
 func (c *Child) Gone() bool {
 	all, ok := c.left()
-	if !ok {
-		return c.groupGone()
-	}
-	return len(all) == 0
+	return len(all) == 0 && (ok || c.groupGone())
 }
 
 // isForeign reports whether a process belongs to another user, and so cannot be ended. It says so once.

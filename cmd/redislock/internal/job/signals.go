@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 )
 
@@ -22,17 +23,8 @@ type Signals struct {
 
 // Listen catches the signals that are passed on.
 func Listen() *Signals {
-	s := &Signals{Caught: make(chan os.Signal, 64)}
-	for _, sig := range passedOn {
-		if !signal.Ignored(sig) {
-			signal.Notify(s.Caught, sig)
-		}
-	}
-	for _, sig := range jobControl {
-		if !signal.Ignored(sig) {
-			s.jobs = append(s.jobs, sig)
-		}
-	}
+	s := &Signals{Caught: make(chan os.Signal, 64), jobs: notIgnored(jobControl)}
+	signal.Notify(s.Caught, notIgnored(passedOn)...)
 	// A message to a stderr that nobody reads any more must not end this process before it has released its locks.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
@@ -52,13 +44,11 @@ func (s *Signals) RemoveJobControl() {
 	}
 }
 
-// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end is
-// called; after that it takes none.
+// Ending returns a ctx that a deadly signal ends, with SignalError as the cause. It drops all other signals until end.
 func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var dropping sync.WaitGroup
+	dropping.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
@@ -69,22 +59,18 @@ func (s *Signals) Ending(ctx context.Context) (_ context.Context, end func()) {
 				}
 			}
 		}
-	}()
+	})
 	return ctx, func() {
 		cancel(nil)
-		<-done
+		dropping.Wait()
 	}
 }
 
 // Endings returns the signals that end a program. Those that were ignored when it started, as under nohup, are left out.
-func Endings() []os.Signal {
-	var signals []os.Signal
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
-		if !signal.Ignored(sig) {
-			signals = append(signals, sig)
-		}
-	}
-	return signals
+func Endings() []os.Signal { return notIgnored(deadly) }
+
+func notIgnored(signals []os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 }
 
 // SignalError is the error for what a signal has ended. A command that returns it has nothing more to say.
@@ -103,7 +89,6 @@ func Interrupted(ctx context.Context, err error) error {
 // CodeOf returns the exit code of a process that a signal has ended, as shells have it.
 func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }
 
-// Command is a command to start.
 type Command struct {
 	Path           string
 	Args, Env      []string
@@ -111,6 +96,10 @@ type Command struct {
 	Stdout, Stderr io.Writer
 
 	Complain func(error) // called with what fails while the command runs; must not block
+}
+
+func (c Command) attr() *os.ProcAttr {
+	return &os.ProcAttr{Env: c.Env, Files: []*os.File{fileOf(c.Stdin), fileOf(c.Stdout), fileOf(c.Stderr)}}
 }
 
 func fileOf(stream any) *os.File {

@@ -35,10 +35,7 @@ func (t *terminal) isOurs() bool {
 	return err == nil && group == t.own
 }
 
-// give makes a process group the foreground job.
-func (t *terminal) give(group int) {
-	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group)
-}
+func (t *terminal) give(group int) { _ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) }
 
 // take makes this process' own group the foreground job again, even from the background.
 func (t *terminal) take() {
@@ -58,13 +55,12 @@ func (c *Child) Pass(sig os.Signal) {
 	_ = c.signal(sig.(syscall.Signal))
 }
 
-// stopLag is how long a process that was stopped waits for the SIGCONT that let it go on.
+// stopLag is how long it may take until a process that stops itself has stopped.
 const stopLag = 100 * time.Millisecond
 
-// Suspend is called when the command has been stopped. A user who pressed Ctrl-Z wants the shell back, so this process takes
-// the terminal back and stops as well. A command that was stopped only because it needs the terminal gets it, if this
-// process has it. A SIGSTOP in the background concerns only the command and the sender: this process goes on, and keeps the
-// locks.
+// Suspend is called when the command has been stopped. After a Ctrl-Z, this process takes the terminal back and stops as
+// well. A command that was stopped only because it needs the terminal gets the terminal, if this process has it. A SIGSTOP
+// in the background concerns only the command: this process goes on, and keeps the locks.
 func (c *Child) Suspend(sig syscall.Signal) {
 	needs := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	switch {
@@ -80,21 +76,20 @@ func (c *Child) Suspend(sig syscall.Signal) {
 		c.tty.take()
 		c.given = false
 	}
-	if c.tty.isOrphaned() {
+	if isOrphaned() {
 		c.Resume()
 		return
 	}
 	signal.Ignore(syscall.SIGTSTP) // the caller listens again when this process goes on
 	_ = syscall.Kill(0, syscall.SIGTSTP)
-	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
 	c.Awake = time.After(stopLag)                       // unless SIGCONT comes before
 }
 
-// isOrphaned reports whether nobody could let this job go on once it has stopped: it is the session leader's, which no
-// shell has started as a job, or the shell is gone.
-func (t *terminal) isOrphaned() bool {
+// isOrphaned reports whether nobody could let this job go on: no shell has started it as a job, or the shell is gone.
+func isOrphaned() bool {
 	session, err := unix.Getsid(0)
-	return err != nil || session == t.own || unix.Getppid() == 1
+	return err != nil || session == unix.Getpgrp() || unix.Getppid() == 1
 }
 
 // Resume lets the group go on: in the foreground if it was there before and this process is there now.
@@ -107,26 +102,81 @@ func (c *Child) Resume() {
 	_ = c.signal(syscall.SIGCONT)
 }
 
-// AroundStops makes Ctrl-Z call before, then stop this process, and call after when the process goes on. This lasts until
-// end is called; end returns when no call is under way.
-func AroundStops(before, after func()) (end func()) {
+// keyTime is how long one attempt to read a key takes, and so how long the end of ReadKeys may take.
+const keyTime = 100 * time.Millisecond
+
+// ReadKeys calls pressed for each key that is pressed while this process has the terminal, without Enter and without an echo,
+// until end is called. Keys that make signals, like Ctrl-C, still make them. Without a terminal it does nothing.
+func ReadKeys(pressed func(key byte)) (end func()) {
 	tty := openTerminal()
-	if tty == nil || signal.Ignored(syscall.SIGTSTP) {
+	if tty == nil {
 		return func() {}
 	}
-	return whenever(syscall.SIGTSTP, func() {
-		if tty.isOrphaned() {
-			return // nobody could let it go on
+	signal.Ignore(syscall.SIGTTIN) // if the job leaves the foreground during a read, the read fails instead of stopping it
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		var before *unix.Termios // the settings to restore
+		for {
+			select {
+			case <-over:
+				if before != nil && tty.isOurs() { // another job in the foreground has settings of its own
+					_ = unix.IoctlSetTermios(tty.fd, setTermios, before)
+				}
+				_ = unix.Close(tty.fd)
+				return
+			default:
+			}
+			if before == nil && tty.isOurs() {
+				before = tty.deliverKeys()
+			}
+			if before == nil || !tty.isOurs() {
+				time.Sleep(keyTime)
+				continue
+			}
+			key := make([]byte, 1)
+			if n, err := unix.Read(tty.fd, key); n == 1 {
+				pressed(key[0])
+			} else if err != nil { // hung up: do not ask again at once
+				time.Sleep(keyTime)
+			}
 		}
-		before()
-		goesOn := make(chan os.Signal, 1)
-		signal.Notify(goesOn, syscall.SIGCONT)
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // as in Suspend
-		select {
-		case <-goesOn:
-		case <-time.After(stopLag):
-		}
-		signal.Stop(goesOn)
-		after()
-	})
+	}()
+	return func() {
+		close(over)
+		<-done
+	}
+}
+
+// deliverKeys makes the terminal deliver each key at once. It returns the settings from before, or nil if it cannot.
+func (t *terminal) deliverKeys() *unix.Termios {
+	before, err := unix.IoctlGetTermios(t.fd, getTermios)
+	if err != nil {
+		return nil
+	}
+	keys := *before
+	keys.Lflag &^= unix.ICANON | unix.ECHO
+	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 0, uint8(keyTime/(100*time.Millisecond))
+	if unix.IoctlSetTermios(t.fd, setTermios, &keys) != nil {
+		return nil
+	}
+	return before
+}
+
+// ScreenSignals catches the signals of a new size of the screen, and of Ctrl-Z, after which the program calls Suspend.
+func ScreenSignals() (resized, stopped chan os.Signal) {
+	resized, stopped = make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	if !signal.Ignored(syscall.SIGTSTP) {
+		signal.Notify(stopped, syscall.SIGTSTP)
+	}
+	return resized, stopped
+}
+
+// Suspend stops this process, and returns when it goes on. It does nothing if nobody could let it go on.
+func Suspend() {
+	if !isOrphaned() {
+		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // Go's runtime does not give SIGTSTP its default back
+		time.Sleep(stopLag)                                 // another thread may get the signal
+	}
 }

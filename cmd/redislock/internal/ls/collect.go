@@ -9,8 +9,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-// orders are the ways to sort, each as people expect it: the shortest ttl first, the longest line first. Whatever does not
-// say what it is sorted by comes last.
+// orders are the ways to sort. A lock that does not say what it is sorted by comes last.
 var orders = map[string]func(a, b show.Status) int{
 	"key": byKey,
 	"ttl": func(a, b show.Status) int {
@@ -67,9 +66,6 @@ type collection struct {
 
 // add keeps a status. It returns scan.ErrEnough if no more are needed.
 func (c *collection) add(s show.Status) error {
-	if c.seen == nil {
-		c.seen = map[string]bool{}
-	}
 	if c.seen[s.Key] {
 		return nil
 	}
@@ -84,7 +80,6 @@ func (c *collection) add(s show.Status) error {
 	return nil
 }
 
-// settle sorts what was kept, and drops what is beyond the limit.
 func (c *collection) settle() {
 	if c.order == nil {
 		return

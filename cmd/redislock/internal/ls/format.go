@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// format is how locks are printed.
 type format int
 
 const (
@@ -23,23 +23,22 @@ const (
 	asTemplate // -o name is a template
 )
 
-// parseOutput reads the value of --output.
-func parseOutput(output string) (format, template, error) {
-	name, text, isTemplate := strings.Cut(output, "=")
-	switch {
-	case output == "table":
-		return asTable, nil, nil
-	case output == "json":
-		return asJSON, nil, nil
-	case output == "jsonl":
-		return asJSONLines, nil, nil
-	case output == "name":
-		return asTemplate, template{{"", "key"}}, nil
-	case name == "template" && isTemplate && text != "":
-		t, err := parseTemplate(text)
-		return asTemplate, t, err
+func parseOutput(output string) (f format, template string, err error) {
+	switch output {
+	case "table":
+		return asTable, "", nil
+	case "json":
+		return asJSON, "", nil
+	case "jsonl":
+		return asJSONLines, "", nil
+	case "name":
+		return asTemplate, "{key}", nil
 	}
-	return 0, nil, cli.Usagef("-o %q is not a format; use table, json, jsonl, name or template=TEXT, "+
+	if text, is := strings.CutPrefix(output, "template="); is && text != "" {
+		template = strings.NewReplacer(`\t`, "\t", `\n`, "\n", `\\`, `\`).Replace(text)
+		return asTemplate, template, checkTemplate(template)
+	}
+	return 0, "", cli.Usagef("-o %q is not a format; use table, json, jsonl, name or template=TEXT, "+
 		"as in 'template={key} {ttl}'", output)
 }
 
@@ -50,7 +49,6 @@ var columns = []term.Column{
 	{Name: "LINE", Right: true},
 }
 
-// wideColumns are those that --wide adds.
 var wideColumns = []term.Column{{Name: "TOKEN"}, {Name: "METADATA"}}
 
 // valueOf returns what a column or a template shows of a lock, safe to print; "" if that is unknown.
@@ -102,30 +100,24 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 // fieldPrefix begins the names of fields of the metadata in a template.
 const fieldPrefix = "fields."
 
-// template is a text with places for values.
-type template []struct{ text, name string } // the text before the value; name is "" at the end
+// place matches the place of a value in a template.
+var place = regexp.MustCompile(`\{[^}]*\}?`)
 
-// parseTemplate reads a text like {key}\t{ttl}.
-func parseTemplate(text string) (t template, err error) {
+// checkTemplate returns a usage error for a template with a place that has no value.
+func checkTemplate(text string) error {
 	names := []string{"{ttl_ms}"}
 	for _, c := range slices.Concat(columns, wideColumns) {
 		names = append(names, "{"+strings.ToLower(c.Name)+"}")
 	}
-	text = strings.NewReplacer(`\t`, "\t", `\n`, "\n", `\\`, `\`).Replace(text)
-	for text != "" {
-		before, rest, found := strings.Cut(text, "{")
-		name, rest, closed := strings.Cut(rest, "}")
-		known := strings.HasPrefix(name, fieldPrefix) || slices.Contains(names, "{"+name+"}")
+	for _, name := range place.FindAllString(text, -1) {
 		switch {
-		case found && !closed:
-			return nil, cli.Usagef("the template has a { without a }")
-		case found && !known:
-			return nil, cli.Usagef("the template has {%s}; it knows %s and {fields.NAME}", name, strings.Join(names, ", "))
+		case !strings.HasSuffix(name, "}"):
+			return cli.Usagef("the template has a { without a }")
+		case !strings.HasPrefix(name, "{"+fieldPrefix) && !slices.Contains(names, name):
+			return cli.Usagef("the template has %s; it knows %s and {fields.NAME}", name, strings.Join(names, ", "))
 		}
-		t = append(t, struct{ text, name string }{before, name})
-		text = rest
 	}
-	return t, nil
+	return nil
 }
 
 // print prints locks in their format. JSON contains the time at, which may be "".
@@ -136,27 +128,23 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 		for i, status := range all {
 			objects[i] = status.JSON()
 			objects[i].At = at
+			if l.opt.format == asJSONLines {
+				if err := show.WriteJSON(out, objects[i]); err != nil {
+					return err
+				}
+			}
 		}
 		if l.opt.format == asJSON {
 			return show.WriteJSON(out, objects)
-		}
-		for _, object := range objects {
-			if err := show.WriteJSON(out, object); err != nil {
-				return err
-			}
 		}
 		return nil
 	case asTemplate:
 		var text strings.Builder
 		for _, status := range all {
 			owner := show.OwnerOf(status.Metadata)
-			for _, part := range l.opt.template {
-				text.WriteString(part.text)
-				if part.name != "" {
-					text.WriteString(valueOf(status, owner, part.name))
-				}
-			}
-			text.WriteByte('\n')
+			text.WriteString(place.ReplaceAllStringFunc(l.opt.template, func(name string) string {
+				return valueOf(status, owner, strings.Trim(name, "{}"))
+			}) + "\n")
 		}
 		_, err := io.WriteString(out, text.String())
 		return err
@@ -167,11 +155,13 @@ func (l *lister) print(out io.Writer, s term.Screen, all []show.Status, at strin
 	return l.table(all).Write(out, s, !l.opt.noHeader)
 }
 
-// table puts locks into a table.
 func (l *lister) table(all []show.Status) *term.Table {
 	t := &term.Table{Columns: columns}
 	if l.opt.wide {
-		t.Columns, t.Natural = slices.Concat(columns, wideColumns), true
+		t.Columns = slices.Concat(columns, wideColumns)
+		for i, c := range t.Columns { // nothing is cut
+			t.Columns[i] = term.Column{Name: c.Name, Right: c.Right}
+		}
 	}
 	for _, status := range all {
 		owner := show.OwnerOf(status.Metadata)

@@ -3,6 +3,8 @@ package ls
 
 import (
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,59 +20,9 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const lsHelp = `Lists all locks, or those whose keys match PATTERN. In a PATTERN, * stands for any
-characters, ? for one, [ab] for a or b, and \ for the next character.
+//go:embed help.txt
+var help string
 
-  KEY      the key
-  HOLDER   user@host, or whatever the holder's metadata is
-  PID      the process that holds the lock
-  COMMAND  the command that runs under it
-  AGE      how long ago the lock was acquired, by the clock of the holder
-  TTL      how long the lock still lasts if nobody renews it
-  LINE     how many wait in line
-
-HOLDER, PID, COMMAND and AGE come from the metadata of the lock; "-" means that it does
-not say. On a terminal, columns get narrower until the table fits. In a very narrow one,
-PID, COMMAND and AGE are left out. --wide adds TOKEN and METADATA, and cuts nothing.
-
-ls looks through all keys with SCAN, 500 at a time, so that even a server with millions
-of keys keeps serving others. It looks up a PATTERN without *, ?, [ and \ directly. On
-a Cluster it asks all masters. It stops when it has found as many locks as --limit says.
-With --sort it looks through all keys, and shows the first of them.
-
-A lock is a string with a time to live that begins like a token of this library: with
-22 letters, digits, - and _. --all lists every string: also locks with custom tokens,
-and values without expiry, which block a lock as well. Of a value over 4 KiB, ls reads
-only the beginning, and does not know who waits ("?").
-
-Formats for -o:
-  json             one JSON array
-  jsonl            one JSON object a line; --json is the same
-  name             the keys, one a line
-  template=TEXT    TEXT for each lock, such as 'template={key}\t{holder}\t{fields.zone}'.
-                   The names are those of the columns in lower case, ttl_ms, and
-                   fields.NAME for the field NAME of the metadata.
-
-On a quorum of servers, ls asks all that answer, and shows what a majority holds. A key
-that only a minority holds is listed without a holder, as "no majority".
-
-JSON has key, token, metadata (a string), fields (the metadata if it is an object),
-ttl_ms (null without expiry), waiters (null if unknown), waiting_since and held_since;
-key_base64, token_base64 and metadata_base64 for bytes that are not UTF-8;
-metadata_cut; places, as in redislock inspect, if the servers of a quorum disagree; and
-at, with --watch. The other formats escape what is not printable.
-
-With --watch on a terminal, q or Ctrl-C ends it.
-
-The exit code is 0 even if there is no lock; see "redislock help exit-codes" for others.`
-
-const lsExample = `  redislock ls                            # all locks
-  redislock ls 'order:*' --sort ttl       # the first to expire comes first; -ttl: last
-  redislock ls --meta host=api-3          # what does that machine hold?
-  redislock ls --waiting --watch          # where do clients wait? again every 2 s
-  redislock ls -o name 'order:*' | xargs redislock inspect`
-
-// lsOptions are the flags of ls.
 type lsOptions struct {
 	filter   scan.Filter
 	sort     string // "" for the first that are found, by key
@@ -83,21 +35,18 @@ type lsOptions struct {
 	watch    time.Duration
 
 	format   format
-	template template
+	template string
 }
 
 // defaultLimit bounds the memory that ls needs, whatever is in the database.
 const defaultLimit = 10000
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:     "ls [PATTERN]",
 		Aliases: []string{"list"},
 		Short:   "List the locks, who holds them and how many wait",
-		Long:    lsHelp,
-		Example: lsExample,
 
 		ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -109,9 +58,8 @@ func New(target *connect.Target) *cobra.Command {
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return runLs(ctx, target, strings.Join(args, ""), opt)
 		}),
-	}
+	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVarP(&opt.filter.All, "all", "a", false, "list every string, not only what looks like a lock")
 	flags.StringVar(&opt.filter.Token, "token", "", "list only what `TOKEN` holds, or tokens that begin like it")
 	flags.StringArrayVar(&opt.filter.Meta, "meta", nil,
@@ -127,7 +75,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")
-	cli.DurationVarP(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
+	cli.DurationVar(flags, &opt.watch, "watch", "w", 0, "look again every `INTERVAL`, until q or Ctrl-C")
 	flags.Lookup("watch").NoOptDefVal = "2s"
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(slices.Sorted(maps.Keys(orders)),
 		cobra.ShellCompDirectiveNoFileComp))
@@ -173,34 +121,35 @@ func (opt *lsOptions) check(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// lister prints locks.
 type lister struct {
-	*connect.Target
+	*connect.Session
 
 	opt  lsOptions
 	scan scan.Scan
 }
 
 func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOptions) error {
-	client, err := target.Connect(ctx)
+	s, err := target.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	l := &lister{Target: target, opt: opt, scan: scan.Scan{
-		Client: client, Locks: connect.NewLocks(client), Pattern: pattern, Filter: opt.filter,
-	}}
+	defer s.Close()
+	l := &lister{Session: s, opt: opt, scan: scan.Scan{Client: s.Client, Locks: s.Locks, Pattern: pattern, Filter: opt.filter}}
 	if opt.watch > 0 {
 		return l.watch(ctx)
 	}
 	shown, left, err := l.once(ctx)
+	hint := "; --all also lists strings that do not look like locks"
+	if opt.filter.All {
+		hint = ""
+	}
 	switch {
 	case err != nil:
 		return err
 	case shown == 0 && pattern != "":
-		l.Complain(fmt.Errorf("no lock matches %q%s", pattern, opt.hint()))
+		l.Complain(fmt.Errorf("no lock matches %q%s", pattern, hint))
 	case shown == 0:
-		l.Complain(fmt.Errorf("no lock found%s", opt.hint()))
+		l.Complain(errors.New("no lock found" + hint))
 	case left > 0:
 		l.Complain(fmt.Errorf("%d more are not listed; narrow them with a PATTERN, or raise --limit", left))
 	case opt.limit > 0 && shown == opt.limit && opt.sort == "" && !opt.limited:
@@ -210,14 +159,6 @@ func runLs(ctx context.Context, target *connect.Target, pattern string, opt lsOp
 		l.Complain(fmt.Errorf("%d keys could not be read: %w", n, l.scan.Why))
 	}
 	return nil
-}
-
-// hint says what else could be listed when nothing was.
-func (opt *lsOptions) hint() string {
-	if opt.filter.All {
-		return ""
-	}
-	return "; --all also lists strings that do not look like locks"
 }
 
 // once prints the locks, and returns how many it has printed, and how many more it has seen.
@@ -236,7 +177,6 @@ func (l *lister) once(ctx context.Context) (shown, left int, err error) {
 	return len(all.kept), all.dropped, l.print(l.Stdout, screen, all.kept, "")
 }
 
-// stream prints locks as they are found.
 func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 	err = l.search(ctx, func(s show.Status) error {
 		if err := l.print(l.Stdout, term.Screen{}, []show.Status{s}, ""); err != nil {
@@ -250,10 +190,9 @@ func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 	return shown, 0, err
 }
 
-// look finds the locks, in their order.
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
-	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none"}
+	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none", seen: map[string]bool{}}
 	err := l.search(ctx, all.add)
 	all.settle()
 	return all, err

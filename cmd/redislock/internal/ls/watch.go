@@ -2,9 +2,12 @@ package ls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -15,52 +18,32 @@ import (
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	homeCursor  = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
 )
 
-// watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen,
-// and restores the normal one at the end. Elsewhere it prints one table after the other. After the first success it reports
-// a Redis that fails, and asks again.
+// watch prints the locks again and again, until ctx ends, or somebody presses q. On a terminal it uses the alternate screen.
+// After the first success it reports a Redis that fails, and asks again.
 func (l *lister) watch(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	live := term.Is(l.Stdout) && l.opt.format == asTable
-	ending := "Ctrl-C ends"
-	again := make(chan struct{}, 1)
-	if live {
-		lookAgain := func() {
-			select {
-			case again <- struct{}{}:
-			default: // it will anyway
-			}
-		}
-		pressed := func(key byte) {
+	var resized, stopped chan os.Signal
+	var endKeys func()
+	enter := func() {
+		fmt.Fprint(l.Stdout, enterScreen)
+		endKeys = job.ReadKeys(func(key byte) {
 			if key == 'q' || key == 'Q' {
 				end(errQuit)
 			}
-		}
-		keyboard := job.OpenKeyboard(pressed)
-		if keyboard != nil {
-			ending = "q ends"
-		}
-		fmt.Fprint(l.Stdout, enterScreen)
-		defer fmt.Fprint(l.Stdout, leaveScreen)
-		defer func() { keyboard.Close() }() // before the normal screen is back: what is typed there is for the shell
-		stops := job.AroundStops(
-			func() {
-				keyboard.Close()
-				fmt.Fprint(l.Stdout, leaveScreen)
-			},
-			func() {
-				fmt.Fprint(l.Stdout, enterScreen)
-				keyboard = job.OpenKeyboard(pressed)
-				lookAgain()
-			})
-		defer stops()
-		resizes := job.OnResize(lookAgain)
-		defer resizes()
+		})
+	}
+	leave := func() {
+		endKeys() // before the normal screen is back: what is typed there is for the shell
+		fmt.Fprint(l.Stdout, leaveScreen)
+	}
+	if live {
+		resized, stopped = job.ScreenSignals()
+		enter()
+		defer leave()
 	}
 	for first := true; ; first = false {
 		all, err := l.look(ctx)
@@ -72,7 +55,7 @@ func (l *lister) watch(ctx context.Context) error {
 		case err != nil && first:
 			return err
 		case live:
-			err = l.redraw(all, err, ending)
+			err = l.redraw(all, err)
 		default:
 			err = l.append(all, err, first)
 		}
@@ -81,7 +64,11 @@ func (l *lister) watch(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(l.opt.watch):
-		case <-again:
+		case <-resized:
+		case <-stopped:
+			leave()
+			job.Suspend()
+			enter()
 		case <-ctx.Done():
 		}
 	}
@@ -91,7 +78,7 @@ func (l *lister) watch(ctx context.Context) error {
 var errQuit = errors.New("q")
 
 // redraw fills the terminal anew, and no more than it has room for. It does not clear it first, because that would flicker.
-func (l *lister) redraw(all *collection, failed error, ending string) error {
+func (l *lister) redraw(all *collection, failed error) error {
 	s := l.Screen()
 	count := fmt.Sprintf("%d locks", len(all.kept))
 	switch {
@@ -100,20 +87,15 @@ func (l *lister) redraw(all *collection, failed error, ending string) error {
 	case all.first && len(all.kept) == l.opt.limit:
 		count = fmt.Sprintf("%d+ locks", len(all.kept))
 	}
-	title := fmt.Sprintf("%s  %s, %s, every %v", time.Now().Format(time.TimeOnly), count, ending, l.opt.watch)
+	title := fmt.Sprintf("%s  %s, q ends, every %v", time.Now().Format(time.TimeOnly), count, l.opt.watch)
 	colour := term.Faint
 	if failed != nil {
 		title, colour = time.Now().Format(time.TimeOnly)+"   "+term.Printable(failed.Error()), term.Red
 	}
-	room := len(all.kept)
-	if s.Lines > 0 {
-		room = max(0, min(room, s.Lines-4)) // without the title, an empty line, the head and the line below
-	}
+	columns, height := cmp.Or(s.Columns, math.MaxInt), cmp.Or(s.Lines, math.MaxInt)
+	room := min(len(all.kept), max(0, height-4)) // without the title, an empty line, the head and the line below
 	var out bytes.Buffer
-	if s.Columns > 0 {
-		title = term.Shorten(title, s.Columns)
-	}
-	out.WriteString(s.Paint(colour, title) + "\n\n")
+	out.WriteString(s.Paint(colour, term.Shorten(title, columns)) + "\n\n")
 	if err := l.print(&out, s, all.kept[:room], ""); err != nil {
 		return err
 	}
@@ -121,10 +103,9 @@ func (l *lister) redraw(all *collection, failed error, ending string) error {
 		out.WriteString(s.Paint(term.Faint, fmt.Sprintf("… and %d more", hidden)))
 	}
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-	if s.Lines > 0 {
-		lines = lines[:min(len(lines), s.Lines)]
-	}
-	_, err := fmt.Fprint(l.Stdout, homeCursor, strings.Join(lines, clearLine+"\n"), clearLine, clearBelow)
+	lines = lines[:min(len(lines), height)]
+	// From the top, clear the rest of each line, and in the end what is below.
+	_, err := fmt.Fprint(l.Stdout, "\x1b[H", strings.Join(lines, "\x1b[K\n"), "\x1b[K\x1b[J")
 	return err
 }
 

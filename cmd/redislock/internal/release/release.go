@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,45 +24,18 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-const releaseHelp = `Releases the locks on KEYs. The first waiter in line can acquire them then.
+//go:embed help.txt
+var help string
 
---token releases them only if that token holds all of them, and nothing otherwise. Use it
-for a lock of "redislock acquire", or for one whose holder cannot release it any more: a
-run gives its token to its command as REDISLOCK_TOKEN.
-
---force releases them from any holder. At a terminal it shows the holders and asks
-first; elsewhere, or to skip the question, add --yes. If a KEY has a new holder by
-then, it leaves that KEY alone. The old holder may not notice for up to a third of the
-ttl: end it first if you can.
-
---force refuses strings that do not look like a lock: those without expiry, and those that
-do not begin with a random token. --any releases them as well, for locks with custom
-tokens: be sure that they are locks, because it deletes the keys.
-
-While Redis cannot be reached, or answers that it cannot release them now, as during a
-failover, release tries again, for up to 10 s. If it gives in, or a signal ends it, it
-says by when the KEYs expire.
-
-The exit code is 0 if all KEYs were released, or with --force are free. It is 1 if that
-token does not hold them, if a KEY is not a lock or has a new holder, or if the answer
-was no.`
-
-const releaseExample = `  redislock release order:7 stock:42 --token q83vEjRWeJCrze8SNFZ4kA
-  redislock release nightly --force
-  redislock release nightly --force --yes   # in a script`
-
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var force, lax, yes bool
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "release KEY... (--token T | --force)",
 		Short:             "Release a lock by its token, or one that is stuck",
-		Long:              releaseHelp,
-		Example:           releaseExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			hasToken := cmd.Flags().Changed("token")
 			switch {
 			case hasToken && force:
@@ -74,17 +48,14 @@ func New(target *connect.Target) *cobra.Command {
 				return cli.Usagef("--any is for --force")
 			case force && !yes && !term.Is(target.Stdin):
 				return cli.Usagef("--force asks first, and stdin is not a terminal; add --yes if you are sure")
-			case !hasToken && !force:
-				return cli.Usagef("name the holder with --token T, or release from any holder with --force")
-			}
-			return cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
-				if hasToken {
-					return releaseByToken(ctx, target, keys, token)
-				}
+			case force:
 				return releaseByForce(ctx, target, keys, lax, yes)
-			})(cmd, keys)
-		},
-	}
+			case hasToken:
+				return releaseByToken(ctx, target, keys, token)
+			}
+			return cli.Usagef("name the holder with --token T, or release from any holder with --force")
+		}),
+	})
 	cmd.Flags().StringVar(&token, "token", "", "release the keys if the token `T` holds them")
 	cmd.Flags().BoolVar(&force, "force", false, "release the keys from any holder")
 	cmd.Flags().BoolVar(&lax, "any", false, "with --force, also delete strings that do not look like a lock")
@@ -92,8 +63,7 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-// patience is how long the command goes on while Redis cannot serve it. It says so after a moment. A run that ends goes on
-// for longer, because nobody can release its locks again.
+// patience is how long the command tries. A run tries for longer, because nobody can release its locks again.
 var patience = claim.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
 
 func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) (err error) {
@@ -175,7 +145,11 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	defer cancel()
 	var failed error
 	for _, status := range held {
-		if err := takeAway(releasing, s, status); err != nil {
+		err := giveUp(releasing, s, []string{status.Key}, status.Token) // if the holder is still the same
+		if errors.Is(err, redislock.ErrLockNotHeld) {
+			err = fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
+		}
+		if err != nil {
 			failed = err
 			target.Complain(err)
 			continue
@@ -190,13 +164,11 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 
 // withoutRepeats returns each key once: a lock cannot be released twice.
 func withoutRepeats(keys []string) []string {
-	var once []string
-	for _, key := range keys {
-		if !slices.Contains(once, key) {
-			once = append(once, key)
-		}
-	}
-	return once
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) (again bool) {
+		again, seen[key] = seen[key], true
+		return again
+	})
 }
 
 // agreed asks at the terminal. The end of ctx means no.
@@ -217,13 +189,4 @@ func agreed(ctx context.Context, target *connect.Target, held []redislock.Status
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// takeAway releases a key if the holder is still the same.
-func takeAway(ctx context.Context, s *connect.Session, status redislock.Status) error {
-	err := giveUp(ctx, s, []string{status.Key}, status.Token)
-	if errors.Is(err, redislock.ErrLockNotHeld) {
-		return fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +12,15 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 )
 
-// releaseTime bounds how long the end of a run goes on trying to release locks that are valid for that long: when they
-// expire, there is nothing left to release. It allows for a second at least.
+// releaseTime bounds how long a run tries to release locks that are valid for that long: a second at least.
 func releaseTime(left time.Duration) time.Duration {
 	return min(max(left, time.Second), claim.ReleaseLimit)
 }
 
-// ending returns a ctx for the end of a run: for what gives the locks up. A signal ends it as well, so that a user or a
-// service manager can end this process at once.
+// ending returns a ctx for giving the locks up. A signal ends it as well.
 func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc) {
-	var left time.Duration
-	switch {
-	case h.kept != nil, h.watched != nil:
-		left = h.left()
-	case h.unnamed != nil:
+	left := h.left()
+	if h.unnamed != nil {
 		left = remaining(h.unnamed.Until())
 	}
 	signals.RemoveJobControl()
@@ -36,8 +32,7 @@ func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc
 	}
 }
 
-// lookAgain looks a last time at what was re-entered. It returns an error that matches redislock.ErrLockNotHeld if that was
-// lost unnoticed.
+// lookAgain returns an error that matches redislock.ErrLockNotHeld if what was re-entered was lost unnoticed.
 func (h *hold) lookAgain(ctx context.Context) error {
 	if h.watched == nil {
 		return nil
@@ -53,18 +48,15 @@ func (h *hold) lookAgain(ctx context.Context) error {
 // release releases what was acquired, until ctx ends. It returns an error that matches redislock.ErrLockNotHeld if some of
 // it was lost, and a *claim.UnreleasedError if keys stay.
 func (h *hold) release(ctx context.Context, tell func(error)) error {
-	by := time.Now().Add(h.ttl) // a renewal may have been sent just now
-	switch {
-	case h.kept != nil:
-		return claim.GiveUp(ctx, h.Session, h.kept, by, tell)
-	case h.unnamed != nil:
-		err := claim.GiveUp(ctx, h.Session, h.unnamed, by, tell)
-		if errors.Is(err, redislock.ErrLockNotHeld) {
-			err = claim.Release(ctx, h.Session, h.unnamed.Keys(), h.token, tell)
-		}
-		return err
+	lock := cmp.Or(h.kept, h.unnamed)
+	if lock == nil {
+		return nil
 	}
-	return nil
+	err := claim.GiveUp(ctx, h.Session, lock, time.Now().Add(h.ttl), tell) // a renewal may have been sent just now
+	if h.unnamed != nil && errors.Is(err, redislock.ErrLockNotHeld) {
+		return claim.Release(ctx, h.Session, lock.Keys(), h.token, tell)
+	}
+	return err
 }
 
 // leave leaves what was acquired locked until the time end, without this process. It returns an error that matches
@@ -101,8 +93,7 @@ func (h *hold) expireAt(ctx context.Context, end time.Time) error {
 		if rest >= h.ttl {
 			return nil
 		}
-		// A renewal that was on its way may have been executed after the Refresh. If the answer to that question is an error,
-		// or a loss that came after the Refresh, left is 0.
+		// A renewal that was on its way may have been executed after the Refresh. After an error or a loss, left is 0.
 		if left, _ := h.kept.TTL(ctx); left <= rest {
 			return nil
 		}

@@ -36,16 +36,14 @@ type hold struct {
 }
 
 // until returns the time until which all of it is certainly held.
-func (h *hold) until() time.Time {
-	switch {
-	case h.watched == nil:
-		return h.kept.Until()
-	case h.kept == nil:
-		return h.watched.validUntil()
+func (h *hold) until() (until time.Time) {
+	if h.kept != nil {
+		until = h.kept.Until()
 	}
-	until, other := h.kept.Until(), h.watched.validUntil()
-	if other.Before(until) {
-		return other
+	if h.watched != nil {
+		if other := h.watched.validUntil(); h.kept == nil || other.Before(until) {
+			until = other
+		}
 	}
 	return until
 }
@@ -79,37 +77,31 @@ func (h *hold) stopAll() {
 	}
 }
 
-// The variables that the command finds in its environment.
-const (
-	keysVariable  = "REDISLOCK_KEYS"
-	fenceVariable = "REDISLOCK_FENCE"
-	untilVariable = "REDISLOCK_UNTIL"
-)
-
 // environ returns the environment of the command: that of this process, but what a run around this one says about its locks
 // is replaced. If this run has acquired nothing, the fencing token stays.
-func (h *hold) environ(keys []string) []string {
+func (h *hold) environ(keys []string) (variables []string) {
 	own := map[string]string{
-		keysVariable:        strings.Join(keys, "\n"),
+		"REDISLOCK_KEYS":    strings.Join(keys, "\n"),
 		claim.TokenVariable: h.token,
-		untilVariable:       h.until().UTC().Format(time.RFC3339Nano),
+		"REDISLOCK_UNTIL":   h.until().UTC().Format(time.RFC3339Nano),
 	}
 	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
 	if h.kept != nil {
+		own["REDISLOCK_FENCE"] = ""
 		if h.kept.Token() != h.token {
 			outer = append(outer, h.kept.Token())
 		}
-		own[fenceVariable] = ""
-	}
-	if h.fence != 0 {
-		own[fenceVariable] = strconv.FormatInt(h.fence, 10)
+		if h.fence != 0 {
+			own["REDISLOCK_FENCE"] = strconv.FormatInt(h.fence, 10)
+		}
 	}
 	own[claim.OuterVariable] = strings.Join(outer, " ")
-	variables := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		_, replaced := own[name]
-		return replaced
-	})
+		if _, replaced := own[name]; !replaced {
+			variables = append(variables, variable)
+		}
+	}
 	for name, value := range own {
 		if value != "" {
 			variables = append(variables, name+"="+value)
@@ -171,11 +163,9 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 		return nil
 	}
 	if h.watched != nil { // if the re-entered locks are lost, there is no point in waiting for the others
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause(ctx)
-		defer cancel(nil)
-		unhook := context.AfterFunc(h.alive, func() { cancel(context.Cause(h.alive)) })
-		defer unhook()
+		var end func()
+		ctx, end = both(ctx, h.alive)
+		defer end()
 	}
 	if f.hasToken && !f.share || h.Target.IsQuorum() { // see rename; and on a quorum, no token can be chosen
 		token = ""
@@ -201,11 +191,19 @@ func (f *runFlags) take(ctx context.Context, h *hold) error {
 func (h *hold) keep(lock *redislock.Lock) {
 	alive, stop := lock.KeepAlive(context.Background())
 	h.kept, h.token, h.stop = lock, cmp.Or(h.token, lock.Token()), append(h.stop, stop)
-	if h.alive == nil {
-		h.alive = alive
-		return
+	if h.alive != nil {
+		alive, stop = both(h.alive, alive)
+		h.stop = append(h.stop, stop)
 	}
-	both, end := context.WithCancelCause(h.alive)
-	context.AfterFunc(alive, func() { end(context.Cause(alive)) })
-	h.alive, h.stop = both, append(h.stop, func() { end(nil) })
+	h.alive = alive
+}
+
+// both returns a ctx that ends with the first of two, and has its cause.
+func both(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(a)
+	unhook := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+	}
 }

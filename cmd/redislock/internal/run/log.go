@@ -28,7 +28,6 @@ func newLog(env *cli.Env) *log {
 	return l
 }
 
-// tracer returns a Tracer that writes to the log.
 func (l *log) tracer() *redislock.Tracer {
 	if l == nil {
 		return nil
@@ -36,7 +35,6 @@ func (l *log) tracer() *redislock.Tracer {
 	return &redislock.Tracer{Refused: l.refused, ObtainEnd: l.obtainEnd, Lost: l.lost, Released: l.released}
 }
 
-// waiting is called with who is in the way.
 func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
 
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
@@ -60,15 +58,14 @@ func (l *log) obtainEnd(_ context.Context, e redislock.ObtainEnd) {
 	l.mu.Lock()
 	first := l.blocker
 	l.mu.Unlock()
-	outcome := "acquired"
+	outcome := "error"
 	switch {
 	case e.Err == nil:
+		outcome = "acquired"
 	case errors.Is(e.Err, context.Canceled) && !errors.Is(e.Err, context.DeadlineExceeded):
 		outcome = "canceled"
 	case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, redislock.ErrNotObtained):
 		outcome = "refused"
-	default:
-		outcome = "error"
 	}
 	if first.Key != "" {
 		l.Info("waited", "keys", e.Keys, millis("wait", e.Wait), "tries", e.Tries, "outcome", outcome, first)

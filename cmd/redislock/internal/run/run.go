@@ -3,7 +3,9 @@
 package run
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,88 +22,9 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
-const runHelp = `Acquires the locks on all KEYs or on none, keeps them while COMMAND runs, and releases
-them. It ends with the exit code of COMMAND, which gets stdin, stdout and stderr.
-redislock itself prints only errors to stderr, and who is in the way while it waits.
+//go:embed help.txt
+var help string
 
-Waiting. While a KEY is taken, redislock waits in line: first come, first served, across
-machines. Like flock(1), it waits for ever. --wait sets a limit; --no-wait, or --wait 0,
-does not wait at all. At a terminal, or with --verbose, it says who is in the way. Once in
-line, it keeps waiting if Redis goes away for a while. If Redis cannot be reached at the
-start, --wait D waits for it as well; without --wait, redislock fails, because a wrong
-address would make it wait for ever.
-
-Signals. COMMAND runs in a process group of its own, which gets the signals that redislock
-gets. While redislock still waits, a signal ends it. At a terminal, Ctrl-C and Ctrl-Z
-reach COMMAND. Ctrl-Z stops redislock as well: if it is stopped for longer than the ttl,
-it loses the lock.
-
-Loss. redislock renews the locks every third of the ttl. If they are lost, or cannot be
-renewed in time, it sends SIGTERM to the processes of COMMAND, and SIGKILL after the grace
-period. The grace period ends before the locks do, so these processes have ended before
-anybody else can acquire the locks.
-
-The processes of COMMAND are its process group and, on Linux, also what has left the
-group, as with setsid or as a daemon. Out of reach are:
-  - processes of another user, such as those under sudo and su, unless redislock runs as
-    root; it warns when it cannot end them
-  - after a SIGKILL of redislock itself, what has left the group; the group is killed
-  - while redislock or its machine is stopped, all of them; it ends them when it continues
-  - on systems other than Linux, or without /proc, what has left the group
-
-The end. redislock releases the locks when COMMAND itself has ended. What COMMAND has left
-in the background goes on without the locks: COMMAND should wait for what it starts. But
-if a signal has ended COMMAND, or redislock got SIGINT or SIGTERM, redislock first ends
-what is left, as after a loss. While Redis cannot be reached, or answers that it cannot
-release the locks now, as during a failover, redislock tries again until they expire, for
-up to 30 s. After a second it says so. If it gives in, or a signal ends it, it says which
-KEYs stay, and by when they expire. The exit code is that of COMMAND all the same.
-
-Limits. --at-least D keeps the locks for at least D from their grant, even if COMMAND ends
-sooner, so that a machine whose clock is a little behind does not run a short job again.
-redislock does not wait for that: it ends with COMMAND, and leaves the KEYs to expire. It
-releases them as usual if COMMAND could not be started, or the locks were lost. KEYs that
-another run holds are left to that one. --max-hold D ends COMMAND when it has held the
-locks for D: with SIGTERM, and SIGKILL after the grace period. The locks are renewed until
-COMMAND has ended, and released then. The exit code is 124.
-
-Environment of COMMAND:
-  REDISLOCK_KEYS   the KEYs, one per line
-  REDISLOCK_TOKEN  the token that holds the KEYs
-  REDISLOCK_FENCE  the fencing token, with --fence-key
-  REDISLOCK_UNTIL  the end of the locks' validity when COMMAND started, in RFC 3339
-  REDISLOCK_OUTER_TOKENS  the other tokens of the runs around COMMAND, if there are any
-
-Nesting. COMMAND may call redislock run. A KEY that a run around it holds would make it
-wait for itself, so redislock fails at once. With --reenter, it shares such KEYs with the
-run around it: it watches them, but does not renew, shorten or release them; it acquires
-and releases only the others. If no KEY is held by the run around it, --reenter fails.
-On a quorum of servers, those others get a token of their own, so a run inside this one
-cannot share them.
-If all are, --fence-key has no effect.
-
-Tokens. The locks get a random token. --token T gives them another one, for programs that
-must know it beforehand. It does not join a lock that T already holds: for that, add
---share. Then several runs with the same T hold a KEY at the same time: the one that
-comes first renews and releases it, and the others watch it. When the first one ends, the
-others have lost it.
-
-Log. With --log-format json, redislock writes one JSON object a line to stderr, with time,
-level and msg: waiting (who is in the way), waited (how long, and with what outcome),
-acquired, lost (why), released, left (until when, with --at-least), not released (which
-KEYs, and by when they expire), and error for all else.
-
-Anybody who can read the Redis sees the user and the command line that hold a lock. Use
---meta to leave another text.`
-
-const runExample = `  redislock run -k nightly -- ./backup.sh
-  redislock run -k order:7 -k stock:42 --wait 10m -- ./ship 7
-  redislock run -k nightly --no-wait -E 75 --quiet -- ./backup.sh   # cron: skip if it runs
-  redislock run -k mail --no-wait --at-least 1m --max-hold 1h -- ./mail.sh
-  redislock run -k deploy -- sh -c 'make && make install'
-  redislock run -k disk -k tape --reenter -- ./inner.sh             # inside another run`
-
-// runFlags are what the command line says.
 type runFlags struct {
 	claim.Flags
 
@@ -119,41 +42,35 @@ type runFlags struct {
 	log *log // nil: text
 }
 
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
-	cmd := &cobra.Command{
-		Use:     "run -k KEY... [flags] -- COMMAND...",
-		Short:   "Run a command under locks",
-		Long:    runHelp,
-		Example: runExample,
+	cmd := cli.Describe(help, &cobra.Command{
+		Use:   "run -k KEY... [flags] -- COMMAND...",
+		Short: "Run a command under locks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			if f.hasToken { // the new token is put into the keys behind the library's back, on one server
-				if err := target.NoQuorum("--token"); err != nil {
-					return err
-				}
+			if f.hasToken && target.IsQuorum() { // the token is put into the keys behind the library's back, on one server
+				return cli.Usagef("--token does not work on a quorum of servers")
 			}
 			return f.WithCode(f.run(cmd.Context(), target))
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
-	}
+	})
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.SetInterspersed(false) // what follows COMMAND belongs to it
 	flags.StringArrayVarP(&f.Keys, "key", "k", nil, "`KEY` to lock; may be repeated")
 	f.AddFlags(flags, 30*time.Second, "how long the locks outlive a redislock that dies")
 	flags.Lookup("long").Usage = "allow a --ttl or an --at-least above 24h"
-	cli.DurationVar(flags, &f.grace, "grace", 0,
+	cli.DurationVar(flags, &f.grace, "grace", "", 0,
 		"time `D` between SIGTERM and SIGKILL when COMMAND is ended (default 5s, or ttl/3 if that is less)")
-	cli.DurationVar(flags, &f.atLeast, "at-least", 0,
+	cli.DurationVar(flags, &f.atLeast, "at-least", "", 0,
 		"keep the locks for at least `D`, even if COMMAND ends sooner (default: no limit)")
-	cli.DurationVar(flags, &f.maxHold, "max-hold", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
+	cli.DurationVar(flags, &f.maxHold, "max-hold", "", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
 	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
@@ -175,36 +92,24 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 	case f.format != "text" && f.format != "json":
 		return cli.Usagef("--log-format %q is unknown; write text or json", f.format)
 	}
-	if err := f.Check(cmd.Flags()); err != nil {
-		return err
-	}
-	if err := f.checkToken(); err != nil {
-		return err
-	}
-	if err := f.checkHold(set); err != nil {
+	if err := cmp.Or(f.Check(cmd.Flags()), f.checkToken(), f.CheckLong("at-least", f.atLeast),
+		claim.CheckCode("lost-exit-code", f.lostCode)); err != nil {
 		return err
 	}
 	if !f.hasGrace {
 		f.grace = min(5*time.Second, f.TTL/3)
 	}
 	switch {
+	case set("at-least") && f.atLeast <= 0:
+		return cli.Usagef("--at-least %v is not more than 0", f.atLeast)
+	case set("max-hold") && f.maxHold <= 0:
+		return cli.Usagef("--max-hold %v is not more than 0", f.maxHold)
 	case f.grace < 0:
 		return cli.Usagef("--grace %v is negative", f.grace)
 	case f.grace > f.TTL/2:
 		return cli.Usagef("--grace %v is more than half of --ttl %v; choose a longer --ttl", f.grace, f.TTL)
 	}
-	return claim.CheckCode("lost-exit-code", f.lostCode)
-}
-
-// checkHold returns a usage error if the limits of how long the locks are held cannot be used.
-func (f *runFlags) checkHold(set func(name string) bool) error {
-	switch {
-	case set("at-least") && f.atLeast <= 0:
-		return cli.Usagef("--at-least %v is not more than 0", f.atLeast)
-	case set("max-hold") && f.maxHold <= 0:
-		return cli.Usagef("--max-hold %v is not more than 0", f.maxHold)
-	}
-	return f.CheckLong("at-least", f.atLeast)
+	return nil
 }
 
 // run acquires the locks, runs the command and releases them.
@@ -239,8 +144,7 @@ func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	return s.supervise()
 }
 
-// fitGrace makes the grace period fit into the remaining time of locks that somebody else renews. While that goes on, at
-// least two thirds of their ttl remain.
+// fitGrace makes the grace period fit into the remaining time of locks that somebody else renews.
 func (f *runFlags) fitGrace(h *hold) error {
 	if h.watched == nil {
 		return nil
@@ -257,17 +161,13 @@ func (f *runFlags) fitGrace(h *hold) error {
 }
 
 func startError(name string, err error) error {
-	if why, ok := errors.AsType[*exec.Error](err); ok {
-		err = why.Err
-	}
-	if path, ok := errors.AsType[*fs.PathError](err); ok {
-		err = path.Err
-	}
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+	switch why := errors.Unwrap(err); { // an *exec.Error or *fs.PathError repeats the name
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return &cli.Error{Code: cli.NotFound, Err: fmt.Errorf("cannot find the command %q; is it on PATH?", name)}
-	}
-	if errors.Is(err, syscall.E2BIG) { // without REDISLOCK_KEYS, the environment was short enough for this program
-		err = fmt.Errorf("the KEYs are too long for the environment variable %s; use fewer or shorter KEYs", keysVariable)
+	case errors.Is(err, syscall.E2BIG): // without REDISLOCK_KEYS, the environment was short enough for this program
+		err = errors.New("the KEYs are too long for the environment variable REDISLOCK_KEYS; use fewer or shorter KEYs")
+	case why != nil:
+		err = why
 	}
 	return &cli.Error{Code: cli.NotRunnable, Err: fmt.Errorf("cannot run %q: %w", name, err)}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -45,16 +44,14 @@ const (
 	lockLost            // the locks are lost, or about to be
 )
 
-// A wall clock jumps when the machine was suspended, and no timer notices that.
-const clockInterval = time.Second
-
-// sweepInterval is how often to look for processes that have left the group of a command that is being ended.
-const sweepInterval = 100 * time.Millisecond
+const (
+	clockInterval = time.Second            // a wall clock jumps when the machine was suspended, and no timer notices that
+	sweepInterval = 100 * time.Millisecond // how often to look for processes that have left the group of a command
+)
 
 // margin is how long before the end of the locks SIGKILL is sent, so that the command is gone by then.
 func (s *supervisor) margin() time.Duration { return min(s.flags.TTL/20, 100*time.Millisecond) }
 
-// supervise returns when the command has ended and the locks are released.
 func (s *supervisor) supervise() error {
 	s.until = s.hold.until()
 	s.signals.AddJobControl()
@@ -102,7 +99,6 @@ func (s *supervisor) next() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// holdLeft returns how much is left of --max-hold.
 func (s *supervisor) holdLeft() time.Duration {
 	return time.Until(s.hold.complete.Add(s.flags.maxHold))
 }
@@ -113,8 +109,7 @@ func remaining(t time.Time) time.Duration {
 	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
 }
 
-// check ends the command if that is due: if the locks are lost, if the grace period must begin now to end before the locks
-// do, or if --max-hold is over.
+// check ends the command if that is due, by a loss, by the time that the grace period needs, or by --max-hold.
 func (s *supervisor) check() {
 	if s.over < lockLost {
 		s.judge()
@@ -198,8 +193,7 @@ func (s *supervisor) finish(end job.End) error {
 	return nil
 }
 
-// giveUp releases the locks, or leaves them for what remains of --at-least, and reports those that stay against that. It
-// returns why they were lost before, or nil if they were not.
+// giveUp releases the locks, or leaves them for the rest of --at-least. It returns why they were lost before, if they were.
 func (s *supervisor) giveUp() (why error) {
 	h := s.hold
 	ctx, end := h.ending(s.signals)
@@ -209,15 +203,13 @@ func (s *supervisor) giveUp() (why error) {
 	}
 	until := h.complete.Add(s.flags.atLeast)
 	if why == nil && s.over != lockLost && h.kept != nil && time.Until(until) > 0 {
-		err := h.leave(ctx, until, s.report)
-		if !errors.Is(err, redislock.ErrLockNotHeld) {
-			if err == nil {
-				s.flags.log.left(h.kept.Keys(), until)
-			}
-			s.flags.complain(h, err)
+		if why = h.leave(ctx, until, s.report); why == nil {
+			s.flags.log.left(h.kept.Keys(), until)
+		}
+		if !errors.Is(why, redislock.ErrLockNotHeld) {
+			s.flags.complain(h, why)
 			return nil
 		}
-		why = err
 	}
 	err := h.release(ctx, s.report)
 	if errors.Is(err, redislock.ErrLockNotHeld) {
@@ -261,14 +253,14 @@ func (s *supervisor) endLeft(hasSignal bool) {
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	err := connect.Ping(ctx, h.Client)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return errors.New("no answer from Redis")
-	case err != nil:
-		return err
-	case h.kept == nil:
+	switch err := connect.Ping(ctx, h.Client); {
+	case err == nil && h.kept == nil:
 		return errors.New("its holder does not renew it")
+	case err == nil:
+		return errors.New("answers come late")
+	case connect.IsSilent(err):
+		return errors.New("no answer from Redis")
+	default:
+		return err
 	}
-	return errors.New("answers come late")
 }

@@ -2,7 +2,12 @@ package run
 
 import (
 	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -29,8 +34,8 @@ func (f *runFlags) checkToken() error {
 	return nil
 }
 
-// tokenFor returns the token for the locks, "" for a random one. It returns an error if this run would wait for itself, or
-// would join a lock of another process without a word.
+// tokenFor returns the token for the locks, "" for a random one, or an error if this run would wait for itself, or would
+// join a lock of another process without --share.
 func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	outer := claim.OuterTokens(h.Env)
 	token, shared := f.token, ""
@@ -69,24 +74,8 @@ func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
 	return token, nil
 }
 
-// renaming gives the keys of ARGV[1] the token ARGV[2], or none of them. It returns whether it has.
-var renaming = redis.NewScript(`
-local values = {}
-for i, key in ipairs(KEYS) do
-	local value = redis.call('GET', key) or ''
-	for _, token in ipairs(ARGV) do
-		if value == token or string.sub(value, 1, #token + 1) == token .. ' ' then
-			values[i] = ARGV[2] .. string.sub(value, #token + 1)
-		end
-	end
-	if not values[i] then
-		return 0
-	end
-end
-for i, key in ipairs(KEYS) do
-	redis.call('SET', key, values[i], 'KEEPTTL')
-end
-return 1`)
+//go:embed rename.lua
+var renaming string
 
 // rename gives a lock that was acquired with a random token the token of the user. A lock that was acquired with that token
 // right away would share the keys with everybody who uses the same token at the same moment. After an error, either
@@ -94,19 +83,118 @@ return 1`)
 func rename(
 	ctx context.Context, s *connect.Session, lock *redislock.Lock, token string, ttl time.Duration,
 ) (*redislock.Lock, error) {
-	done, err := renaming.Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int()
-	if err == nil && done == 0 {
-		err = redislock.ErrLockNotHeld
+	switch done, err := redis.NewScript(renaming).Run(ctx, s.Client, lock.Keys(), lock.Token(), token).Int(); {
+	case err != nil:
+		return nil, err
+	case done == 0:
+		return nil, redislock.ErrLockNotHeld
 	}
-	var renamed *redislock.Lock
-	if err == nil {
-		renamed, err = s.Locks.Attach(ctx, lock.Keys(), token)
-	}
-	if err == nil {
-		err = renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
-	}
+	renamed, err := s.Locks.Attach(ctx, lock.Keys(), token)
 	if err != nil {
 		return nil, err
 	}
-	return renamed, nil
+	return renamed, renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
+}
+
+// endless is how long a hold without expiry counts after a look: its holder gives it a ttl with the next renewal.
+const endless = 10 * time.Second
+
+// watch is a hold of somebody else, whose token this run was given. The run looks at it again and again, but never renews
+// it: it could only set its own ttl, and that would hide that the one who renews the hold is gone.
+type watch struct {
+	lock *redislock.Lock // attached
+	end  context.CancelCauseFunc
+
+	mu    sync.Mutex // protects until
+	until time.Time
+}
+
+// reenter starts to watch the keys that the token holds already, and returns the others.
+func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, err error) {
+	for range 3 { // the keys may be lost between Inspect and Attach
+		var statuses []redislock.Status
+		statuses, err = h.Locks.Inspect(ctx, keys...)
+		if err != nil {
+			return nil, err
+		}
+		var held []string
+		missing = nil
+		for _, s := range statuses {
+			if s.Token == h.token {
+				held = append(held, s.Key)
+			} else {
+				missing = append(missing, s.Key)
+			}
+		}
+		if len(held) == 0 {
+			return missing, nil
+		}
+		w := &watch{}
+		if w.lock, err = h.Locks.Attach(ctx, held, h.token); err == nil {
+			err = w.look(ctx)
+		}
+		if errors.Is(err, redislock.ErrLockNotHeld) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		alive, end := context.WithCancelCause(context.Background())
+		w.end, h.watched = end, w
+		h.alive, h.stop = alive, append(h.stop, func() { end(nil) })
+		go w.run(alive)
+		return missing, nil
+	}
+	return nil, err
+}
+
+// validUntil returns the time until which the watched locks are certainly held.
+func (w *watch) validUntil() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.until
+}
+
+// run looks at least once a second, until ctx ends or the locks are lost.
+func (w *watch) run(ctx context.Context) {
+	failed := false
+	for {
+		interval := min(time.Until(w.validUntil())/3, time.Second)
+		if failed {
+			interval /= 4
+		}
+		select {
+		case <-time.After(max(interval, 20*time.Millisecond)):
+		case <-ctx.Done():
+			return
+		}
+		look, cancel := context.WithTimeout(ctx, time.Second)
+		err := w.look(look)
+		cancel()
+		failed = err != nil
+		if errors.Is(err, redislock.ErrLockNotHeld) {
+			w.end(err)
+			return
+		}
+	}
+}
+
+// look asks Redis once. It returns an error that matches redislock.ErrLockNotHeld if the locks are lost.
+func (w *watch) look(ctx context.Context) error {
+	sent := time.Now()
+	left, err := w.lock.TTL(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case left == 0:
+		return fmt.Errorf("%w: the hold that was re-entered is gone", redislock.ErrLockNotHeld)
+	case left == math.MaxInt64:
+		if until := sent.Add(endless); until.After(w.until) {
+			w.until = until
+		}
+		return nil
+	}
+	w.until = sent.Add(left - left/100 - time.Millisecond) // the margin of Lock.Until
+	return nil
 }

@@ -19,14 +19,9 @@ import (
 )
 
 const (
-	// scanCount is how many keys a SCAN looks at. The server does nothing else for that time, about half a millisecond.
-	scanCount = 500
-
-	// inspectCount is how many keys one Inspect asks for, in one script.
-	inspectCount = 100
-
-	// maxValue is how many bytes of a value are read. A lock's value is seldom longer; other values may have any length.
-	maxValue = 4 << 10
+	scanCount    = 500     // how many keys a SCAN looks at; the server does nothing else then, for about half a millisecond
+	inspectCount = 100     // how many keys one Inspect asks for, in one script
+	maxValue     = 4 << 10 // how many bytes of a value are read; that of a lock is seldom longer
 )
 
 // Scan looks for locks through all keys of a Redis.
@@ -36,8 +31,7 @@ type Scan struct {
 	Pattern string // "" for all keys
 	Filter  Filter
 
-	// Found is called for each lock, in no order; the same key may come twice. An error ends the scan, and is what Run
-	// returns, unless it is ErrEnough.
+	// Found is called for each lock, in no order, perhaps twice. Its error ends the scan; Run returns it, except ErrEnough.
 	Found func(show.Status) error
 
 	quorum bool // the Client is a *connect.Quorum
@@ -49,13 +43,14 @@ type Scan struct {
 // ErrEnough is what Found returns when it needs no more.
 var ErrEnough = errors.New("enough locks")
 
-// Run scans all masters, one after the other. It never has more than a page of keys in memory. Per page it needs three
-// round trips, and one more for each hundred keys that have a line.
+// Run scans all masters, one after the other, a page of keys at a time. A page needs three round trips, and one for each
+// hundred keys that have a line.
 func (s *Scan) Run(ctx context.Context) error {
-	if err := s.run(ctx); !errors.Is(err, ErrEnough) {
-		return err
+	err := s.run(ctx)
+	if errors.Is(err, ErrEnough) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (s *Scan) run(ctx context.Context) error {
@@ -85,7 +80,6 @@ func (s *Scan) run(ctx context.Context) error {
 	return nil
 }
 
-// server scans one server.
 func (s *Scan) server(ctx context.Context, server *redis.Client) error {
 	var cursor uint64
 	for {
@@ -173,8 +167,7 @@ func (v value) status() show.Status {
 	return s
 }
 
-// read reads the values of keys up to the byte with index last, and with lines whether each key has a line. It leaves out
-// keys that are gone, or not strings any more.
+// read reads the values of keys up to the byte with index last, and whether each key has a line. It leaves out other types.
 func (s *Scan) read(
 	ctx context.Context, server redis.UniversalClient, keys []string, last int64, lines bool,
 ) ([]value, error) {
@@ -227,24 +220,80 @@ type answer struct {
 }
 
 func (a answer) value() (v value, err error) {
-	v.text, err = a.text.Result()
-	ttl, err2 := a.ttl.Result()
-	if v.ttl = ttl; ttl == 0 { // as the library has it: 0 would stand for a free key
+	v = value{text: a.text.Val(), ttl: a.ttl.Val(), hasLine: a.line != nil && a.line.Val() > 0}
+	if v.ttl == 0 { // as the library has it: 0 would stand for a free key
 		v.ttl = time.Millisecond
 	}
-	err = cmp.Or(err, err2)
+	err = cmp.Or(a.text.Err(), a.ttl.Err())
 	if a.line != nil {
-		lines, err3 := a.line.Result()
-		v.hasLine, err = lines > 0, cmp.Or(err, err3)
+		err = cmp.Or(err, a.line.Err())
 	}
 	return v, err
 }
 
 // moved reports whether a server says that the key is on another one.
 func moved(err error) bool {
-	if err == nil {
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
+
+// Filter says which keys are wanted.
+type Filter struct {
+	All     bool     // every string, not only what looks like a lock
+	Token   string   // how the token begins
+	Meta    []string // NAME=VALUE or a part of the text; all must be there
+	Waiting bool     // only keys that somebody waits for
+}
+
+// mayBe reports whether a key may be wanted, by the beginning of its value, of keyname.TokenLength+1 bytes.
+func (f *Filter) mayBe(v value) bool {
+	if v.key == "" || strings.HasSuffix(v.key, keyname.LineSuffix) {
+		return false // no lock can have that name
+	}
+	if !f.All && (v.ttl < 0 || !keyname.BeginsLikeToken(v.text)) {
 		return false
 	}
-	text := err.Error()
-	return strings.HasPrefix(text, "MOVED ") || strings.HasPrefix(text, "ASK ") || strings.HasPrefix(text, "TRYAGAIN ")
+	length := min(len(f.Token), len(v.text))
+	return f.Token[:length] == v.text[:length]
+}
+
+// wants reports whether a key is wanted, regardless of its waiters.
+func (f *Filter) wants(s show.Status) bool {
+	switch {
+	case s.TTL == 0, !f.All && s.TTL < 0, !strings.HasPrefix(s.Token, f.Token):
+		return false
+	case !f.All && !keyname.BeginsLikeToken(s.Token): // it has changed since the first look
+		return false
+	}
+	for _, wanted := range f.Meta {
+		if !hasMeta(s.Metadata, wanted) {
+			return false
+		}
+	}
+	return true
+}
+
+// wantsSplit reports whether a key is wanted that no majority of a quorum holds, although some servers do.
+func (f *Filter) wantsSplit(s show.Status) bool {
+	if s.Token != "" || s.TTL != 0 || len(f.Meta) > 0 {
+		return false
+	}
+	for _, place := range s.Places {
+		if place.Token != "" && strings.HasPrefix(place.Token, f.Token) && (f.All || keyname.BeginsLikeToken(place.Token)) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasMeta reports whether metadata has a field as in NAME=VALUE, or the whole of wanted somewhere in its text.
+func hasMeta(metadata, wanted string) bool {
+	if name, value, ok := strings.Cut(wanted, "="); ok {
+		fields, _ := show.Fields(metadata)
+		for _, f := range fields {
+			if f.Name == name && f.Value == value {
+				return true
+			}
+		}
+	}
+	return strings.Contains(metadata, wanted)
 }

@@ -1,7 +1,10 @@
 package show
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -48,23 +51,23 @@ func Split(s redislock.Status) string {
 // Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
 	who := Who(s.Token, s.Metadata) + left(s.TTL)
-	if s.Waiters > 0 {
-		who += fmt.Sprintf("; %d in line", s.Waiters)
+	if s.Waiters == 0 {
+		return who
 	}
-	return who
+	return who + fmt.Sprintf("; %d in line", s.Waiters)
 }
 
 // InTheWay says who is in the way of a caller that is refused a lock.
 func InTheWay(e *redislock.RefusedError) string {
-	switch {
-	case e.Token == "" && e.TTL == 0 && e.Ahead > 0:
-		return fmt.Sprintf("it is the turn of others; %d ahead of you", e.Ahead)
-	case e.Token == "" && e.TTL == 0:
-		return "it is the turn of others in line"
+	who, free := "held by "+Who(e.Token, e.Metadata)+left(e.TTL), e.Token == "" && e.TTL == 0
+	if free {
+		who = "it is the turn of others"
 	}
-	who := "held by " + Who(e.Token, e.Metadata) + left(e.TTL)
-	if e.Ahead > 0 {
+	switch {
+	case e.Ahead > 0:
 		who += fmt.Sprintf("; %d ahead of you", e.Ahead)
+	case free:
+		who += " in line"
 	}
 	return who
 }
@@ -78,4 +81,114 @@ func left(ttl time.Duration) string {
 		return ", " + Duration(ttl) + " left"
 	}
 	return ""
+}
+
+// Owner is what metadata tells about who holds a lock, safe to print; "" for what it does not tell.
+type Owner struct {
+	Who     string // user@host, or one of them, or metadata that is not a JSON object
+	PID     string
+	Command string
+	Since   time.Time // when the lock was acquired, by the clock of that host
+}
+
+// OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
+func OwnerOf(metadata string) Owner {
+	fields, isObject := Fields(metadata)
+	if !isObject {
+		return Owner{Who: term.Escape(metadata)}
+	}
+	field := func(name string) string { return term.Escape(Value(fields, name)) }
+	user, host := field("user"), field("host")
+	o := Owner{PID: field("pid"), Command: cmp.Or(field("command"), field("program")), Who: cmp.Or(user, host)}
+	if user != "" && host != "" {
+		o.Who = user + "@" + host
+	}
+	for _, name := range []string{"obtained", "since", "now"} { // ProcessMetadata calls it now
+		if since, err := time.Parse(time.RFC3339Nano, Value(fields, name)); err == nil {
+			o.Since = since
+			break
+		}
+	}
+	return o
+}
+
+// Duration writes a duration in two units at most, rounded down: 850ms, 9.8s, 42s, 4m12s, 2h03m, 3d04h.
+func Duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 0:
+		return "-" + Duration(-d)
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(100*time.Millisecond))
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+}
+
+// TTL writes the remaining ttl of a key, as in [redislock.Status].
+func TTL(ttl time.Duration) string {
+	if ttl < 0 {
+		return "none"
+	}
+	return Duration(ttl)
+}
+
+// Field is one member of a JSON object that a holder left as metadata.
+type Field struct {
+	Name  string
+	Value string // the text of a string; the JSON of anything else
+}
+
+// Fields returns the members of metadata that is a JSON object, in their order. For other metadata, ok is false.
+func Fields(metadata string) (fields []Field, ok bool) {
+	if !strings.HasPrefix(strings.TrimLeft(metadata, " \t\r\n"), "{") || !json.Valid([]byte(metadata)) {
+		return nil, false
+	}
+	decoder := json.NewDecoder(strings.NewReader(metadata))
+	_, _ = decoder.Token()
+	for decoder.More() { // it is valid, so nothing fails
+		name, _ := decoder.Token()
+		var raw json.RawMessage
+		_ = decoder.Decode(&raw)
+		f := Field{Name: name.(string), Value: string(raw)}
+		if raw[0] == '"' {
+			_ = json.Unmarshal(raw, &f.Value)
+		}
+		fields = append(fields, f)
+	}
+	return fields, true
+}
+
+// Value returns the value of a field, or "" if there is no such field.
+func Value(fields []Field, name string) string {
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// Metadata writes metadata on one line: an object as name=value, anything else unchanged.
+func Metadata(metadata string) string {
+	fields, ok := Fields(metadata)
+	if !ok {
+		return term.Escape(metadata)
+	}
+	shown := make([]string, len(fields))
+	for i, f := range fields {
+		value := term.Escape(f.Value)
+		if value == "" || strings.ContainsAny(value, ` ="`) && value[0] != '{' && value[0] != '[' {
+			value = `"` + strings.ReplaceAll(value, `"`, `\"`) + `"`
+		}
+		shown[i] = term.Escape(f.Name) + "=" + value
+	}
+	return strings.Join(shown, " ")
 }

@@ -3,12 +3,18 @@
 package show
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
 // Status is what a key holds, as far as it was read.
@@ -49,14 +55,12 @@ type StatusJSON struct {
 	Places         []PlaceJSON     `json:"places,omitempty"`     // where the servers of a quorum disagree
 }
 
-// PlaceJSON is what one server of a quorum holds, in JSON.
 type PlaceJSON struct {
 	Server string `json:"server"`
 	Token  string `json:"token"`
 	TTL    *int64 `json:"ttl_ms"` // as in StatusJSON
 }
 
-// JSON returns the status as JSON has it.
 func (s Status) JSON() StatusJSON {
 	j := StatusJSON{
 		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),
@@ -85,4 +89,35 @@ func (s Status) JSON() StatusJSON {
 		j.Places = append(j.Places, p)
 	}
 	return j
+}
+
+// WriteJSON prints a value as one line of JSON that is safe on a terminal: invisible characters, and those that change the
+// direction of text, are written as \u and four digits.
+func WriteJSON(w io.Writer, value any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	var out []byte
+	for _, r := range text.String() { // JSON is UTF-8
+		if term.Visible(r) || r == '\n' { // the end of the line
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) { // JSON has surrogates only
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	_, err := w.Write(out)
+	return err
+}
+
+// inBase64 returns in base64 what JSON cannot hold: text that is not UTF-8. For other text it returns "".
+func inBase64(text string) string {
+	if utf8.ValidString(text) {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(text))
 }

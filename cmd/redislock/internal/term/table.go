@@ -1,13 +1,13 @@
 package term
 
 import (
+	"cmp"
 	"io"
 	"math"
 	"slices"
 	"strings"
 )
 
-// Column is a column of a table.
 type Column struct {
 	Name  string
 	Right bool // aligned to the right, as numbers are
@@ -18,7 +18,6 @@ type Column struct {
 // Fit says how the cells of a column get narrower.
 type Fit int
 
-// The ways to get narrower.
 const (
 	Whole     Fit = iota // they do not
 	CutEnd               // an ellipsis replaces the end
@@ -33,7 +32,6 @@ type Cell struct{ Text, Colour string }
 type Table struct {
 	Columns []Column
 	Rows    [][]Cell
-	Natural bool // every column is as wide as its cells; if that is too wide, only the ends of the lines are cut
 }
 
 const (
@@ -46,21 +44,30 @@ const (
 	// line to the right, so that one long name does not widen every line.
 	mostAligned = 60
 
-	dropped = -1 // the width of a column that is left out
+	dropped = -columnGap // the width of a column that is left out, with its gap
 )
+
+func (t *Table) Add(texts ...string) {
+	row := make([]Cell, len(texts))
+	for i, text := range texts {
+		row[i].Text = text
+	}
+	t.Rows = append(t.Rows, row)
+}
 
 // Write prints the table, with a head if head is set. On a terminal no line is wider than the screen.
 func (t *Table) Write(w io.Writer, s Screen, head bool) error {
-	widths := t.widths(s, head)
-	var out strings.Builder
+	rows := t.Rows
 	if head {
-		cells := make([]Cell, len(t.Columns))
+		names := make([]Cell, len(t.Columns))
 		for i, c := range t.Columns {
-			cells[i] = Cell{c.Name, Faint}
+			names[i] = Cell{c.Name, Faint}
 		}
-		t.line(&out, s, widths, cells)
+		rows = slices.Insert(slices.Clone(rows), 0, names)
 	}
-	for _, cells := range t.Rows {
+	widths := t.widths(s, rows)
+	var out strings.Builder
+	for _, cells := range rows {
 		t.line(&out, s, widths, cells)
 	}
 	_, err := io.WriteString(w, out.String())
@@ -68,120 +75,89 @@ func (t *Table) Write(w io.Writer, s Screen, head bool) error {
 }
 
 // widths returns the width of each column: that of its widest cell, or less on a terminal, so that a line fits.
-func (t *Table) widths(s Screen, head bool) []int {
+func (t *Table) widths(s Screen, rows [][]Cell) []int {
 	natural := make([]int, len(t.Columns))
-	for i, c := range t.Columns {
-		if head {
-			natural[i] = Width(c.Name)
-		}
-		for _, cells := range t.Rows {
+	for i := range t.Columns {
+		for _, cells := range rows {
 			natural[i] = max(natural[i], Width(cells[i].Text))
 		}
 		if s.Columns == 0 {
 			natural[i] = min(natural[i], mostAligned)
 		}
 	}
-	if s.Columns == 0 || t.Natural {
+	if s.Columns == 0 {
 		return natural
 	}
 	for {
-		widths, excess := t.cut(natural, s.Columns)
-		first := -1
+		widths, fits := t.cut(natural, s.Columns)
+		first := 0 // to leave out
 		for i, c := range t.Columns {
-			if excess > 0 && c.Drop > 0 && natural[i] != dropped && (first < 0 || c.Drop > t.Columns[first].Drop) {
+			if natural[i] != dropped && (natural[first] == dropped || c.Drop > t.Columns[first].Drop) {
 				first = i
 			}
 		}
-		if first < 0 {
+		if fits || t.Columns[first].Drop == 0 {
 			return widths
 		}
 		natural[first] = dropped
 	}
 }
 
-// cut makes the widest columns narrower until a line fits, as far as they may be. It returns by how much the line is still
-// too wide.
-func (t *Table) cut(natural []int, columns int) (widths []int, excess int) {
+// cut makes the widest columns narrower until a line fits, as far as they may be.
+func (t *Table) cut(natural []int, columns int) (widths []int, fits bool) {
 	widths = slices.Clone(natural)
-	excess = -columnGap - columns
+	excess := -columnGap - columns
 	for _, width := range widths {
-		if width != dropped {
-			excess += width + columnGap
-		}
+		excess += width + columnGap
 	}
+	least := map[Fit]int{Whole: math.MaxInt, CutEnd: leastColumn, CutMiddle: leastColumn, Wrap: leastWrapped}
 	for ; excess > 0; excess-- {
 		widest := -1
 		for i, c := range t.Columns {
-			least := map[Fit]int{Whole: math.MaxInt, CutEnd: leastColumn, CutMiddle: leastColumn, Wrap: leastWrapped}[c.Fit]
-			if widths[i] > least && (widest < 0 || widths[i] >= widths[widest]) {
+			if widths[i] > least[c.Fit] && (widest < 0 || widths[i] >= widths[widest]) {
 				widest = i
 			}
 		}
 		if widest < 0 {
-			break
+			return widths, false
 		}
 		widths[widest]--
 	}
-	return widths, excess
+	return widths, true
 }
 
-// line writes the cells of one row.
 func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell) {
-	room := s.Columns // what is left of the screen's line
-	if room == 0 {
-		room = math.MaxInt
-	}
-	last := len(cells) - 1
-	for last > 0 && (cells[last].Text == "" || widths[last] == dropped) { // no padding at the end of a line
-		last--
-	}
-	var below Cell // the rest of a text that goes on in the next line
-	for i, c := range cells[:last+1] {
+	room := cmp.Or(s.Columns, math.MaxInt) // what is left of the screen's line
+	line := ""
+	below := make([]Cell, len(cells)) // the rest of a text that goes on in the next line
+	for i, c := range cells {
 		if widths[i] == dropped {
 			continue
 		}
 		text := c.Text
-		if s.Columns > 0 && !t.Natural {
+		if s.Columns > 0 {
 			switch t.Columns[i].Fit {
 			case CutEnd:
 				text = Shorten(text, widths[i])
 			case CutMiddle:
 				text = shortenMiddle(text, widths[i])
 			case Wrap:
-				text, below.Text = breakWords(text, widths[i])
-				below.Colour = c.Colour
+				text, below[i].Text = breakWords(text, widths[i])
 			}
 		}
 		text = Shorten(text, room)
-		pad := strings.Repeat(" ", min(max(0, widths[i]-Width(text)), room-Width(text)))
+		pad := strings.Repeat(" ", max(0, min(widths[i], room)-Width(text)))
 		room -= Width(text) + len(pad)
-		switch {
-		case t.Columns[i].Right:
-			out.WriteString(pad + s.Paint(c.Colour, text))
-		case i == last:
-			out.WriteString(s.Paint(c.Colour, text))
-		default:
-			out.WriteString(s.Paint(c.Colour, text) + pad)
-		}
-		if i < last {
-			gap := min(columnGap, room)
-			out.WriteString(strings.Repeat(" ", gap))
-			room -= gap
+		gap := strings.Repeat(" ", min(columnGap, room))
+		room -= len(gap)
+		if text = s.Paint(c.Colour, text); t.Columns[i].Right {
+			line += pad + text + gap
+		} else {
+			line += text + pad + gap
 		}
 	}
-	out.WriteByte('\n')
-	if below.Text != "" {
-		next := make([]Cell, len(cells))
-		next[last] = below
-		t.line(out, s, widths, next)
+	out.WriteString(strings.TrimRight(line, " ") + "\n")
+	if slices.ContainsFunc(below, func(c Cell) bool { return c.Text != "" }) {
+		t.line(out, s, widths, below)
 	}
-}
-
-// Add appends a row of plain texts.
-func (t *Table) Add(texts ...string) {
-	row := make([]Cell, len(texts))
-	for i, text := range texts {
-		row[i].Text = text
-	}
-	t.Rows = append(t.Rows, row)
 }

@@ -3,9 +3,15 @@
 package term
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 )
 
@@ -27,7 +33,6 @@ func ScreenOf(out io.Writer, getenv func(string) string) Screen {
 	return s
 }
 
-// Is reports whether a stream is a terminal.
 func Is(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
@@ -51,4 +56,77 @@ func (s Screen) Paint(colour, text string) string {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+// Escape makes text safe to print on one line of a terminal: control characters, bytes that are not UTF-8, invisible
+// characters, those that change the direction of text, and the backslash become what a Go string has for them. All that
+// comes from Redis goes through Escape before it is printed.
+func Escape(text string) string {
+	return escape(text, func(r rune) bool { return r == '\\' || !Visible(r) })
+}
+
+// Printable is Escape for text in which keys are quoted already: it leaves backslashes unchanged.
+func Printable(text string) string { return escape(text, func(r rune) bool { return !Visible(r) }) }
+
+func escape(text string, unsafe func(rune) bool) string {
+	if !strings.ContainsFunc(text, unsafe) {
+		return text
+	}
+	var out strings.Builder
+	for text != "" {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case !unsafe(r):
+			out.WriteString(text[:size])
+		case r < ' ' && !strings.ContainsRune("\t\n\r", r): // Go would write \a, \b, \v and \f, which few people know
+			fmt.Fprintf(&out, `\x%02x`, r)
+		default:
+			quoted := strconv.QuoteToASCII(text[:size])
+			out.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return out.String()
+}
+
+// Visible reports whether a character can be printed unchanged. The listed exceptions are letters that show as nothing.
+func Visible(r rune) bool {
+	switch r {
+	case utf8.RuneError, 0x115f, 0x1160, 0x2800, 0x3164, 0xffa0:
+		return false
+	}
+	return unicode.IsPrint(r)
+}
+
+// Width returns how many columns of a terminal an escaped text takes.
+func Width(text string) int { return runewidth.StringWidth(text) }
+
+// Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.
+func Shorten(text string, columns int) string {
+	if columns < 1 { // an ellipsis has no room either
+		return ""
+	}
+	return runewidth.Truncate(text, columns, "…")
+}
+
+// shortenMiddle is Shorten for names: the ellipsis replaces what is in the middle.
+func shortenMiddle(text string, columns int) string {
+	cut := Width(text) - columns + 1 // and one for the ellipsis
+	if cut <= 1 || columns < 3 {
+		return Shorten(text, columns)
+	}
+	tail := runewidth.TruncateLeft(text, columns/2+cut, "")
+	return Shorten(text, columns-Width(tail)) + tail
+}
+
+// breakWords divides a text after the last word that ends within so many columns. A longer word is divided itself.
+func breakWords(text string, columns int) (line, rest string) {
+	if Width(text) <= columns {
+		return text, ""
+	}
+	line = runewidth.Truncate(text, columns, "")
+	if end := strings.LastIndexByte(text[:len(line)+1], ' '); end > 0 {
+		line = text[:end]
+	}
+	return line, strings.TrimPrefix(text[len(line):], " ")
 }

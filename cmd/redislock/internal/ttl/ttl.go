@@ -3,6 +3,7 @@ package ttl
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,31 +15,20 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const ttlHelp = `Shows how long each KEY is still held if nobody renews it: a time like 12s or 1m03s,
-"none" for a KEY without expiry, "free" for one that is not held. With several KEYs,
-each line begins with the name of the KEY.
+//go:embed help.txt
+var help string
 
-With --ms it prints whole milliseconds: -1 without expiry, 0 if free.
-
-The exit code is 0 if every KEY is held, and 1 otherwise.`
-
-const ttlExample = `  redislock ttl order:7
-  redislock ttl --ms order:7 stock:42`
-
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	var ms bool
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "ttl KEY...",
 		Short:             "Show how long a lock is still held",
-		Long:              ttlHelp,
-		Example:           ttlExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
-			return showTTL(cmd.Context(), target, keys, ms)
-		},
-	}
+		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
+			return showTTL(ctx, target, keys, ms)
+		}),
+	})
 	cmd.Flags().BoolVar(&ms, "ms", false, "print whole milliseconds")
 	return cmd
 }

@@ -3,6 +3,7 @@ package wait
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,38 +19,23 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
-const waitHelp = `Waits until all KEYs are free at the same time and nobody waits in line for them. It
-acquires no lock and joins no line, so the KEYs may be taken again by the time it ends:
-to do something under the locks, use run.
+//go:embed help.txt
+var help string
 
-It looks again after 10 ms, then after twice as long each time, up to a second. At a
-terminal, or with --verbose, it says who is in the way.
-
-If Redis cannot be reached, it tries again until --wait is over. Without --wait, it fails:
-at the start at once, and later after ten seconds without an answer.
-
-The exit code is 0 if all KEYs are free, and 1 if some are not when --wait is over.`
-
-const waitExample = `  redislock wait nightly
-  redislock wait order:7 stock:42 --wait 30s || echo "still busy"`
-
-// New returns the command.
 func New(target *connect.Target) *cobra.Command {
 	p := new(claim.Patience)
-	cmd := &cobra.Command{
+	cmd := cli.Describe(help, &cobra.Command{
 		Use:               "wait KEY...",
 		Short:             "Wait until locks are free, without taking them",
-		Long:              waitHelp,
-		Example:           waitExample,
 		Args:              cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
-		RunE: func(cmd *cobra.Command, keys []string) error {
+		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			if err := p.Check(cmd.Flags()); err != nil {
 				return err
 			}
-			return wait(cmd.Context(), target, keys, p)
-		},
-	}
+			return wait(ctx, target, keys, p)
+		}),
+	})
 	p.AddFlags(cmd.Flags(), "wait for at most `D` (default: for ever; 0: only look)",
 		"print nothing if the keys are not free in time")
 	return cmd
@@ -63,7 +49,6 @@ const (
 )
 
 func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
-	cli.EndOnQuit()
 	limited, cancel := p.Context(ctx)
 	defer cancel()
 	s, err := p.Open(limited, target)
