@@ -18,11 +18,6 @@
 //   - All Clients of one Redis client together have at most two tries with many keys under way, and two more of waiters that
 //     have a place.
 //
-// # Decisions
-//
-// A waiter abandons a try that is not answered for a while. It abandons at most four, because each keeps its connection
-// until the Redis client gives that up.
-//
 // The package does not know for how long a lock is valid, nor that a lock can be at several places. An obtain that stands in
 // several lines with one ticket needs the methods of stepback.go.
 //
