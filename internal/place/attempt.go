@@ -6,29 +6,30 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Attempt is what a lock is asked for at one place. It belongs to one goroutine at a time. An obtain at one place makes its
-// tries with one attempt; an obtain at several places has one for each of them, and so has each mend of one of them.
+// Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a place in their
+// lines. If the obtain ends without a lock, the attempt must give them back. It belongs to one goroutine at a time. An obtain
+// at one place makes its tries with one attempt; an obtain at several places has one for each of them, and so has each mend
+// of one of them.
 type Attempt struct {
-	Remains
+	script.Obtain
 
-	Metadata string
-	FenceKey string // "" for no fencing token
-	Proposal int64  // of a fencing token and of a ticket, for several places to agree on, in µs since 1970; 0 for none
+	Place  *Place
+	Waiter *line.Waiter // nil if the obtain does not wait in line
+
+	Doubtful bool // a sending with the token may have been executed without a reply
+	Late     bool // a call with the token was granted, but nobody could rely on that any more
 }
 
 // fillObtain makes c a call of obtain.
 func (a *Attempt) fillObtain(c *transport.Call) {
-	o := script.Obtain{
-		Keys: a.Keys, Token: a.Token, Custom: a.custom, Metadata: a.Metadata, TTL: a.TTL, FenceKey: a.FenceKey,
-		Proposal: a.Proposal,
-	}
-	a.Place.set.Scripts.Obtain(c, &o)
+	a.Place.set.Scripts.Obtain(c, &a.Obtain)
 	if a.Waiter != nil {
-		a.Waiter.Begin(&o, c)
+		a.Waiter.Begin(&a.Obtain, c)
 	}
 }
 

@@ -3,7 +3,7 @@
 //	caller ── Obtain ──► Single ── try by try ──► Attempt ── script.Obtain ──► transport ──► Redis
 //	                        │ won                    │ not wanted any more
 //	                        ▼                        ▼
-//	                      Hold = Claim + Life + Lease    Remains ── Withdraw ──► undo, in the background
+//	                      Hold = Claim + Life + Lease    Withdraw ──► undo, in the background
 //	                        │ Refresh, TTL, KeepAlive (Renewals)
 //	                        └ Free ──► Claim.Free ──► answered, or pursued in the background
 //
@@ -16,8 +16,8 @@
 //
 // # Invariants
 //
-//   - Whatever an obtain may have acquired belongs to a Hold or is given back. Remains is what that takes; it is
-//     withdrawn at the end of every obtain that made no lock.
+//   - Whatever an obtain may have acquired belongs to a Hold or is given back. The Attempt is withdrawn
+//     at the end of every obtain that made no lock.
 //   - A random token is used for one grant only. So a release in the background never frees what a later try was granted.
 //   - The validity counts from before the request was sent, and never from its answer.
 //   - At most one release of a Claim is under way at a time: a second one joins the first.

@@ -41,10 +41,10 @@ func (h *Hold) KnowsTTL() bool { return h.Lease.TTL() > 0 }
 func (h *Hold) FoundLost() *life.Lost { return nil }
 
 // StartRenewing starts the renewals. It reports false after Close.
-func (h *Hold) StartRenewing() bool { return h.Place.Renewals.Add((*holdUpkeep)(h)) }
+func (h *Hold) StartRenewing() bool { return h.Place.Renewals.Add(h) }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
-func (h *Hold) StopRenewing() { h.Place.Renewals.Remove((*holdUpkeep)(h)) }
+func (h *Hold) StopRenewing() { h.Place.Renewals.Remove(h) }
 
 // Free does the work of a Release that began now, when the lock was valid until then; see Claim.Free.
 func (h *Hold) Free(ctx context.Context, now, until time.Time) (life.Loss, error) {

@@ -31,7 +31,7 @@ func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (
 	s.Failure = fault.TooLate(since, s.TTL)
 	s.Belated++
 	again = s.Belated < MaxBelated
-	if !s.custom {
+	if !s.Custom {
 		back := s.ReleaseCall(ctx)
 		if s.Waiter != nil { // a try that is still on its way may enter the lines again, with the old token
 			s.Waiter.Leave(back)

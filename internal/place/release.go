@@ -249,9 +249,8 @@ func (k *Claim) undoLate(ctx context.Context) {
 		return
 	}
 	if u.custom {
-		rest := &Remains{
-			Place: k.Place, Keys: k.Keys, Token: k.Token, custom: true, TTL: k.Obtained, Waiter: u.waiter,
-		}
+		rest := &Attempt{Place: k.Place, Waiter: u.waiter}
+		rest.Keys, rest.Token, rest.Custom, rest.TTL = k.Keys, k.Token, true, k.Obtained
 		rest.Withdraw(ctx, u.tries, nil)
 		return
 	}

@@ -8,15 +8,10 @@ import (
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/script"
-	"github.com/redislock/redislock/internal/transport"
 )
 
-// holdUpkeep is a lock at one place as an upkeep.
-type holdUpkeep Hold
-
-// Look makes the renewal of a lock that is due.
-func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	h := (*Hold)(u)
+// Look makes the renewal of a lock that is due; see schedule.Item.
+func (h *Hold) Look(now time.Time) (next time.Time, early time.Duration) {
 	r, next := h.renew(now)
 	if r == nil {
 		return next, 0
@@ -26,22 +21,20 @@ func (u *holdUpkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 }
 
 // Wanted reports whether the lock is kept.
-func (u *holdUpkeep) Wanted() bool { return (*Hold)(u).IsKept() }
+func (h *Hold) Wanted() bool { return h.IsKept() }
 
 // Entry is the lock's place in the schedule.
-func (u *holdUpkeep) Entry() *schedule.Entry { return &u.entry }
-
-// Bearer returns the lock.
-func (u *holdUpkeep) Bearer() life.Bearer { return (*Hold)(u) }
+func (h *Hold) Entry() *schedule.Entry { return &h.entry }
 
 // Home returns the place among whose renewals it is.
-func (u *holdUpkeep) Home() *Place { return u.Place }
+func (h *Hold) Home() *Place { return h.Place }
 
 // holdRenewal is one renewal of a lock at one place.
 type holdRenewal struct {
+	Renewal
+
 	hold  *Hold
 	lease *lease.Renewal
-	call  *transport.Call
 
 	// What to tell a Tracer; see renewed.
 	matters bool
@@ -49,18 +42,6 @@ type holdRenewal struct {
 	err     error
 	loss    *life.Lost
 }
-
-// Request returns the call.
-func (r *holdRenewal) Request() *transport.Call { return r.call }
-
-// At returns the place that is asked.
-func (r *holdRenewal) At() *Place { return r.hold.Place }
-
-// Until returns the end of the validity.
-func (r *holdRenewal) Until() time.Time { return r.lease.Until }
-
-// Patience returns how long to wait for the answer before another renewal follows.
-func (r *holdRenewal) Patience() time.Duration { return r.lease.Patience }
 
 // Finish applies the result, and tells a Tracer how the renewal has ended, unless that makes no difference any more.
 func (r *holdRenewal) Finish(sent bool) {
@@ -72,19 +53,19 @@ func (r *holdRenewal) Finish(sent bool) {
 	switch next, exact := h.renewed(r); {
 	case next.IsZero():
 	case exact:
-		all.LookAt((*holdUpkeep)(h), next)
+		all.LookAt(h, next)
 		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
 	default:
-		all.LookBy((*holdUpkeep)(h), next)
+		all.LookBy(h, next)
 	}
 	if !r.matters {
 		return
 	}
 	if tell := h.Events().Refreshed; tell != nil {
-		tell(r.call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+		tell(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
 	if r.loss != nil {
-		h.Events().Lost(r.call.Ctx, *r.loss)
+		h.Events().Lost(r.Call.Ctx, *r.loss)
 	}
 }
 
@@ -93,7 +74,7 @@ func (h *Hold) renewSooner() {
 	h.Life.Mu.Lock()
 	due := h.Lease.Due()
 	h.Life.Mu.Unlock()
-	h.Place.Renewals.LookBy((*holdUpkeep)(h), due)
+	h.Place.Renewals.LookBy(h, due)
 }
 
 // renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
@@ -111,7 +92,8 @@ func (h *Hold) renew(now time.Time) (*holdRenewal, time.Time) {
 	}
 	c := h.RefreshCall(due.TTL, "", true)
 	c.Ctx = h.RenewalCtx()
-	return &holdRenewal{hold: h, lease: due, call: c}, next
+	sends := Renewal{Call: c, At: h.Place, Until: due.Until, Patience: due.Patience}
+	return &holdRenewal{Renewal: sends, hold: h, lease: due}, next
 }
 
 // renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
@@ -125,9 +107,9 @@ func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	before := h.Lease.Until()
 	r.left = max(0, time.Until(before))
 	var loss script.Loss
-	err := r.call.Err
+	err := r.Call.Err
 	if err == nil {
-		loss, err = script.ReadLoss(h.Keys.Names, r.call.Reply)
+		loss, err = script.ReadLoss(h.Keys.Names, r.Call.Reply)
 	}
 	switch {
 	case !loss.IsNone():
@@ -142,7 +124,7 @@ func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 		}
 		return next, false
 	}
-	next = h.Lease.Renewed(r.lease, r.call.Sent)
+	next = h.Lease.Renewed(r.lease, r.Call.Sent)
 	if h.Lease.Until().After(before) {
 		h.Renewed(nil)
 		r.matters = true

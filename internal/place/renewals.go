@@ -14,7 +14,7 @@ import (
 // schedule. A lock at several places is among the renewals of its first place.
 type Renewals struct {
 	schedule *schedule.Schedule
-	due      []Renewal // due in the present round; belongs to the schedule's goroutine
+	due      []Renewing // due in the present round; belongs to the schedule's goroutine
 }
 
 func newRenewals() *Renewals {
@@ -23,20 +23,27 @@ func newRenewals() *Renewals {
 	return r
 }
 
-// Upkeep is a kept lock as an item of the schedule of renewals.
+// Upkeep is a lock that can be kept: an item of the schedule of renewals.
 type Upkeep interface {
 	schedule.Item
-	Bearer() life.Bearer
+	life.Bearer
 	Home() *Place // among whose renewals it is
 }
 
 // Renewal is a request that renews a lock at a place.
-type Renewal interface {
-	Request() *transport.Call
-	At() *Place
-	Until() time.Time        // the end of the lock's validity
-	Patience() time.Duration // how long to wait for the answer before another renewal follows
-	Finish(sent bool)        // applies the result of the request, which has ended; or it was not sent
+type Renewal struct {
+	Call     *transport.Call
+	At       *Place
+	Until    time.Time     // the end of the lock's validity
+	Patience time.Duration // how long to wait for the answer before another renewal follows
+}
+
+func (r *Renewal) renewal() *Renewal { return r }
+
+// Renewing embeds a Renewal, and knows what follows from it.
+type Renewing interface {
+	renewal() *Renewal
+	Finish(sent bool) // applies the result of the request, which has ended; or it was not sent
 }
 
 // Add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
@@ -55,13 +62,13 @@ func (r *Renewals) Remove(u Upkeep) { r.schedule.Remove(u) }
 func (r *Renewals) LookBy(u Upkeep, due time.Time) { r.schedule.LookBy(u, due) }
 
 // Enqueue sends renewals at the end of the present round. Only Upkeep.Look may call it.
-func (r *Renewals) Enqueue(due ...Renewal) { r.due = append(r.due, due...) }
+func (r *Renewals) Enqueue(due ...Renewing) { r.due = append(r.due, due...) }
 
 // end ends every kept context of the locks of a Client that was closed.
 func (r *Renewals) end(p *Place) {
 	for _, item := range r.schedule.Items() {
-		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u.Bearer()) {
-			life.EndKept(u.Bearer(), fault.ErrClosed)
+		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u) {
+			life.EndKept(u, fault.ErrClosed)
 		}
 	}
 }
@@ -71,9 +78,9 @@ func (r *Renewals) end(p *Place) {
 func (r *Renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		u := item.(Upkeep)
-		over, report := life.Lapsing(u.Bearer())
+		over, report := life.Lapsing(u)
 		if !over && !r.Add(u) { // a Refresh has extended it since
-			life.EndKept(u.Bearer(), fault.ErrClosed)
+			life.EndKept(u, fault.ErrClosed)
 		}
 		if report != nil {
 			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
@@ -87,23 +94,23 @@ func (r *Renewals) endRound(over []schedule.Item) {
 }
 
 // SendRenewals sends renewals, in shared pipelines.
-func SendRenewals(due []Renewal) {
-	slices.SortFunc(due, func(a, b Renewal) int { return a.Until().Compare(b.Until()) })
-	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewal).Patience() }
+func SendRenewals(due []Renewing) {
+	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().Until.Compare(b.renewal().Until) })
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().Patience }
 	for len(due) > 0 {
-		redis := due[0].At().Redis.Redis
+		redis := due[0].renewal().At.Redis.Redis
 		var calls []*transport.Call
-		due = slices.DeleteFunc(due, func(r Renewal) bool {
-			if r.At().Redis.Redis != redis {
+		due = slices.DeleteFunc(due, func(r Renewing) bool {
+			at, c := r.renewal().At.Redis, r.renewal().Call
+			if at.Redis != redis {
 				return false
 			}
-			c := r.Request()
-			c.Tag, c.Alone = r, r.At().Redis.Separates()
+			c.Tag, c.Alone = r, at.Separates()
 			calls = append(calls, c)
 			return true
 		})
-		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(Renewal).Finish(true) }) {
-			c.Tag.(Renewal).Finish(false)
+		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(Renewing).Finish(true) }) {
+			c.Tag.(Renewing).Finish(false)
 		}
 	}
 }

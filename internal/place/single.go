@@ -32,7 +32,7 @@ type Single struct {
 
 // Prepare says what the tries ask for, before the first one.
 func (s *Single) Prepare(p *Place, o *script.Obtain) {
-	s.Place, s.Keys, s.Token, s.custom, s.TTL = p, o.Keys, o.Token, o.Custom, o.TTL
+	s.Place, s.Keys, s.Token, s.Custom, s.TTL = p, o.Keys, o.Token, o.Custom, o.TTL
 	s.Metadata, s.FenceKey = o.Metadata, o.FenceKey
 }
 
@@ -44,7 +44,7 @@ func (s *Single) Await(ctx context.Context) bool { return s.Waiter.Await(ctx, s.
 
 // WaitForOwn waits for earlier work under a custom token: see undo.Cleanups.WaitForOwn.
 func (s *Single) WaitForOwn(ctx context.Context) error {
-	if !s.custom {
+	if !s.Custom {
 		return nil
 	}
 	return s.Place.Cleanups.WaitForOwn(ctx, s.Token, s.Keys.Names, s.Waiter != nil && fault.HasDeadline(ctx))
@@ -128,7 +128,7 @@ func (s *Single) grant(ctx context.Context, since time.Time, fence int64, taken 
 func (s *Single) Fill(h *Hold) {
 	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
 	h.Lease, h.Obtained, h.unanswered = s.valid, s.TTL, s.unansweredTries(s.abandoned)
-	h.Fence, h.Since, h.Random = s.fence, s.since, !s.custom
+	h.Fence, h.Since, h.Random = s.fence, s.since, !s.Custom
 	h.SetMetadata(s.Metadata)
 }
 

@@ -5,26 +5,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
-
-// Remains is what an obtain may have at one place: keys under its token, and a place in their lines. If the obtain ends
-// without a lock, it must give them back.
-type Remains struct {
-	Place  *Place
-	Keys   script.Keys
-	Token  string
-	TTL    time.Duration // for how long the keys can last
-	Waiter *line.Waiter  // nil if the obtain does not wait in line
-
-	custom bool // the caller chose the token
-
-	Doubtful bool // a sending with the token may have been executed without a reply
-	Late     bool // a call with the token was granted, but nobody could rely on that any more
-}
 
 // Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
@@ -32,16 +16,16 @@ type Remains struct {
 // undo nothing. With a custom token, it releases only the keys in taken and those that a late reply reports as newly
 // acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
 // silence.
-func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
-	if r.Waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
-		r.sendLeave(r.newLeave(ctx))
+func (a *Attempt) Withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
+	if a.Waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
+		a.sendLeave(a.newLeave(ctx))
 	}
 	nothing := len(abandoned)+len(taken) == 0
-	if nothing && (!r.Doubtful && !r.Late || r.custom) {
+	if nothing && (!a.Doubtful && !a.Late || a.Custom) {
 		return
 	}
-	rest, gone := *r, taken // for the goroutine of the cleanup
-	x := undo.New(r.ReleaseCall(ctx), undo.Abandoned, r.Keys.Names, r.TTL)
+	rest, gone := *a, taken // for the goroutine of the cleanup
+	x := undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL)
 	rest.Place.Cleanups.Run(x, func() error {
 		for _, c := range abandoned {
 			<-c.Done()
@@ -49,7 +33,7 @@ func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, tak
 		}
 		var err error
 		switch {
-		case rest.custom:
+		case rest.Custom:
 			if script.Limit(x.Release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
 				_, err = rest.Place.Cleanups.SendRelease(x)
 			}
@@ -70,20 +54,20 @@ func (r *Remains) Withdraw(ctx context.Context, abandoned []*transport.Call, tak
 }
 
 // note notes the result of an abandoned try that has ended. It returns the keys that the try newly acquired.
-func (r *Remains) note(c *transport.Call) (taken []string) {
-	r.Doubtful = r.Doubtful || c.Doubtful
+func (a *Attempt) note(c *transport.Call) (taken []string) {
+	a.Doubtful = a.Doubtful || c.Doubtful
 	if c.Err != nil {
 		return nil
 	}
-	g, err := script.ReadGrant(r.Keys.Names, c.Reply)
-	r.Doubtful = r.Doubtful || err != nil
-	r.Late = r.Late || g.Granted
+	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
+	a.Doubtful = a.Doubtful || err != nil
+	a.Late = a.Late || g.Granted
 	return g.Taken
 }
 
 // PassDoubt tells the claim that comes of this what is known of sendings that were not answered.
-func (r *Remains) PassDoubt(to *Claim) {
-	if u := r.unansweredTries(nil); u != nil {
+func (a *Attempt) PassDoubt(to *Claim) {
+	if u := a.unansweredTries(nil); u != nil {
 		to.mu.Lock()
 		defer to.mu.Unlock()
 		to.unanswered = u
@@ -91,31 +75,31 @@ func (r *Remains) PassDoubt(to *Claim) {
 }
 
 // unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
-func (r *Remains) unansweredTries(abandoned []*transport.Call) *unanswered {
-	if !r.Doubtful && len(abandoned) == 0 {
+func (a *Attempt) unansweredTries(abandoned []*transport.Call) *unanswered {
+	if !a.Doubtful && len(abandoned) == 0 {
 		return nil
 	}
-	return &unanswered{waiter: r.Waiter, tries: abandoned, custom: r.custom}
+	return &unanswered{waiter: a.Waiter, tries: abandoned, custom: a.Custom}
 }
 
 // leaveLines gives up the waiter's place in line in the background, and keeps the keys.
-func (r *Remains) leaveLines(ctx context.Context) {
-	r.sendLeave(r.leaving(ctx, r.Keys.OnlyLines()))
+func (a *Attempt) leaveLines(ctx context.Context) {
+	a.sendLeave(a.leaving(ctx, a.Keys.OnlyLines()))
 }
 
 // QuitLine ends the wait in line, and keeps the keys.
-func (r *Remains) QuitLine(ctx context.Context) {
-	if r.Waiter.HasPlace() {
-		r.leaveLines(ctx)
+func (a *Attempt) QuitLine(ctx context.Context) {
+	if a.Waiter.HasPlace() {
+		a.leaveLines(ctx)
 	}
-	r.Waiter.QuitInbox()
+	a.Waiter.QuitInbox()
 }
 
 // sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
 // anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
 // another cleanup goes on.
-func (r *Remains) sendLeave(c *transport.Call) {
-	place, keys, ttl := r.Place, r.Keys.Names, r.TTL
+func (a *Attempt) sendLeave(c *transport.Call) {
+	place, keys, ttl := a.Place, a.Keys.Names, a.TTL
 	x := undo.New(c, undo.Line, nil, 0)
 	x.About = keys
 	place.Cleanups.Run(x, func() error {
@@ -131,23 +115,23 @@ func (r *Remains) sendLeave(c *transport.Call) {
 
 // newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
 // a custom token was handed nothing, and its keys may belong to an earlier hold.
-func (r *Remains) newLeave(ctx context.Context) *transport.Call {
-	if r.custom {
-		return r.leaving(ctx, r.Keys.OnlyLines())
+func (a *Attempt) newLeave(ctx context.Context) *transport.Call {
+	if a.Custom {
+		return a.leaving(ctx, a.Keys.OnlyLines())
 	}
-	return r.leaving(ctx, r.Keys)
+	return a.leaving(ctx, a.Keys)
 }
 
 // leaving returns an unsent call that takes the waiter out of the lines and releases the keys.
-func (r *Remains) leaving(ctx context.Context, keys script.Keys) *transport.Call {
-	c := r.Place.ReleaseCall(ctx, r.Token, keys)
-	r.Waiter.Leave(c)
-	c.GiveUp = time.Now().Add(r.Waiter.Life())
+func (a *Attempt) leaving(ctx context.Context, keys script.Keys) *transport.Call {
+	c := a.Place.ReleaseCall(ctx, a.Token, keys)
+	a.Waiter.Leave(c)
+	c.GiveUp = time.Now().Add(a.Waiter.Life())
 	c.Persist()
 	return c
 }
 
 // ReleaseCall returns an unsent call that releases all keys.
-func (r *Remains) ReleaseCall(ctx context.Context) *transport.Call {
-	return r.Place.ReleaseCall(ctx, r.Token, r.Keys)
+func (a *Attempt) ReleaseCall(ctx context.Context) *transport.Call {
+	return a.Place.ReleaseCall(ctx, a.Token, a.Keys)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/schedule"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // renewals returns those among which the lock is: those of its first place.
@@ -24,7 +23,7 @@ func (h *Lock) StartRenewing() bool {
 	h.mu.Lock()
 	h.keeping = true
 	h.mu.Unlock()
-	return h.renewals().Add((*upkeep)(h))
+	return h.renewals().Add(h)
 }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
@@ -39,15 +38,11 @@ func (h *Lock) StopRenewing() {
 	}
 	h.mu.Unlock()
 	h.Life.Mu.Unlock()
-	h.renewals().Remove((*upkeep)(h))
+	h.renewals().Remove(h)
 }
 
-// upkeep is a lock at several places as an upkeep.
-type upkeep Lock
-
-// Look makes the renewals of a lock that are due.
-func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
-	h := (*Lock)(u)
+// Look makes the renewals of the lock that are due; see schedule.Item.
+func (h *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	h.mu.Lock()
@@ -66,19 +61,16 @@ func (u *upkeep) Look(now time.Time) (next time.Time, early time.Duration) {
 }
 
 // Wanted reports whether the lock is kept.
-func (u *upkeep) Wanted() bool { return (*Lock)(u).IsKept() }
+func (h *Lock) Wanted() bool { return h.IsKept() }
 
 // Entry is the lock's place in the schedule.
-func (u *upkeep) Entry() *schedule.Entry { return &u.entry }
-
-// Bearer returns the lock.
-func (u *upkeep) Bearer() life.Bearer { return (*Lock)(u) }
+func (h *Lock) Entry() *schedule.Entry { return &h.entry }
 
 // Home returns the place among whose renewals it is.
-func (u *upkeep) Home() *place.Place { return u.places.all[0].Place }
+func (h *Lock) Home() *place.Place { return h.places.all[0].Place }
 
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
-func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewal) {
+func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewing) {
 	until := h.lock.Until(now)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
@@ -86,8 +78,8 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 		c := at.RefreshCall(call.TTL, "", true)
 		c.Ctx = ctx
 		round = append(round, &renewal{
-			lock: h, asked: r, call: c,
-			certain: at.refreshes.Certain(call.TTL), ends: until, waits: patience,
+			Renewal: place.Renewal{Call: c, At: at.Place, Until: until, Patience: patience},
+			lock:    h, asked: r, certain: at.refreshes.Certain(call.TTL),
 		})
 	}
 	return round
@@ -105,33 +97,20 @@ func (h *Lock) renewOnce() {
 
 // renewal is the request of a round of renewals to one place.
 type renewal struct {
+	place.Renewal
+
 	lock    *Lock
 	asked   majority.Request
-	call    *transport.Call
 	certain time.Duration // for how long a success is certain to hold (7)
-	ends    time.Time     // the validity, when the round began
-	waits   time.Duration // see place.Renewal
 }
-
-// Request returns the call.
-func (r *renewal) Request() *transport.Call { return r.call }
-
-// At returns the place that is asked.
-func (r *renewal) At() *place.Place { return r.lock.at[r.asked.Place].Place }
-
-// Until returns the end of the validity, when the round began.
-func (r *renewal) Until() time.Time { return r.ends }
-
-// Patience returns how long to wait for the answer before another round follows.
-func (r *renewal) Patience() time.Duration { return r.waits }
 
 // Finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
 // more.
 func (r *renewal) Finish(sent bool) {
-	h, ctx := r.lock, r.call.Ctx
+	h, ctx := r.lock, r.Call.Ctx
 	a := reply{Answer: majority.Answer{Result: majority.Unsent}}
 	if sent {
-		a = h.at[r.asked.Place].read("renew", r.call, r.certain)
+		a = h.at[r.asked.Place].read("renew", r.Call, r.certain)
 	}
 	out, before := h.answer(ctx, r.asked, a)
 	if out.Confirmed || a.err != nil {
@@ -150,7 +129,7 @@ func (r *renewal) Finish(sent bool) {
 		h.mu.Lock()
 		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
-		h.renewals().LookBy((*upkeep)(h), next)
+		h.renewals().LookBy(h, next)
 	case !out.Confirmed:
 		return
 	}

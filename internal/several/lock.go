@@ -166,7 +166,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	}
 	switch {
 	case kept:
-		h.renewals().LookBy((*upkeep)(h), due)
+		h.renewals().LookBy(h, due)
 	case needsRound:
 		h.renewOnce()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -41,10 +42,10 @@ func (h *Lock) Mend() {
 func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
-	a := &place.Attempt{
-		Remains:  place.Remains{Place: p.Place, Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL},
+	a := &place.Attempt{Place: p.Place, Obtain: script.Obtain{
+		Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL,
 		Metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
-	}
+	}}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
 	defer func() {

@@ -113,7 +113,7 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	}
 	due, asks := h.pace.Due(), h.begin(requests)
 	h.mu.Unlock()
-	h.renewals().LookBy((*upkeep)(h), due)
+	h.renewals().LookBy(h, due)
 	for _, a := range asks {
 		waits[a.Place] = true
 		transport.Go(func() { h.askFor(q, a) }) // ends with the call

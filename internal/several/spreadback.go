@@ -103,7 +103,7 @@ func (s *Spreading) End(ctx context.Context) {
 // leave gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
 // s.mu, and no call is under way to the place.
 func (s *Spreading) leave(ctx context.Context, p *part) {
-	gone := p.Remains
+	gone := p.Attempt
 	gone.Late = gone.Late || p.state == partGranted
 	p.state, p.Waiter, p.Doubtful, p.Late = partIdle, nil, false, false
 	gone.Withdraw(ctx, nil, nil)
