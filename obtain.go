@@ -14,7 +14,7 @@ import (
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
 //
-// One of two types makes the tries: single at one place, or spreading at several. An interface for both would move single
+// One of two types makes the tries: single at one place, or rounds at several. An interface for both would move single
 // to the heap. So wherever the two differ, a method of obtaining looks at spread.
 type obtaining struct {
 	client   *Client
@@ -23,7 +23,7 @@ type obtaining struct {
 	opt      Options            // a copy
 	strategy retry.Strategy     // of this call; nil for a single try
 	single   place.Single       // zero for several places
-	spread   *several.Spreading // nil for one place
+	spread   *several.Rounds // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
@@ -46,7 +46,7 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 	if at == nil {
 		o.prepareSingle()
 	} else {
-		o.spread = several.NewSpreading(at, keys, &script.Obtain{
+		o.spread = several.NewRounds(at, keys, &script.Obtain{
 			TTL: ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey,
 		}, o.opt.Queue, o.strategy)
 		if o.strategy != nil && !o.opt.Queue {

@@ -9,6 +9,7 @@ import (
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // Claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
@@ -50,6 +51,14 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 		return 0, fault.Failed("ttl", k.Keys.Names, err)
 	}
 	return left, nil
+}
+
+// GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
+// acquires them may still be stuck.
+func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool) {
+	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, longest)
+	x.Again = again
+	k.Place.Cleanups.Sweep(x, 0)
 }
 
 // isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no

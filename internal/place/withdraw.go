@@ -65,15 +65,6 @@ func (a *Attempt) note(c *transport.Call) (taken []string) {
 	return g.Taken
 }
 
-// PassDoubt tells the claim that comes of this what is known of sendings that were not answered.
-func (a *Attempt) PassDoubt(to *Claim) {
-	if u := a.unansweredTries(nil); u != nil {
-		to.mu.Lock()
-		defer to.mu.Unlock()
-		to.unanswered = u
-	}
-}
-
 // unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
 func (a *Attempt) unansweredTries(abandoned []*transport.Call) *unanswered {
 	if !a.Doubtful && len(abandoned) == 0 {

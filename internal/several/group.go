@@ -2,6 +2,8 @@ package several
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,6 +26,18 @@ type site struct {
 // named adds the name of the place to an error.
 func (p *site) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
 
+// raise raises the fence counter of the place to least, where the token has the keys.
+func (p *site) raise(ctx context.Context, token, fenceKey string, least int64) error {
+	counter, err := p.FenceTo(ctx, p.keys.Names, token, p.keys, fenceKey, least)
+	if err == nil && counter < least { // it may be larger: locks of other keys can use the same counter
+		err = errGone
+	}
+	return err
+}
+
+// errGone is the error of a place that has lost the keys before its fence counter was raised.
+var errGone = errors.New("the keys were lost again at once")
+
 // Group are the places of locks, or of one lock, and how many of them must agree. It never changes.
 type Group struct {
 	all    []*site
@@ -35,20 +49,11 @@ type Group struct {
 // spare returns how many places can be missing.
 func (p *Group) spare() int { return len(p.all) - p.need }
 
-// numbers returns the numbers of all places.
-func (p *Group) numbers() []int {
-	numbers := make([]int, len(p.all))
-	for i := range numbers {
-		numbers[i] = i
-	}
-	return numbers
-}
-
 // NewQuorum returns the servers of a quorum.
 func NewQuorum(all []*place.Place, set *place.Config) *Group {
 	p := &Group{quorum: true, need: len(all)/2 + 1, set: set}
 	for i, server := range all {
-		name := fmt.Sprintf("server %d (%s)", i+1, server.Redis.Address())
+		name := fmt.Sprintf("server %d (%s)", i+1, server.Address())
 		p.all = append(p.all, &site{Place: server, name: name, health: server.Health()})
 	}
 	return p
@@ -60,11 +65,14 @@ func (p *Group) With(keys []string) (*Group, error) {
 		return nil, err
 	}
 	boxed := script.Box(keys)
-	own := &Group{quorum: true, need: p.need, set: p.set, all: make([]*site, len(p.all))}
+	own := *p
+	own.all = make([]*site, len(p.all))
 	for i, server := range p.all {
-		own.all[i] = &site{Place: server.Place, name: server.name, health: server.health, keys: boxed}
+		here := *server
+		here.keys = boxed
+		own.all[i] = &here
 	}
-	return own, nil
+	return &own, nil
 }
 
 // Places returns the Redis of each place.
@@ -78,7 +86,7 @@ func (p *Group) Places() []*place.Place {
 
 // HasRing reports whether one of the places is a Ring.
 func (p *Group) HasRing() bool {
-	return slices.ContainsFunc(p.all, func(s *site) bool { return s.Redis.IsRing() })
+	return slices.ContainsFunc(p.all, func(s *site) bool { return s.IsRing() })
 }
 
 // NewSlots returns the slots of the keys as places. They are in the same order for all callers, so that callers who acquire

@@ -12,9 +12,6 @@ import (
 	"github.com/redislock/redislock/internal/schedule"
 )
 
-// renewals returns those among which the lock is: those of its first place.
-func (h *Lock) renewals() *place.Renewals { return h.places.all[0].Renewals }
-
 // StartRenewing starts the renewals. It reports false after Close.
 func (h *Lock) StartRenewing() bool {
 	if fault.IsClosed(h.places.set.Closed) {
@@ -23,7 +20,7 @@ func (h *Lock) StartRenewing() bool {
 	h.mu.Lock()
 	h.keeping = true
 	h.mu.Unlock()
-	return h.renewals().Add(h)
+	return h.Home().Renewals.Add(h)
 }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
@@ -38,7 +35,7 @@ func (h *Lock) StopRenewing() {
 	}
 	h.mu.Unlock()
 	h.Life.Mu.Unlock()
-	h.renewals().Remove(h)
+	h.Home().Renewals.Remove(h)
 }
 
 // Look makes the renewals of the lock that are due; see schedule.Item.
@@ -56,7 +53,7 @@ func (h *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	if patience == 0 {
 		return next, 0
 	}
-	h.renewals().Enqueue(h.round(h.RenewalCtx(), now, patience)...)
+	h.Home().Renewals.Enqueue(h.round(h.RenewalCtx(), now, patience)...)
 	return next, h.pace.Early()
 }
 
@@ -129,7 +126,7 @@ func (r *renewal) Finish(sent bool) {
 		h.mu.Lock()
 		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
-		h.renewals().LookBy(h, next)
+		h.Home().Renewals.LookBy(h, next)
 	case !out.Confirmed:
 		return
 	}

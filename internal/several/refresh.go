@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/majority"
@@ -17,29 +16,19 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// A question is a Refresh that waits for answers.
+// question is a Refresh that waits for answers.
 type question struct {
-	call  *majority.Call
-	ctx   context.Context
-	heard chan heard // a place may be heard twice: when it is not being acquired any more, and when it has answered
-
-	refreshes []*lease.Pending // at the places; Lock.mu protects it
+	call    *majority.Call
+	ctx     context.Context
+	answers outcomes[heard]
+	asked   []asking // places that were asked; Lock.mu protects it
 }
 
-// heard is how one place has answered a question, or could not be asked.
-type heard struct {
-	i        int
-	lost     []string // the keys that the place has lost; nil for none
-	err      error
-	panicked *panicked // nil if no hook has panicked
-}
+// asking is a request to one place to confirm a call.
+type asking struct {
+	majority.Request
 
-// hear tells the question what a place has answered.
-func (q *question) hear(a heard) {
-	select {
-	case q.heard <- a:
-	default: // it was told so often that it has ended
-	}
+	refresh *lease.Pending // nil for a call that shortens no ttl
 }
 
 // Refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
@@ -91,9 +80,11 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	}
 	free, stop := place.Detached(valid)
 	defer stop()
+	brief, enough := context.WithCancel(valid)
+	defer enough()
 	p := h.newPoll()
-	q := &question{ctx: free, heard: make(chan heard, 2*len(h.at))}
-	waits, acquiring := make([]bool, len(h.at)), false // for which places
+	q := &question{ctx: free, answers: make(outcomes[heard], 2*len(h.at))}
+	waits := make([]bool, len(h.at)) // for which places
 	h.mu.Lock()
 	now := time.Now()
 	lapsed := h.lock.HasLapsed(now)
@@ -104,16 +95,15 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 		h.metadata = metadata
 	}
 	for i := range h.at {
-		switch {
-		case h.at[i].coming != nil:
-			waits[i], acquiring = true, true
-		case h.at[i].lost != nil:
+		if waits[i] = h.at[i].coming != nil; waits[i] {
+			transport.Go(func() { h.awaitAsked(brief, q, i) }) // ends with brief
+		} else {
 			p.noteLost(i, h.at[i].lost)
 		}
 	}
-	due, asks := h.pace.Due(), h.begin(requests)
+	due, asks := h.pace.Due(), h.prepare(requests)
 	h.mu.Unlock()
-	h.renewals().LookBy(h, due)
+	h.Home().Renewals.LookBy(h, due)
 	for _, a := range asks {
 		waits[a.Place] = true
 		transport.Go(func() { h.askFor(q, a) }) // ends with the call
@@ -123,17 +113,22 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 		defer h.mu.Unlock()
 		h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
 		h.lock.Abandon(call) // 6a
-		for _, r := range q.refreshes {
+		for _, a := range q.asked {
 			if call.IsConfirmed() {
-				r.Leave()
+				a.refresh.Leave()
 			} else {
-				r.Abandon()
+				a.refresh.Abandon()
 			}
 		}
 		return call.IsConfirmed()
 	}
 	defer confirmed()
-	p.listen(valid, q, waits, acquiring)
+	for decided := p.isDecided(); !decided && slices.Contains(waits, true); {
+		a := <-q.answers
+		a.hook.again()
+		waits[a.i] = false
+		decided = p.note(a.i, a.result)
+	}
 	err = p.err(ctx, "refresh", fault.ErrNotObtained)
 	switch {
 	case confirmed():
@@ -152,36 +147,6 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	return true, err
 }
 
-// listen waits for the answers of those places, until they decide. If some places are still being acquired, it waits for
-// these as await does.
-func (p *poll) listen(valid context.Context, q *question, waits []bool, acquiring bool) {
-	enough := p.isDecided()
-	var impatient <-chan time.Time
-	var over <-chan struct{}
-	if acquiring {
-		timer := time.NewTimer(health.FirstPatience)
-		defer timer.Stop()
-		impatient, over = timer.C, valid.Done()
-	}
-	for !enough && slices.Contains(waits, true) {
-		select {
-		case a := <-q.heard:
-			a.panicked.again()
-			waits[a.i] = false
-			enough = p.note(a.i, a.lost, a.err)
-			continue
-		case <-impatient:
-		case <-over:
-		}
-		impatient, over = nil, nil
-		p.h.mu.Lock()
-		for i := range waits {
-			waits[i] = waits[i] && p.h.at[i].coming == nil
-		}
-		p.h.mu.Unlock()
-	}
-}
-
 // refreshed notes that a Refresh was confirmed.
 func (h *Lock) refreshed(metadata string) error {
 	h.Life.Mu.Lock()
@@ -197,25 +162,17 @@ func (h *Lock) refreshed(metadata string) error {
 	return nil
 }
 
-// asking is a request to one place to confirm a call.
-type asking struct {
-	majority.Request
-
-	refresh *lease.Pending // nil for a call that shortens no ttl
-}
-
-// begin begins the refreshes of requests. It does so in the moment in which the requests are made: a renewal that comes now
-// must allow for them, although they wait until they are sent (7). The caller holds h.mu.
-func (h *Lock) begin(requests []majority.Request) []asking {
+// prepare begins the refreshes of requests. It does so at the moment when the requests are made: a renewal that comes now must
+// allow for them, although they are not sent yet (7). The caller holds h.mu.
+func (h *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
-			refresh := h.at[r.Place].refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
-			asks[i].refresh = refresh
+			asks[i].refresh = h.at[r.Place].refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
 			if q := h.questionOf(r.Call); q != nil {
-				q.refreshes = append(q.refreshes, refresh)
+				q.asked = append(q.asked, asks[i])
 			} else {
-				refresh.Leave() // a majority has confirmed the call
+				asks[i].refresh.Leave() // a majority has confirmed the call
 			}
 		}
 	}
@@ -230,17 +187,21 @@ func (h *Lock) questionOf(c *majority.Call) *question {
 	return nil
 }
 
-// askFor asks one place to confirm a Refresh, and tells the question what it has answered.
+// awaitAsked waits for a place that is being acquired. Unless it is asked to confirm the Refresh then, the Refresh hears that
+// there is no hold.
+func (h *Lock) awaitAsked(ctx context.Context, q *question, i int) {
+	h.await(ctx, i)
+	h.mu.Lock()
+	asked := slices.ContainsFunc(q.asked, func(a asking) bool { return a.Place == i })
+	h.mu.Unlock()
+	if !asked {
+		q.answers.run(i, func() heard { return heard{err: errNoHold} })
+	}
+}
+
+// askFor asks one place to confirm a Refresh that waits for the answer.
 func (h *Lock) askFor(q *question, r asking) {
-	a := heard{r.Place, nil, fault.ErrPanicked, &panicked{}} // unless ask returns
-	defer func() {
-		if a.panicked != nil {
-			a.panicked.value = recover()
-		}
-		q.hear(a)
-	}()
-	a.lost, a.err = h.ask(q.ctx, r, r.Call.Metadata)
-	a.panicked = nil
+	q.answers.run(r.Place, func() heard { return h.ask(q.ctx, r, r.Call.Metadata) })
 }
 
 // askLate asks a place that has the keys now to confirm a call that has asked the others before.
@@ -253,15 +214,15 @@ func (h *Lock) askLate(r asking) {
 		return
 	}
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
-	_, _ = h.ask(h.ctx, r, metadata)
+	h.ask(h.ctx, r, metadata)
 }
 
 // errLate is the error of a refresh at one place that came too late.
 var errLate = errors.New("the answer came too late to be relied on")
 
-// ask asks one place to confirm a call, and returns which keys it has lost and what has failed there. A Refresh waits for
-// its turn, as at one place: see lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
-func (h *Lock) ask(ctx context.Context, r asking, metadata string) (lost []string, err error) {
+// ask asks one place to confirm a call. A Refresh waits for its turn, as at one place: see lease.Refreshes.Ahead. If ctx ends,
+// the request goes on without its caller.
+func (h *Lock) ask(ctx context.Context, r asking, metadata string) heard {
 	at, call, refresh := &h.at[r.Place], r.Call, r.refresh
 	h.mu.Lock()
 	if refresh != nil {
@@ -277,23 +238,21 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) (lost []strin
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return nil, fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
+			return heard{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
-	giveUp := h.lock.Until(time.Now())
-	h.mu.Unlock()
 	c := at.RefreshCall(call.TTL, metadata, refresh == nil)
-	c.Ctx, c.GiveUp = ctx, giveUp
+	c.GiveUp = h.lock.Until(time.Now())
+	h.mu.Unlock()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and it is not known what the server did
-			c.Doubtful = true
-			c.Err = fault.ErrPanicked
-			_, _ = h.asked(ctx, r, c, certain)
+			c.Doubtful, c.Err = true, fault.ErrPanicked
+			h.asked(ctx, r, c, certain)
 		}
 	}()
-	answered := at.Place.Redis.Do(ctx, c)
+	answered := at.Place.Do(ctx, c)
 	returned = true
 	if answered {
 		return h.asked(ctx, r, c, certain)
@@ -305,13 +264,13 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) (lost []strin
 	h.mu.Unlock()
 	go func() { // ends with the call
 		<-c.Done()
-		_, _ = h.asked(ctx, r, c, certain)
+		h.asked(ctx, r, c, certain)
 	}()
-	return nil, fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))
+	return heard{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
 // asked takes the answer to a request of ask, which has ended.
-func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) (lost []string, err error) {
+func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) heard {
 	at := &h.at[r.Place]
 	a := at.read("refresh", c, certain)
 	h.mu.Lock()
@@ -323,11 +282,11 @@ func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 	}
 	h.mu.Unlock()
 	h.answer(ctx, r.Request, a)
-	return a.lost, a.err
+	return heard{lost: a.lost, err: a.err}
 }
 
 // read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
-func (at *standing) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
+func (at *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
 	a.Doubtful = c.Doubtful
 	if c.Err != nil {
 		if c.First.IsZero() {

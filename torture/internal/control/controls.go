@@ -174,7 +174,7 @@ var All = []Control{
 	{
 		Name: "quorum-of-one", Off: "a call of a quorum lock is confirmed as soon as one server has confirmed it",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Edits: []Edit{{"internal/several/spreadgrant.go", "s.places.need, s.began, s.ttl)", "1, s.began, s.ttl)"}},
+		Edits: []Edit{{"internal/several/grant.go", "s.places.need, s.began, s.want.TTL)", "1, s.began, s.want.TTL)"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",

@@ -1,0 +1,96 @@
+package several
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/place"
+)
+
+// Free releases the keys at all places. until is the end of the validity before the Release.
+func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+	h.mu.Lock()
+	if !h.over {
+		h.over, h.counted = true, until
+		for i := range h.at {
+			at := &h.at[i]
+			switch {
+			case h.lock.IsAcquiring(i): // acquired gives it back when the place has answered (10b)
+			case at.hasSome() || at.Obtained == 0: // another handle may have got the keys back
+				at.releases = true
+			case h.lock.MayAcquire(i):
+				h.giveBack(ctx, i)
+			}
+		}
+		h.lock.End()
+	}
+	p := h.newPoll()
+	var numbers []int
+	longest := make([]time.Duration, len(h.at))
+	for i := range h.at {
+		longest[i] = h.longest(i)
+		if at := &h.at[i]; at.releases || at.coming != nil {
+			numbers = append(numbers, i)
+		} else {
+			p.noteLost(i, at.Keys.Names)
+		}
+	}
+	until = h.counted // also for a later Release: an unanswered request of the first may have freed the keys
+	h.mu.Unlock()
+	free, stop := place.Detached(ctx)
+	defer stop()
+	// Enough places may answer before others, whose releases then go on. Close waits for these.
+	for _, i := range numbers {
+		h.places.all[i].Calls.Add(1)
+	}
+	brief, enough := context.WithCancel(free)
+	defer enough()
+	now := time.Now()
+	sideBySide(numbers, func(i int) heard {
+		defer h.places.all[i].Calls.Add(-1)
+		if h.at[i].releases {
+			return h.freeAt(free, i, now, until, longest[i])
+		}
+		return h.awaitFreed(brief, i)
+	}, p.note)
+	err := p.err(ctx, "release", fault.ErrLockNotHeld)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
+		for i := range h.at {
+			h.at[i].freed = false
+		}
+	}
+	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
+}
+
+// freeAt releases the keys at one place.
+func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time, longest time.Duration) heard {
+	at := &h.at[i]
+	loss, err := at.Free(ctx, now, until, longest)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at.taken = at.taken || loss.Cause == life.Taken
+	switch {
+	case err == nil:
+		at.freed = true
+	case err == fault.ErrLockNotHeld && at.freed:
+		return heard{} // by an earlier Release, but too few other places were
+	}
+	return heard{lost: loss.Keys, err: err}
+}
+
+// awaitFreed waits for a place that had not answered the obtain when the lock was released. Then acquired gives back what
+// the place grants.
+func (h *Lock) awaitFreed(ctx context.Context, i int) heard {
+	h.await(ctx, i)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := &h.at[i]; at.coming != nil || at.lost != nil {
+		return heard{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+	}
+	return heard{}
+}
