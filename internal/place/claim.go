@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -38,6 +39,19 @@ type unanswered struct {
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
 func (k *Claim) RefreshCall(ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
+}
+
+// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns which, and an error that matches
+// ErrNotObtained.
+func (k *Claim) ReadRefresh(operation string, c *transport.Call) (script.Loss, error) {
+	if c.Err != nil {
+		return script.Loss{}, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+	}
+	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrNotObtained)
+	if err != nil && !errors.Is(err, fault.ErrNotObtained) {
+		err = fault.Failed(operation, k.Keys.Names, err)
+	}
+	return loss, err
 }
 
 // TTL asks for the remaining ttl.

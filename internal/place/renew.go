@@ -90,9 +90,7 @@ func (h *Hold) renew(now time.Time) (*holdRenewal, time.Time) {
 	if due == nil {
 		return nil, next
 	}
-	c := h.RefreshCall(due.TTL, "", true)
-	c.Ctx = h.RenewalCtx()
-	sends := Renewal{Call: c, At: h.Place, Until: due.Until, Patience: due.Patience}
+	sends := h.Renewal(h.RenewalCtx(), due.TTL, due.Until, due.Patience)
 	return &holdRenewal{Renewal: sends, hold: h, lease: due}, next
 }
 

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -30,12 +31,20 @@ type Upkeep interface {
 	Home() *Place // among whose renewals it is
 }
 
-// Renewal is a request that renews a lock at a place.
+// Renewal is a request that renews what a token has at a place.
 type Renewal struct {
-	Call     *transport.Call
-	At       *Place
-	Until    time.Time     // the end of the lock's validity
-	Patience time.Duration // how long to wait for the answer before another renewal follows
+	Call *transport.Call
+
+	at       *Place
+	until    time.Time     // the end of the lock's validity
+	patience time.Duration // how long to wait for the answer before another renewal follows
+}
+
+// Renewal returns an unsent renewal.
+func (k *Claim) Renewal(ctx context.Context, ttl time.Duration, until time.Time, patience time.Duration) Renewal {
+	c := k.RefreshCall(ttl, "", true)
+	c.Ctx = ctx
+	return Renewal{Call: c, at: k.Place, until: until, patience: patience}
 }
 
 func (r *Renewal) renewal() *Renewal { return r }
@@ -95,13 +104,13 @@ func (r *Renewals) endRound(over []schedule.Item) {
 
 // SendRenewals sends renewals, in shared pipelines.
 func SendRenewals(due []Renewing) {
-	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().Until.Compare(b.renewal().Until) })
-	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().Patience }
+	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().until.Compare(b.renewal().until) })
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().patience }
 	for len(due) > 0 {
-		redis := due[0].renewal().At.Redis.Redis
+		redis := due[0].renewal().at.Redis.Redis
 		var calls []*transport.Call
 		due = slices.DeleteFunc(due, func(r Renewing) bool {
-			at, c := r.renewal().At.Redis, r.renewal().Call
+			at, c := r.renewal().at.Redis, r.renewal().Call
 			if at.Redis != redis {
 				return false
 			}

@@ -49,6 +49,15 @@ type Group struct {
 // spare returns how many places can be missing.
 func (p *Group) spare() int { return len(p.all) - p.need }
 
+// numbers returns the numbers of all places.
+func (p *Group) numbers() []int {
+	numbers := make([]int, len(p.all))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return numbers
+}
+
 // NewQuorum returns the servers of a quorum.
 func NewQuorum(all []*place.Place, set *place.Config) *Group {
 	p := &Group{quorum: true, need: len(all)/2 + 1, set: set}

@@ -72,12 +72,8 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := &h.at[r.Place]
-		c := at.RefreshCall(call.TTL, "", true)
-		c.Ctx = ctx
-		round = append(round, &renewal{
-			Renewal: place.Renewal{Call: c, At: at.Place, Until: until, Patience: patience},
-			lock:    h, asked: r, certain: at.refreshes.Certain(call.TTL),
-		})
+		sends := at.Renewal(ctx, call.TTL, until, patience)
+		round = append(round, &renewal{Renewal: sends, lock: h, asked: r, certain: at.refreshes.Certain(call.TTL)})
 	}
 	return round
 }
@@ -110,28 +106,28 @@ func (r *renewal) Finish(sent bool) {
 		a = h.at[r.asked.Place].read("renew", r.Call, r.certain)
 	}
 	out, before := h.answer(ctx, r.asked, a)
-	if out.Confirmed || a.err != nil {
-		h.Life.Mu.Lock()
-		if out.Confirmed {
-			h.Renewed(nil)
-		} else {
-			h.Renewed(a.err)
-		}
-		h.Life.Mu.Unlock()
-	}
-	var told error
+	err := a.err
 	switch {
-	case out.Failed && a.err != nil:
-		told = a.err
+	case out.Confirmed:
+		err = nil
+	case err == nil:
+		return
+	}
+	h.Life.Mu.Lock()
+	h.Renewed(err)
+	h.Life.Mu.Unlock()
+	switch {
+	case out.Confirmed:
+	case out.Failed:
 		h.mu.Lock()
 		next := h.pace.Failed(time.Now())
 		h.mu.Unlock()
 		h.Home().Renewals.LookBy(h, next)
-	case !out.Confirmed:
+	default:
 		return
 	}
-	if tell := h.Events().Refreshed; tell != nil && h.IsKept() {
+	if report := h.Events().Refreshed; report != nil && h.IsKept() {
 		left := max(0, time.Until(before))
-		tell(ctx, life.Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: told})
+		report(ctx, life.Refreshed{Keys: h.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: err})
 	}
 }

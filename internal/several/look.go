@@ -179,14 +179,10 @@ func askMajority[T any](
 	}
 	free, cancel := context.WithCancel(ctx)
 	defer cancel()
-	numbers, answers := make([]int, len(q.all)), make([]*T, len(q.all))
-	for i := range numbers {
-		numbers[i] = i
-	}
+	answers := make([]*T, len(q.all))
 	good := 0
 	var errs []error
-	var enough *time.Timer
-	sideBySide(numbers, func(i int) (a answer) {
+	sideBySide(q.numbers(), func(i int) (a answer) {
 		a.value, a.err = ask(free, i)
 		return a
 	}, func(i int, a answer) bool {
@@ -196,13 +192,10 @@ func askMajority[T any](
 		}
 		answers[i] = &a.value
 		if good++; good == q.need {
-			enough = time.AfterFunc(health.LeastPatience, cancel)
+			time.AfterFunc(health.LeastPatience, cancel)
 		}
 		return false
 	})
-	if enough != nil {
-		enough.Stop()
-	}
 	switch {
 	case good >= q.need:
 		return answers, nil

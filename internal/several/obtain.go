@@ -78,12 +78,8 @@ func NewRounds(at *Group, keys []string, want *script.Obtain, queue bool, strate
 	return s
 }
 
-// Lock returns the lock, once a try has succeeded.
-func (s *Rounds) Lock() *Lock {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lock
-}
+// Lock returns the lock, once a try has succeeded. Only the goroutine of the caller sets it.
+func (s *Rounds) Lock() *Lock { return s.lock }
 
 // SpreadOut returns the strategy for the tries: on a quorum, one that waits up to half longer each time, at random.
 func (s *Rounds) SpreadOut(strategy retry.Strategy) retry.Strategy {

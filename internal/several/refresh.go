@@ -287,25 +287,20 @@ func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 
 // read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
 func (at *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
-	a.Doubtful = c.Doubtful
-	if c.Err != nil {
+	loss, err := at.ReadRefresh(operation, c)
+	a.Doubtful, a.err = c.Doubtful, err
+	switch {
+	case c.Err != nil:
 		if c.First.IsZero() {
 			a.Result = majority.Unsent
 		}
-		a.err = fault.Failed(operation, at.Keys.Names, fault.WithHint(at.Keys.Names, c.Err))
-		return a
-	}
-	switch loss, err := at.Place.ReadLoss(at.Keys.Names, c.Reply, fault.ErrNotObtained); {
 	case errors.Is(err, fault.ErrNotObtained):
-		a.Result, a.err, a.lost, a.taken = majority.Denied, err, loss.Keys, loss.Taken > 0
-		return a
-	case err != nil:
-		a.err = fault.Failed(operation, at.Keys.Names, err)
-		return a
-	}
-	a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)
-	if lease.Passed(a.Until) {
-		a.err = errLate
+		a.Result, a.lost, a.taken = majority.Denied, loss.Keys, loss.Taken > 0
+	case err == nil:
+		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)
+		if lease.Passed(a.Until) {
+			a.err = errLate
+		}
 	}
 	return a
 }

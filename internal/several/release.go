@@ -29,9 +29,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	p := h.newPoll()
 	var numbers []int
-	longest := make([]time.Duration, len(h.at))
 	for i := range h.at {
-		longest[i] = h.longest(i)
 		if at := &h.at[i]; at.releases || at.coming != nil {
 			numbers = append(numbers, i)
 		} else {
@@ -52,7 +50,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	sideBySide(numbers, func(i int) heard {
 		defer h.places.all[i].Calls.Add(-1)
 		if h.at[i].releases {
-			return h.freeAt(free, i, now, until, longest[i])
+			return h.freeAt(free, i, now, until)
 		}
 		return h.awaitFreed(brief, i)
 	}, p.note)
@@ -68,8 +66,11 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 }
 
 // freeAt releases the keys at one place.
-func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time, longest time.Duration) heard {
+func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) heard {
 	at := &h.at[i]
+	h.mu.Lock()
+	longest := h.longest(i)
+	h.mu.Unlock()
 	loss, err := at.Free(ctx, now, until, longest)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -49,12 +49,8 @@ func (t tally) judge() verdict {
 func (s *Rounds) collect(
 	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
 ) (verdict, error) {
-	var timer *time.Timer
-	defer func() {
-		if timer != nil {
-			timer.Stop()
-		}
-	}()
+	timer := time.NewTimer(health.NoLimit)
+	defer timer.Stop()
 	for {
 		s.mu.Lock()
 		answer, until := look(time.Now())
@@ -67,18 +63,14 @@ func (s *Rounds) collect(
 		if answer != open {
 			return answer, nil
 		}
-		var late <-chan time.Time
+		wait := health.NoLimit
 		if !until.IsZero() {
-			if timer == nil {
-				timer = time.NewTimer(time.Until(until))
-			} else {
-				timer.Reset(time.Until(until))
-			}
-			late = timer.C
+			wait = time.Until(until)
 		}
+		timer.Reset(wait)
 		select {
 		case <-s.news:
-		case <-late:
+		case <-timer.C:
 			time.Sleep(grace)
 		case <-ctx.Done():
 			return open, fault.Ended(ctx)
