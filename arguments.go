@@ -125,5 +125,5 @@ func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*severa
 	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
 		return several.NewSlots(c.one, keys, &c.config)
 	}
-	return nil, script.Check(len(keys))
+	return nil, script.TooMany(len(keys))
 }

@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -12,9 +13,9 @@ import (
 )
 
 // Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a place in their
-// lines. If the obtain ends without a lock, the attempt must give them back. It belongs to one goroutine at a time. An obtain
-// at one place makes its tries with one attempt; an obtain at several places has one for each of them, and so has each mend
-// of one of them.
+// lines. An obtain that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. An obtain at
+// one place makes all its tries with one Attempt. An obtain at several places has an Attempt for each place, and so has each
+// mend of a place.
 type Attempt struct {
 	script.Obtain
 
@@ -22,7 +23,11 @@ type Attempt struct {
 	Waiter *line.Waiter // nil if the obtain does not wait in line
 
 	Doubtful bool // a sending with the token may have been executed without a reply
-	Late     bool // a call with the token was granted, but nobody could rely on that any more
+	Late     bool // a call with the token was granted too late to be relied on
+
+	// Of tries that were abandoned without an answer; empty at several places.
+	abandoned []*transport.Call // the tries that may still run
+	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
 }
 
 // fillObtain makes c a call of obtain.
@@ -58,19 +63,19 @@ func (a *Attempt) failed(err error) error {
 	return fault.Failed("obtain", a.Keys.Names, fault.WithHint(script.WithFence(a.Keys.Names, a.FenceKey), err))
 }
 
-// Granted is what one of several places has granted.
+// Granted is a grant of one of several places.
 type Granted struct {
 	Since time.Time // when the request was sent
 	Fence int64     // 0 for none
 }
 
-// TryHere asks once at one of several places. It returns when the call has ended, however long that takes: nobody waits for
-// it. ctx must not end. It returns ErrNotObtained if the place has refused, and an error that matches it if the grant came
-// too late.
+// TryHere asks once at one of several places. It returns when the call has ended, however long that takes, so it needs a
+// goroutine of its own. ctx must not end. TryHere returns ErrNotObtained if the place has refused, and an error that matches
+// ErrNotObtained if the grant came too late.
 //
 // TryHere does not release a grant that came too late. It sets Late, and leaves the release to the round, or to the lock if
-// that is made already. Either of them may use the token at this place again, and a release that is sent twice could free
-// what the next call with the token acquires.
+// that is made already. Both may use the token at this place again, and a release that is sent twice could free what the
+// next call with the token acquires.
 func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, error) {
 	if a.Waiter != nil {
 		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed over at several places
@@ -98,7 +103,27 @@ func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, erro
 	return Granted{c.Sent, g.Fence}, err
 }
 
-// Blocker asks what blocks the attempt.
+// Blocker asks what blocks the attempt; see Place.Blocker.
 func (a *Attempt) Blocker(ctx context.Context) script.Blocker {
 	return a.Place.Blocker(ctx, a.Keys.Names, a.Token, a.Waiter.LastTicket())
+}
+
+// MaxBelated is how many grants in a row may come too late.
+const MaxBelated = 2
+
+// Progress is what is known of the tries of an obtain so far.
+type Progress struct {
+	Limited bool  // ctx ends after one ttl, because the caller set no deadline
+	Tries   int   // how many there were
+	Resends int   // how many resends they needed
+	Belated int8  // how many grants in a row came too late; see Single.decline
+	Failure error // how the last try failed, wrapped; nil if it was granted or refused
+}
+
+// Unanswered returns the error of a try that began at that time and was not answered by the end of its ctx.
+func (p *Progress) Unanswered(began time.Time, ttl time.Duration) error {
+	if p.Limited && lease.Passed(lease.ValidUntil(began, ttl)) {
+		return fmt.Errorf("%w within the ttl of %v: %w", fault.ErrUnanswered, ttl, fault.ErrLapsed)
+	}
+	return fault.ErrUnanswered
 }

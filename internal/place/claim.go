@@ -7,33 +7,23 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Claim is what a token has at one place: keys, until it gives them back. It does not know who counts on them, nor for how
-// long.
+// Claim is what a token has at one place: keys, until they are released. A Claim does not know for how long they are valid.
 type Claim struct {
 	Place    *Place
 	Keys     script.Keys
 	Token    string
-	FenceKey string        // "" for none, or if attached
-	Obtained time.Duration // the ttl of the obtain; 0 if attached
+	FenceKey string        // "" for no fencing token, and for an attached lock
+	Obtained time.Duration // the ttl of the obtain; 0 for an attached lock
 
 	mu         sync.Mutex      // protects the fields below
-	release    *transport.Call // the last release, if it was not answered
-	pursuit    *pursuit        // goes on with release; nil if nothing does
-	unanswered *unanswered     // nil if each sending of the obtain was answered, and once that no longer matters
-}
-
-// unanswered is what is known of those sendings of an obtain that were not answered, though a later one was. One that
-// arrives after a Release acquires the keys again, or takes a place in line again.
-type unanswered struct {
-	waiter *line.Waiter      // of the obtain; nil if there was none
-	tries  []*transport.Call // that the waiter has abandoned; they may still be under way for long
-	custom bool              // a later obtain may have the keys with the same token: only what was newly taken is released
+	release    *transport.Call // the last release, unless that was answered
+	pursuit    *pursuit        // the rounds that go on with release; nil for none
+	unanswered *Attempt        // see isDoubtful; nil if each sending was answered, and after a release
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
@@ -54,7 +44,7 @@ func (k *Claim) ReadRefresh(operation string, c *transport.Call) (script.Loss, e
 	return loss, err
 }
 
-// TTL asks for the remaining ttl.
+// TTL asks for the least remaining ttl of the keys: 0 if the token lacks one of them.
 func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 	reply, err := k.Place.ask(ctx, "ttl", k.Keys.Names, k.Place.set.Scripts.TTL(k.Token, k.Keys))
 	if err != nil {
@@ -75,19 +65,19 @@ func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool)
 	k.Place.Cleanups.Sweep(x, 0)
 }
 
-// isDoubtful reports whether a sending of the obtain was not answered, which may acquire the keys again later. It is of no
-// use after a release.
+// isDoubtful reports whether some sending of the obtain was never answered, although a later one was. Such a sending may
+// still arrive. After a loss or a release, it would acquire the keys again, or take a place in line again.
 func (k *Claim) isDoubtful() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.unanswered != nil
 }
 
-// Doubt notes that a sending of the obtain was not answered.
+// Doubt notes that some sending of the obtain was never answered.
 func (k *Claim) Doubt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.unanswered == nil {
-		k.unanswered = &unanswered{}
+		k.unanswered = &Attempt{}
 	}
 }

@@ -1,28 +1,28 @@
-// Package place is a lock at one Redis, complete: it is obtained, held, refreshed, kept alive, released, and looked at.
+// Package place is a lock at one Redis, complete: it obtains, holds, refreshes, keeps, releases and inspects the lock.
 //
-//	caller ── Obtain ──► Single ── try by try ──► Attempt ── script.Obtain ──► transport ──► Redis
-//	                        │ won                    │ not wanted any more
-//	                        ▼                        ▼
-//	                      Hold = Claim + Life + Lease    Withdraw ──► undo, in the background
-//	                        │ Refresh, TTL, KeepAlive (Renewals)
-//	                        └ Free ──► Claim.Free ──► answered, or pursued in the background
+//	the caller ── Single ── try by try ──► Attempt ──► script ──► transport ──► Redis
+//	                 │ a try was granted      │ the obtain ended without a lock
+//	                 ▼                        ▼
+//	               Hold = Claim + Life + Lease    Withdraw ──► undo, in the background
+//	                 │ Refresh, TTL; Renewals while the lock is kept
+//	                 └ Free ──► Claim.Free ──► answered, or pursued in the background
 //
-// A Place is one Redis, as the locks of one Client see it. What costs connections, goroutines or time of the server is
-// shared by all Clients of one Redis client (shared.go), and kept alive by none but those who use it.
+// A Place is one Redis, as the locks of one Client see it. All Clients of one Redis client share what costs connections,
+// goroutines or time of the server (shared.go). Only their users keep these things alive.
 //
-// What a token has at one place is a Claim: keys, until it gives them back. A Hold is the lock of a caller: a Claim, what
-// its handle knows (package life), and for how long it is certainly valid (package lease). A lock at several places has a
-// Claim for each of them, and asks by Attempt.TryHere. This package does not know that.
+// A Claim is what a token has at one place: keys, until they are released. A Hold is the lock of a caller: a Claim, what its
+// handle knows (package life), and for how long it is certainly valid (package lease). A lock at several places has a Claim
+// for each place, and asks each place with Attempt.TryHere.
 //
 // # Invariants
 //
-//   - Whatever an obtain may have acquired belongs to a Hold or is given back. The Attempt is withdrawn
-//     at the end of every obtain that made no lock.
+//   - What an obtain may have acquired belongs to a Hold or is given back. Its Attempt says what that is. Every obtain
+//     that ends without a lock withdraws its Attempt.
 //   - A random token is used for one grant only. So a release in the background never frees what a later try was granted.
 //   - The validity counts from before the request was sent, and never from its answer.
-//   - At most one release of a Claim is under way at a time: a second one joins the first.
-//   - Life.Mu protects the Lease of a Hold. Claim.mu is a leaf: nothing else is locked while it is.
+//   - At most one release of a Claim is under way at a time: a second Free joins the first.
+//   - Life.Mu protects the Lease of a Hold. Claim.mu is a leaf: the code that holds it locks nothing else.
 //
-// The package does not know that other places exist, nor Options, nor the Tracer. Of go-redis it knows the type that New
-// takes.
+// The package does not know that other places exist. It knows neither Options nor the Tracer, and of go-redis only the type
+// that New takes.
 package place

@@ -10,16 +10,16 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// Hold is the lock of a caller at one place. It is a life.Bearer.
+// Hold is the lock of a caller at one place. It is a life.Bearer and an Upkeep.
 type Hold struct {
 	Claim
 	life.Life
 
 	Lease lease.Lease    // Life.Mu protects it
-	entry schedule.Entry // its place among the renewals
+	entry schedule.Entry // in the schedule of renewals
 }
 
-// Exists reports whether h was obtained or found. The zero Hold was not.
+// Exists reports whether h is the hold of a lock that was obtained or attached to. The zero Hold is not.
 func (h *Hold) Exists() bool { return h.Place != nil }
 
 // Handle returns what the handle knows of the lock.
@@ -28,25 +28,25 @@ func (h *Hold) Handle() *life.Life { return &h.Life }
 // Names returns the keys and the token.
 func (h *Hold) Names() (keys []string, token string) { return h.Keys.Names, h.Token }
 
-// Events returns what the owner of the Client wants to be told.
+// Events returns the events that the owner of the Client wants.
 func (h *Hold) Events() *life.Events { return h.Place.set.Events }
 
 // ValidUntil returns the end of the validity. The caller holds Life.Mu.
 func (h *Hold) ValidUntil() time.Time { return h.Lease.Until() }
 
-// KnowsTTL reports whether there is a ttl to renew the lock with. The caller holds Life.Mu.
+// KnowsTTL reports whether the lock has a ttl for renewals. The caller holds Life.Mu.
 func (h *Hold) KnowsTTL() bool { return h.Lease.TTL() > 0 }
 
-// FoundLost returns nil: a loss is told when the reply that reports it is read.
+// FoundLost returns nil, because Lose is called as soon as a reply reports a loss.
 func (h *Hold) FoundLost() *life.Lost { return nil }
 
-// StartRenewing starts the renewals. It reports false after Close.
+// StartRenewing starts the renewals. It returns false after Close.
 func (h *Hold) StartRenewing() bool { return h.Place.Renewals.Add(h) }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
 func (h *Hold) StopRenewing() { h.Place.Renewals.Remove(h) }
 
-// Free does the work of a Release that began now, when the lock was valid until then; see Claim.Free.
+// Free does the work of a Release that began now; see Claim.Free. until is the end of the validity before the Release.
 func (h *Hold) Free(ctx context.Context, now, until time.Time) (life.Loss, error) {
 	h.Life.Mu.Lock()
 	longest := h.Lease.Longest() // no refresh begins any more
@@ -54,7 +54,7 @@ func (h *Hold) Free(ctx context.Context, now, until time.Time) (life.Loss, error
 	return h.Claim.Free(ctx, now, until, longest)
 }
 
-// lose notes a loss that a reply has reported, and why the lock is no longer held. It returns the event to report after
+// lose notes a loss that a reply has reported. why is the reason for kept contexts. lose returns the event to send after
 // Life.Mu is unlocked, or nil for none. The caller holds Life.Mu.
 func (h *Hold) lose(l script.Loss, why error) *life.Lost {
 	h.Lease.End(time.Now())

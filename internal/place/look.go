@@ -20,7 +20,7 @@ func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, erro
 		return nil, fault.Failed("inspect", keys, err)
 	}
 	for _, group := range groups {
-		if err := script.Check(len(group)); err != nil {
+		if err := script.TooMany(len(group)); err != nil {
 			return nil, err
 		}
 	}
@@ -34,23 +34,23 @@ func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, erro
 	return held, nil
 }
 
-// Found is what attach has found at one place.
+// Found is what Attach has found at one place.
 type Found struct {
 	Since    time.Time // when the question was sent
 	TTL      time.Duration
 	Metadata string
-	Lost     []string // the keys that the token does not have; nil for none
+	Lost     []string // the keys that the token lacks; nil for none
 }
 
-// Find makes h the hold that attach has found at a place.
+// Find makes h the hold that Attach has found at a place.
 func (h *Hold) Find(p *Place, keys []string, token string, found Found) {
 	h.Place, h.Keys, h.Token, h.Since = p, script.Box(keys), token, found.Since
 	h.SetMetadata(found.Metadata)
 	h.Lease = lease.Found(found.Since, found.TTL)
 }
 
-// Attach looks whether the token has the keys. If it lacks some, Attach returns an error that matches ErrLockNotHeld, and
-// which it lacks.
+// Attach looks whether the token has the keys. If some are missing, Attach returns an error that matches ErrLockNotHeld, and
+// Found.Lost.
 func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
 	held, sent, err := p.look(ctx, "attach", keys, false)
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found,
 // maxLooks bounds how many groups of keys are inspected in parallel.
 const maxLooks = 16
 
-// inspectGroups asks what the keys hold, with one round trip for each group.
+// inspectGroups asks what the keys hold and who waits for them, with one round trip for each group.
 func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int) ([]script.Held, error) {
 	all := make([]script.Held, len(keys))
 	errs := make([]error, len(groups))
@@ -131,4 +131,31 @@ func (p *Place) Waiters(ctx context.Context, key string) ([]script.Waiter, error
 		return nil, fault.Failed("line", line, err)
 	}
 	return found, nil
+}
+
+const (
+	// explainPatience is how long Blocker waits for the answer. The server has just answered a try, so a healthy server
+	// answers at once.
+	explainPatience = 250 * time.Millisecond
+
+	// explainGrace is the same if ctx has ended, because the obtain must return within milliseconds.
+	explainGrace = 20 * time.Millisecond
+)
+
+// Blocker asks what blocks an obtain with that token and ticket (0 for none). The Key of the answer is "" if nothing blocks
+// it any more, or if Redis does not answer in time.
+func (p *Place) Blocker(ctx context.Context, keys []string, token string, ticket int64) script.Blocker {
+	patience := explainPatience
+	if fault.Ended(ctx) != nil {
+		ctx, patience = context.WithoutCancel(ctx), explainGrace
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	keys = slices.SortedStableFunc(slices.Values(keys), script.LinesFirst)
+	c := p.set.Scripts.Blocker(keys, token, ticket)
+	c.Ctx = ctx
+	if !p.Redis.Do(ctx, c) || c.Err != nil {
+		return script.Blocker{}
+	}
+	return script.ReadBlocker(keys, c.Reply)
 }

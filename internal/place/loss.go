@@ -8,8 +8,8 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// ReadLoss reads a reply of refresh or release. The error is nil if nothing is lost, whole if all keys are, and otherwise
-// that of lossError; or it says that no script gives such a reply.
+// ReadLoss reads a reply of refresh or release. If keys are lost, the error is that of LossError. A reply that no script
+// gives is another error.
 func (p *Place) ReadLoss(keys []string, reply any, whole error) (script.Loss, error) {
 	l, err := script.ReadLoss(keys, reply)
 	if err == nil {
@@ -18,7 +18,7 @@ func (p *Place) ReadLoss(keys []string, reply any, whole error) (script.Loss, er
 	return l, err
 }
 
-// LossError returns the error for a loss: nil for none, whole if all keys are lost, and otherwise a LostError of the root.
+// LossError returns the error for a loss: nil for none, whole if all keys are lost, otherwise a LostError of the root.
 func (p *Place) LossError(l script.Loss, whole error) error {
 	switch {
 	case l.IsNone():
@@ -29,7 +29,7 @@ func (p *Place) LossError(l script.Loss, whole error) error {
 	return p.set.LostError(l, whole)
 }
 
-// lossOf returns what to tell of a loss. If another holds any of the keys, that is its cause.
+// lossOf returns the loss as events report it. Its cause is Taken if another holds any of the keys.
 func lossOf(l script.Loss) life.Loss {
 	if l.Taken > 0 {
 		return life.Loss{Cause: life.Taken, Keys: l.Keys}
@@ -37,7 +37,7 @@ func lossOf(l script.Loss) life.Loss {
 	return life.Loss{Cause: life.Gone, Keys: l.Keys}
 }
 
-// contextCause returns the cause of a loss for the contexts of a kept lock.
+// contextCause returns the error for the contexts of a kept lock that has lost keys.
 func (p *Place) contextCause(l script.Loss) error {
 	switch err := p.LossError(l, fault.ErrLockNotHeld); {
 	case err != fault.ErrLockNotHeld:

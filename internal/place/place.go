@@ -2,10 +2,13 @@ package place
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
@@ -13,32 +16,32 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Place is one Redis as the locks on it see it: the one of a Client, with all of its slots, or one server of a quorum. It
-// lives as long as its Client, and does not know whether its locks are parts of others.
+// Place is one Redis as the locks of one Client see it: the Redis of that Client, with all of its slots, or one server of
+// its quorum. It lives as long as the Client. It does not know whether its locks are parts of locks at several places.
 type Place struct {
 	Redis    *transport.Link
 	Renewals *Renewals // of the kept locks of all Clients of the Redis client
 	Lines    line.Lines
 	Cleanups undo.Cleanups
-	Calls    atomic.Int64 // under way for locks at several places, and perhaps after their caller has returned
+	Calls    atomic.Int64 // under way for locks at several places; a call may outlast its caller
 
 	shared *shared
 	set    *Config
-	keeps  atomic.Bool // some lock was kept
+	keeps  atomic.Bool // a lock was kept: Shut has to look at the renewals
 }
 
-// Config is what a Client wants of its places. It does not change once a place was made with it.
+// Config says what a Client wants of its places. It never changes after New.
 type Config struct {
 	Scripts   *script.Scripts
 	Events    *life.Events                                // never nil
-	CleanedUp func(context.Context, undo.Event)           // is told the end of each cleanup; nil tells nobody
-	LostError func(loss script.Loss, decides error) error // makes the error for some of the keys of a lock that are lost
+	CleanedUp func(context.Context, undo.Event)           // reports the end of each cleanup; nil reports nothing
+	LostError func(loss script.Loss, decides error) error // makes the error for a lock that has lost some of its keys
 	Closed    <-chan struct{}                             // closed when the Client is
-	Separate  bool                                        // each call goes by itself
+	Separate  bool                                        // no call shares a pipeline with others
 	Lingers   bool                                        // subscriptions stay open for a while after the last waiter
 }
 
-// New returns the place for a Redis client. It returns an error if that cannot be used.
+// New returns the place for a Redis client. It returns an error that wraps ErrInvalid if the client cannot be used.
 func New(client redisClient, set *Config) (*Place, error) {
 	s, err := sharedBy(client)
 	if err != nil {
@@ -50,7 +53,8 @@ func New(client redisClient, set *Config) (*Place, error) {
 	return p, nil
 }
 
-// Shut ends what the place does for locks that are kept, and for waiters to come. Config.Closed has just been closed.
+// Shut ends the contexts of the locks that the Client keeps, and the subscriptions that linger for its waiters. Its caller
+// has closed Config.Closed.
 func (p *Place) Shut() {
 	if p.keeps.Load() {
 		p.Renewals.end(p)
@@ -58,11 +62,12 @@ func (p *Place) Shut() {
 	p.Lines.Close()
 }
 
-// Health returns how the server answers, for locks on several servers. All Clients of the Redis client share it.
+// Health returns what is known of how the server answers. Locks on several servers use it, and all Clients of the Redis
+// client share it.
 func (p *Place) Health() *health.Server { return p.shared.health }
 
-// IsBusy reports whether anything must still be given up: by a cleanup, by a waiter in line (which leaves with a
-// cleanup), or by a call whose caller may have returned.
+// IsBusy reports whether a Close should still wait: for a cleanup, for a waiter in line (which leaves with a cleanup), or
+// for a call whose caller may have returned.
 func (p *Place) IsBusy() bool {
 	return p.Calls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
 }
@@ -79,8 +84,7 @@ func (p *Place) Do(ctx context.Context, c *transport.Call) bool {
 	return p.Redis.Do(ctx, c)
 }
 
-// ask sends a call for which nobody waits after ctx has ended. It returns the reply, or an error with the operation and the
-// keys.
+// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)
@@ -96,8 +100,8 @@ func (p *Place) ask(ctx context.Context, operation string, keys []string, reques
 	return nil, fault.Failed(operation, keys, err)
 }
 
-// FenceTo mints a fencing token, or raises the counter to least where the token has all keys; see fence.lua. The error names
-// the keys of the lock.
+// FenceTo raises the fence counter to least, if the token has all keys, or mints a fencing token if least is 0; see
+// fence.lua. lock are all keys of the lock, for errors.
 func (p *Place) FenceTo(
 	ctx context.Context, lock []string, token string, keys script.Keys, fenceKey string, least int64,
 ) (int64, error) {
@@ -108,7 +112,7 @@ func (p *Place) FenceTo(
 	return script.ReadFence(reply)
 }
 
-// ReleaseCall returns an unsent call that releases the keys. The end of ctx does not end it.
+// ReleaseCall returns an unsent call that releases the keys. The call has the values of ctx, and does not end with ctx.
 func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys) *transport.Call {
 	if ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -116,4 +120,11 @@ func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys)
 	c := p.set.Scripts.Release(token, keys)
 	c.Ctx = ctx
 	return c
+}
+
+// NewToken returns 128 random bits as 22 characters. In practice, no two tokens are ever alike.
+func NewToken() string {
+	var random [keyname.TokenBytes]byte
+	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }

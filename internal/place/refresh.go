@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -15,24 +14,31 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Refresh is Refresh with arguments that can be used.
+// Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
 func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
-	r := &refreshing{hold: h, ttl: ttl, metadata: metadata, call: h.known()}
+	r := &refreshing{hold: h, ttl: ttl, metadata: metadata}
+	if !h.Random {
+		r.announce() // before begin checks whether the lock was released
+	}
 	if err := r.begin(ctx); err != nil {
-		h.Place.Cleanups.End(r.call)
+		h.Place.Cleanups.End(r.work)
 		return err
 	}
 	h.renewSooner()
 	valid, stop := WhileValid(ctx, h, LateAnswer)
 	defer stop()
 	cut, err := func() (bool, error) {
-		defer r.finish() // also if a hook or a strategy panics: otherwise the next Refresh would wait for this one
+		defer func() { // also if a hook or a strategy panics, because the next Refresh waits for this one
+			if !r.abandoned { // otherwise the call goes on
+				r.end()
+			}
+		}()
 		return retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
 		err = fault.Failed("refresh", h.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
 	}
-	life.Lapse(h) // if it was found lost
+	life.Lapse(h) // if the lock was found lost
 	h.renewSooner()
 	if r.loss != nil {
 		h.Events().Lost(ctx, *r.loss)
@@ -40,87 +46,33 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	return err
 }
 
-// LateAnswer is how long past Until a Refresh waits. On one place, an answer that comes so late may still extend the
-// validity. On several, only if the lock had lapsed before the Refresh began.
-const LateAnswer = 250 * time.Millisecond
-
-// WhileValid returns a ctx that ends with ctx, and so long after the lock's validity. If Refresh waited any longer for a
-// server that hangs, the holder would go on believing that it has the lock. Call the returned function, which also ends
-// the ctx.
-func WhileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
-	free, leave := Detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
-	limited, cancel := context.WithCancel(free)
-	var timer *time.Timer
-	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
-		// A renewal may have prolonged the validity meanwhile.
-		if left := time.Until(life.Until(b)); left > 0 && limited.Err() == nil {
-			timer.Reset(left + after)
-			return
-		}
-		cancel()
-	})
-	timer.Reset(max(time.Until(life.Until(b)), 0) + after)
-	return limited, func() {
-		timer.Stop()
-		leave()
-		cancel()
-	}
-}
-
-// Detached returns a ctx for calls that may outlast their caller: it has the values of ctx and ends with ctx, until the
-// returned function is called.
-func Detached(ctx context.Context) (context.Context, func()) {
-	if ctx.Done() == nil || ctx.Err() != nil {
-		return ctx, func() {}
-	}
-	free, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	return free, func() { stop() }
-}
-
-// Outlived returns why a ctx that WhileValid made from ctx has ended.
-func Outlived(ctx context.Context) error {
-	if err := fault.Ended(ctx); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w, and Redis has not answered the refresh", fault.ErrLapsed)
-}
-
-// known lets a later obtain with the same custom token wait for a refresh: executed after that obtain, it could shorten
-// the ttl. A later obtain has a random token only if its caller passes that of this lock, and seldom, so for one it returns
-// nil, and the refresh becomes known when it is abandoned. Call it before it is checked whether the lock was released, and
-// Cleanups.End when the refresh has ended.
-func (h *Hold) known() *undo.Work {
-	if h.Random {
-		return nil
-	}
-	return h.pend()
-}
-
-// pend makes a refresh known to later obtains with the same token.
-func (h *Hold) pend() *undo.Work {
-	p := &undo.Work{Token: h.Token, Keys: h.Keys.Names}
-	h.Place.Cleanups.Begin(p)
-	return p
-}
-
 // refreshing is one Refresh with all its tries. Life.Mu protects the fields from refresh on.
 type refreshing struct {
 	hold     *Hold
 	ttl      time.Duration
 	metadata string
-	call     *undo.Work // see Hold.known
+	work     *undo.Work // see announce; nil before that
 
-	refresh   *lease.Refresh // its part in the lease
-	abandoned bool           // its call goes on although nobody waits for it
-	sent      bool           // something was sent
-	loss      *life.Lost     // what to tell; nil if nothing was lost
-	losses    int32          // of the lock when the refresh began
+	refresh   *lease.Refresh // as the lease knows it
+	abandoned bool           // its call goes on after its caller has returned
+	sent      bool           // a request was sent
+	loss      *life.Lost     // the event to send; nil for none
+	losses    int32          // of the lock, when the refresh began
 }
 
-// begin waits for the refresh's turn. It brings the validity forward if the new ttl is shorter, because that ttl may
-// apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent all the
-// same: conclude allows for other refreshes that may be executed after it.
+// announce makes a later obtain with the same token wait for the refresh. Executed after that obtain, the refresh could
+// shorten the ttl. With a random token, a refresh is announced only when it is abandoned, because a later obtain has such a
+// token only if its caller passes Lock.Token.
+func (r *refreshing) announce() {
+	if r.work == nil {
+		r.work = &undo.Work{Token: r.hold.Token, Keys: r.hold.Keys.Names}
+		r.hold.Place.Cleanups.Begin(r.work)
+	}
+}
+
+// begin waits for the turn of the refresh. If the new ttl is shorter, begin brings the validity forward, because that ttl
+// may apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent anyway.
+// This is safe, because conclude allows for other refreshes that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
 	h := r.hold
 	var turn context.Context // nil until there is a refresh to wait for
@@ -156,24 +108,17 @@ func (r *refreshing) begin(ctx context.Context) error {
 	return nil
 }
 
-// finish ends a refresh, unless its call goes on.
-func (r *refreshing) finish() {
-	if !r.abandoned {
-		r.end()
-	}
-}
-
-// end notes that nothing more is sent.
+// end ends the refresh: nothing more is sent.
 func (r *refreshing) end() {
 	h := r.hold
 	h.Life.Mu.Lock()
 	h.Lease.Finish(r.refresh, r.sent)
 	h.Life.Mu.Unlock()
-	h.Place.Cleanups.End(r.call)
+	h.Place.Cleanups.End(r.work)
 }
 
-// try sends the refresh once. It reports whether it failed in a way that makes another try worthwhile. valid comes from
-// WhileValid.
+// try sends the refresh once. again says whether it failed in a way that makes another try worthwhile. WhileValid has made
+// valid from ctx.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
 	c := h.RefreshCall(r.ttl, r.metadata, false)
@@ -181,14 +126,14 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	c.GiveUp = life.Until(h)
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and it is not known what the server did
+		if !returned { // a hook has panicked, and nobody knows what the server did
 			h.Life.Mu.Lock()
 			defer h.Life.Mu.Unlock()
 			r.note(c)
 		}
 	}()
-	if r.call != nil {
-		h.Place.Cleanups.Note(r.call, c)
+	if r.work != nil {
+		h.Place.Cleanups.Note(r.work, c)
 	}
 	answered := h.Place.Redis.Do(valid, c)
 	returned = true
@@ -203,16 +148,14 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets a call go on without its caller.
+// abandon lets a call go on after its caller has returned.
 func (r *refreshing) abandon(c *transport.Call) {
 	h := r.hold
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
-	if r.call == nil {
-		r.call = h.pend()
-	}
+	r.announce()
 	go func() { // ends with the call
 		<-c.Done()
 		h.Life.Mu.Lock()
@@ -222,7 +165,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	}()
 }
 
-// note notes what is known of a call that has ended, whether it succeeded or not. The caller holds h.Life.Mu.
+// note notes what is known of a call that has ended, with or without success. The caller holds Life.Mu.
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
@@ -245,7 +188,7 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	if h.Losses() != r.losses { // a later request has found the keys lost
+	if h.Losses() != r.losses { // a request that was sent later has found the keys lost
 		return false, fault.ErrNotObtained
 	}
 	h.Lease.Confirm(r.refresh, c.Sent)

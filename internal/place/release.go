@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	releaseWait  = time.Second           // how long a Release waits whose ctx had already ended
-	releaseLeast = 20 * time.Millisecond // the least of that, even after Until: enough for an answer
+	releaseWait  = time.Second           // how long a Release waits if its ctx had ended before
+	releaseLeast = 20 * time.Millisecond // the least time for that, even after Until: enough for an answer
 )
 
-// Free sends the release, or joins one that is under way. It began now, when the keys counted until then, and they last for
-// no longer than longest, as far as is known; 0 if nothing is. If keys were lost, free returns which and how as well.
+// Free sends the release, or joins one that is under way. It began now. until is the end of the validity before it. The keys
+// last for no longer than longest, as far as is known; 0 if that is not known. If keys were lost, Free also returns which
+// ones and how.
 func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
 	wait := ctx
 	if ctx.Err() != nil {
@@ -27,8 +28,8 @@ func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	// Join an earlier release that is under way in the background: two at a time could not tell which of them freed the
-	// keys. If the round that is already under way fails, its error may be out of date, so wait for the next round.
+	// Join an earlier release that is under way in the background: of two releases at a time, neither could know which one
+	// freed the keys. If the round that is under way fails, its error may be out of date. Then wait for the next round.
 	var c *transport.Call
 	for joined := 0; ; joined++ {
 		var p *pursuit
@@ -52,7 +53,7 @@ func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 	c = k.releaseCall(ctx, now, until, c)
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and the keys may still exist: send once more, in the background
+		if !returned { // a hook has panicked, and the keys may still exist: send the release again, in the background
 			next := k.releaseCall(ctx, now, until, c)
 			next.Plan()
 			go func() { // ends with the call
@@ -71,8 +72,8 @@ func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 	return k.endRelease(c, until, longest)
 }
 
-// releaseCall returns a release to be sent while the ttl lasts, and for at least a moment. It takes over what is in
-// doubt from an earlier release that failed.
+// releaseCall returns a release that is resent until the time until, and for at least a second. An earlier release may have
+// failed. What is in doubt of that is also in doubt of the new one.
 func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
 	c := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
 	if k.FenceKey != "" { // for the fencing token of the next in line
@@ -88,21 +89,21 @@ func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *
 	return c
 }
 
-// AttachedTTL is for how long a release of an attached lock, whose ttl is not known, is resent.
+// AttachedTTL is for how long the library resends a release of an attached lock, whose ttl is not known.
 const AttachedTTL = time.Minute
 
-// pursuit is a release that goes on after its caller has returned, in rounds, until the keys are freed or no longer exist,
-// whatever its caller waited for. A round is what one Release sends, with its usual resends. So a Release that joins the
-// pursuit returns with the end of a round, as if it had sent that round itself, and no two requests are under way at once.
+// pursuit is a release that goes on, in rounds, after its caller has returned. It ends when the keys are freed or no longer
+// exist. A round is what one Release sends, with its usual resends. A Release that joins the pursuit returns with the end of
+// a round, as if it had sent that round itself. So no two releases are under way at once.
 type pursuit struct {
-	end     time.Time     // by then, the keys have expired
-	sooner  chan struct{} // has room for one; begins the next round
+	end     time.Time     // the keys have expired by then
+	sooner  chan struct{} // has room for one; a value begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
-	sent    bool          // Claim.release was sent, and is not only planned; Claim.mu protects it
+	sent    bool          // Claim.release was sent: it is not only planned. Claim.mu protects this field
 }
 
-// join brings the next round of a pursued release forward. It returns the last release, or nil if there is none to
-// join, and whether it was sent before this call.
+// join brings the next round of a pursuit forward. It returns the release to join (nil for none), its pursuit, and whether
+// the release was sent before this call.
 func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,8 +117,8 @@ func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
 	return k.release, p, before
 }
 
-// pursue begins a pursuit whose first round is under way, or has failed. The keys last for no longer than longest, which may
-// be more than the validity: after a loss of others, or after a refresh that has failed.
+// pursue begins a pursuit. Its first round is under way, or has failed. The keys last for no longer than longest, which may
+// be more than the validity: after a loss of some keys, or after a refresh that has failed.
 func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	if longest == 0 {
@@ -135,21 +136,21 @@ func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 		k.Place.Cleanups.Outlast(x)
 		k.endPursuit(p)
 		close(p.planned)
-		k.Place.Cleanups.TellDropped(x) // only now: a Tracer may call Release again, which waits for planned
+		k.Place.Cleanups.TellDropped(x) // only now: its receiver may call Release again, which waits for planned
 	}
 }
 
-// endPursuit notes that no rounds follow.
+// endPursuit notes that no round follows.
 func (k *Claim) endPursuit(p *pursuit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other is still pursued
+	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other pursuit goes on
 		k.pursuit = nil
 	}
 }
 
-// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the one
-// under way or, between two rounds, the next one, so a Release that joins can wait for its end.
+// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the round that
+// is under way or, between two rounds, the next one. So a Release that joins can wait for its end.
 func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
 	next, wait := k.planRound(c, p, 0)
@@ -173,7 +174,7 @@ func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 		k.Place.Cleanups.Note(x.Work, c)
 		k.Place.Redis.Send(c)
 		next, wait = k.planRound(c, p, round)
-		c.Finish() // only now, so that those who wait for it find the next round planned
+		c.Finish() // only now, so that callers who wait for this round find the next one planned
 	}
 	if c.Err == nil {
 		k.undoLate(c.Ctx)
@@ -181,7 +182,7 @@ func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 	return c.Err
 }
 
-// planRound returns the round that follows one that has ended and how long to wait before it, or nil if none follows.
+// planRound returns the round that follows c, which has ended, and how long to wait before it; nil if none follows.
 func (k *Claim) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
 	wait = k.Place.Redis.ResendWait(round)
@@ -198,7 +199,7 @@ func (k *Claim) planRound(c *transport.Call, p *pursuit, round int) (next *trans
 	return next, wait
 }
 
-// isPursued reports whether rounds follow one that has ended.
+// isPursued reports whether a round follows the one that has ended.
 func (k *Claim) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
@@ -209,6 +210,7 @@ func (k *Claim) isPursued(p *pursuit) bool {
 	return k.pursuit != nil
 }
 
+// noteRelease notes the last release, or nil if that was answered.
 func (k *Claim) noteRelease(unanswered *transport.Call) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -230,7 +232,7 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrLockNotHeld)
 	switch {
 	case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):
-		return life.Loss{}, nil // an earlier sending of ours freed them
+		return life.Loss{}, nil // an earlier sending of this release freed them
 	case errors.Is(err, fault.ErrLockNotHeld):
 		return lossOf(loss), err
 	case err != nil:
@@ -239,7 +241,7 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 	return life.Loss{}, nil
 }
 
-// undoLate releases, in the background, what the unanswered sendings of the obtain acquire after the release.
+// undoLate releases, in the background, what unanswered sendings of the obtain may acquire after the release.
 func (k *Claim) undoLate(ctx context.Context) {
 	k.mu.Lock()
 	u := k.unanswered
@@ -248,15 +250,13 @@ func (k *Claim) undoLate(ctx context.Context) {
 	if u == nil {
 		return
 	}
-	if u.custom {
-		rest := &Attempt{Place: k.Place, Waiter: u.waiter}
-		rest.Keys, rest.Token, rest.Custom, rest.TTL = k.Keys, k.Token, true, k.Obtained
-		rest.Withdraw(ctx, u.tries, nil)
+	if u.Custom {
+		u.Withdraw(ctx)
 		return
 	}
 	again := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
-	if u.waiter.HasPlace() {
-		u.waiter.Leave(again)
+	if u.Waiter.HasPlace() {
+		u.Waiter.Leave(again)
 	}
-	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.tries...)
+	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.abandoned...)
 }

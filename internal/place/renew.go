@@ -10,66 +10,36 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// Look makes the renewal of a lock that is due; see schedule.Item.
+// A Hold is an Upkeep.
+
+// Look enqueues the renewal of the lock, if it is due. It returns when to look again if the renewal has no result, or the
+// zero time if the lock is no longer kept or no longer valid.
 func (h *Hold) Look(now time.Time) (next time.Time, early time.Duration) {
-	r, next := h.renew(now)
-	if r == nil {
+	h.Life.Mu.Lock()
+	defer h.Life.Mu.Unlock()
+	if !h.IsRenewed() || lease.Passed(h.Lease.Until()) {
+		return time.Time{}, 0
+	}
+	due, next := h.Lease.Renew(now)
+	if due == nil {
 		return next, 0
 	}
-	h.Place.Renewals.Enqueue(r)
-	return next, r.lease.Early
+	sends := h.Renewal(h.RenewalCtx(), due.TTL, due.Until, due.Patience)
+	h.Place.Renewals.Enqueue(&holdRenewal{Renewal: sends, hold: h, lease: due})
+	return next, due.Early
 }
 
 // Wanted reports whether the lock is kept.
 func (h *Hold) Wanted() bool { return h.IsKept() }
 
-// Entry is the lock's place in the schedule.
+// Entry returns the lock's entry in the schedule of renewals.
 func (h *Hold) Entry() *schedule.Entry { return &h.entry }
 
-// Home returns the place among whose renewals it is.
+// Home returns the place among whose renewals the lock is.
 func (h *Hold) Home() *Place { return h.Place }
 
-// holdRenewal is one renewal of a lock at one place.
-type holdRenewal struct {
-	Renewal
-
-	hold  *Hold
-	lease *lease.Renewal
-
-	// What to tell a Tracer; see renewed.
-	matters bool
-	left    time.Duration // of the validity
-	err     error
-	loss    *life.Lost
-}
-
-// Finish applies the result, and tells a Tracer how the renewal has ended, unless that makes no difference any more.
-func (r *holdRenewal) Finish(sent bool) {
-	if !sent { // it is due again after its patience
-		return
-	}
-	h := r.hold
-	all := h.Place.Renewals.schedule
-	switch next, exact := h.renewed(r); {
-	case next.IsZero():
-	case exact:
-		all.LookAt(h, next)
-		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
-	default:
-		all.LookBy(h, next)
-	}
-	if !r.matters {
-		return
-	}
-	if tell := h.Events().Refreshed; tell != nil {
-		tell(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
-	}
-	if r.loss != nil {
-		h.Events().Lost(r.Call.Ctx, *r.loss)
-	}
-}
-
-// renewSooner tells the scheduler, if the lock is kept, that its renewal may be due sooner than before.
+// renewSooner makes the schedule look at the lock, if it is kept, as soon as its renewal is due: that may be sooner than
+// before.
 func (h *Hold) renewSooner() {
 	h.Life.Mu.Lock()
 	due := h.Lease.Due()
@@ -77,26 +47,49 @@ func (h *Hold) renewSooner() {
 	h.Place.Renewals.LookBy(h, due)
 }
 
-// renew returns the renewal that is due at the given time, and when to look at the lock again if the renewal has no
-// result. If none is due, it returns nil and the time when one will be, or the zero time if the lock is no longer kept
-// or no longer valid.
-func (h *Hold) renew(now time.Time) (*holdRenewal, time.Time) {
-	h.Life.Mu.Lock()
-	defer h.Life.Mu.Unlock()
-	if !h.IsRenewed() || lease.Passed(h.Lease.Until()) {
-		return nil, time.Time{}
-	}
-	due, next := h.Lease.Renew(now)
-	if due == nil {
-		return nil, next
-	}
-	sends := h.Renewal(h.RenewalCtx(), due.TTL, due.Until, due.Patience)
-	return &holdRenewal{Renewal: sends, hold: h, lease: due}, next
+// holdRenewal is one renewal of a Hold.
+type holdRenewal struct {
+	Renewal
+
+	hold  *Hold
+	lease *lease.Renewal
+
+	// What to report to the owner of the Client. Finish sets these fields.
+	matters bool
+	left    time.Duration // of the validity
+	err     error
+	loss    *life.Lost
 }
 
-// renewed notes the result of a renewal. It returns when to look at the lock next (the zero time for no change), and
-// whether it must not look sooner.
-func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
+// Finish applies the result, and reports it unless it makes no difference any more.
+func (r *holdRenewal) Finish(sent bool) {
+	if !sent { // the lock is due again after the patience
+		return
+	}
+	h := r.hold
+	switch next, exact := r.apply(); {
+	case next.IsZero():
+	case exact:
+		h.Place.Renewals.LookAt(h, next)
+		h.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
+	default:
+		h.Place.Renewals.LookBy(h, next)
+	}
+	if !r.matters {
+		return
+	}
+	if report := h.Events().Refreshed; report != nil {
+		report(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	}
+	if r.loss != nil {
+		h.Events().Lost(r.Call.Ctx, *r.loss)
+	}
+}
+
+// apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and
+// whether the schedule must not look sooner.
+func (r *holdRenewal) apply() (next time.Time, exact bool) {
+	h := r.hold
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	if !h.IsRenewed() {
@@ -113,7 +106,7 @@ func (h *Hold) renewed(r *holdRenewal) (next time.Time, exact bool) {
 	case !loss.IsNone():
 		r.matters, r.err = true, h.Place.contextCause(loss)
 		r.loss = h.lose(loss, r.err)
-		return time.Now(), false // to be ended
+		return time.Now(), false // the next look ends the contexts
 	case err != nil:
 		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())
 		if counts {

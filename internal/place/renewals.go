@@ -11,16 +11,16 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Renewals renews the kept locks of all Clients of one Redis client. It sends together what is due in one round of the
-// schedule. A lock at several places is among the renewals of its first place.
+// Renewals renews the kept locks of all Clients of one Redis client. It sends the renewals that are due in one round of the
+// schedule together. A lock at several places is among the Renewals of its first place.
 type Renewals struct {
-	schedule *schedule.Schedule
-	due      []Renewing // due in the present round; belongs to the schedule's goroutine
+	*schedule.Schedule            // of Upkeeps
+	due                []Renewing // due in the present round; belongs to the schedule's goroutine
 }
 
 func newRenewals() *Renewals {
 	r := &Renewals{}
-	r.schedule = schedule.New(r.endRound)
+	r.Schedule = schedule.New(r.endRound)
 	return r
 }
 
@@ -55,46 +55,41 @@ type Renewing interface {
 	Finish(sent bool) // applies the result of the request, which has ended; or it was not sent
 }
 
-// Add starts the renewals of a lock. It reports false if the lock's Client is closed; then the caller ends the lock's
-// contexts. It looks only afterwards, so either it or a Close that comes at the same time finds the other.
+// Add starts the renewals of a lock. It returns false if the lock's Client is closed: then the caller ends the lock's
+// contexts. Add looks whether the Client is closed after it has added the lock. So of an Add and a Close at the same time,
+// at least one sees the other.
 func (r *Renewals) Add(u Upkeep) bool {
 	p := u.Home()
 	p.keeps.Store(true)
-	r.schedule.Add(u)
+	r.Schedule.Add(u)
 	return !fault.IsClosed(p.set.Closed)
 }
-
-// Remove stops the renewals of a lock, unless it is kept again.
-func (r *Renewals) Remove(u Upkeep) { r.schedule.Remove(u) }
-
-// LookBy makes the schedule look at a lock by that time, if the lock is kept.
-func (r *Renewals) LookBy(u Upkeep, due time.Time) { r.schedule.LookBy(u, due) }
 
 // Enqueue sends renewals at the end of the present round. Only Upkeep.Look may call it.
 func (r *Renewals) Enqueue(due ...Renewing) { r.due = append(r.due, due...) }
 
-// end ends every kept context of the locks of a Client that was closed.
+// end ends all contexts of the locks that a Client keeps. The Client was closed.
 func (r *Renewals) end(p *Place) {
-	for _, item := range r.schedule.Items() {
+	for _, item := range r.Items() {
 		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u) {
 			life.EndKept(u, fault.ErrClosed)
 		}
 	}
 }
 
-// endRound sends the renewals that are due, those of the locks that lapse first before the others. over are the locks
-// that were found to be no longer kept or no longer valid.
+// endRound ends the contexts of the locks in over, which are no longer kept or no longer valid. Then it sends the renewals
+// that are due.
 func (r *Renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		u := item.(Upkeep)
-		over, report := life.Lapsing(u)
+		over, send := life.Lapsing(u)
 		if !over && !r.Add(u) { // a Refresh has extended it since
 			life.EndKept(u, fault.ErrClosed)
 		}
-		if report != nil {
-			// Not in this goroutine, which has to end the contexts of other locks in time: the Tracer may ask Redis what has
-			// become of the keys, and Redis may be down.
-			go report()
+		if send != nil {
+			// Not in this goroutine, which must end the contexts of other locks in time. The receiver of the event may ask Redis
+			// what has become of the keys, and Redis may be down.
+			go send()
 		}
 	}
 	due := r.due
@@ -102,7 +97,7 @@ func (r *Renewals) endRound(over []schedule.Item) {
 	SendRenewals(due)
 }
 
-// SendRenewals sends renewals, in shared pipelines.
+// SendRenewals sends renewals in shared pipelines. It begins with the locks whose validity ends first.
 func SendRenewals(due []Renewing) {
 	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().until.Compare(b.renewal().until) })
 	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().patience }

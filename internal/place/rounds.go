@@ -52,7 +52,7 @@ func (a *Attempt) StepBack(ctx context.Context, granted bool, ticket int64, done
 // Drop gives up, in the background, all that the attempt may have; granted says that it has the keys. The obtain has ended.
 func (a *Attempt) Drop(ctx context.Context, granted bool) {
 	a.Late = a.Late || granted
-	a.Withdraw(ctx, nil, nil)
+	a.Withdraw(ctx)
 	a.Waiter.QuitInbox()
 	a.Waiter, a.Doubtful, a.Late = nil, false, false
 }
@@ -60,7 +60,7 @@ func (a *Attempt) Drop(ctx context.Context, granted bool) {
 // PassDoubt ends an attempt whose keys belong to a lock now: the claim takes over what is known of sendings that were not
 // answered.
 func (a *Attempt) PassDoubt(to *Claim) {
-	if u := a.unansweredTries(nil); u != nil {
+	if u := a.unanswered(); u != nil {
 		to.mu.Lock()
 		to.unanswered = u
 		to.mu.Unlock()

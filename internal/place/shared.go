@@ -18,23 +18,22 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// redisClient is a Redis client, as far as this package knows it.
+// redisClient is what this package knows of a Redis client.
 type redisClient = redis.Scripter
 
-// shared is what all Clients of one Redis client have in common: what costs connections, goroutines or time of the server,
-// and what is known about the server. So a program may make a Client for each call. The Redis client owns none of it and
-// knows nothing of it.
+// shared is what all Clients of one Redis client share: what costs connections, goroutines or time of the server, and what
+// is known of the server. So a program may make a Client for each call. The Redis client knows nothing of it.
 type shared struct {
 	client   redisClient
 	redis    *transport.Redis
 	renewals *Renewals
 	health   *health.Server // of a server of quorums
-	cleaning atomic.Int64   // cleanups under way that release keys; see maxCleanups
+	cleaning atomic.Int64   // cleanups under way that release keys; see undo.MaxRunning
 	waiters  *line.Hub
 }
 
-// registry finds what was made for a Redis client. It keeps nothing alive, neither a shared nor a Redis client: a shared
-// lives as long as a Client, a lock or a goroutine of the library uses it, and the next one begins anew.
+// registry finds the shared of a Redis client. It keeps neither of the two alive: a shared lives as long as a Client, a lock
+// or a goroutine of the library uses it. The next Client of the Redis client makes a new one.
 var registry struct {
 	mu     sync.Mutex // protects byHash
 	byHash map[uint64][]weak.Pointer[shared]
@@ -42,7 +41,7 @@ var registry struct {
 
 var registrySeed = maphash.MakeSeed()
 
-// sharedBy returns what the Clients of a Redis client share. A client type that cannot be compared shares nothing.
+// sharedBy returns what the Clients of a Redis client share. Clients share nothing if their Redis client cannot be compared.
 func sharedBy(client redisClient) (*shared, error) {
 	if !reflect.ValueOf(client).Comparable() {
 		return newShared(client)
@@ -58,8 +57,8 @@ func sharedBy(client redisClient) (*shared, error) {
 	return registered(hash, client, s), nil
 }
 
-// registered returns what is registered for the Redis client. If there is nothing, it registers the given one, unless that
-// is nil, and returns that.
+// registered returns the shared that is registered for the Redis client. If there is none, it registers s, unless s is nil,
+// and returns s.
 func registered(hash uint64, client redisClient, s *shared) *shared {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -78,7 +77,7 @@ func registered(hash uint64, client redisClient, s *shared) *shared {
 	return s
 }
 
-// CountShared returns for how many Redis clients Clients share something.
+// CountShared returns for how many Redis clients a shared is registered.
 func CountShared() (n int) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -88,7 +87,7 @@ func CountShared() (n int) {
 	return n
 }
 
-// unregister removes what is gone.
+// unregister removes those with that hash that are gone.
 func unregister(hash uint64) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -98,8 +97,8 @@ func unregister(hash uint64) {
 	}
 }
 
-// The names of all inboxes of this process begin alike, with a name that no other process has. Within the process, each
-// shared has a number.
+// The name of an inbox must be unique among all processes. It begins with a random name of this process, and the number of
+// its shared within the process.
 var (
 	processName = sync.OnceValue(NewToken)
 	sharedCount atomic.Int64
@@ -115,8 +114,8 @@ func newShared(client redisClient) (*shared, error) {
 	return s, nil
 }
 
-// CanListen and Listen make s the source of its inboxes, and not s.redis: so s lives as long as a subscription, and a new
-// Client finds that.
+// The inboxes listen to s, with CanListen and Listen, and not to s.redis. So s lives as long as a subscription, and a new
+// Client finds s and with it the subscription.
 
 // CanListen reports whether Listen can receive what scripts publish.
 func (s *shared) CanListen() bool { return s.redis.CanListen() }

@@ -11,30 +11,31 @@ import (
 )
 
 // Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
-// still have acquired or been handed, and gives up its place in line. It does so at once for a waiter. For every
-// obtain, it does so once more when the abandoned tries have ended, because a cleanup that overtook one of them would
-// undo nothing. With a custom token, it releases only the keys in taken and those that a late reply reports as newly
-// acquired. If there is no room for another cleanup, the keys expire with their ttl, and the waiter is passed over for its
-// silence.
-func (a *Attempt) Withdraw(ctx context.Context, abandoned []*transport.Call, taken []string) {
-	if a.Waiter.HasPlace() { // at once, because a release may hand it the keys meanwhile
+// still have acquired or been handed, and gives up its place in line.
+//
+// A waiter's place is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
+// cleanup that overtook one of them would undo nothing. With a custom token, Withdraw releases only those keys that late
+// replies report as newly acquired. If there is no room for another cleanup, the keys expire with their ttl, and the line
+// passes over the waiter because it is silent.
+func (a *Attempt) Withdraw(ctx context.Context) {
+	if a.Waiter.HasPlace() { // at once, because a release may hand the keys to the waiter meanwhile
 		a.sendLeave(a.newLeave(ctx))
 	}
-	nothing := len(abandoned)+len(taken) == 0
+	nothing := len(a.abandoned)+len(a.taken) == 0
 	if nothing && (!a.Doubtful && !a.Late || a.Custom) {
 		return
 	}
-	rest, gone := *a, taken // for the goroutine of the cleanup
+	rest := *a // belongs to the goroutine of the cleanup
 	x := undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL)
 	rest.Place.Cleanups.Run(x, func() error {
-		for _, c := range abandoned {
+		for _, c := range rest.abandoned {
 			<-c.Done()
-			gone = append(gone, rest.note(c)...)
+			rest.note(c)
 		}
 		var err error
 		switch {
 		case rest.Custom:
-			if script.Limit(x.Release, gone); len(gone) > 0 { // the rest may belong to an earlier hold
+			if script.Limit(x.Release, rest.taken); len(rest.taken) > 0 { // the other keys may belong to an earlier hold
 				_, err = rest.Place.Cleanups.SendRelease(x)
 			}
 		case rest.Late || rest.Doubtful:
@@ -53,24 +54,26 @@ func (a *Attempt) Withdraw(ctx context.Context, abandoned []*transport.Call, tak
 	})
 }
 
-// note notes the result of an abandoned try that has ended. It returns the keys that the try newly acquired.
-func (a *Attempt) note(c *transport.Call) (taken []string) {
+// note notes the result of an abandoned try that has ended.
+func (a *Attempt) note(c *transport.Call) {
 	a.Doubtful = a.Doubtful || c.Doubtful
 	if c.Err != nil {
-		return nil
+		return
 	}
 	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
 	a.Doubtful = a.Doubtful || err != nil
 	a.Late = a.Late || g.Granted
-	return g.Taken
+	a.taken = append(a.taken, g.Taken...)
 }
 
-// unansweredTries returns what is known of sendings that were not answered, also those of abandoned tries; nil if each was.
-func (a *Attempt) unansweredTries(abandoned []*transport.Call) *unanswered {
-	if !a.Doubtful && len(abandoned) == 0 {
+// unanswered returns what may still arrive after the lock that was made is released; nil if each sending was answered.
+func (a *Attempt) unanswered() *Attempt {
+	if !a.Doubtful && len(a.abandoned) == 0 {
 		return nil
 	}
-	return &unanswered{waiter: a.Waiter, tries: abandoned, custom: a.Custom}
+	rest := *a
+	rest.taken = nil // these keys belong to the lock
+	return &rest
 }
 
 // leaveLines gives up the waiter's place in line in the background, and keeps the keys.
@@ -78,7 +81,7 @@ func (a *Attempt) leaveLines(ctx context.Context) {
 	a.sendLeave(a.leaving(ctx, a.Keys.OnlyLines()))
 }
 
-// QuitLine ends the wait in line, and keeps the keys.
+// QuitLine ends the waiting in line, and keeps the keys.
 func (a *Attempt) QuitLine(ctx context.Context) {
 	if a.Waiter.HasPlace() {
 		a.leaveLines(ctx)
@@ -86,9 +89,9 @@ func (a *Attempt) QuitLine(ctx context.Context) {
 	a.Waiter.QuitInbox()
 }
 
-// sendLeave sends, in the background, a call that leaves the lines. It gives up when the waiter would be passed over
-// anyway. But a release may have handed it the keys before that, and they last for the ttl: so if the call was to free them,
-// another cleanup goes on.
+// sendLeave sends a call that leaves the lines, in the background. It gives up when the line would pass over the waiter
+// anyway. But a release may have handed the keys to the waiter before that, and they last for the ttl. So if c also releases
+// keys, another cleanup goes on.
 func (a *Attempt) sendLeave(c *transport.Call) {
 	place, keys, ttl := a.Place, a.Keys.Names, a.TTL
 	x := undo.New(c, undo.Line, nil, 0)
@@ -104,8 +107,8 @@ func (a *Attempt) sendLeave(c *transport.Call) {
 	})
 }
 
-// newLeave returns an unsent call that takes the waiter out of the lines and releases what it was handed. A waiter with
-// a custom token was handed nothing, and its keys may belong to an earlier hold.
+// newLeave returns an unsent call that takes the waiter out of the lines and releases what a release has handed to it. To a
+// waiter with a custom token nothing is handed, and its keys may belong to an earlier hold.
 func (a *Attempt) newLeave(ctx context.Context) *transport.Call {
 	if a.Custom {
 		return a.leaving(ctx, a.Keys.OnlyLines())

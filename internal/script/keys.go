@@ -49,8 +49,8 @@ func (k Keys) lines() []any { return k.boxed[len(k.Names):] }
 // Redis answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
 const maxKeys = 1_000_000
 
-// Check returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
-func Check(keys int) error {
+// TooMany returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
+func TooMany(keys int) error {
 	if keys > maxKeys {
 		return fault.Invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
 			"seconds; lock what the keys have in common instead, such as their prefix", keys, maxKeys)

@@ -70,7 +70,7 @@ func NewQuorum(all []*place.Place, set *place.Config) *Group {
 
 // With returns the servers of a quorum for a lock with these keys.
 func (p *Group) With(keys []string) (*Group, error) {
-	if err := script.Check(len(keys)); err != nil {
+	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
 	boxed := script.Box(keys)
@@ -104,7 +104,7 @@ func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error)
 	groups := transport.GroupBySlot(keys)
 	p := &Group{need: len(groups), set: set}
 	for _, group := range groups {
-		if err := script.Check(len(group)); err != nil {
+		if err := script.TooMany(len(group)); err != nil {
 			return nil, err
 		}
 		names := make([]string, len(group))

@@ -30,7 +30,7 @@ type ServerView struct {
 
 // Inspect returns what a majority of the servers hold.
 func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
-	if err := script.Check(len(keys)); err != nil {
+	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
 	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
