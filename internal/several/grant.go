@@ -69,8 +69,8 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 	return nil
 }
 
-// fence returns the fencing token of a round that was won, or 0 if none is wanted. Each server of a quorum has minted one. If
-// too few of these are alike, fence raises the counters to the largest one, so every later majority mints a larger one.
+// fence returns the fencing token of a round that was won, or 0 if none is wanted. Each server of a quorum has minted one.
+// If too few of these are alike, fence raises the counters to the largest one, so every later majority mints a larger one.
 // Across slots, the fencing token is minted now, when all keys are held.
 func (s *Rounds) fence(ctx context.Context) (int64, error) {
 	key, token := s.want.FenceKey, s.token

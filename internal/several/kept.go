@@ -71,7 +71,7 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 	until := h.lock.Until(now)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
-		at := &h.at[r.Place]
+		at := h.at[r.Place]
 		sends := at.Renewal(ctx, call.TTL, until, patience)
 		round = append(round, &renewal{Renewal: sends, lock: h, asked: r, certain: at.refreshes.Certain(call.TTL)})
 	}

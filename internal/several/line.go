@@ -8,10 +8,10 @@ import (
 	"github.com/redislock/redislock/internal/line"
 )
 
-// A waiter at several places is in the line of each place, with the same ticket everywhere. So all places agree who is next,
-// and two waiters do not split the places between them again and again. After a refused round, the waiter steps back at each
-// place: one script releases what the place has granted, and puts the waiter back into its line there. The common ticket is
-// the largest of those that the places gave in the first round. To make these alike, the waiter proposes one.
+// A waiter at several places is in the line of each place, with the same ticket everywhere. So all places agree who is
+// next, and two waiters do not split the places between them again and again. After a refused round, the waiter steps back
+// at each place: one script releases what the place has granted, and puts the waiter back into its line there. The common
+// ticket is the largest of those that the places gave in the first round. To make these alike, the waiter proposes one.
 
 // gather is how long a waiter that one server of a quorum has woken waits for messages of the others. A release reaches all
 // servers at about the same time. Across slots, different holders may release the keys one after the other.
@@ -53,8 +53,8 @@ func (s *Rounds) Await(ctx context.Context) bool {
 	return err == nil
 }
 
-// paced returns when the strategy wants the next round; the zero time if that does not matter. It matters if messages cannot
-// arrive from so many places that the others are too few.
+// paced returns when the strategy wants the next round; the zero time if that does not matter. It matters if messages
+// cannot arrive from so many places that the others are too few.
 func (s *Rounds) paced() time.Time {
 	if s.strategy == nil {
 		return time.Time{}
@@ -71,9 +71,9 @@ func (s *Rounds) paced() time.Time {
 }
 
 // due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life at some
-// place. It also returns how many places may grant by now: those that have asked for a try and, across slots, those that have
-// granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the waiter
-// when it is its turn. The caller holds s.mu.
+// place. It also returns how many places may grant by now: those that have asked for a try and, across slots, those that
+// have granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the
+// waiter when it is its turn. The caller holds s.mu.
 func (s *Rounds) due() (due time.Time, called int) {
 	times := make([]time.Time, 0, len(s.parts))
 	var life time.Time

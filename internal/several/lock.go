@@ -3,6 +3,7 @@ package several
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,10 +17,11 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Lock is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid. The Lock
-// sends the requests that the majority.Lock returns, and does what package majority leaves to the owner: it counts
-// confirmations from when the request was sent, allows for refreshes that may still be executed (7), abandons a call for which
-// nobody waits any longer (6a), and gives everything back at the end (10). Numbers in comments are those of these rules.
+// Lock is a lock at several places. Its majority.Lock decides what it has at each of them, and until when it is valid. The
+// Lock sends the requests that the majority.Lock returns, and does what package majority leaves to the owner: it counts
+// confirmations from when the request was sent, allows for refreshes that may still be executed (7), abandons a call for
+// which nobody waits any longer (6a), and gives everything back at the end (10). Numbers in comments are those of these
+// rules.
 type Lock struct {
 	life.Life
 
@@ -32,7 +34,7 @@ type Lock struct {
 
 	mu        sync.Mutex // protects the fields below; may be locked while Life.Mu is, and never the other way round
 	lock      *majority.Lock
-	at        []record    // by place
+	at        []*record   // by place
 	pace      lease.Pace  // of the renewals
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
@@ -41,8 +43,8 @@ type Lock struct {
 	questions []*question // of the Refreshes under way
 }
 
-// record is what a lock notes of one of its places, apart from what its majority.Lock knows. The claim has its own mutex, and
-// Lock.mu protects the other fields.
+// record is what a lock notes of one of its places, apart from what its majority.Lock knows. The claim has its own mutex,
+// and Lock.mu protects the other fields.
 type record struct {
 	place.Claim
 
@@ -61,11 +63,11 @@ type record struct {
 func newLock(ctx context.Context, places *Group, keys []string, token string) *Lock {
 	h := &Lock{
 		keys: keys, token: token, places: places, ctx: context.WithoutCancel(ctx),
-		turn: make(chan struct{}, 1), at: make([]record, len(places.all)),
+		turn: make(chan struct{}, 1), at: make([]*record, len(places.all)),
 	}
 	for i, p := range places.all {
-		k := &h.at[i].Claim
-		k.Place, k.Keys, k.Token = p.Place, p.keys, token
+		h.at[i] = &record{}
+		h.at[i].Place, h.at[i].Keys, h.at[i].Token = p.Place, p.keys, token
 	}
 	return h
 }
@@ -79,8 +81,8 @@ func (h *Lock) Names() (keys []string, token string) { return h.keys, h.token }
 // Events returns which events the owner of the Client wants.
 func (h *Lock) Events() *life.Events { return h.places.set.Events }
 
-// ValidUntil returns the end of the validity; the zero time for a lock that was found lost. Its caller was told of the loss,
-// so only a Refresh makes it valid again, although a mend may give it a majority before that.
+// ValidUntil returns the end of the validity; the zero time for a lock that was found lost. Its caller was told of the
+// loss, so only a Refresh makes it valid again, although a mend may give it a majority before that.
 func (h *Lock) ValidUntil() time.Time {
 	if h.IsLost() {
 		return time.Time{}
@@ -99,8 +101,8 @@ func (h *Lock) KnowsTTL() bool {
 func (h *Lock) FoundLost() *life.Lost {
 	h.mu.Lock()
 	p := h.newPoll()
-	for i := range h.at {
-		p.noteLost(i, h.at[i].lost)
+	for i, at := range h.at {
+		p.noteLost(i, at.lost)
 	}
 	cause := h.lossCause()
 	h.mu.Unlock()
@@ -116,10 +118,8 @@ func (h *Lock) FoundLost() *life.Lost {
 
 // lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds h.mu.
 func (h *Lock) lossCause() life.Cause {
-	for i := range h.at {
-		if h.at[i].taken {
-			return life.Taken
-		}
+	if slices.ContainsFunc(h.at, func(at *record) bool { return at.taken }) {
+		return life.Taken
 	}
 	return life.Gone
 }
@@ -158,15 +158,6 @@ func (h *Lock) await(ctx context.Context, i int) {
 	}
 }
 
-// reply is the answer of a place, with what package majority does not know of it.
-type reply struct {
-	majority.Answer
-
-	err   error    // what has failed, or that keys are lost
-	lost  []string // the keys that the place has lost, or has not granted
-	taken bool     // another has some of them
-}
-
 // answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
 // also returns the end of the validity before.
 func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
@@ -175,7 +166,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	before = h.lock.Until(now)
 	out = h.lock.Answer(r, now, a.Answer)
 	until := h.lock.Until(now)
-	at, confirmed, denied := &h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
+	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	switch {
 	case confirmed:
 		if h.lock.IsHeld(i) || r.Acquires { // otherwise the answer is older than the loss
@@ -224,7 +215,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 
 // acquired notes the answer to a request that was to acquire the keys. The caller holds h.mu.
 func (h *Lock) acquired(ctx context.Context, i int, a reply) {
-	at := &h.at[i]
+	at := h.at[i]
 	switch {
 	case a.Result == majority.Confirmed:
 	case at.coming != nil: // the place has never had the keys
@@ -256,7 +247,7 @@ func (h *Lock) giveBack(ctx context.Context, i int) {
 
 // longest returns for how long the keys at a place may last. The caller holds h.mu.
 func (h *Lock) longest(i int) time.Duration {
-	at := &h.at[i]
+	at := h.at[i]
 	longest := max(at.Obtained, h.lock.TTL(), at.lasts, at.refreshes.Longest())
 	if at.Obtained == 0 && at.lasts == 0 { // the ttl that another handle has given them is not known
 		longest = max(longest, place.AttachedTTL)

@@ -149,12 +149,12 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 		var a reply // the next call asks a place that has not answered
 		switch {
 		case found == nil:
-			said.note(i, heard{err: absent[i]})
+			said.note(i, reply{err: absent[i]})
 		case found.err != nil:
-			said.note(i, heard{lost: found.Lost, err: found.err})
+			said.note(i, reply{lost: found.Lost, err: found.err})
 			a.Result, a.lost = majority.Denied, p.all[i].keys.Names
 		default:
-			said.note(i, heard{})
+			said.note(i, reply{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
 			h.Since = found.Since
 			h.SetMetadata(found.Metadata)
@@ -167,9 +167,9 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	return h, nil
 }
 
-// askMajority asks all servers and returns their answers; nil for a server that did not answer well. It waits for all
-// of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
-// if there is no majority.
+// askMajority asks all servers and returns their answers; nil for a server that did not answer well. It waits for all of
+// them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error if
+// there is no majority.
 func askMajority[T any](
 	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
 ) ([]*T, error) {

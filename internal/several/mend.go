@@ -90,7 +90,7 @@ const (
 func (h *Lock) mendSoon(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at := &h.at[i]; at.refused < maxSoon && !h.over {
+	if at := h.at[i]; at.refused < maxSoon && !h.over {
 		pause := topUpAfter << at.refused
 		time.AfterFunc(pause+rand.N(pause), h.Mend)
 		at.refused++

@@ -17,9 +17,9 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Rounds makes the tries of an obtain at several places. A try is a round: it asks all places side by side, and ends as soon
-// as enough of them have granted or refused. A goroutine for each call waits for the answer, so a server that hangs does not
-// delay the round.
+// Rounds makes the tries of an obtain at several places. A try is a round: it asks all places side by side, and ends as
+// soon as enough of them have granted or refused. A goroutine for each call waits for the answer, so a server that hangs
+// does not delay the round.
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place. A late answer belongs to the round
 // that asked: what it grants is given back, unless that round made the lock. Each round has a new random token, so giving
@@ -212,8 +212,8 @@ func (s *Rounds) tryRound(ctx context.Context) (again bool, err error) {
 //
 // In line, the rule is that of one place: see line.Waiter.Bear. But a quorum gives each server a tenth of a second, and the
 // first try at one place takes seconds. So on a quorum without a deadline, the first try is as many rounds as fit into
-// LongPatience. Without a line, a quorum tries again as the strategy says. Across slots, calls have been resent for as long as
-// at one place.
+// LongPatience. Without a line, a quorum tries again as the strategy says. Across slots, calls have been resent for as long
+// as at one place.
 func (s *Rounds) bears(ctx context.Context) bool {
 	if !s.queue {
 		return s.places.quorum
@@ -232,8 +232,8 @@ func (s *Rounds) begin() {
 }
 
 // waitForSteps waits until the places have released what they granted. On a quorum, it also waits for calls that are still
-// under way. But while other callers may need what this obtain is granted next, it does not wait for a server that takes much
-// longer than the others. It returns an error if ctx ends or the Client is closed first.
+// under way. But while other callers may need what this obtain is granted next, it does not wait for a server that takes
+// much longer than the others. It returns an error if ctx ends or the Client is closed first.
 func (s *Rounds) waitForSteps(ctx context.Context) error {
 	_, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		limit := s.splitPatience()
@@ -276,8 +276,8 @@ func (s *Rounds) End(ctx context.Context) {
 	}
 }
 
-// Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one place
-// may name a caller that has too few places. Across slots, it asks the first place that has refused.
+// Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one
+// place may name a caller that has too few places. Across slots, it asks the first place that has refused.
 func (s *Rounds) Blocker(ctx context.Context) script.Blocker {
 	var asked []int
 	attempts := make([]place.Attempt, len(s.parts)) // copies, because the obtain may end first

@@ -13,8 +13,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// part is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise Rounds.mu
-// protects it. A part with an answer is not busy.
+// part is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise
+// Rounds.mu protects it. A part with an answer is not busy.
 type part struct {
 	place.Attempt
 
@@ -72,8 +72,8 @@ func (s *Rounds) launch(ctx context.Context, now time.Time) {
 	}
 }
 
-// ask sends the obtain to one place, unless that hangs. It does so in a goroutine, which ends with the call. The caller holds
-// s.mu.
+// ask sends the obtain to one place, unless that hangs. It does so in a goroutine, which ends with the call. The caller
+// holds s.mu.
 func (s *Rounds) ask(ctx context.Context, p *part, now time.Time) {
 	p.Begin(ctx, s.token, s.began.UnixMicro()) // a server ignores a proposal that is over a second old
 	if s.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names)) {
@@ -195,8 +195,8 @@ func (p *part) drop(ctx context.Context) {
 	p.Drop(ctx, had)
 }
 
-// reply returns what a place has answered to the request of the lock that was made of its round. The caller holds Rounds.mu,
-// and the part is not busy.
+// reply returns what a place has answered to the request of the lock that was made of its round. The caller holds
+// Rounds.mu, and the part is not busy.
 func (p *part) reply(fence int64) reply {
 	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
@@ -212,8 +212,8 @@ func (p *part) reply(fence int64) reply {
 	return a
 }
 
-// lags reports whether a place has granted, but its fence counter is lower than the fencing token of the lock. A majority with
-// this place could mint a smaller token next. The caller holds Rounds.mu.
+// lags reports whether a place has granted, but its fence counter is lower than the fencing token of the lock. A majority
+// with this place could mint a smaller token next. The caller holds Rounds.mu.
 func (p *part) lags(fence int64) bool {
 	return p.answer == granted && p.FenceKey != "" && p.grant.Fence < fence
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
 )
@@ -22,11 +23,14 @@ type poll struct {
 	loss   script.Loss // of the whole lock, if err has found one
 }
 
-// heard is what one place has said.
-type heard struct {
-	left time.Duration
-	lost []string // the keys that the place has lost; nil for none
-	err  error
+// reply is what one place has said.
+type reply struct {
+	majority.Answer // to a request of package majority
+
+	err   error         // what has failed, or that keys are lost
+	lost  []string      // the keys that the place has lost, or has not granted; nil for none
+	taken bool          // another has some of them
+	left  time.Duration // the remaining ttl, if that was the question
 }
 
 // errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.
@@ -35,7 +39,7 @@ var errNoHold = errors.New("no hold")
 func (h *Lock) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
 
 // note takes the answer of one place. It reports whether the answers decide.
-func (p *poll) note(i int, a heard) (enough bool) {
+func (p *poll) note(i int, a reply) (enough bool) {
 	switch {
 	case a.err == nil:
 		p.agreed++
@@ -88,9 +92,9 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	return p.lossError(whole)
 }
 
-// lossError notes what the whole lock has lost, and returns the error for that: whole, if all keys are lost. A key is lost if
-// more places miss it than can be missing. If there is no such key, although too few places have all keys, every key counts
-// as lost that any place misses.
+// lossError notes what the whole lock has lost, and returns the error for that: whole, if all keys are lost. A key is lost
+// if more places miss it than can be missing. If there is no such key, although too few places have all keys, every key
+// counts as lost that any place misses.
 func (p *poll) lossError(whole error) error {
 	count := map[string]int{}
 	for _, keys := range p.lost {
@@ -119,15 +123,15 @@ func (h *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	p, refreshing := h.newPoll(), h.isRefreshing()
-	sideBySide(h.places.numbers(), func(i int) heard {
+	sideBySide(h.places.numbers(), func(i int) reply {
 		if h.await(brief, i); !h.isHeld(i) {
-			return heard{err: errNoHold}
+			return reply{err: errNoHold}
 		}
 		left, err := h.at[i].TTL(free)
 		if err == nil && left == 0 {
-			return heard{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+			return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
 		}
-		return heard{left: left, err: err}
+		return reply{left: left, err: err}
 	}, p.note)
 	err := p.err(ctx, "ttl", fault.ErrLockNotHeld)
 	switch {
@@ -155,10 +159,5 @@ func (h *Lock) isHeld(i int) bool {
 func (h *Lock) isRefreshing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.at {
-		if h.at[i].refreshes.AreUnderWay() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.at, func(at *record) bool { return at.refreshes.AreUnderWay() })
 }

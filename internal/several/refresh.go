@@ -20,7 +20,7 @@ import (
 type question struct {
 	call    *majority.Call
 	ctx     context.Context
-	answers outcomes[heard]
+	answers outcomes[reply]
 	asked   []asking // places that were asked; Lock.mu protects it
 }
 
@@ -83,7 +83,7 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	brief, enough := context.WithCancel(valid)
 	defer enough()
 	p := h.newPoll()
-	q := &question{ctx: free, answers: make(outcomes[heard], 2*len(h.at))}
+	q := &question{ctx: free, answers: make(outcomes[reply], 2*len(h.at))}
 	waits := make([]bool, len(h.at)) // for which places
 	h.mu.Lock()
 	now := time.Now()
@@ -94,11 +94,11 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	if metadata != "" {
 		h.metadata = metadata
 	}
-	for i := range h.at {
-		if waits[i] = h.at[i].coming != nil; waits[i] {
+	for i, at := range h.at {
+		if waits[i] = at.coming != nil; waits[i] {
 			transport.Go(func() { h.awaitAsked(brief, q, i) }) // ends with brief
 		} else {
-			p.noteLost(i, h.at[i].lost)
+			p.noteLost(i, at.lost)
 		}
 	}
 	due, asks := h.pace.Due(), h.prepare(requests)
@@ -162,8 +162,8 @@ func (h *Lock) refreshed(metadata string) error {
 	return nil
 }
 
-// prepare begins the refreshes of requests. It does so at the moment when the requests are made: a renewal that comes now must
-// allow for them, although they are not sent yet (7). The caller holds h.mu.
+// prepare begins the refreshes of requests. It does so at the moment when the requests are made: a renewal that comes now
+// must allow for them, although they are not sent yet (7). The caller holds h.mu.
 func (h *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
@@ -187,21 +187,21 @@ func (h *Lock) questionOf(c *majority.Call) *question {
 	return nil
 }
 
-// awaitAsked waits for a place that is being acquired. Unless it is asked to confirm the Refresh then, the Refresh hears that
-// there is no hold.
+// awaitAsked waits for a place that is being acquired. Unless it is asked to confirm the Refresh then, the Refresh hears
+// that there is no hold.
 func (h *Lock) awaitAsked(ctx context.Context, q *question, i int) {
 	h.await(ctx, i)
 	h.mu.Lock()
 	asked := slices.ContainsFunc(q.asked, func(a asking) bool { return a.Place == i })
 	h.mu.Unlock()
 	if !asked {
-		q.answers.run(i, func() heard { return heard{err: errNoHold} })
+		q.answers.run(i, func() reply { return reply{err: errNoHold} })
 	}
 }
 
 // askFor asks one place to confirm a Refresh that waits for the answer.
 func (h *Lock) askFor(q *question, r asking) {
-	q.answers.run(r.Place, func() heard { return h.ask(q.ctx, r, r.Call.Metadata) })
+	q.answers.run(r.Place, func() reply { return h.ask(q.ctx, r, r.Call.Metadata) })
 }
 
 // askLate asks a place that has the keys now to confirm a call that has asked the others before.
@@ -220,10 +220,10 @@ func (h *Lock) askLate(r asking) {
 // errLate is the error of a refresh at one place that came too late.
 var errLate = errors.New("the answer came too late to be relied on")
 
-// ask asks one place to confirm a call. A Refresh waits for its turn, as at one place: see lease.Refreshes.Ahead. If ctx ends,
-// the request goes on without its caller.
-func (h *Lock) ask(ctx context.Context, r asking, metadata string) heard {
-	at, call, refresh := &h.at[r.Place], r.Call, r.refresh
+// ask asks one place to confirm a call. A Refresh waits for its turn, as at one place: see lease.Refreshes.Ahead. If ctx
+// ends, the request goes on without its caller.
+func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
+	at, call, refresh := h.at[r.Place], r.Call, r.refresh
 	h.mu.Lock()
 	if refresh != nil {
 		for ahead := at.refreshes.AheadOf(refresh); ahead != nil && ctx.Err() == nil; ahead = at.refreshes.AheadOf(refresh) {
@@ -238,7 +238,7 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) heard {
 			at.refreshes.Finish(refresh)
 			h.mu.Unlock()
 			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return heard{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+			return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
@@ -266,12 +266,12 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) heard {
 		<-c.Done()
 		h.asked(ctx, r, c, certain)
 	}()
-	return heard{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+	return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
 // asked takes the answer to a request of ask, which has ended.
-func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) heard {
-	at := &h.at[r.Place]
+func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) reply {
+	at := h.at[r.Place]
 	a := at.read("refresh", c, certain)
 	h.mu.Lock()
 	if r.refresh != nil {
@@ -282,7 +282,7 @@ func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 	}
 	h.mu.Unlock()
 	h.answer(ctx, r.Request, a)
-	return heard{lost: a.lost, err: a.err}
+	return a
 }
 
 // read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.

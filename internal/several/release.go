@@ -15,8 +15,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	h.mu.Lock()
 	if !h.over {
 		h.over, h.counted = true, until
-		for i := range h.at {
-			at := &h.at[i]
+		for i, at := range h.at {
 			switch {
 			case h.lock.IsAcquiring(i): // acquired gives it back when the place has answered (10b)
 			case at.hasSome() || at.Obtained == 0: // another handle may have got the keys back
@@ -29,8 +28,8 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	p := h.newPoll()
 	var numbers []int
-	for i := range h.at {
-		if at := &h.at[i]; at.releases || at.coming != nil {
+	for i, at := range h.at {
+		if at.releases || at.coming != nil {
 			numbers = append(numbers, i)
 		} else {
 			p.noteLost(i, at.Keys.Names)
@@ -47,7 +46,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	now := time.Now()
-	sideBySide(numbers, func(i int) heard {
+	sideBySide(numbers, func(i int) reply {
 		defer h.places.all[i].Calls.Add(-1)
 		if h.at[i].releases {
 			return h.freeAt(free, i, now, until)
@@ -58,16 +57,16 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
-		for i := range h.at {
-			h.at[i].freed = false
+		for _, at := range h.at {
+			at.freed = false
 		}
 	}
 	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
 }
 
 // freeAt releases the keys at one place.
-func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) heard {
-	at := &h.at[i]
+func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
+	at := h.at[i]
 	h.mu.Lock()
 	longest := h.longest(i)
 	h.mu.Unlock()
@@ -79,19 +78,19 @@ func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) heard {
 	case err == nil:
 		at.freed = true
 	case err == fault.ErrLockNotHeld && at.freed:
-		return heard{} // by an earlier Release, but too few other places were
+		return reply{} // by an earlier Release, but too few other places were
 	}
-	return heard{lost: loss.Keys, err: err}
+	return reply{lost: loss.Keys, err: err}
 }
 
 // awaitFreed waits for a place that had not answered the obtain when the lock was released. Then acquired gives back what
 // the place grants.
-func (h *Lock) awaitFreed(ctx context.Context, i int) heard {
+func (h *Lock) awaitFreed(ctx context.Context, i int) reply {
 	h.await(ctx, i)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at := &h.at[i]; at.coming != nil || at.lost != nil {
-		return heard{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+	if at := h.at[i]; at.coming != nil || at.lost != nil {
+		return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
 	}
-	return heard{}
+	return reply{}
 }

@@ -15,8 +15,8 @@ type outcome[T any] struct {
 	hook   *panicked // nil if the call has returned
 }
 
-// run makes a call in this goroutine, and sends its outcome. If nobody has taken so many outcomes as there is room for, nobody
-// wants more.
+// run makes a call in this goroutine, and sends its outcome. If nobody has taken so many outcomes as there is room for,
+// nobody wants more.
 func (o outcomes[T]) run(i int, call func() T) {
 	var result T
 	guarded(func() { result = call() }, func(hook *panicked) {

@@ -101,9 +101,9 @@ func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
 	return t.judge(), until
 }
 
-// isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps other waiters away from what
-// this round holds. If a place that has refused wakes the waiter meanwhile, the next round may do better. The caller holds
-// s.mu.
+// isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps other waiters away from
+// what this round holds. If a place that has refused wakes the waiter meanwhile, the next round may do better. The caller
+// holds s.mu.
 func (s *Rounds) isNext() bool {
 	return s.queue && s.ticket > 0 && s.count(func(p *part) bool {
 		if p.answer != denied {
@@ -141,9 +141,9 @@ const (
 )
 
 // splitPatience returns how long a server of a quorum may take for its answer to a round that the others have split: four
-// times as long as a majority usually takes. While a round waits, no other caller can get what the round was granted. But if
-// round after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So the
-// time grows. The caller holds s.mu.
+// times as long as a majority usually takes. While a round waits, no other caller can get what the round was granted. But
+// if round after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So
+// the time grows. The caller holds s.mu.
 func (s *Rounds) splitPatience() time.Duration {
 	if !s.places.quorum {
 		return health.NoLimit
@@ -161,8 +161,8 @@ func (s *Rounds) splitPatience() time.Duration {
 	return max(leastSplitPatience, 4*usual[s.places.need-1]) << min(s.splits/patientSplits, 10)
 }
 
-// lateness returns the error of a round that was refused because grants came too late; nil if others have so many places that
-// the round would have been refused anyway. The caller holds s.mu.
+// lateness returns the error of a round that was refused because grants came too late; nil if others have so many places
+// that the round would have been refused anyway. The caller holds s.mu.
 func (s *Rounds) lateness() error {
 	late := s.count(func(p *part) bool { return p.answer == denied && p.Late })
 	others := s.count(func(p *part) bool { return p.answer == denied && !p.Late })
