@@ -20,9 +20,9 @@ type obtaining struct {
 	client   *Client
 	keys     []string
 	ttl      time.Duration
-	opt      Options            // a copy
-	strategy retry.Strategy     // of this call; nil for a single try
-	single   place.Single       // zero for several places
+	opt      Options         // a copy
+	strategy retry.Strategy  // of this call; nil for a single try
+	single   place.Single    // zero for several places
 	spread   *several.Rounds // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not

@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/schedule"
 )
 
-// StartRenewing starts the renewals. It reports false after Close.
+// StartRenewing starts the renewals. It returns false after Close.
 func (h *Lock) StartRenewing() bool {
 	if fault.IsClosed(h.places.set.Closed) {
 		return false
@@ -27,7 +27,7 @@ func (h *Lock) StartRenewing() bool {
 func (h *Lock) StopRenewing() {
 	h.Life.Mu.Lock()
 	h.mu.Lock()
-	if !h.Keeps() { // with both locked: a KeepAlive that comes now starts the renewals again
+	if !h.Keeps() { // both mutexes are locked: a KeepAlive that comes next starts the renewals again
 		h.keeping = false
 		for _, p := range h.places.all {
 			p.health.Forget(h)
@@ -38,7 +38,7 @@ func (h *Lock) StopRenewing() {
 	h.Home().Renewals.Remove(h)
 }
 
-// Look makes the renewals of the lock that are due; see schedule.Item.
+// Look enqueues a round of renewals, if one is due; see schedule.Item.
 func (h *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
@@ -48,7 +48,7 @@ func (h *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	if !h.IsRenewed() || lease.Passed(until) {
 		return time.Time{}, 0
 	}
-	h.pace.Follow(now, until) // a place whose end was later may have been lost
+	h.pace.Follow(now, until) // a place that lasted longer may have lost the keys
 	patience, next := h.pace.Begins(now)
 	if patience == 0 {
 		return next, 0
@@ -60,10 +60,10 @@ func (h *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 // Wanted reports whether the lock is kept.
 func (h *Lock) Wanted() bool { return h.IsKept() }
 
-// Entry is the lock's place in the schedule.
+// Entry returns the lock's entry in the schedule of renewals.
 func (h *Lock) Entry() *schedule.Entry { return &h.entry }
 
-// Home returns the place among whose renewals it is.
+// Home returns the place among whose renewals the lock is.
 func (h *Lock) Home() *place.Place { return h.places.all[0].Place }
 
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
@@ -78,8 +78,8 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 	return round
 }
 
-// renewOnce renews a lock that is not kept, because a place has lost the keys: only a call that begins when that is known
-// lets them be acquired again (9b).
+// renewOnce renews a lock that is not kept, because a place has lost the keys. The keys may be acquired again only when a
+// call is confirmed that began after the loss was known (9b).
 func (h *Lock) renewOnce() {
 	h.mu.Lock()
 	now := time.Now()
@@ -94,11 +94,10 @@ type renewal struct {
 
 	lock    *Lock
 	asked   majority.Request
-	certain time.Duration // for how long a success is certain to hold (7)
+	certain time.Duration // how long a success is certain to hold (7)
 }
 
-// Finish applies the result. It tells a Tracer of a round that is confirmed, and of one that no majority can confirm any
-// more.
+// Finish applies the result. It sends an event when the round is confirmed, and when no majority can confirm it any more.
 func (r *renewal) Finish(sent bool) {
 	h, ctx := r.lock, r.Call.Ctx
 	a := reply{Answer: majority.Answer{Result: majority.Unsent}}

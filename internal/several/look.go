@@ -18,7 +18,7 @@ import (
 // View is what a majority of the servers hold for a key, and who waits for it.
 type View struct {
 	Agreed  script.Held  // Since is about when the first waiter came
-	Servers []ServerView // where the servers disagree: what each of them holds that has answered
+	Servers []ServerView // if the servers disagree: what each server holds that has answered
 }
 
 // ServerView is what one server holds for a key.
@@ -52,7 +52,8 @@ func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
 	return agreed, nil
 }
 
-// majority returns what the servers agree about a key. views are nil for servers that have not answered; a majority has.
+// majority returns what the servers agree about a key. A view is nil if its server has not answered. A majority has
+// answered.
 func (p *Group) majority(views []*script.Held) (v View) {
 	type holder struct {
 		token string
@@ -119,18 +120,18 @@ func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 	return waiters, nil
 }
 
-// Attach returns a lock that was obtained elsewhere.
+// Attach returns a handle for a lock that another handle has obtained.
 func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	type answer struct {
 		place.Found
 
-		err error // nil, or that the token does not have all keys
+		err error // that the token does not have all keys; nil if it does
 	}
 	h := newLock(ctx, p, keys, token)
 	var requests []majority.Request
 	h.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
 	said := h.newPoll()
-	absent := make([]error, len(p.all)) // of the servers that do not answer well; those may hold the keys
+	absent := make([]error, len(p.all)) // by server: why it has not answered; it may hold the keys
 	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) (answer, error) {
 		here := p.all[i]
 		found, err := here.Attach(ask, here.keys.Names, token)
@@ -146,7 +147,7 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 		return nil, err
 	}
 	for i, found := range answers {
-		var a reply // the next call asks a place that has not answered
+		var a reply // if the place has not answered, the next call asks it
 		switch {
 		case found == nil:
 			said.note(i, reply{err: absent[i]})
@@ -167,9 +168,8 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	return h, nil
 }
 
-// askMajority asks all servers and returns their answers; nil for a server that did not answer well. It waits for all of
-// them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error if
-// there is no majority.
+// askMajority asks all servers and returns their answers; nil for a server that returned an error. It waits for all
+// servers, but not much longer than until a majority has answered. It returns an error if no majority answers.
 func askMajority[T any](
 	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
 ) ([]*T, error) {

@@ -21,18 +21,18 @@ type question struct {
 	call    *majority.Call
 	ctx     context.Context
 	answers outcomes[reply]
-	asked   []asking // places that were asked; Lock.mu protects it
+	asked   []asking // the requests to places; Lock.mu protects it
 }
 
 // asking is a request to one place to confirm a call.
 type asking struct {
 	majority.Request
 
-	refresh *lease.Pending // nil for a call that shortens no ttl
+	refresh *lease.Pending // nil for a renewal, which shortens no ttl
 }
 
-// Refresh asks all places that have the keys to confirm the new ttl. Those that miss them acquire them again when enough
-// others have confirmed it.
+// Refresh asks all places that have the keys to confirm the new ttl. Where keys are missing, they are acquired again when
+// enough other places have confirmed the ttl.
 func (h *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	if h.WasReleased() {
 		return fault.ErrNotObtained
@@ -53,8 +53,8 @@ func (h *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	return err
 }
 
-// takeTurn waits for the end of the Refresh whose turn it is, but no longer than the lock is valid: a Refresh that begins
-// ends the one before it (6b). Call the returned function at the end.
+// takeTurn waits until no other Refresh is under way, because a Refresh that begins ends the one before (6b). But it waits
+// no longer than the lock is valid. Call the returned function at the end of the Refresh.
 func (h *Lock) takeTurn(ctx context.Context) (leave func()) {
 	leave = func() { <-h.turn }
 	select {
@@ -72,8 +72,8 @@ func (h *Lock) takeTurn(ctx context.Context) (leave func()) {
 	}
 }
 
-// tryRefresh refreshes the lock once. It reports whether that failed in a way that makes another try worthwhile. valid
-// comes from place.WhileValid.
+// tryRefresh refreshes the lock once. again says whether it failed in a way that makes another try worthwhile.
+// place.WhileValid has made valid from ctx.
 func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
 	if fault.Ended(valid) != nil {
 		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
@@ -84,7 +84,7 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	defer enough()
 	p := h.newPoll()
 	q := &question{ctx: free, answers: make(outcomes[reply], 2*len(h.at))}
-	waits := make([]bool, len(h.at)) // for which places
+	waits := make([]bool, len(h.at)) // by place: an answer may come that this Refresh needs
 	h.mu.Lock()
 	now := time.Now()
 	lapsed := h.lock.HasLapsed(now)
@@ -108,21 +108,7 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 		waits[a.Place] = true
 		transport.Go(func() { h.askFor(q, a) }) // ends with the call
 	}
-	confirmed := func() bool { // also after a panic
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
-		h.lock.Abandon(call) // 6a
-		for _, a := range q.asked {
-			if call.IsConfirmed() {
-				a.refresh.Leave()
-			} else {
-				a.refresh.Abandon()
-			}
-		}
-		return call.IsConfirmed()
-	}
-	defer confirmed()
+	defer h.end(q) // also after a panic
 	for decided := p.isDecided(); !decided && slices.Contains(waits, true); {
 		a := <-q.answers
 		a.hook.again()
@@ -131,9 +117,9 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	}
 	err = p.err(ctx, "refresh", fault.ErrNotObtained)
 	switch {
-	case confirmed():
+	case h.end(q):
 		return false, h.refreshed(metadata)
-	case err == nil: // it was released, or has lapsed
+	case err == nil: // the lock was released, or has lapsed
 		return false, fault.ErrNotObtained
 	case errors.Is(err, fault.ErrNotObtained):
 		return false, err
@@ -147,7 +133,23 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	return true, err
 }
 
-// refreshed notes that a Refresh was confirmed.
+// end ends a question: nobody waits for the answers any longer (6a). It reports whether a majority has confirmed the call.
+func (h *Lock) end(q *question) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
+	h.lock.Abandon(q.call)
+	for _, a := range q.asked {
+		if q.call.IsConfirmed() {
+			a.refresh.Leave()
+		} else {
+			a.refresh.Abandon()
+		}
+	}
+	return q.call.IsConfirmed()
+}
+
+// refreshed notes that a Refresh was confirmed. It returns ErrNotObtained if the confirmation came too late.
 func (h *Lock) refreshed(metadata string) error {
 	h.Life.Mu.Lock()
 	valid := !lease.Passed(h.until())
@@ -162,8 +164,8 @@ func (h *Lock) refreshed(metadata string) error {
 	return nil
 }
 
-// prepare begins the refreshes of requests. It does so at the moment when the requests are made: a renewal that comes now
-// must allow for them, although they are not sent yet (7). The caller holds h.mu.
+// prepare begins the refreshes of requests, in the critical section in which the majority.Lock has made these. A renewal
+// that comes next must allow for the refreshes, although they are not sent yet (7). The caller holds h.mu.
 func (h *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
@@ -179,7 +181,7 @@ func (h *Lock) prepare(requests []majority.Request) []asking {
 	return asks
 }
 
-// questionOf returns the question that waits for the answers to a call, or nil if nobody does. The caller holds h.mu.
+// questionOf returns the question that waits for the answers to a call; nil if nobody does. The caller holds h.mu.
 func (h *Lock) questionOf(c *majority.Call) *question {
 	if i := slices.IndexFunc(h.questions, func(q *question) bool { return q.call == c }); i >= 0 {
 		return h.questions[i]
@@ -187,8 +189,8 @@ func (h *Lock) questionOf(c *majority.Call) *question {
 	return nil
 }
 
-// awaitAsked waits for a place that is being acquired. Unless it is asked to confirm the Refresh then, the Refresh hears
-// that there is no hold.
+// awaitAsked waits for a place that has not answered the obtain. When the place grants the keys, it is asked to confirm the
+// Refresh. Otherwise awaitAsked reports that there are no keys to refresh.
 func (h *Lock) awaitAsked(ctx context.Context, q *question, i int) {
 	h.await(ctx, i)
 	h.mu.Lock()
@@ -204,7 +206,7 @@ func (h *Lock) askFor(q *question, r asking) {
 	q.answers.run(r.Place, func() reply { return h.ask(q.ctx, r, r.Call.Metadata) })
 }
 
-// askLate asks a place that has the keys now to confirm a call that has asked the others before.
+// askLate asks a place that has just got the keys to confirm a call that the other places were asked before.
 func (h *Lock) askLate(r asking) {
 	h.mu.Lock()
 	metadata, q := h.metadata, h.questionOf(r.Call)
@@ -217,11 +219,11 @@ func (h *Lock) askLate(r asking) {
 	h.ask(h.ctx, r, metadata)
 }
 
-// errLate is the error of a refresh at one place that came too late.
+// errLate is the error of a place whose confirmation came too late.
 var errLate = errors.New("the answer came too late to be relied on")
 
-// ask asks one place to confirm a call. A Refresh waits for its turn, as at one place: see lease.Refreshes.Ahead. If ctx
-// ends, the request goes on without its caller.
+// ask asks one place to confirm a call. A Refresh waits for those ahead of it, as it does for a lock at one place; see
+// lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
 func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 	at, call, refresh := h.at[r.Place], r.Call, r.refresh
 	h.mu.Lock()
@@ -247,7 +249,7 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 	h.mu.Unlock()
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and it is not known what the server did
+		if !returned { // a hook has panicked, and nobody knows what the server did
 			c.Doubtful, c.Err = true, fault.ErrPanicked
 			h.asked(ctx, r, c, certain)
 		}
@@ -269,7 +271,7 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 	return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
-// asked takes the answer to a request of ask, which has ended.
+// asked takes the answer to a call of ask that has ended.
 func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) reply {
 	at := h.at[r.Place]
 	a := at.read("refresh", c, certain)
@@ -285,7 +287,7 @@ func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 	return a
 }
 
-// read reads the reply to a refresh or a renewal, whose success is certain to hold for that ttl.
+// read reads the reply to a refresh or a renewal. A success is certain to hold for that long.
 func (at *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
 	loss, err := at.ReadRefresh(operation, c)
 	a.Doubtful, a.err = c.Doubtful, err

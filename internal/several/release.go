@@ -17,7 +17,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.over, h.counted = true, until
 		for i, at := range h.at {
 			switch {
-			case h.lock.IsAcquiring(i): // acquired gives it back when the place has answered (10b)
+			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
 			case at.hasSome() || at.Obtained == 0: // another handle may have got the keys back
 				at.releases = true
 			case h.lock.MayAcquire(i):
@@ -35,11 +35,11 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 			p.noteLost(i, at.Keys.Names)
 		}
 	}
-	until = h.counted // also for a later Release: an unanswered request of the first may have freed the keys
+	until = h.counted // as the first Release: one of its unanswered requests may have freed the keys
 	h.mu.Unlock()
 	free, stop := place.Detached(ctx)
 	defer stop()
-	// Enough places may answer before others, whose releases then go on. Close waits for these.
+	// Free returns when enough places have answered. The other releases go on, and Close waits for them.
 	for _, i := range numbers {
 		h.places.all[i].Calls.Add(1)
 	}
@@ -78,13 +78,13 @@ func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
 	case err == nil:
 		at.freed = true
 	case err == fault.ErrLockNotHeld && at.freed:
-		return reply{} // by an earlier Release, but too few other places were
+		return reply{} // an earlier Release freed the keys here, but at too few places
 	}
 	return reply{lost: loss.Keys, err: err}
 }
 
-// awaitFreed waits for a place that had not answered the obtain when the lock was released. Then acquired gives back what
-// the place grants.
+// awaitFreed waits for a place that had not answered the obtain when the lock was released. acquired releases what that
+// place grants.
 func (h *Lock) awaitFreed(ctx context.Context, i int) reply {
 	h.await(ctx, i)
 	h.mu.Lock()
