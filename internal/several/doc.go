@@ -23,7 +23,7 @@
 //
 //   - Each request of the majority.Lock gets exactly one Answer, also after a panic of a hook, and if it was never sent.
 //   - No key is released while the lock lives. What a round was granted is released, unless that round made the lock.
-//   - The order of mutexes is: that of the schedule of renewals, Life.Mu, Rounds.mu, Lock.mu, and then those of a place, of
+//   - The order of mutexes is: Rounds.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
 //     in Place.Calls until they end.
