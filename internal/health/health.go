@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Server is how a server of quorums answers the obtains of all Clients of its Redis client, and which mends wait for it. Its
-// methods may be called concurrently. The zero value is a server that was never asked.
+// Server is what is known of one server of quorums: how it answers the obtains of all Clients of its Redis client, and which
+// mends wait for it. It is safe for concurrent use. The zero value is a server that was never asked.
 type Server struct {
 	mu      sync.Mutex    // protects the fields below
 	usual   time.Duration // how long answers took lately, a moving average; 0 before the first
 	counted time.Time     // when usual last changed
 	calls   int           // under way
-	heard   time.Time     // the last answer, or when the first of the calls under way began
-	down    bool          // the last call was not answered, or not in time
-	probe   time.Time     // when to send another call to a server that is down
+	heard   time.Time     // when the last answer came, or when the first of the calls under way began
+	down    bool          // the last call was not answered, or not within the patience
+	probe   time.Time     // when the next call may go to a server that is down
 
-	mends   int               // under way, of calls
+	mends   int               // of calls
 	waiting map[Lock]struct{} // kept locks that wait for a mend
 	alarm   *time.Timer       // calls startMends; nil if nothing waits
 }
 
-// Admit reports whether to send a call to the server, which must call Ended afterwards. While the server does not
-// answer, one call a second goes out to see whether it does again.
+// Admit reports whether to send a call to the server. The caller calls Ended when an admitted call has ended. While the
+// server does not answer, one call a second goes out to see whether it answers again.
 func (h *Server) Admit(now time.Time, keys int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,17 +56,33 @@ func (h *Server) Ended(now time.Time, took time.Duration, answered bool) {
 		return
 	}
 	h.up(now)
-	if now.Add(-took).Before(h.counted) { // calls that were under way together may all have waited for the same thing
+	if now.Add(-took).Before(h.counted) { // calls that were under way together may have waited for the same thing
 		return
 	}
 	h.counted = now
-	// One answer says little: the server may have hung until now. So it doubles the average at most.
+	// One answer says little, because the server may have hung until now. So one answer at most doubles the average.
 	if h.usual == 0 {
 		h.usual = min(took, LeastPatience/10)
 	} else {
 		h.usual = min((7*h.usual+took)/8, 2*h.usual)
 	}
 	h.usual = max(h.usual, 1)
+}
+
+// Answers notes that the server has answered a call that Admit does not know of.
+func (h *Server) Answers(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.up(now)
+}
+
+// up notes that the server answers. If it was down, the mends that wait start now, and not at the next probe. The caller
+// holds h.mu.
+func (h *Server) up(now time.Time) {
+	if h.down && h.alarm != nil {
+		h.alarm.Reset(0)
+	}
+	h.heard, h.down = now, false
 }
 
 // How long to wait for a server of a quorum.
@@ -78,20 +94,21 @@ const (
 	// FirstPatience is the same for a server that has never answered, if others have.
 	FirstPatience = 250 * time.Millisecond
 
-	// LongPatience is the same if no server has answered yet: they may all be far away.
+	// LongPatience is the same if no server has answered yet, because all may be far away.
 	LongPatience = 2 * time.Second
 
 	// keyPatience is what each key adds.
 	keyPatience = 20 * time.Microsecond
 
+	// probeInterval is the time between the calls to a server that does not answer.
 	probeInterval = time.Second
 
-	// NoLimit is longer than any server of a quorum is waited for.
+	// NoLimit is a limit that limits nothing.
 	NoLimit = time.Hour
 )
 
-// Patience returns how long to wait for an answer of the server: not at all if it usually takes longer than limit. fastest
-// is how long the first answer of any server in the same round took; 0 if none has come.
+// Patience returns how long to wait for an answer of the server: 0 if answers usually take longer than limit. fastest is how
+// long the first answer of any server in the same round took; 0 if none has come.
 func (h *Server) Patience(keys int, fastest, limit time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +128,7 @@ func (h *Server) patienceLocked(keys int, fastest, limit time.Duration) time.Dur
 	return min(patience, limit) + time.Duration(keys)*keyPatience
 }
 
-// Usually returns how long answers of the server take; 0 if it has never answered.
+// Usually returns how long answers of the server take lately; 0 if it has never answered.
 func (h *Server) Usually() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -4,16 +4,16 @@ import "time"
 
 // Lock is a kept lock at several places, one of which misses its keys.
 type Lock interface {
-	// Mend acquires the keys again where they are missing, as far as the servers admit that. It does not block.
+	// Mend acquires the keys again at those places that miss them and admit a mend now. It does not block.
 	Mend()
 }
 
-// maxMends bounds the mends under way at one server. Each has a goroutine, and when a server hangs, all kept locks of
-// all Clients lose their holds there at about the same time.
+// maxMends bounds the mends under way at one server. Each has a goroutine, and when a server hangs, the kept locks of all
+// Clients lose it at about the same time.
 const maxMends = 16
 
-// AdmitMend is Admit for a mend, which must call MendEnded afterwards. A kept lock whose mend it refuses waits: its Mend is
-// called when there is room and the server answers, or is to be asked whether it does.
+// AdmitMend is Admit for a mend. The caller calls MendEnded when an admitted mend has ended. A kept lock whose mend is not
+// admitted waits: its Mend is called when the server answers and has room, or at the next probe.
 func (h *Server) AdmitMend(now time.Time, keys int, lock Lock, kept bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,14 +53,14 @@ func (h *Server) MendEnded(now time.Time, took time.Duration, answered bool) {
 	}
 }
 
-// Forget makes sure that a lock does not wait for a mend.
+// Forget ends the waiting of a lock, if it waits.
 func (h *Server) Forget(lock Lock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiting, lock)
 }
 
-// startMends starts mends that wait, as many as there is room for.
+// startMends calls Mend of as many waiting locks as there is room for.
 func (h *Server) startMends() {
 	h.mu.Lock()
 	if h.alarm != nil {
@@ -79,29 +79,14 @@ func (h *Server) startMends() {
 		h.planMends()
 	}
 	h.mu.Unlock()
-	for _, lock := range next { // not while h.mu is locked: a mutex of the lock comes before it
+	for _, lock := range next { // not while h.mu is locked: the mutex of a lock is locked before h.mu
 		lock.Mend()
 	}
 }
 
-// planMends calls startMends in a while. The caller holds h.mu.
+// planMends makes startMends be called at the next probe. The caller holds h.mu.
 func (h *Server) planMends() {
 	if h.alarm == nil {
 		h.alarm = time.AfterFunc(probeInterval, h.startMends)
 	}
-}
-
-// up notes that the server answers. Mends that wait need not wait for the next probe. The caller holds h.mu.
-func (h *Server) up(now time.Time) {
-	if h.down && h.alarm != nil {
-		h.alarm.Reset(0)
-	}
-	h.heard, h.down = now, false
-}
-
-// Answers notes that the server has answered a call that Admit does not know of.
-func (h *Server) Answers(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.up(now)
 }

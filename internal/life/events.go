@@ -5,12 +5,19 @@ import (
 	"time"
 )
 
-// Events is what the owner of a Client wants to be told; nil for what it does not. Its functions are called concurrently,
-// and may call the library.
+// Events are the events that the owner of a Client wants; nil for those that it does not want. The functions are called
+// concurrently, and may call the library.
 type Events struct {
 	Refreshed func(ctx context.Context, e Refreshed)
 	Lost      func(ctx context.Context, e Lost)
 	Released  func(ctx context.Context, e Released)
+}
+
+// SendLost sends the event; nil is none.
+func (t *Events) SendLost(ctx context.Context, e *Lost) {
+	if e != nil {
+		t.Lost(ctx, *e)
+	}
 }
 
 // Refreshed is the end of a Refresh or of a renewal. Its fields are those of Refreshed in the root.
@@ -22,7 +29,7 @@ type Refreshed struct {
 	Err     error
 }
 
-// Lost is the end of a hold that was lost; see Lost in the root.
+// Lost is the end of a hold that was lost. Its fields are those of Lost in the root.
 type Lost struct {
 	Keys     []string
 	LostKeys []string
@@ -44,38 +51,13 @@ type Cause int
 
 // The causes of a loss.
 const (
-	Gone   Cause = iota // keys are gone, and nobody else holds any
-	Taken               // another holder has some of them
-	Lapsed              // nobody knows, because the validity ended without a renewal
+	Gone   Cause = iota // keys are gone, and no other holder has any
+	Taken               // another holder has some of the keys
+	Lapsed              // not known: the validity ended without a renewal
 )
 
-// Loss is what was found lost.
+// Loss is what a lock has lost.
 type Loss struct {
 	Cause Cause
 	Keys  []string // nil for Lapsed
-}
-
-// endHold notes that the end of the present hold is told. It returns how long the hold lasted, or 0 if it was told before.
-// The caller holds l.Mu.
-func (l *Life) endHold(end time.Time) time.Duration {
-	if l.told {
-		return 0
-	}
-	l.told = true
-	return max(end.Sub(l.Since), 1) // 0 means that it was told before
-}
-
-// endLost is endHold for a lock that was lost. It returns the event to tell after Life.Mu is unlocked, or nil for none. The
-// caller holds Life.Mu.
-func endLost(b Bearer, loss Loss, err error) *Lost {
-	l, end := b.Handle(), time.Now()
-	if l.IsReleased() {
-		end = l.released
-	}
-	held := l.endHold(end)
-	if held == 0 || b.Events().Lost == nil {
-		return nil
-	}
-	keys, _ := b.Names()
-	return &Lost{Keys: keys, LostKeys: loss.Keys, Cause: loss.Cause, Held: held, Err: err}
 }

@@ -10,30 +10,27 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// Release gives the lock up, frees its keys with free, and tells how that ended. free gets the time of the call, and the end
-// of the validity before it. If it returns an error that matches ErrLockNotHeld, it also returns what is lost.
+// Release gives the lock up, frees its keys with free, and reports how that ended. free gets the time of the call, and the
+// end of the validity before it. If free returns an error that matches ErrLockNotHeld, it also returns what is lost.
 func Release(
 	ctx context.Context, b Bearer, free func(ctx context.Context, now, until time.Time) (Loss, error),
-) error {
+) (err error) {
 	now := time.Now()
 	until, lapsed := beginRelease(b, now)
-	err := fault.ErrPanicked // unless free returns
+	err = fault.ErrPanicked // unless free returns
 	defer func() {
-		if lapsed != nil {
-			b.Events().Lost(ctx, *lapsed)
-		}
-		tellReleased(ctx, b, now, err)
+		b.Events().SendLost(ctx, lapsed)
+		reportReleased(ctx, b, now, err)
 	}()
 	loss, result := free(ctx, now, until)
 	if errors.Is(result, fault.ErrLockNotHeld) {
-		tellLost(ctx, b, loss, result)
+		reportLost(ctx, b, loss, result)
 	}
-	err = result
-	return err
+	return result
 }
 
-// beginRelease gives the lock up and ends its kept contexts. It returns the end of the validity before that, and what to
-// tell if the lock had lapsed.
+// beginRelease gives the lock up and ends its contexts. It returns the end of the validity before that, and the event to
+// send if the lock had lapsed.
 func beginRelease(b Bearer, now time.Time) (until time.Time, lapsed *Lost) {
 	l := b.Handle()
 	l.Mu.Lock()
@@ -43,7 +40,7 @@ func beginRelease(b Bearer, now time.Time) (until time.Time, lapsed *Lost) {
 		if l.ended == nil {
 			lapsed = noteLapse(b)
 		}
-		l.ended = whyEnded(b) // if the lock lapsed before, its contexts say that, and not that it was released
+		l.ended = whyEnded(b) // the contexts of a lock that has lapsed say that, and not that it was released
 	}
 	if l.releasedAgain = l.IsReleased(); !l.releasedAgain {
 		l.released = now
@@ -56,9 +53,9 @@ func beginRelease(b Bearer, now time.Time) (until time.Time, lapsed *Lost) {
 	return until, lapsed
 }
 
-// tellLost tells that a release has found keys lost, unless the end of the hold was told before, or another Release may have
-// freed the keys, or tells the loss.
-func tellLost(ctx context.Context, b Bearer, loss Loss, err error) {
+// reportLost reports that a release has found keys lost, unless the end of the hold was reported before. It reports nothing
+// if Release was called more than once, because the other call may have freed the keys, or reports the loss itself.
+func reportLost(ctx context.Context, b Bearer, loss Loss, err error) {
 	l := b.Handle()
 	l.Mu.Lock()
 	var event *Lost
@@ -66,22 +63,20 @@ func tellLost(ctx context.Context, b Bearer, loss Loss, err error) {
 		event = endLost(b, loss, err)
 	}
 	l.Mu.Unlock()
-	if event != nil {
-		b.Events().Lost(ctx, *event)
-	}
+	b.Events().SendLost(ctx, event)
 }
 
-// tellReleased tells the end of a Release that was called at the given time.
-func tellReleased(ctx context.Context, b Bearer, called time.Time, err error) {
+// reportReleased reports the end of a Release that was called at the given time.
+func reportReleased(ctx context.Context, b Bearer, called time.Time, err error) {
 	l, t := b.Handle(), b.Events()
 	if t.Released == nil && t.Lost == nil {
 		return
 	}
 	l.Mu.Lock()
-	held := l.endHold(l.released) // also without Released: a later Release must not tell a loss
+	held := l.endHold(l.released) // also without Released, because a later Release must not report a loss
 	l.Mu.Unlock()
-	keys, _ := b.Names()
 	if t.Released != nil {
+		keys, _ := b.Names()
 		t.Released(ctx, Released{Keys: keys, Held: held, Wait: time.Since(called), Err: err})
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Hub is what the waiters of all Clients of one Redis client share: their inboxes, and the slots for tries with many
-// keys. Its methods may be called concurrently.
+// Hub is what the waiters of all Clients of one Redis client share: their inboxes, and the slots for tries with many keys.
+// It is safe for concurrent use.
 type Hub struct {
 	redis  *transport.Redis
 	source inbox.Source
-	name   string // the names of its inboxes begin with it
+	name   string // with which the names of its inboxes begin
 
 	// Slots for tries with many keys; see Waiter.Admit.
 	entering, staying chan struct{}
@@ -36,18 +36,17 @@ const (
 	// inboxLinger is how long an inbox stays subscribed after its last waiter, because the next one may come soon.
 	inboxLinger = 10 * time.Second
 
-	// maxNames is how many names to look at for one that belongs to a certain node of a Cluster.
+	// maxNames is how many names are tried to find one that belongs to a certain node of a Cluster.
 	maxNames = 10_000
 
-	// bulk is the number of keys from which a waiter's try takes a while. The Clients of one Redis client together send
-	// maxBulk such tries at a time.
+	// bulk is the number of keys from which a try takes a while. All Clients of one Redis client together send maxBulk such
+	// tries at a time, and maxBulk more of waiters that have a place.
 	bulk, maxBulk = 256, 2
 )
 
-// inboxFor returns the inbox for waiters for the key. There is one for each node of a Cluster, with a channel that
-// belongs to that node, so that go-redis subscribes there. From another node, messages would take the cluster bus,
-// where the second of two messages within 40 ms waits for the acknowledgement of the first, which TCP delays for so
-// long.
+// inboxFor returns the inbox for waiters for the key. Each node of a Cluster has an inbox whose channel belongs to that
+// node, so that go-redis subscribes there. From another node, messages would take the cluster bus. There, a second message
+// within 40 ms waits for the acknowledgement of the first, which TCP delays for so long.
 func (h *Hub) inboxFor(key string) *inbox.Inbox {
 	server := h.redis.Server(key)
 	h.mu.Lock()
@@ -64,11 +63,11 @@ func (h *Hub) inboxFor(key string) *inbox.Inbox {
 	return b
 }
 
-// Lines are those in which the waiters of a Client stand. The inboxes are those of all Clients of the Redis client. Set the
-// exported fields before anything else. Its methods may be called concurrently.
+// Lines are the lines in which the waiters of one Client stand. Set the exported fields before anything else. Lines are safe
+// for concurrent use.
 type Lines struct {
 	Hub     *Hub
-	Lingers bool // the subscriptions linger for this Client
+	Lingers bool // subscriptions stay open for a while after the Client's last waiter
 
 	mu     sync.Mutex // protects the fields below
 	shares map[*inbox.Inbox]*inbox.Share
@@ -94,7 +93,7 @@ func (l *Lines) inboxFor(key string) *inbox.Share {
 	return s
 }
 
-// Close ends what the Client keeps subscribed after its last waiter.
+// Close ends the subscriptions that linger for the Client.
 func (l *Lines) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +103,7 @@ func (l *Lines) Close() {
 	}
 }
 
-// Count returns the number of the Client's waiters.
+// Count returns the number of waiters of the Client.
 func (l *Lines) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// HandOff is a grant that a release made to the first waiter in line, as its message reports it.
+// HandOff is a grant that a release has made to the first waiter in line, as its message reports it.
 type HandOff struct {
 	at      int64 // by the server's clock, in µs
 	Fence   int64 // the fencing token; 0 for none
@@ -16,26 +16,44 @@ type HandOff struct {
 // notify acts on the words of a message after the waiter's number.
 func (w *Waiter) notify(words string) {
 	arrived := time.Now()
+	w.mu.Lock()
 	switch m := script.ReadMessage(words); m.Kind {
 	case script.Taken:
-		w.mu.Lock()
 		if due := arrived.Add(m.After); w.sooner.IsZero() || due.Before(w.sooner) {
 			w.sooner = due
 		}
-		w.mu.Unlock()
-		w.signal()
 	case script.HandedOver:
-		w.mu.Lock()
 		w.handed = &HandOff{at: m.At, Fence: m.Fence, arrived: arrived}
-		w.mu.Unlock()
-		w.signal()
 	case script.Turn:
-		w.wake()
+		w.called = true
+	}
+	w.mu.Unlock()
+	select { // Await looks at what has changed
+	case w.woken <- struct{}{}:
+	default:
 	}
 }
 
-// handedOver returns the last hand-off that a message reported, once. A hand-off from before the server's last answer
-// is stale, because that answer shows what has become of the keys.
+// WasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for a try; zero
+// for none.
+func (w *Waiter) WasWoken() (called bool, sooner time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.called, w.sooner
+}
+
+// heed forgets what messages have asked for, apart from a hand-off.
+func (w *Waiter) heed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.called || !w.sooner.IsZero() || w.handed != nil {
+		w.waiting = false
+	}
+	w.called, w.sooner = false, time.Time{}
+}
+
+// handedOver returns the last hand-off that a message has reported, once; nil for none. A hand-off from before the server's
+// last answer is out of date, because that answer shows what has become of the keys.
 func (w *Waiter) handedOver() *HandOff {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,11 +65,11 @@ func (w *Waiter) handedOver() *HandOff {
 	return h
 }
 
-// Since returns a time at which the keys had certainly not been handed over yet. They last for the ttl from then on.
-// The server handed them over some time after it ran the last answered try, which it did after that try was sent. The
-// server's clock may run 1 % faster than ours, or jump, so no more time counts than has passed by our own clocks. The
-// monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If that was set back,
-// only the time of the try counts.
+// Since returns a time before the server handed the keys over, from which their validity counts. The server did so some time
+// after it ran the last answered try, and it ran that try after the try was sent. The time between the two comes from the
+// server's clock, which may run 1 % faster than ours, or jump. So no more of it counts than has passed by our own clocks.
+// The monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If the wall clock was
+// set back, the validity counts from the sending of the try.
 func (w *Waiter) Since(h *HandOff) time.Time {
 	passed := time.Duration(h.at-w.served) * time.Microsecond
 	passed -= passed / 100

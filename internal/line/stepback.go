@@ -7,17 +7,18 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// What a waiter offers to an obtain that stands in the lines of several places at once, with one ticket for all of them.
+// The methods in this file are for an obtain that stands in the lines of several places at once, with the same ticket in
+// each.
 
-// NewWith returns a waiter that signals woken when a message comes, and has that number in its inbox: across slots,
-// the waiters of one obtain may share an inbox.
+// NewWith returns a waiter that sends to woken when a message comes, and has that number in its inbox. The caller chooses
+// the number because, across slots, the waiters of one obtain may share an inbox.
 func (l *Lines) NewWith(woken chan struct{}, number int64) *Waiter {
 	w := l.New(nil)
 	w.woken, w.number = woken, number
 	return w
 }
 
-// TakeTicket gives the waiter another ticket. It reports whether it had a different one.
+// TakeTicket gives the waiter a ticket. It reports whether the waiter had a different one.
 func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 	moved = w.ticket != 0 && w.ticket != ticket
 	w.ticket = ticket
@@ -26,13 +27,13 @@ func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 
 // StepBack makes a release put the waiter back into its lines, with its ticket.
 func (w *Waiter) StepBack(c *transport.Call) {
-	w.sent = time.Now() // it is a sign of life; without this, the place would be asked again at once
-	script.AndStepBack(c, w.entry, w.ticket, w.life, w.isOpen())
+	w.sent = time.Now() // a step back is a sign of life, so the place is not asked again at once
+	script.AndStepBack(c, w.entry, w.ticket, w.life, w.noteOpened())
 	w.marked, w.waiting = w.opened, false
 }
 
-// PassOver is for a waiter whose place is not asked, because it does not answer. Otherwise a message would make the other
-// places be asked at once, again and again.
+// PassOver puts the next try off for a waiter whose place is not asked because it does not answer. Otherwise, after a
+// message, the other places would be asked at once, again and again.
 func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
@@ -50,12 +51,12 @@ func (w *Waiter) Due() (next time.Time, called bool) {
 }
 
 // SignDue returns by when the waiter must give a sign of life; the zero time if it has no place. failed says that its place
-// hangs or has failed: then it tries no sooner than it would anyway, or all places would be asked at once.
+// hangs or has failed. Then the sign is due no sooner than the next try, because all places would be asked with it.
 func (w *Waiter) SignDue(failed bool) time.Time {
 	if w.ticket == 0 || w.sent.IsZero() {
 		return time.Time{}
 	}
-	sign := w.sent.Add(w.interval)
+	sign := w.sent.Add(w.interval())
 	if failed && sign.Before(w.next) {
 		return w.next
 	}

@@ -2,13 +2,10 @@ package place
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"sync/atomic"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
@@ -49,7 +46,7 @@ func New(client redisClient, set *Config) (*Place, error) {
 	}
 	p := &Place{shared: s, set: set, Redis: s.redis.Link(set.Separate), Renewals: s.renewals}
 	p.Lines.Hub, p.Lines.Lingers = s.waiters, set.Lingers
-	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Tell = p.Redis, set.Closed, &s.cleaning, set.CleanedUp
+	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Report = p.Redis, set.Closed, &s.cleaning, set.CleanedUp
 	return p, nil
 }
 
@@ -84,7 +81,8 @@ func (p *Place) Do(ctx context.Context, c *transport.Call) bool {
 	return p.Redis.Do(ctx, c)
 }
 
-// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the keys.
+// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the
+// keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)
@@ -120,11 +118,4 @@ func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys)
 	c := p.set.Scripts.Release(token, keys)
 	c.Ctx = ctx
 	return c
-}
-
-// NewToken returns 128 random bits as 22 characters. In practice, no two tokens are ever alike.
-func NewToken() string {
-	var random [keyname.TokenBytes]byte
-	_, _ = rand.Read(random[:]) // never fails: crypto/rand ends the program first
-	return base64.RawURLEncoding.EncodeToString(random[:])
 }

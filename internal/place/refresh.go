@@ -40,9 +40,7 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	}
 	life.Lapse(h) // if the lock was found lost
 	h.renewSooner()
-	if r.loss != nil {
-		h.Events().Lost(ctx, *r.loss)
-	}
+	h.Events().SendLost(ctx, r.loss)
 	return err
 }
 

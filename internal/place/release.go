@@ -136,7 +136,7 @@ func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 		k.Place.Cleanups.Outlast(x)
 		k.endPursuit(p)
 		close(p.planned)
-		k.Place.Cleanups.TellDropped(x) // only now: its receiver may call Release again, which waits for planned
+		k.Place.Cleanups.ReportDropped(x) // only now: its receiver may call Release again, which waits for planned
 	}
 }
 

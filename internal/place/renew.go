@@ -81,9 +81,7 @@ func (r *holdRenewal) Finish(sent bool) {
 	if report := h.Events().Refreshed; report != nil {
 		report(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
-	if r.loss != nil {
-		h.Events().Lost(r.Call.Ctx, *r.loss)
-	}
+	h.Events().SendLost(r.Call.Ctx, r.loss)
 }
 
 // apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and

@@ -1,16 +1,16 @@
-// Package script knows what is sent to the scripts, and what their replies and messages mean. It does no I/O: it makes calls
-// for package transport, and reads what these bring.
+// Package script knows what to send to the scripts, and what their replies and messages mean. It does no I/O: it makes calls
+// for package transport, and reads their replies.
 //
 //	Keys, Obtain ──► Scripts.Obtain, Release, Refresh, … ──► *transport.Call ──► sent by its owner
 //	Grant, Loss, Held, Blocker, Waiter ◄── Read… ◄── Call.Reply
 //	Message ◄── ReadMessage ◄── what a script has published
 //
 // The header of each script is the contract that this package keeps: what KEYS and ARGV are, and what each reply means. The
-// scripts stand at the top of the repository, so the root embeds them.
+// root embeds the scripts, because they are at the top of the repository.
 //
 // # Invariants
 //
-//   - A call is made for one Redis. Its owner sets Ctx, GiveUp and what else concerns the sending.
+//   - A call is for one Redis. Its owner sets Ctx, GiveUp and the other fields that say how to send it.
 //   - A reply that no script gives is an error, never a grant or a loss.
-//   - The arguments of a call that is not sent yet may be changed by And… and Limit, and by nothing else.
+//   - Only And… and Limit change the arguments of a call, and only before it is sent.
 package script

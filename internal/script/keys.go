@@ -8,14 +8,14 @@ import (
 	"github.com/redislock/redislock/internal/keyname"
 )
 
-// Keys are the keys of one call, and the lines of those that have one. A lock boxes them once for all of its calls. Do not
-// change them: calls and their copies share them.
+// Keys are the keys of one call, and the lines of those keys that have one. A lock boxes them once for all its calls. They
+// never change, because calls and their copies share them.
 type Keys struct {
 	Names []string
 	boxed []any // the names, and after them the lines, as arguments of a command
 }
 
-// Box returns keys for calls. It allocates the names of the lines in one piece.
+// Box returns keys for calls. It allocates the names of all lines in one piece.
 func Box(names []string) Keys {
 	boxed := make([]any, len(names), 2*len(names))
 	size := 0
@@ -37,19 +37,19 @@ func Box(names []string) Keys {
 // WithoutLines returns the keys for a call that does not look at lines.
 func (k Keys) WithoutLines() Keys { return Keys{k.Names, k.args()} }
 
-// OnlyLines returns no keys, and the lines of these.
+// OnlyLines returns the lines of the keys without the keys.
 func (k Keys) OnlyLines() Keys { return Keys{nil, k.lines()} }
 
 func (k Keys) args() []any { return k.boxed[:len(k.Names):len(k.Names)] }
 
 func (k Keys) lines() []any { return k.boxed[len(k.Names):] }
 
-// maxKeys is the most keys of one script. Redis serves nobody else while a script runs: with so many keys, for 2 to
-// 8 s. With more, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three times by default, and
-// Redis answers BUSY to everybody else. Redis 6 refuses commands of more than 1,048,576 arguments.
+// maxKeys is the largest number of keys of one script. Redis serves no other caller while a script runs, which takes 2 to 8
+// s with so many keys. With more keys, go-redis gives up after its ReadTimeout of 3 s and sends the script again, three
+// times by default, and Redis answers BUSY to all others. Redis 6 refuses commands of more than 1,048,576 arguments.
 const maxKeys = 1_000_000
 
-// TooMany returns an error if one script cannot hold so many keys. Keys in different slots are in different scripts.
+// TooMany returns an error that wraps ErrInvalid if one script cannot hold so many keys. Each slot has a script of its own.
 func TooMany(keys int) error {
 	if keys > maxKeys {
 		return fault.Invalid("%d keys are more than the %d that one script can hold, because Redis would serve nobody else for "+
@@ -79,7 +79,7 @@ func Unique(keys []string) []string {
 	return distinct
 }
 
-// WithFence returns the keys and, if there is one, the fence key: all that a script needs on one server.
+// WithFence returns the keys and the fence key, if there is one: all keys that a script needs on one server.
 func WithFence(keys []string, fenceKey string) []string {
 	if fenceKey == "" {
 		return keys
@@ -87,7 +87,7 @@ func WithFence(keys []string, fenceKey string) []string {
 	return append(slices.Clone(keys), fenceKey)
 }
 
-// LinesFirst compares keys so that those that have a line come first, as inspect and blocker require.
+// LinesFirst compares two keys. Keys that have a line come first, as inspect and blocker require.
 func LinesFirst(a, b string) int {
 	switch has := keyname.HasLine(a); {
 	case has == keyname.HasLine(b):
@@ -96,13 +96,4 @@ func LinesFirst(a, b string) int {
 		return -1
 	}
 	return 1
-}
-
-// A lock key holds the token, or the token, one space and the metadata. A token contains no space, so the first space
-// separates the two, whatever the metadata is.
-
-// split splits a stored value into token and metadata.
-func split(value string) (token, metadata string) {
-	token, metadata, _ = strings.Cut(value, " ")
-	return token, metadata
 }

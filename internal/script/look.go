@@ -15,7 +15,7 @@ func (s *Scripts) TTL(token string, keys Keys) *transport.Call {
 	return &transport.Call{Script: s.pttl, Keys: keys.args(), Token: token}
 }
 
-// ReadTTL reads a reply of pttl: 0 if a key is not mine, and the longest time if no key has an expiry.
+// ReadTTL reads a reply of pttl. It returns 0 if a key is not mine, and the longest Duration if no key has an expiry.
 func ReadTTL(reply any) (time.Duration, error) {
 	left, ok := reply.(int64)
 	switch {
@@ -33,11 +33,11 @@ type Held struct {
 	TTL             time.Duration // -1 without expiry
 	Gone            bool          // the key does not exist
 	Waiters         int
-	Since           time.Time // when the first of them came; zero without waiters
+	Since           time.Time // when the first waiter came; zero without waiters
 }
 
-// Inspect returns a call that asks what keys hold and, if lines is set, who waits for them. Then keys that have a line come
-// first: see LinesFirst.
+// Inspect returns a call that asks what keys hold. If lines is set, it also asks how many wait for them. Then the keys must
+// be in the order of LinesFirst.
 func (s *Scripts) Inspect(names []string, lines bool) *transport.Call {
 	keys := Box(names)
 	c := &transport.Call{Script: s.inspect, Keys: keys.args(), Args: []any{len(names)}}
@@ -71,8 +71,7 @@ func ReadHeld(keys []string, reply any) ([]Held, error) {
 	return all, nil
 }
 
-// remaining returns the ttl of a key that exists: -1 without expiry, and never 0, which would mean that nobody holds the
-// key.
+// remaining returns the ttl of a key that exists: -1 without expiry, and never 0, because 0 means that nobody holds the key.
 func remaining(ms int64) time.Duration {
 	if ms < 0 {
 		return -1
@@ -80,8 +79,15 @@ func remaining(ms int64) time.Duration {
 	return time.Duration(max(ms, 1)) * time.Millisecond
 }
 
-// ReadOwned returns which of these keys do not hold the token, and what those that do hold at least: their least ttl (0 if
-// one has no expiry) and the metadata of the first key.
+// split splits a stored value into token and metadata. A lock key holds the token, or the token, a space and the metadata. A
+// token contains no space, so the first space separates the two.
+func split(value string) (token, metadata string) {
+	token, metadata, _ = strings.Cut(value, " ")
+	return token, metadata
+}
+
+// ReadOwned returns which of these keys do not hold the token. ttl is the least ttl of the keys that do; 0 if one of them
+// has no expiry.
 func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Duration) {
 	l.Total, ttl = len(keys), math.MaxInt64
 	for i, key := range held {
@@ -91,7 +97,7 @@ func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Durat
 		case key.Token != token:
 			l.Keys = append(l.Keys, keys[i])
 			l.note(keys[i])
-		case key.TTL < 0: // a renewal through another handle may give it any ttl
+		case key.TTL < 0: // a renewal through another handle may give the key any ttl
 			ttl = 0
 		default:
 			ttl = min(ttl, key.TTL)
@@ -100,17 +106,17 @@ func ReadOwned(keys []string, held []Held, token string) (l Loss, ttl time.Durat
 	return l, ttl
 }
 
-// Blocker is what is in the way of an obtain. Its fields are those of RefusedError in the root.
+// Blocker is what blocks an obtain. Its fields are those of RefusedError in the root.
 type Blocker struct {
-	Key      string        // "" if nothing is
+	Key      string        // "" if nothing blocks it
 	Token    string        // of its holder; "" if nobody holds it
 	Metadata string        // of its holder
 	TTL      time.Duration // of Key; -1 without expiry, 0 if nobody holds it
 	Ahead    int           // how many callers wait in line for Key before this one
 }
 
-// Blocker returns a call that asks what blocks an obtain with this token and ticket; 0 is none. Keys that have a line come
-// first: see LinesFirst.
+// Blocker returns a call that asks what blocks an obtain with this token and ticket (0 for none). The keys must be in the
+// order of LinesFirst.
 func (s *Scripts) Blocker(names []string, token string, ticket int64) *transport.Call {
 	keys := Box(names)
 	return &transport.Call{
@@ -146,7 +152,7 @@ type Waiter struct {
 	Late     bool
 }
 
-// Waiters returns a call that asks who waits for a key, and the name of its line; nil if the key can have none.
+// Waiters returns a call that asks who waits for a key, and the name of the line; nil if the key can have no line.
 func (s *Scripts) Waiters(key string) (c *transport.Call, line string) {
 	if line = keyname.LineOf(key); line == "" {
 		return nil, ""
@@ -154,7 +160,7 @@ func (s *Scripts) Waiters(key string) (c *transport.Call, line string) {
 	return &transport.Call{Script: s.waiters, Keys: []any{line}}, line
 }
 
-// ReadWaiters reads a reply of waiters: the live ones, in the order in which they are served.
+// ReadWaiters reads a reply of waiters. It returns the live waiters, in the order in which they are served.
 func ReadWaiters(reply any) ([]Waiter, error) {
 	members, _ := reply.([]any)
 	if len(members) == 0 {
@@ -199,7 +205,7 @@ func (m mark) live(now int64) bool {
 
 func (m mark) late(now int64) bool { return 3*(m.deadline-now) < m.life }
 
-// entryValue returns the value that a waiter's keys are to hold. fields is what follows the id in its entry.
+// entryValue returns the value that the keys of a waiter will hold. fields is what follows the id in its entry.
 func entryValue(fields string) string {
 	parts := strings.SplitN(fields, " ", 4) // wants, ttl, length of the fence key's name, then that name and the value
 	if len(parts) < 4 {

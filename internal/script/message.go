@@ -19,8 +19,8 @@ type Kind int
 
 // The kinds of messages.
 const (
-	Turn       Kind = iota // it may be the waiter's turn: it tries
-	Taken                  // somebody has taken the keys, for a while
+	Turn       Kind = iota // it may be the waiter's turn, so the waiter tries
+	Taken                  // another caller has taken the keys for a while
 	HandedOver             // the waiter holds the keys
 )
 
@@ -30,8 +30,7 @@ const (
 	wordGranted = "granted" // with the time and the fencing token
 )
 
-// ReadMessage reads the words of a message after the waiter's number. Unknown words make the waiter try, which is never
-// wrong.
+// ReadMessage reads the words of a message after the waiter's number. Unknown words mean Turn, because a try is never wrong.
 func ReadMessage(words string) Message {
 	word, rest, _ := strings.Cut(words, " ")
 	switch first, second, _ := strings.Cut(rest, " "); word {

@@ -7,11 +7,11 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Obtain is what one Redis is asked for.
+// Obtain is what an obtain asks one Redis for.
 type Obtain struct {
 	Keys     Keys
 	Token    string
-	Custom   bool // the caller chose the token, so that keys may be held with it already
+	Custom   bool // the caller chose the token, so an earlier hold may have keys with it
 	Metadata string
 	TTL      time.Duration
 	FenceKey string // "" for no fencing token
@@ -34,8 +34,8 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !o.Custom
 }
 
-// AndWait makes an obtain take a place in line if it is refused: with this entry, and with the ticket that the waiter has, 0
-// for none. Then proposal is the ticket that it proposes; 0 for none. open says whether its subscription is open.
+// AndWait makes an obtain take a place in line if it is refused, with this entry and the ticket of the waiter. A waiter
+// without a ticket passes 0, and may propose one; 0 for no proposal. open says whether the waiter's subscription is open.
 func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal int64) {
 	c.Simple = c.Simple && ticket == 0
 	c.Args = append(c.Args, entry, ticket, flag(open))
@@ -45,7 +45,7 @@ func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal 
 	c.Accept = isNoRefusal
 }
 
-// isNoRefusal reports whether a reply of obtain_each finishes a call that wants a place in line if it is refused.
+// isNoRefusal reports whether a reply of obtain_each ends the call. After a refusal, only obtain gives a place in line.
 func isNoRefusal(reply any) bool { return reply != int64(0) }
 
 func flag(is bool) any {
@@ -58,14 +58,14 @@ func flag(is bool) any {
 // maxEntryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
 const maxEntryMetadata = 1024
 
-// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if it must not be
-// handed them), its ttl, its fence key, and the value that its keys are to hold.
+// Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if no release may hand
+// them over), its ttl, its fence key, and the value that its keys will hold.
 func (o *Obtain) Entry() string {
 	wants, metadata := len(o.Keys.Names), o.Metadata
 	if len(metadata) > maxEntryMetadata {
 		wants, metadata = 0, metadata[:maxEntryMetadata]
 	}
-	if o.Custom || o.Proposal != 0 { // a release cannot know of an earlier hold with this token, or of a hold elsewhere
+	if o.Custom || o.Proposal != 0 { // a release knows neither an earlier hold with this token nor holds at other places
 		wants = 0
 	}
 	value := o.Token
@@ -86,8 +86,8 @@ type Grant struct {
 	Ticket  int64         // 0 if it has none
 	Wait    time.Duration // how long to wait before its next try
 	Served  int64         // when the script ran, in µs by the server's clock
-	Life    time.Duration // how long it is live without another try
-	Missing bool          // it had a ticket, but was no longer in every line
+	Life    time.Duration // how long it stays live without another try
+	Missing bool          // it had a ticket, but was missing in some line
 }
 
 // ReadGrant reads a reply of obtain for these keys.
@@ -129,8 +129,8 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 	return g, nil
 }
 
-// Fence returns a call that raises the fence counter to least, if the token has all keys, or mints a fencing token if least
-// is 0. It does not look at lines.
+// Fence returns a call that raises the fence counter to least, or mints a fencing token if least is 0. It does either only
+// if the token has all keys.
 func (s *Scripts) Fence(token string, keys Keys, fenceKey string, least int64) *transport.Call {
 	c := &transport.Call{Script: s.fence, Keys: append(keys.args(), fenceKey), Token: token}
 	c.SetArgs(least)

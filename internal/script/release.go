@@ -11,7 +11,7 @@ func (s *Scripts) Release(token string, keys Keys) *transport.Call {
 	return s.newRelease(token, keys.args(), keys.lines())
 }
 
-// ReleaseAgain returns a call that releases what c releases, and takes no waiter out of the lines.
+// ReleaseAgain returns a call that releases the keys of the release c, and takes no waiter out of the lines.
 func (s *Scripts) ReleaseAgain(c *transport.Call) *transport.Call {
 	return s.newRelease(c.Token, c.Keys, c.Spare)
 }
@@ -34,39 +34,38 @@ func AndLeave(c *transport.Call, entry string) {
 	c.Args, c.Simple = append(c.Args, entry), false
 }
 
-// AndStepBack makes a release put a waiter back into the lines, with its ticket. It is live for life without another try.
-// open says whether its subscription is open.
+// AndStepBack makes a release put a waiter back into the lines, with its ticket. The waiter stays live for life without
+// another try. open says whether its subscription is open.
 func AndStepBack(c *transport.Call, entry string, ticket int64, life time.Duration, open bool) {
 	c.Simple = false
 	c.Args = append(c.Args, entry, "0", ticket, int(life/time.Second), flag(open))
 }
 
-// Limit makes a release, which was made for more, release these keys only.
+// Limit makes a release that was made for more keys release only these.
 func Limit(c *transport.Call, names []string) {
 	keys := Box(Unique(names))
 	c.Keys, c.Spare, c.Args = keys.args(), keys.lines(), []any{len(keys.Names)}
-	c.Simple = false // it was made for all keys
+	c.Simple = false // there may be more than one key now
 }
 
-// Deleted returns how many keys a release has deleted that was answered.
+// Deleted returns how many keys an answered release has deleted.
 func Deleted(c *transport.Call) int {
 	lost, _ := c.Reply.([]any)
 	return len(c.Keys) - len(lost)
 }
 
-// Refresh returns a call that gives the keys a new ttl. A renewal never shortens a ttl, but gives one to a key without
-// expiry. Metadata "" keeps what is stored.
+// Refresh returns a call that gives the keys a new ttl. A renewal never shortens a ttl. Metadata "" keeps what is stored.
 func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	return &transport.Call{
 		Script: s.refresh, Keys: keys.args(), Token: token, Args: []any{ttl.Milliseconds(), metadata, flag(renewal)},
 	}
 }
 
-// Loss is which keys were not mine, as a reply of refresh or release says. The zero value says that all were.
+// Loss says which keys were not mine, as a reply of refresh or release reports. The zero value says that all were mine.
 type Loss struct {
 	Keys  []string // the lost keys, in the order of the call
 	Taken int      // how many of them another holds; the others are gone
-	Other string   // the first of them that another holds; "" for none
+	Other string   // the first key that another holds; "" for none
 	Total int      // keys of the call
 }
 

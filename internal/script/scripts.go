@@ -39,8 +39,8 @@ func New(s Sources) *Scripts {
 	return all
 }
 
-// unexpected is the error for a reply that none of our scripts gives: another script has the same hash, or a wrapper
-// changed the reply.
+// unexpected returns the error for a reply that no script of the library gives: another script has the same hash, or a
+// wrapper of the Redis client has changed the reply.
 func unexpected(reply any) error {
 	return fmt.Errorf("unexpected reply %v (%[1]T)", reply)
 }

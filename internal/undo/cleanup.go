@@ -8,28 +8,28 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Cleanup is a release that goes on in the background: of what an abandoned obtain may have acquired, or of a lock
-// whose Release was not answered in time.
+// Cleanup is a release in the background: of what an abandoned obtain may have acquired, or of a lock whose Release was not
+// answered in time.
 type Cleanup struct {
-	*Work // its keys are all that it may release: none for a waiter that leaves
+	*Work // its keys are those that the release may free: none for a waiter that leaves
 
 	Release *transport.Call // belongs to the job
-	About   []string        // the keys that Tell is told
-	Again   bool            // a request that acquires may still be stuck: a sweep releases twice, whatever it finds
+	About   []string        // the keys in the event
+	Again   bool            // a request that acquires may still arrive: a sweep releases twice, whatever it finds
 
-	why Why           // what Tell is told
+	why Why           // in the event
 	ttl time.Duration // for how long the release is resent
 }
 
 const (
-	// MaxRunning bounds the cleanups of all Clients of one Redis client that release keys; each costs a goroutine or two,
-	// about 6 KB. With 1,000, a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is no
-	// room for a cleanup, its keys expire with their ttl. A waiter that leaves is not bounded: it has just freed the goroutine
-	// that waited.
+	// MaxRunning bounds the cleanups of all Clients of one Redis client that release keys. Each costs a goroutine or two, about
+	// 6 KB. With a bound of 1,000, a Client that released 10,000 locks while Redis refused them left 9,000 behind. If there is
+	// no room for a cleanup, its keys expire with their ttl. A waiter that leaves is not counted, because it has just freed the
+	// goroutine that waited.
 	MaxRunning = 10_000
 
-	// SweepAgain is the time after which a sweep that found nothing releases once more: a request may still have been on
-	// its way although its connection was given up.
+	// SweepAgain is the time after which a sweep that found nothing releases once more. A request may still have been on its
+	// way although its connection was given up.
 	SweepAgain = time.Second
 )
 
@@ -38,15 +38,15 @@ type Why int
 
 // The reasons for a cleanup.
 const (
-	Step      Why = iota // a step of a call that goes on: nobody is told
-	Abandoned            // an obtain ended without the answer to one of its tries
+	Step      Why = iota // a step of a call that goes on: there is no event
+	Abandoned            // an obtain ended without an answer to one of its tries
 	Late                 // a grant arrived after its validity had ended
-	Resent               // the lock is released, but its obtain was sent twice and may arrive again
+	Resent               // the lock is released, but its obtain was sent twice and may still arrive
 	Release              // a Release returned before the keys were freed
 	Line                 // a waiter gave up its place
 )
 
-// New returns a cleanup of all these keys, which last for the ttl at most.
+// New returns a cleanup that may free these keys. They last for the ttl at most.
 func New(release *transport.Call, why Why, keys []string, ttl time.Duration) *Cleanup {
 	return &Cleanup{
 		Work:    &Work{Token: release.Token, Keys: keys, Hurry: make(chan struct{})},
@@ -54,25 +54,25 @@ func New(release *transport.Call, why Why, keys []string, ttl time.Duration) *Cl
 	}
 }
 
-// Run runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room. The
-// goroutine ends with the job, and a job ends soon after the GiveUp of its release.
+// Run runs job, which carries out the cleanup, in a goroutine of its own. It reports whether there was room. The job must
+// end soon after the GiveUp of its release.
 func (c *Cleanups) Run(x *Cleanup, job func() error) bool {
 	if c.Start(x, job) {
 		return true
 	}
-	c.TellDropped(x)
+	c.ReportDropped(x)
 	return false
 }
 
-// TellDropped tells that there was no room for a cleanup. It does so in a goroutine, which ends with Tell: the caller may
-// hold a mutex, and Tell may call the library.
-func (c *Cleanups) TellDropped(x *Cleanup) {
-	if c.Tell != nil && x.why != Step {
-		go c.Tell(x.Release.Ctx, Event{Keys: x.About, Why: x.why, Dropped: true})
+// ReportDropped reports that there was no room for a cleanup. It does so in another goroutine, because the caller may hold a
+// mutex, and Report may call the library.
+func (c *Cleanups) ReportDropped(x *Cleanup) {
+	if c.Report != nil && x.why != Step {
+		go c.Report(x.Release.Ctx, Event{Keys: x.About, Why: x.why, Dropped: true})
 	}
 }
 
-// Start is Run, but does not tell if there was no room.
+// Start is Run, but reports no event if there was no room.
 func (c *Cleanups) Start(x *Cleanup, job func() error) bool {
 	releases := len(x.Keys) > 0
 	if releases && c.Running.Add(1) > MaxRunning {
@@ -91,15 +91,15 @@ func (c *Cleanups) Start(x *Cleanup, job func() error) bool {
 			}()
 			return job()
 		}()
-		// Only now, when nobody waits for the cleanup any more: Tell may call the library.
-		if c.Tell != nil && x.why != Step {
-			c.Tell(ctx, Event{Keys: x.About, Why: x.why, Err: err})
+		// Only now, when nobody waits for the cleanup any more, because Report may call the library.
+		if c.Report != nil && x.why != Step {
+			c.Report(ctx, Event{Keys: x.About, Why: x.why, Err: err})
 		}
 	}()
 	return true
 }
 
-// Persist lets a release that is on its way go on until its GiveUp.
+// Persist lets a release that is under way go on until its GiveUp.
 func (c *Cleanups) Persist(release *transport.Call, why Why, keys []string) {
 	x := New(release, why, keys, time.Until(release.GiveUp))
 	c.Note(x.Work, release)
@@ -114,8 +114,8 @@ func (c *Cleanups) Persist(release *transport.Call, why Why, keys []string) {
 	}
 }
 
-// Outlast makes a release known to later obtains that is under way, but had no room for its cleanup: it may still free keys
-// that the same token acquires meanwhile.
+// Outlast makes a release that is under way known to later obtains, although there was no room for its cleanup: the release
+// may still free keys that the same token acquires meanwhile.
 func (c *Cleanups) Outlast(x *Cleanup) {
 	c.Begin(x.Work)
 	go func() { // ends with the call, which has a goroutine anyway
@@ -124,9 +124,9 @@ func (c *Cleanups) Outlast(x *Cleanup) {
 	}()
 }
 
-// Sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and
-// resends it for as long as the keys can last. If the release deleted nothing, or if x.Again is set, Sweep sends it
-// once more a little later. It does all that again when the tries that were abandoned with this token have ended.
+// Sweep makes sure that the token holds none of the keys of the cleanup. It sends the release after the delay, and resends
+// it for as long as the keys can last. If the release deleted nothing, or if x.Again is set, Sweep sends it once more after
+// SweepAgain. It does all that a second time when the tries that were abandoned with this token have ended.
 func (c *Cleanups) Sweep(x *Cleanup, delay time.Duration, abandoned ...*transport.Call) {
 	c.Run(x, func() error {
 		if delay > 0 {
@@ -143,7 +143,7 @@ func (c *Cleanups) Sweep(x *Cleanup, delay time.Duration, abandoned ...*transpor
 	})
 }
 
-// SweepNow does the work of sweep in the goroutine of the cleanup.
+// SweepNow does the work of Sweep in the goroutine of the cleanup, without a delay and abandoned tries.
 func (c *Cleanups) SweepNow(x *Cleanup) error {
 	deleted, err := c.SendRelease(x)
 	if deleted == 0 || x.Again {
@@ -153,8 +153,7 @@ func (c *Cleanups) SweepNow(x *Cleanup) error {
 	return err
 }
 
-// pause waits for d. On a closed Client it does not wait. An obtain that waits for the cleanup ends the pause: see
-// Cleanups.hurry.
+// pause waits for d, or until the Client is closed, or until an obtain that waits for the cleanup ends the pause: see hurry.
 func (c *Cleanups) pause(x *Cleanup, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

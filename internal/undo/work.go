@@ -12,42 +12,40 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// A call that has returned may leave work behind. With a random token, that work concerns nobody else. With a custom token,
-// a later obtain may want the same keys under the same token:
+// A call that has returned may leave work behind. With a random token, that work concerns no other call. With a custom
+// token, a later obtain may want the same keys under the same token:
 //
 //  1. The caller abandons an obtain with the token T. A cleanup is about to release what T has.
 //  2. The caller obtains with T again, and is granted the keys.
 //  3. The release of step 1 arrives, and frees them.
 //
-// So an obtain with a custom token waits until such work has ended. It does not see other Clients or processes with the same
-// token.
+// So an obtain with a custom token waits until such work has ended. It does not see the work of other Clients or processes.
 
-// Work is what is done under a token that may free keys or shorten their ttl: a cleanup, or a Refresh, which a caller may
-// have abandoned.
+// Work may free keys of a token or shorten their ttl: it is a cleanup, or a Refresh, which its caller may have abandoned.
 type Work struct {
 	Token string
-	Keys  []string      // that it may free, or whose ttl it may shorten; never changed
-	Hurry chan struct{} // a value ends the pause under way; see Cleanups.hurry; nil for a Refresh, which does not pause
+	Keys  []string      // that the work may free, or whose ttl it may shorten; never changed
+	Hurry chan struct{} // a value ends the present pause, see hurry; nil for a Refresh, which does not pause
 	done  chan struct{} // closed when nothing more is sent
 
-	at      int             // its index in Cleanups.byToken; Cleanups.mu protects it, and the fields below
-	request *transport.Call // that is under way, or was last; nil for none
+	at      int             // its index in Cleanups.byToken; Cleanups.mu protects at and the fields below
+	request *transport.Call // the last one; nil for none
 	hurried time.Time       // when hurry last ended a pause
 }
 
-// Cleanups is the work in the background at one Redis, of one Client. Set the exported fields before anything else, and
-// do not change them afterwards. Its methods may be called concurrently.
+// Cleanups is the work of one Client in the background at one Redis. Set the exported fields before anything else, and do
+// not change them afterwards. It is safe for concurrent use.
 type Cleanups struct {
 	Link    *transport.Link
 	Closed  <-chan struct{}                    // closed when the Client is
 	Running *atomic.Int64                      // cleanups that release keys, of all Clients of the Redis client; see MaxRunning
-	Tell    func(ctx context.Context, e Event) // is told how each cleanup ended; nil tells nobody
+	Report  func(ctx context.Context, e Event) // gets the end of each cleanup; may be nil
 
 	mu      sync.Mutex // protects byToken
 	byToken map[string][]*Work
 }
 
-// Event is the end of a cleanup. See CleanedUp in the root.
+// Event is the end of a cleanup; see CleanedUp in the root.
 type Event struct {
 	Keys    []string
 	Why     Why
@@ -67,7 +65,7 @@ func (c *Cleanups) Begin(w *Work) {
 	c.byToken[w.Token] = append(c.byToken[w.Token], w)
 }
 
-// End ends what begin has begun. It does nothing for nil.
+// End ends what Begin has begun. It does nothing for nil.
 func (c *Cleanups) End(w *Work) {
 	if w == nil {
 		return
@@ -99,7 +97,7 @@ func (c *Cleanups) Note(w *Work, request *transport.Call) {
 	w.request = request
 }
 
-// failure returns how the last request has failed; nil if it has not.
+// failure returns how the last request of the work has failed; nil if it has not.
 func (c *Cleanups) failure(w *Work) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,9 +107,8 @@ func (c *Cleanups) failure(w *Work) error {
 	return w.request.Failure()
 }
 
-// own returns the work under a token that concerns some of these keys.
-//
-// It compares the keys without holding the mutex, because there may be many.
+// own returns the work under a token that concerns some of these keys. It compares the keys while the mutex is not locked,
+// because there may be many.
 func (c *Cleanups) own(token string, keys []string) []*Work {
 	c.mu.Lock()
 	found := slices.Clone(c.byToken[token])
@@ -128,16 +125,16 @@ func (c *Cleanups) own(token string, keys []string) []*Work {
 	})
 }
 
-// hurry ends the pauses under way of this work. An obtain that waits for the work calls it every hurriedPause. So while an
-// obtain waits, no pause lasts longer than that, and when the last one has given up, pauses last as long as ever.
+// hurry ends the present pauses of this work. An obtain that waits for the work calls hurry every hurriedPause. So while an
+// obtain waits, no pause lasts longer than that. When the last one has given up, pauses last as long as usual.
 //
-// The channels have no room. A value that no pause receives is lost, which does no harm: while a request is under way, no
-// pause is to be ended, and if the work is about to pause, the next call ends that pause. With room, a value from the time
-// of a request would end a pause that has just begun, or one that begins when no obtain waits any more.
+// The channels have no room, so a value that no pause receives is lost. That does no harm: while a request is under way,
+// there is no pause to end, and if the work is about to pause, the next call ends that pause. If there was room, a value
+// that was sent during a request would end a pause that has just begun, or one that begins when no obtain waits any more.
 //
-// The work does not send without a pause, because a call ends no more than one pause. If many obtains wait, at least half of
-// hurriedPause passes from one end to the next. It is not the whole, because the calls of one obtain are sometimes a little
-// less than hurriedPause apart.
+// The work never sends without a pause, because a call ends at most one pause. If many obtains wait, at least half of
+// hurriedPause passes from one end to the next. It is not the whole of hurriedPause, because the calls of one obtain are
+// sometimes a little closer together.
 func (c *Cleanups) hurry(all []*Work) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,22 +152,22 @@ func (c *Cleanups) hurry(all []*Work) {
 }
 
 const (
-	// hurriedPause is how long work that an obtain waits for pauses at most.
+	// hurriedPause is the longest pause of work for which an obtain waits.
 	hurriedPause = 50 * time.Millisecond
 
-	// ownPatience is how long an obtain waits for work whose requests only fail.
+	// ownPatience is how long an obtain waits for work if its requests only fail.
 	ownPatience = time.Second
 )
 
-// WaitForOwn waits until earlier work under the token of an obtain has ended, as far as it concerns the keys. It hurries the
-// pauses of that work, but not its requests: after a lost reply, it waits until the Redis client gives up the connection.
-// patient says to wait for longer than ownPatience if the requests fail.
+// WaitForOwn waits until earlier work under the token of an obtain has ended, as far as the work concerns the keys. It
+// hurries the pauses of the work, but not its requests: after a lost reply, it waits until the Redis client gives up the
+// connection. If the requests only fail, it waits for ownPatience, or for longer if patient is set.
 //
-// A cleanup may lead to another one, which has begun when the first one ends. So waitForOwn looks again after it has waited.
+// A cleanup may lead to another one, which has begun when the first one ends. So WaitForOwn looks again after it has waited.
 // It does not look again for refreshes, because an endless series of them would keep it waiting.
 //
-// It returns an error that matches ErrNotObtained if ctx ends first, ErrClosed if the Client is closed, and how the requests
-// have failed.
+// WaitForOwn returns an error that matches ErrNotObtained if ctx ends first, ErrClosed if the Client is closed first, and
+// otherwise how the requests have failed.
 func (c *Cleanups) WaitForOwn(ctx context.Context, token string, keys []string, patient bool) error {
 	for again := false; ; again = true {
 		own := c.own(token, keys)

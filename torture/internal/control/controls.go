@@ -110,7 +110,7 @@ var All = []Control{
 		Topology: "one", Checks: []string{check.Kept, check.Exclusion},
 		Edits: []Edit{
 			{"internal/life/kept.go", "if k.Context.Err() == nil && lease.Passed(Until(k.lock)) {", "if false {"},
-			{"internal/life/life.go", "if l.ended == nil && !lease.Passed(b.ValidUntil()) {", "if l.ended == nil {"},
+			{"internal/life/kept.go", "if l.ended == nil && !lease.Passed(b.ValidUntil()) {", "if l.ended == nil {"},
 		},
 	},
 	{
