@@ -57,8 +57,7 @@ func (e *RefusedError) Error() string {
 // Is reports whether target is ErrNotObtained.
 func (e *RefusedError) Is(target error) bool { return target == ErrNotObtained }
 
-// printable returns text that another process has stored. It quotes text that could forge log lines or control a
-// terminal.
+// printable returns text that another process has stored. It quotes text that could forge log lines or control a terminal.
 func printable(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(text) {
 		return strconv.Quote(text)

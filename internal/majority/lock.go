@@ -24,8 +24,7 @@ type Lock struct {
 	lapsed bool      // end has passed
 }
 
-// Acquiring returns a lock that is being acquired for that ttl, and the requests to all places. need places are a
-// majority.
+// Acquiring returns a lock that is being acquired for that ttl, and the requests to all places. need places are a majority.
 func Acquiring(places, need int, now time.Time, ttl time.Duration) (*Lock, []Request) {
 	l := &Lock{need: need, holds: make([]hold, places)}
 	requests := l.requests(l.begin(Obtain, now, ttl), acquiring, true)
@@ -189,8 +188,7 @@ func (l *Lock) lose(i int) {
 	}
 }
 
-// missed returns requests to a place that has just got the key, for the other calls that are under way or confirmed
-// last.
+// missed returns requests to a place that has just got the key, for the other calls that are under way or confirmed last.
 func (l *Lock) missed(c *Call, i int, now time.Time) (asks []Request) {
 	for _, other := range l.calls {
 		if other != c && !other.over && (!other.IsConfirmed() || other == l.last) {
@@ -260,8 +258,7 @@ func (l *Lock) Missing(now time.Time) []int {
 	return places
 }
 
-// NeedsRound reports whether a new call, once it is confirmed, lets the owner acquire the key again at more places
-// (9b).
+// NeedsRound reports whether a new call, once it is confirmed, lets the owner acquire the key again at more places (9b).
 func (l *Lock) NeedsRound(now time.Time) bool {
 	if l.ttl == 0 || lease.PassedBy(now, l.Until(now)) {
 		return false

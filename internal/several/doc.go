@@ -29,7 +29,7 @@
 //     in Place.Calls until they end.
 //
 // Files of an obtain, from the top: obtain.go, line.go and grant.go use verdict.go and part.go. Files of a lock:
-// refresh.go, kept.go, mend.go and release.go use lock.go, which has answer, and poll.go. look.go reads the servers
+// refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has answer, and poll.go. look.go reads the servers
 // without a lock. All use group.go and sidebyside.go.
 //
 // The package does not know what a script replies, nor how messages arrive, nor Options, nor the Tracer.

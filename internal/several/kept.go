@@ -63,9 +63,6 @@ func (h *Lock) Wanted() bool { return h.IsKept() }
 // Entry returns the lock's entry in the schedule of renewals.
 func (h *Lock) Entry() *schedule.Entry { return &h.entry }
 
-// Home returns the place among whose renewals the lock is.
-func (h *Lock) Home() *place.Place { return h.places.all[0].Place }
-
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds h.mu.
 func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewing) {
 	until := h.lock.Until(now)

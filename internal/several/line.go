@@ -17,21 +17,6 @@ import (
 // servers at about the same time. Across slots, different holders may release the keys one after the other.
 const gather = time.Millisecond
 
-// agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
-func (s *Rounds) agree() {
-	if s.ticket > 0 {
-		return
-	}
-	for _, p := range s.parts {
-		if !p.busy && p.Waiter.HasPlace() {
-			s.ticket = max(s.ticket, p.Waiter.LastTicket())
-		}
-	}
-	if s.ticket > 0 {
-		s.ticket = tickets.claim(s.ticket)
-	}
-}
-
 // Await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
 func (s *Rounds) Await(ctx context.Context) bool {
 	var woken time.Time // when the first place asked for a try

@@ -81,6 +81,9 @@ func (h *Lock) Names() (keys []string, token string) { return h.keys, h.token }
 // Events returns which events the owner of the Client wants.
 func (h *Lock) Events() *life.Events { return h.places.set.Events }
 
+// Home returns the place among whose renewals the lock is.
+func (h *Lock) Home() *place.Place { return h.places.all[0].Place }
+
 // ValidUntil returns the end of the validity; the zero time for a lock that was found lost. Its caller was told of the
 // loss, so only a Refresh makes it valid again, although a mend may give it a majority before that.
 func (h *Lock) ValidUntil() time.Time {

@@ -25,9 +25,9 @@ type part struct {
 	began time.Time // when that began
 
 	answer answer        // in the present round
-	err    error         // how the place has failed in this round
-	grant  place.Granted // if it has granted
-	last   answer        // to the last call; stays when the place steps back
+	err    error         // how the place has failed in the present round; nil if it has not
+	grant  place.Granted // the grant, while answer is granted
+	last   answer        // to the last call, of any round; stays when the place steps back
 
 	request majority.Request // of the lock that was made of this round
 }
@@ -37,24 +37,25 @@ type answer int
 
 const (
 	none    answer = iota
-	granted        // what it granted is not given back yet
-	denied         // it has refused, or its grant came too late
-	failed         // with an error; or it was not asked, because it does not answer earlier calls
+	granted        // and has not stepped back since
+	denied         // it refused, or its grant came too late
+	failed         // it answered with an error, or was not asked because it does not answer earlier calls
 )
 
 // errHangs is the error of a place that was not asked.
 var errHangs = errors.New("does not answer earlier calls")
 
-// count returns for how many parts is is true. The caller holds s.mu.
-func (s *Rounds) count(is func(*part) bool) (n int) {
+// count returns how many parts meet a condition. The caller holds s.mu.
+func (s *Rounds) count(meets func(*part) bool) (n int) {
 	for _, p := range s.parts {
-		if is(p) {
+		if meets(p) {
 			n++
 		}
 	}
 	return n
 }
 
+// hasFailed reports whether a place has failed in the present round.
 func hasFailed(p *part) bool { return p.answer == failed }
 
 // hasDenied reports whether the last call of a part was refused, or granted too late.

@@ -15,8 +15,7 @@ type outcome[T any] struct {
 	hook   *panicked // nil if the call has returned
 }
 
-// run makes a call in this goroutine, and sends its outcome. If nobody has taken so many outcomes as there is room for,
-// nobody wants more.
+// run makes a call in this goroutine, and sends its outcome. If there is no room for the outcome, its receiver has ended.
 func (o outcomes[T]) run(i int, call func() T) {
 	var result T
 	guarded(func() { result = call() }, func(hook *panicked) {
@@ -44,12 +43,12 @@ func sideBySide[T any](numbers []int, do func(i int) T, note func(i int, result 
 	}
 }
 
-// panicked is what a goroutine has panicked with, in a hook.
+// panicked is what a hook has panicked with, in another goroutine than that of the caller.
 type panicked struct {
 	value any // nil for a runtime.Goexit
 }
 
-// guarded calls do, and then ended: with what do has panicked with, or with nil if do has returned.
+// guarded calls do, and then ended: with what do has panicked with, or with nil if do has returned. It stops the panic.
 func guarded(do func(), ended func(*panicked)) {
 	hook := &panicked{}
 	defer func() {

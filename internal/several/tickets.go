@@ -35,3 +35,18 @@ func (c *claims) drop(ticket int64) {
 	defer c.mu.Unlock()
 	delete(c.taken, ticket)
 }
+
+// agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
+func (s *Rounds) agree() {
+	if s.ticket > 0 {
+		return
+	}
+	for _, p := range s.parts {
+		if !p.busy && p.Waiter.HasPlace() {
+			s.ticket = max(s.ticket, p.Waiter.LastTicket())
+		}
+	}
+	if s.ticket > 0 {
+		s.ticket = tickets.claim(s.ticket)
+	}
+}

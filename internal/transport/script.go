@@ -5,8 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// Script is a Lua script. It must be safe to run more often than its caller asked: a call whose reply is lost is sent
-// again.
+// Script is a Lua script. It must be safe to run more often than its caller asked: a call whose reply is lost is sent again.
 type Script struct {
 	// Yields says that calls of other scripts, those that do not yield, never wait behind calls of this one.
 	Yields bool
