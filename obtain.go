@@ -70,16 +70,16 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
 //
-// One of two types makes the tries: single at one place, or spreading at several. An interface for both would move single
+// One of two types makes the tries: single at one place, or rounds at several. An interface for both would move single
 // to the heap. So wherever the two differ, a method of obtaining looks at spread.
 type obtaining struct {
 	client   *Client
 	keys     []string
 	ttl      time.Duration
-	opt      Options            // a copy
-	strategy retry.Strategy     // of this call; nil for a single try
-	single   place.Single       // zero for several places
-	spread   *several.Spreading // nil for one place
+	opt      Options         // a copy
+	strategy retry.Strategy  // of this call; nil for a single try
+	single   place.Single    // zero for several places
+	spread   *several.Rounds // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
@@ -125,7 +125,7 @@ func (o *obtaining) prepareSingle() {
 // prepareSpread fills in what the tries at several places need.
 func (o *obtaining) prepareSpread(at *several.Group) {
 	what := &script.Obtain{TTL: o.ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey}
-	o.spread = several.NewSpreading(at, o.keys, what, o.opt.Queue, o.strategy)
+	o.spread = several.NewRounds(at, o.keys, what, o.opt.Queue, o.strategy)
 	if o.strategy != nil && !o.opt.Queue {
 		o.strategy = o.spread.SpreadOut(o.strategy)
 	}

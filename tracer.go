@@ -37,8 +37,7 @@ type Tracer struct {
 	// see the values of that ctx. Derive it from the ctx given; nil stands for the ctx given.
 	ObtainStart func(context.Context, ObtainStart) context.Context
 
-	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of
-	// ObtainStart.
+	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of ObtainStart.
 	Refused func(context.Context, Refused)
 
 	// ObtainEnd is called once for each ObtainStart that has returned, right before the call returns or panics, in the
@@ -62,10 +61,9 @@ type Tracer struct {
 	// which may have ended.
 	Released func(context.Context, Released)
 
-	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
-	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
-	// values of the ctx of the call. At several servers or slots, each cleanup of one of them has an event, with the keys
-	// there.
+	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned call
+	// may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the values of the
+	// ctx of the call. At several servers or slots, each cleanup of one of them has an event, with the keys there.
 	CleanedUp func(context.Context, CleanedUp)
 }
 
@@ -77,9 +75,8 @@ type ObtainStart struct {
 	Fenced bool // the obtain asks for a fencing token
 }
 
-// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first
-// refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
-// refusal.
+// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first refusal
+// of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last refusal.
 type Refused struct {
 	Keys     []string
 	Try      int // 1 for the first

@@ -34,8 +34,7 @@ type conn struct {
 	server halfCloser
 }
 
-// A halfCloser is a connection whose directions end one by one, as those of TCP
-// and of memnet do.
+// A halfCloser is a connection whose directions end one by one, as those of TCP and of memnet do.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
@@ -123,8 +122,7 @@ func (c *conn) dial(ctx context.Context) bool {
 	return true
 }
 
-// cut closes both sides at once and lets all goroutines end. It may be called
-// by any goroutine and more than once.
+// cut closes both sides at once and lets all goroutines end. It may be called by any goroutine and more than once.
 func (c *conn) cut() {
 	c.cancel()
 	c.client.Close()
@@ -164,8 +162,7 @@ func (c *conn) readRequests(blackHoled func()) {
 	}
 }
 
-// writeRequests ends after the last request, when the server is gone, or when
-// flow is done.
+// writeRequests ends after the last request, when the server is gone, or when flow is done.
 func (c *conn) writeRequests(flow context.Context) {
 	for {
 		e, ok := c.inbox.pop(flow, nil)
@@ -173,9 +170,8 @@ func (c *conn) writeRequests(flow context.Context) {
 			return
 		}
 		if e == nil {
-			// Only half a close: closed whole, with replies unread, the
-			// connection would be reset, and the server could lose requests
-			// that it has not read yet.
+			// Only half a close: closed whole, with replies unread, the connection would be reset, and the server could lose
+			// requests that it has not read yet.
 			_ = c.server.CloseWrite()
 			return
 		}
@@ -276,8 +272,7 @@ func (c *conn) writeReplies(flow context.Context) {
 	}
 }
 
-// await waits for the reply to e. It returns false if flow is done or the
-// server is gone without a reply.
+// await waits for the reply to e. It returns false if flow is done or the server is gone without a reply.
 func (c *conn) await(flow context.Context, e *exchange) (r reply, ok bool) {
 	select {
 	case r = <-e.reply:
@@ -292,8 +287,7 @@ func (c *conn) await(flow context.Context, e *exchange) (r reply, ok bool) {
 	return r, flow.Err() == nil
 }
 
-// sleepUntil sleeps until t and returns true, or returns false as soon as ctx
-// is done.
+// sleepUntil sleeps until t and returns true, or returns false as soon as ctx is done.
 func sleepUntil(ctx context.Context, t time.Time) bool {
 	timer := time.NewTimer(time.Until(t))
 	defer timer.Stop()

@@ -40,8 +40,7 @@ type listener interface {
 	Close() error
 }
 
-// A Proxy forwards connections to one Redis server. It is safe for concurrent
-// use.
+// A Proxy forwards connections to one Redis server. It is safe for concurrent use.
 type Proxy struct {
 	target   string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -62,10 +61,9 @@ type Proxy struct {
 	seen      []*request
 }
 
-// New starts a proxy for the Redis server at target, a host:port, on a free
-// port of 127.0.0.1. The server does not need to be there yet: each connection
-// to the proxy dials it anew, and is closed if that fails. For an address of
-// memnet, the proxy has one as well, and uses no sockets.
+// New starts a proxy for the Redis server at target, a host:port, on a free port of 127.0.0.1. The server does not need to
+// be there yet: each connection to the proxy dials it anew, and is closed if that fails. For an address of memnet, the proxy
+// has one as well, and uses no sockets.
 func New(target string) (*Proxy, error) {
 	p := &Proxy{target: target, conns: make(map[*conn]struct{})}
 	if memnet.Has(target) {
@@ -117,9 +115,8 @@ func (p *Proxy) DelayDial(d time.Duration) {
 	p.dialDelay = d
 }
 
-// CutAll closes every connection on both sides. What the proxy still holds of
-// them is lost, delayed requests included; the server may or may not execute
-// what was forwarded just before.
+// CutAll closes every connection on both sides. What the proxy still holds of them is lost, delayed requests included; the
+// server may or may not execute what was forwarded just before.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,9 +125,8 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Add puts a rule into force for requests that arrive from now on, behind the
-// rules that are in force already: a request is dealt with by the first rule
-// that matches it.
+// Add puts a rule into force for requests that arrive from now on, behind the rules that are in force already: a request is
+// dealt with by the first rule that matches it.
 func (p *Proxy) Add(rule Rule) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,9 +141,8 @@ func (p *Proxy) Requests(match func(args []string) bool) int {
 	return p.count(func(r *request) bool { return matches(match, r.args) })
 }
 
-// Executed returns how many requests that match the proxy has forwarded whole
-// to the server. The number includes a request before its reply reaches the
-// client. A nil match counts every request.
+// Executed returns how many requests that match the proxy has forwarded whole to the server. The number includes a request
+// before its reply reaches the client. A nil match counts every request.
 func (p *Proxy) Executed(match func(args []string) bool) int {
 	return p.count(func(r *request) bool { return r.forwarded && matches(match, r.args) })
 }

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// A queue is an unbounded FIFO between goroutines. Unbounded, because the
-// goroutine that reads replies must never wait for the one that writes them,
-// which itself waits for replies.
+// A queue is an unbounded FIFO between goroutines. Unbounded, because the goroutine that reads replies must never wait for
+// the one that writes them, which itself waits for replies.
 type queue[T any] struct {
 	ready chan struct{} // holds a token if items may not be empty
 
@@ -29,9 +28,8 @@ func (q *queue[T]) push(item T) {
 	}
 }
 
-// pop returns the oldest item, and waits for one if there is none. It returns
-// false as soon as ctx is done, whatever is left, and also once closed is closed
-// and the queue empty; what is pushed after that stays. A queue has one popper.
+// pop returns the oldest item, and waits for one if there is none. It returns false as soon as ctx is done, whatever is
+// left, and also once closed is closed and the queue empty; what is pushed after that stays. A queue has one popper.
 func (q *queue[T]) pop(ctx context.Context, closed <-chan struct{}) (item T, ok bool) {
 	for ctx.Err() == nil {
 		if item, ok := q.tryPop(); ok {

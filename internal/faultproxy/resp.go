@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// readRequest reads one request and returns it as it was encoded, and its
-// command and arguments. A request is an array of bulk strings or, as typed
-// into telnet, a line of words. It skips empty requests, as Redis does, so that
-// args has at least the command.
+// readRequest reads one request and returns it as it was encoded, and its command and arguments. A request is an array of
+// bulk strings or, as typed into telnet, a line of words. It skips empty requests, as Redis does, so that args has at least
+// the command.
 func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 	for len(args) == 0 {
 		raw, args, err = readAnyRequest(r)
@@ -50,8 +49,7 @@ func readAnyRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 	return raw, args, nil
 }
 
-// readValue reads one RESP2 or RESP3 value, with all that is nested in it, and
-// returns it as it was encoded.
+// readValue reads one RESP2 or RESP3 value, with all that is nested in it, and returns it as it was encoded.
 func readValue(r *bufio.Reader) ([]byte, error) { return appendValue(nil, r) }
 
 // appendValue appends the next value of r, as it is encoded, to raw.

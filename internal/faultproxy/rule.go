@@ -7,13 +7,11 @@ import (
 
 // A Rule says what happens to which requests.
 type Rule struct {
-	// Match reports whether the rule applies to a request, given as the command
-	// and its arguments; nil applies to every request. The proxy calls it for
-	// one request at a time. It must not keep args or use the proxy.
+	// Match reports whether the rule applies to a request, given as the command and its arguments; nil applies to every
+	// request. The proxy calls it for one request at a time. It must not keep args or use the proxy.
 	Match func(args []string) bool
 
-	// Times is how many requests the rule applies to before it is spent; 0
-	// means every one until Remove.
+	// Times is how many requests the rule applies to before it is spent; 0 means every one until Remove.
 	Times int
 
 	// Action is what the rule does. The zero Action forwards the request and
@@ -21,8 +19,7 @@ type Rule struct {
 	Action Action
 }
 
-// Command matches requests for one of the named commands, in upper or lower
-// case.
+// Command matches requests for one of the named commands, in upper or lower case.
 func Command(names ...string) func(args []string) bool {
 	return func(args []string) bool {
 		return slices.ContainsFunc(names, func(name string) bool {
@@ -31,8 +28,7 @@ func Command(names ...string) func(args []string) bool {
 	}
 }
 
-// Arg matches requests that have value, such as a key, among the arguments of
-// their command.
+// Arg matches requests that have value, such as a key, among the arguments of their command.
 func Arg(value string) func(args []string) bool {
 	return func(args []string) bool { return slices.Contains(args[1:], value) }
 }

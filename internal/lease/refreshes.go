@@ -64,10 +64,9 @@ func (f *Refreshes) Doubt(r *Pending) {
 	}
 }
 
-// Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for,
-// or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting
-// for it would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that
-// reply.
+// Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for, or
+// an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting for it
+// would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that reply.
 func (f *Refreshes) Ahead(ttl time.Duration) *Pending { return ahead(f.underWay, ttl, false) }
 
 // AheadOf is Ahead for a refresh that has begun: those that began after it wait for it. If it writes more than the ttl, it

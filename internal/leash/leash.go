@@ -86,8 +86,7 @@ func (p *Process) reap(leash *os.File) {
 // Pid returns the id of the process.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Running reports whether the process has not ended yet. A nil process is not
-// running.
+// Running reports whether the process has not ended yet. A nil process is not running.
 func (p *Process) Running() bool {
 	if p == nil {
 		return false
@@ -114,24 +113,21 @@ func (p *Process) signal(sig os.Signal) error {
 	return nil
 }
 
-// Pause stops the process, with SIGSTOP. No request sent after Pause has returned is
-// executed before Resume: the signal is pending by then, and a process takes
-// its signals before it sees the result of any system call.
+// Pause stops the process, with SIGSTOP. No request sent after Pause has returned is executed before Resume: the signal is
+// pending by then, and a process takes its signals before it sees the result of any system call.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
 // Resume lets a paused process go on. It returns ErrNotRunning if the process has ended.
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// Kill ends the process at once, paused or not, and waits until it is gone. It
-// returns nil if it is gone already.
+// Kill ends the process at once, paused or not, and waits until it is gone. It returns nil if it is gone already.
 func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
 
 // Quit sends SIGQUIT, on which a Go program prints its goroutines and exits. It returns ErrNotRunning if the process has
 // ended.
 func (p *Process) Quit() error { return p.signal(syscall.SIGQUIT) }
 
-// Terminate asks the process to end, and waits until it is gone. It returns nil
-// if it is gone already.
+// Terminate asks the process to end, and waits until it is gone. It returns nil if it is gone already.
 func (p *Process) Terminate() error {
 	// A paused process keeps the SIGTERM for later; SIGCONT lets it act.
 	return p.end(syscall.SIGTERM, syscall.SIGCONT)

@@ -21,12 +21,12 @@ type Call struct {
 	Kind     Kind
 	Began    time.Time
 	TTL      time.Duration // 0 for an Attach
-	Metadata string        // for its owner
+	Metadata string        // only the owner uses it
 
-	number int       // how many calls had begun, with this one
+	number int       // how many calls had begun, this one included
 	parts  []part    // by place
-	until  time.Time // the need-th largest end of these when a majority had confirmed the call; zero before
-	over   bool      // it gains nothing any more
+	until  time.Time // the end: the need-th largest until of the parts when a majority confirmed the call; zero before that
+	over   bool      // the call gains nothing any more
 	failed bool      // Outcome.Failed was reported
 	sent   bool      // some request may have been sent
 }
@@ -36,9 +36,9 @@ type part struct {
 	asked int       // requests under way
 	until time.Time // until when the place has confirmed the call; zero if it has not
 
-	// Of a Refresh, when it made the hold last no longer than it leaves:
-	was, limit time.Time // until when the hold lasted before that, and after it
-	change     int       // of the hold
+	// If the call is a Refresh, which has shortened the hold:
+	was, limit time.Time // until when the hold lasted before and after that
+	change     int       // of the hold, then
 }
 
 // IsConfirmed reports whether a majority has confirmed the call.
@@ -53,7 +53,7 @@ func (c *Call) isAsked() bool {
 type Request struct {
 	Call     *Call
 	Place    int
-	Acquires bool // the key is to be acquired; otherwise it is refreshed or, by an Attach, looked at
+	Acquires bool // the place is to acquire the key, and not only to refresh it or, for an Attach, to show it
 
 	change int // of the hold when the request was made
 }
@@ -70,8 +70,8 @@ type Result int
 
 // The results of a request.
 const (
-	Silence   Result = iota // nobody knows what the place has done
-	Unsent                  // the request has never left
+	Silence   Result = iota // nobody knows whether the place has executed the request
+	Unsent                  // the request was not sent
 	Confirmed               // the place has the key
 	Denied                  // the place does not have the key, and has not acquired it
 )
@@ -79,7 +79,7 @@ const (
 // Outcome is what an answer has changed.
 type Outcome struct {
 	Confirmed bool      // a majority has now confirmed the call of the request; Until says how long the lock is valid
-	Failed    bool      // no majority of the places that were asked can confirm it; once, unless it has ended otherwise
+	Failed    bool      // no majority of the places that were asked can confirm the call; once, unless the call is over
 	Lost      bool      // the place has lost the key
-	Asks      []Request // to be sent now, because the place has the key again
+	Asks      []Request // to be sent at once, because the place has the key again
 }

@@ -1,45 +1,52 @@
 // Package majority decides what a lock at several places has, and until when. A place is a server of a quorum, or a
-// slot of a Cluster. A majority is need places: more than half of a quorum, or all slots.
+// slot of a Cluster. A majority is so many places that they decide: more than half of a quorum, or all slots. The code
+// calls this number need.
 //
-// A [Lock] is one handle of such a lock. Its owner sends the requests that it returns, and tells it the answers. It
-// knows nothing about Redis, starts nothing, and waits for nothing. What the owner must do is said below.
+//	owner ── Acquiring, Attaching, Refresh, Renew, Mend ──► Lock ──► requests
+//	owner ── sends the requests to the places ──► answers
+//	owner ── Answer ──► Lock: what a place has, whether a majority has confirmed the call ──► Outcome, Until, Missing
+//	owner ── End ──► Lock: every place is freed
 //
-// The tests simulate owners, servers and a network in virtual time. They say whether the rules suffice, and what each
-// of them is for. For each rule or part of one, TestControls plays the interleaving that stands below it, in which a
-// promise is broken without the rule. TestSchedules lets callers compete at random, through a network that loses and
-// delays what it carries, on servers that hang and forget. TestTranscripts shows a Lock step by step.
+// A [Lock] is one handle of such a lock. Its owner sends the requests that the Lock returns, and passes the answers to
+// the Lock. The Lock knows nothing about Redis, starts nothing, and waits for nothing. The duties of the owner are
+// listed below.
+//
+// The tests simulate owners, servers and a network in virtual time. They check that the rules suffice, and show what
+// each rule is for. For each rule or part of a rule, TestControls plays the interleaving that is printed with it. Without
+// the rule, that interleaving breaks a promise. In TestSchedules, callers compete at random, over a network that loses
+// and delays messages, on servers that hang and forget. TestTranscripts shows a Lock step by step.
 //
 // # Promises
 //
-//   - No two callers have the lock at the same time, as far as each knows.
+//   - No two callers count on the lock at the same time.
 //   - If an operator deletes the keys of a lock on a majority of the servers, the lock does not become valid again.
 //   - A lock that has lapsed does not become valid again after another caller has had it.
 //   - A lock that has ended leaves no key for longer than one ttl after its last request was executed. If no request is
-//     late, it leaves none.
+//     late, the lock leaves no key.
 //   - A lock that is kept does not lapse while a majority has it and answers.
 //
 // # Conditions
 //
-// They hold under these conditions:
+// The promises hold under these conditions:
 //
 //   - A server may forget, which means that it loses its data, if a majority of the others has confirmed each lock for as
 //     long as that lock is valid. While a Refresh to a shorter ttl waits to be sent, a majority of the others must also have
-//     confirmed the lock for as long as before, because the Refresh may turn out to be sent to no place (5b). If more
+//     confirmed the lock for as long as before, because the Refresh may be sent to no place in the end (5b). If more
 //     servers forget, two callers may have the lock, until the servers that have forgotten it have said so.
-//   - A server does not forget between its own confirmation of a call and that by a majority. No protocol in which a caller
-//     asks each server once can do without this.
+//   - A server does not forget after it has confirmed a call and before a majority has. Every protocol in which a caller
+//     asks each server once needs this condition.
 //   - The clocks of servers and callers run at speeds that differ by less than 1 %.
-//   - An operator deletes the keys on all servers at the same time, or at least on so many that fewer than a majority keep
-//     them or may get them later: by an Obtain that is under way, or by a mend, which may begin later where a key is
-//     missing or being acquired.
-//   - All handles of one lock use the same ttl. None of them knows of stuck requests of the others, so the promise about a
-//     lapse is for a lock with one handle.
+//   - An operator deletes the keys on all servers at the same time, or on so many that fewer than a majority keep them or
+//     may get them later. A place may get the key later by an Obtain that is under way, or by a mend, which may begin later
+//     where a key is missing or being acquired.
+//   - All handles of one lock use the same ttl. A handle does not know of stuck requests of other handles, so the promise
+//     about a lapse is for a lock with one handle.
 //
 // # What a lock knows of one place
 //
 // A hold is what a lock has at a place. Each place is in one of four states. An Obtain begins with all places
-// acquiring. So does an Attach, which takes for granted what it finds, and that a place which does not answer has the
-// key.
+// acquiring. So does an Attach. It counts what it finds as granted, and assumes that a place which does not answer has
+// the key.
 //
 //	             granted
 //	acquiring ─────────────▶ held
@@ -54,33 +61,33 @@
 //	 └─────────────────────────┘
 //	    a mend: a majority has confirmed a call that began since the loss was known (9)
 //
-//	The end of the lock frees every place, whatever its state: a Release, or an Obtain that fails. That is final.
+//	The end of the lock frees each place, in whatever state it is: a Release, or an Obtain that fails. That is final.
 //
 // A call is one question to all places: one round of an Obtain, an Attach, a Refresh, or one round of renewals. Only
 // places that are held are asked to confirm a Refresh or a renewal. Where the key is missing, the call acquires it
-// again when a majority has confirmed the call, and the grant then confirms the call as well. So a call, not a place,
-// has an end: until when it makes the lock valid. A place has the end of the last call that it has confirmed. The lock
-// is valid until the need-th largest end of the places that are held. When that has passed, the lock has lapsed. If
-// too few places are held because one of them has lost the key, the lock is not valid. But it lapses only when its
-// last end has passed, because other answers to the same question may be on their way (4c).
+// again when a majority has confirmed the call, and the grant then confirms the call as well. So a call has an end: the
+// time until which it makes the lock valid. A place has no end of its own. It counts with the end of the last call that
+// it has confirmed. The lock is valid until the need-th largest end of the places that are held. When that time has
+// passed, the lock has lapsed. If too few places are held because one of them has lost the key, the lock is not valid.
+// But it lapses only when its last end has passed, because other answers to the same question may be on their way (4c).
 //
-// A Lock notices that time has passed when one of its methods is called. It does not matter how late that is, because
-// each method that may change something looks first.
+// A Lock notices that time has passed when one of its methods is called. This may be late, because each method that may
+// change something looks at the time first.
 //
 // # What the owner does
 //
-//   - It gives each round of an Obtain a Lock and a token of its own (1).
-//   - It sends each request, once or several times, and calls Answer exactly once for each, even after the end of the lock.
-//     An answer says until when the place has confirmed the call, counted from when the request was sent (2), and allowing
-//     for what is unanswered at that place (7).
-//   - It sends the requests that an Answer returns, at once. If a key is lost, it begins a round of renewals at once.
-//   - It calls Abandon when nobody waits for a call any longer (6a). Before that, it may ask whether the call Fails.
-//   - When a majority has confirmed a call, and whenever it likes, it asks what is Missing, and calls Mend for those places.
-//     If it must wait before a Mend, it asks again after that.
-//   - It releases no key while the lock lives (10). It calls End when the lock is released or cannot be acquired, and then
-//     releases all keys, also those that are granted later or may be (10b).
+//   - The owner gives each round of an Obtain a Lock and a token of its own (1).
+//   - The owner sends each request, once or several times. It calls Answer exactly once for each request, even after the end
+//     of the lock. An answer says until when the place has confirmed the call. This counts from when the request was sent
+//     (2), and allows for what is unanswered at that place (7).
+//   - The owner sends the requests that Answer returns at once. If a key is lost, it begins a round of renewals at once.
+//   - The owner calls Abandon when nobody waits for a call any longer (6a). Before that, it may ask whether the call Fails.
+//   - When a majority has confirmed a call, the owner asks which places are Missing, and calls Mend for these. It may do so
+//     at any other time, too. If it must wait before a Mend, it asks again after the wait.
+//   - The owner releases no key while the lock lives (10). It calls End when the lock is released or cannot be acquired, and
+//     then releases all keys, also those that are granted later, or that may be granted later (10b).
 //
-// The other rules are followed by the Lock.
+// The Lock follows the other rules.
 //
 // # Rules
 //
@@ -104,8 +111,8 @@
 //  1. 1 grants the key to A. The requests to 2 and 3 are lost. A sends them again, and 2 grants the key.
 //  2. When 1 drops the key, B acquires those at 1 and 3. A counts on the later end, that of 2.
 //
-// 3. Only a call that a majority has confirmed moves the end of the validity. The places are asked as one call also in
-// a round of renewals (3b), and all that have confirmed the call count with its one end (3c). Otherwise:
+// 3. Only a call that a majority has confirmed moves the end of the validity. A round of renewals is one call, too (3b).
+// All places that have confirmed a call count with its one end (3c). Otherwise:
 //
 //  1. A refreshes the lock to 10 s. 2 confirms that, and the Refresh fails.
 //  2. 2 forgets. A majority, 1 and 3, has the lock for as long as it is valid.
@@ -157,7 +164,7 @@
 //  3. After 200 ms, 3 drops the key, and B acquires those at 1 and 3. A counts on 1 and 2 for the rest of its second.
 //
 // No rule helps if a server forgets while the Refresh waits to be sent, and others have the lock for the shorter ttl only.
-// This is why the conditions exclude it:
+// So the conditions exclude this:
 //
 //  1. A refreshes the lock to 10 s. 1 and 2 confirm that. The request to 3 is lost.
 //  2. A refreshes the lock to 200 ms. The requests wait to be sent.
@@ -179,7 +186,7 @@
 //  2. 1 forgets. A majority, 2 and 3, has the lock for as long as it is valid. 3 executes the Refresh.
 //  3. After 200 ms, 3 drops the key, and B acquires those at 1 and 3. A counts on its renewal.
 //
-// 6. A call that has ended gains nothing any more. A call ends if nobody waits for it any longer (6a), when a Refresh
+// 6. A call that has ended gains nothing any more. A call ends when nobody waits for it any longer (6a), when a Refresh
 // begins (6b), and when the lock lapses (6c). It also ends when no majority can confirm it any more. Otherwise, for
 // 6a:
 //
@@ -201,15 +208,15 @@
 //  3. B acquires the keys at 1 and 3.
 //  4. The reply of 2 arrives.
 //
-// 7. While a Refresh was not answered at a place, also while it waits to be sent there, a later request there is trusted
-// for no more than the ttl of that Refresh. Otherwise:
+// 7. While a Refresh is unanswered at a place, or waits to be sent there, a confirmation of a later request there counts for
+// no more than the ttl of that Refresh. Otherwise:
 //
 //  1. A refreshes the lock to 400 ms. The requests are stuck.
 //  2. A refreshes the lock to 10 s. All servers confirm that.
 //  3. The requests of the first Refresh arrive at 1 and 2. After 400 ms, B acquires the keys there.
 //
-// 8. A lock that has lapsed can be refreshed, but not by keys that may have been acquired since. At a lapse, each
-// place is missing where a request that acquires is under way, or was never answered (8a). And a reply counts only if
+// 8. A lock that has lapsed can be refreshed, but not by keys that may have been acquired since. At a lapse, a place
+// becomes missing if a request that acquires is under way there, or was never answered (8a). And a reply counts only if
 // the state of the place has not changed since the request was made (8b). Otherwise, for 8a:
 //
 //  1. The requests of A's Obtain are stuck. A sends them again, and all servers grant the keys.
@@ -221,9 +228,9 @@
 // under way when the lock lapses. It arrives when B has held and released the keys at 2 and 3. A refreshes the lock at
 // 1 and 3.
 //
-// 9. A missing key is acquired again only by a call that a majority has confirmed, and that began when the key was
-// known to be missing (9b), and only while the lock is valid (9c). Where an Obtain was not granted, the key was
-// missing before it began. A round of renewals follows at once when a key is found to be lost. Otherwise:
+// 9. A missing key is acquired again only by a call that a majority has confirmed, that began when the key was known to
+// be missing (9b), and only while the lock is valid (9c). A place that has not granted an Obtain was missing the key
+// before the Obtain began. When a key is found to be lost, a round of renewals follows at once. Otherwise:
 //
 //  1. An operator deletes the keys on all servers.
 //  2. A renews the lock. 1 says that the key is gone, and A acquires it there again. So do 2 and then 3.
@@ -238,9 +245,9 @@
 // For 9c, 1 has the key until much later, by a Refresh that has failed, and the mend at 3 waits when the lock lapses.
 // A sends it when B has held and released the keys at 2 and 3. A refreshes the lock at 1 and 3.
 //
-// 10. Nothing is given back while the lock lives: neither what a mend without an answer may have acquired, nor a grant
-// that comes too late to count. Once the lock has ended, everything is given back, and also what is granted later
-// (10b). Otherwise:
+// 10. No key is released while the lock lives: neither a key that a mend without an answer may have acquired, nor a grant
+// that comes too late to count. Once the lock has ended, all keys are released, also those that are granted later (10b).
+// Otherwise:
 //
 //  1. 1 forgets. A acquires the key there again, but the replies are lost, and A releases it. The release is stuck.
 //  2. A acquires the key at 1, with the next round of renewals.
@@ -252,30 +259,30 @@
 // # What needs no rule
 //
 // All requests of a lock use its one token, whether they belong to its Obtain, to a mend, or to another handle. So a
-// request never blocks another one of its own lock, and a handle finds what another handle has mended. Requests of one
-// lock may be executed in any order, because none takes away what another has acquired: only the end of the lock does,
-// and that is final. A request that is stuck until then acquires a key that expires with its ttl.
+// request never blocks another request of its own lock, and a handle finds what another handle has mended. Requests of
+// one lock may be executed in any order, because no request takes away what another one has acquired. Only the end of
+// the lock does, and that is final. A request that is stuck until then acquires a key that expires with its ttl.
 //
-// A mend may begin at any time while the lock is valid, also again after one that was refused or not answered, and
-// also while a Refresh is under way. It does not have to follow the confirmation at once: what the operator deletes
-// later was lost later, so the call does not mend it.
+// A mend may begin at any time while the lock is valid: also again after a mend that was refused or not answered, and
+// also while a Refresh is under way. It need not follow the confirmation at once. A key that an operator deletes later
+// was lost later, so the call does not mend it.
 //
-// A mend may overtake a request that acquires and has no answer yet, of the Obtain or of another mend. Otherwise a request
-// that is stuck would leave the place without the key until the owner gives up on it, although the server may answer by
-// now. The place is asked again when a majority has confirmed a call that began after it was asked the last time. No promise
+// A mend may overtake a request that acquires and has no answer yet, of the Obtain or of another mend. Otherwise a stuck
+// request would leave the place without the key until the owner gives the request up, although the server may answer by
+// now. The place is asked again when a majority has confirmed a call that began after the place was asked last. No promise
 // depends on there being only one such request:
 //
 //   - The call began after the key was known to be missing, so rule 9 holds for the later mend as for the earlier one.
 //   - Each request acquires the key for the same token, and none shortens its ttl. It does not matter which of them is
 //     executed first, or that one is executed when the other was answered.
-//   - Only the last one counts. An earlier one was made for another state of the place, so its answer changes nothing (8b).
-//     If the earlier one is granted, the place counts when the last one is answered too.
-//   - What an earlier one may have acquired is not forgotten: the place is missing at a lapse (8a), and the end of the lock
-//     gives back each of the grants (10b).
+//   - Only the last request counts. An earlier one was made for another state of the place, so its answer changes nothing
+//     (8b). If the earlier one is granted, the place counts when the last one is answered too.
+//   - What an earlier request may have acquired is not forgotten: the place becomes missing at a lapse (8a), and after the
+//     end of the lock each of the grants is released (10b).
 //
-// That a place is missing when its own end has passed keeps no promise. But without that, each round of renewals would
-// ask a place that hangs. A place that has confirmed a call which waits for others is not missing then: the call could not
-// make the lock valid for as long as its owner is told.
+// A place becomes missing when its own end has passed. No promise needs this, but otherwise each round of renewals would
+// ask a place that hangs. A place that has confirmed a call which waits for others does not become missing. Otherwise the
+// call could not make the lock valid for as long as its owner is told.
 //
 // # Decisions
 //
@@ -302,7 +309,7 @@
 // that schedule.
 //
 // The rules are simulated, without Redis and in virtual time, because nearly every round of work on several places had
-// found new ways to two valid holders. TestQuorumModel of the root runs the whole library against in-memory servers on
+// found new ways to two valid holders. TestQuorumModel of package several runs the whole library against in-memory servers on
 // fake time, and TestQuorumModelOnServers against real ones: 500 schedules had no violation. With one protection
 // switched off (validity from the sending, the need-th largest end, a majority, a token for each round, mends, mends
 // only after a confirmation, raised fence counters), it found a violation after 1 to 26 schedules.

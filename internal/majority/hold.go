@@ -16,10 +16,10 @@ const (
 type hold struct {
 	state
 	change int       // how often the state has changed
-	since  int       // how many calls had begun when it became known that the place has lost the key; 0 if it never had it
+	since  int       // how many calls had begun when the loss of the key became known; 0 if the place never had it
 	until  time.Time // the end of the last call that the place has confirmed; zero for none
 	asked  int       // how many calls had begun when the key was last asked for
-	takes  int       // requests that acquire, and that are under way or were never answered
+	takes  int       // how many requests that acquire are under way, or were never answered
 }
 
 func (h *hold) become(s state) {

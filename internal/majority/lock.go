@@ -7,21 +7,21 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// Lock is one handle of a lock at several places. Its methods are told what time it is and what the places have answered,
-// and say what to ask. It waits for nothing and does no locking: its owner must protect it. The package documentation says
-// what else the owner must do. Numbers in comments are those of its rules.
+// Lock is one handle of a lock at several places. Its methods take the time and the answers of the places, and return
+// what to ask. A Lock waits for nothing, and has no mutex: its owner must protect it. The package documentation lists
+// the other duties of the owner. Numbers in comments are those of its rules.
 type Lock struct {
 	need  int
 	holds []hold  // by place
 	calls []*Call // those that may still gain something
 	begun int     // how many calls have begun
 
-	last   *Call         // that a majority has confirmed last; nil before the first
-	ttl    time.Duration // of the last of these that was no renewal; 0 if it is not known
+	last   *Call         // the last call that a majority has confirmed; nil before the first
+	ttl    time.Duration // of the last confirmed call that was no renewal; 0 if it is not known
 	newest *Call         // the Refresh that began last; nil for none
 
-	end    time.Time // until when the lock was valid when that was last in the future
-	lapsed bool      // that has passed
+	end    time.Time // the last end of the validity that was in the future when a method was called
+	lapsed bool      // end has passed
 }
 
 // Acquiring returns a lock that is being acquired for that ttl, and the requests to all places. need places are a majority.
@@ -31,15 +31,15 @@ func Acquiring(places, need int, now time.Time, ttl time.Duration) (*Lock, []Req
 	return l, requests
 }
 
-// Attaching returns a lock that some other handle has acquired, and the requests to all places.
+// Attaching returns a lock that another handle has acquired, and the requests to all places.
 func Attaching(places, need int, now time.Time) (*Lock, []Request) {
 	l := &Lock{need: need, holds: make([]hold, places)}
 	requests := l.requests(l.begin(Attach, now, 0), acquiring, false)
 	return l, requests
 }
 
-// Refresh begins a Refresh. It returns the requests to the places that are held. Those that are still being acquired are
-// asked when they are held.
+// Refresh begins a Refresh. It returns the requests to the places that are held. Places that are still being acquired
+// are asked when they are held.
 func (l *Lock) Refresh(now time.Time, ttl time.Duration, metadata string) (*Call, []Request) {
 	l.look(now)
 	l.endCalls() // 6b
@@ -53,8 +53,8 @@ func (l *Lock) Refresh(now time.Time, ttl time.Duration, metadata string) (*Call
 	return c, l.requests(c, held, false)
 }
 
-// Renew begins a round of renewals. It returns the requests to the places that are held; no call if the lock has ended, has
-// lapsed, or has an unknown ttl.
+// Renew begins a round of renewals. It returns the call, and the requests to the places that are held. The call is nil
+// if the lock has ended, has lapsed, or has an unknown ttl.
 func (l *Lock) Renew(now time.Time) (*Call, []Request) {
 	l.look(now)
 	if l.ttl == 0 || l.lapsed || l.holds[0].state == freed {
@@ -95,10 +95,11 @@ func (l *Lock) request(c *Call, i int, acquires bool) Request {
 	return Request{Call: c, Place: i, Acquires: acquires, change: h.change}
 }
 
-// Abandon says that nobody waits for a call any longer. Unless it is confirmed, it gains nothing any more (6a).
+// Abandon says that nobody waits for a call any longer. Unless a majority has confirmed the call, it gains nothing any
+// more (6a).
 func (l *Lock) Abandon(c *Call) { c.over = c.over || !c.IsConfirmed() }
 
-// End ends the lock. Everything must be given back now, and also what is granted later (10).
+// End ends the lock. From now on, the owner must release all keys, also those that are granted later (10).
 func (l *Lock) End() {
 	l.endCalls()
 	for i := range l.holds {
@@ -106,7 +107,7 @@ func (l *Lock) End() {
 	}
 }
 
-// Answer takes the answer to a request, of which there is exactly one.
+// Answer takes the answer to a request. Each request has exactly one.
 func (l *Lock) Answer(r Request, now time.Time, a Answer) (out Outcome) {
 	l.look(now)
 	c, h := r.Call, &l.holds[r.Place]
@@ -129,7 +130,7 @@ func (l *Lock) Answer(r Request, now time.Time, a Answer) (out Outcome) {
 	return out
 }
 
-// heard takes an answer that concerns the state of its place.
+// heard takes an answer to a request that was made for the present state of its place.
 func (l *Lock) heard(r Request, now time.Time, a Answer) (out Outcome) {
 	c, h := r.Call, &l.holds[r.Place]
 	switch finds := r.Acquires || c.Kind == Attach; {
@@ -142,7 +143,7 @@ func (l *Lock) heard(r Request, now time.Time, a Answer) (out Outcome) {
 			out.Asks = l.missed(c, r.Place, now)
 		}
 	case r.Acquires:
-		h.become(missing) // since the same time as before
+		h.become(missing) // h.since stays
 	case a.Result == Denied:
 		out.Lost = c.Kind != Attach
 		l.lose(r.Place)
@@ -152,7 +153,7 @@ func (l *Lock) heard(r Request, now time.Time, a Answer) (out Outcome) {
 	return out
 }
 
-// limit makes a place last no longer than a Refresh leaves that is sent to it from now on.
+// limit makes a place last no longer than it will when it executes a Refresh that is sent from now on.
 func (l *Lock) limit(c *Call, i int, now time.Time) {
 	p, h := &c.parts[i], &l.holds[i]
 	p.was, p.change = h.until, h.change
@@ -160,8 +161,8 @@ func (l *Lock) limit(c *Call, i int, now time.Time) {
 	p.limit = h.until
 }
 
-// undo ends a Refresh that was sent to no place. The holds last as long as before, unless something else has changed how
-// long they last.
+// undo ends a Refresh that was sent to no place. The holds last as long as before, unless something else has changed
+// how long they last.
 func (l *Lock) undo(c *Call) {
 	c.over = true
 	for i := range l.holds {
@@ -171,15 +172,15 @@ func (l *Lock) undo(c *Call) {
 	}
 }
 
-// miss notes that a place is known to be without the key, or counts as such.
+// miss notes that a place does not have the key, or counts as if it did not.
 func (l *Lock) miss(i int) {
 	h := &l.holds[i]
 	h.become(missing)
 	h.since, h.until = l.begun, time.Time{}
 }
 
-// lose notes that a place has said that it does not have the key. What it has confirmed before does not count any more, also
-// for the calls that a majority has yet to confirm (4b).
+// lose notes that a place has said that it does not have the key. What the place has confirmed before does not count
+// any more, also not for calls that a majority has yet to confirm (4b).
 func (l *Lock) lose(i int) {
 	l.miss(i)
 	for _, c := range l.calls {
@@ -187,7 +188,7 @@ func (l *Lock) lose(i int) {
 	}
 }
 
-// missed returns requests to a place that has the key now, for the calls that it has missed.
+// missed returns requests to a place that has just got the key, for the other calls that are under way or confirmed last.
 func (l *Lock) missed(c *Call, i int, now time.Time) (asks []Request) {
 	for _, other := range l.calls {
 		if other != c && !other.over && (!other.IsConfirmed() || other == l.last) {
@@ -226,7 +227,7 @@ func (l *Lock) confirm(c *Call, i int, now, until time.Time) bool {
 		l.count(c, i)
 	}
 	l.last, l.lapsed = c, false
-	if c.Kind != Renewal { // one that began before a Refresh was confirmed has the ttl from before
+	if c.Kind != Renewal { // a renewal that began before a Refresh was confirmed has the ttl from before
 		l.ttl = c.TTL
 	}
 	return true
@@ -240,8 +241,8 @@ func (l *Lock) count(c *Call, i int) {
 	}
 }
 
-// Missing returns the places where the key may be acquired again, with Mend: those that were known to be without it when the
-// last call that was confirmed began (9). A place that has been asked for the key since before that call, and has not
+// Missing returns the places where the owner may acquire the key again, with Mend: those that were known to be missing
+// when the last confirmed call began (9). A place that was asked for the key before that call began, and has not
 // answered, may be asked once more.
 func (l *Lock) Missing(now time.Time) []int {
 	if lease.PassedBy(now, l.Until(now)) || l.ttl == 0 { // 9c
@@ -257,7 +258,7 @@ func (l *Lock) Missing(now time.Time) []int {
 	return places
 }
 
-// NeedsRound reports whether the key may be acquired again at more places once a call that begins now is confirmed (9b).
+// NeedsRound reports whether a new call, once it is confirmed, lets the owner acquire the key again at more places (9b).
 func (l *Lock) NeedsRound(now time.Time) bool {
 	if l.ttl == 0 || lease.PassedBy(now, l.Until(now)) {
 		return false
@@ -265,17 +266,16 @@ func (l *Lock) NeedsRound(now time.Time) bool {
 	return slices.ContainsFunc(l.holds, func(h hold) bool { return h.state == missing && l.last.number <= h.since })
 }
 
-// Mend begins to acquire the key again at a place that Missing has returned, at this time.
+// Mend begins to acquire the key again at a place that Missing has just returned.
 func (l *Lock) Mend(i int) Request {
 	l.holds[i].become(acquiring)
 	return l.request(l.last, i, true)
 }
 
-// Until returns the end of the validity, which may have passed: then the lock has lapsed, has lost too many keys, or has
-// ended.
+// Until returns the end of the validity. It has passed if the lock has lapsed, has lost too many keys, or has ended.
 func (l *Lock) Until(now time.Time) time.Time { return l.look(now) }
 
-// HasLapsed reports whether the validity has passed, and no Refresh has been confirmed since.
+// HasLapsed reports whether the lock has lapsed, and no Refresh has been confirmed since.
 func (l *Lock) HasLapsed(now time.Time) bool {
 	l.look(now)
 	return l.lapsed
@@ -296,7 +296,7 @@ func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 }
 // Fails reports whether no majority can confirm a call any more.
 func (l *Lock) Fails(c *Call) bool { return l.fails(c, true) }
 
-// fails is Fails. If it is not to be patient, it does not count on places that are being asked for the key.
+// fails is Fails. Unless it is patient, it does not count on places that are being acquired.
 func (l *Lock) fails(c *Call, patient bool) bool {
 	if c.IsConfirmed() {
 		return false
@@ -304,13 +304,13 @@ func (l *Lock) fails(c *Call, patient bool) bool {
 	can, open := 0, 0
 	for i := range c.parts {
 		switch p := &c.parts[i]; {
-		case p.asked > 0, patient && l.holds[i].state == acquiring: // that place will be asked when it is held
+		case p.asked > 0, patient && l.holds[i].state == acquiring: // the place will be asked when it is held
 			open++
 		case !p.until.IsZero():
 			can++
 		}
 	}
-	return c.over || open == 0 || can+open < l.need // without open ones, enough may have confirmed, but too late
+	return c.over || open == 0 || can+open < l.need // if none is open, enough places may have confirmed, but too late
 }
 
 // until returns the need-th largest end of the holds; the zero time if there are fewer.
@@ -325,12 +325,12 @@ func (l *Lock) until() time.Time {
 	return nth(ends, l.need)
 }
 
-// look notices a lapse, and returns what Until does. At a lapse, nothing that the lock has gained before counts any more,
-// nor does what is under way (6c, 8a). A loss is no lapse, although the lock is not valid while too few places are held:
-// other answers to the same question, or grants, may be on their way.
+// look notices a lapse, and returns what Until does. After a lapse, nothing that the lock gained before counts any
+// more, and nor does anything that is under way (6c, 8a). A loss is no lapse, although the lock is not valid while too
+// few places are held: other answers to the same question, or grants, may be on their way.
 //
-// A hold whose own end has passed is missing, although the others go on: its key has probably expired. It has not if the
-// place has confirmed a call that waits for the others.
+// look also finds holds whose own end has passed, although the lock goes on. They become missing, because their keys
+// have probably expired. But a key has not if its place has confirmed a call that waits for other places.
 func (l *Lock) look(now time.Time) (until time.Time) {
 	switch {
 	case l.lapsed:
@@ -366,8 +366,8 @@ func (l *Lock) look(now time.Time) (until time.Time) {
 	return until
 }
 
-// forsake is for a lock with too few places, which has not lapsed. A server may forget it now, and need not have said so. So
-// only a call that a majority has yet to confirm makes the lock valid again.
+// forsake is for a lock that has too few places and has not lapsed. A server may forget such a lock, and need not have
+// said so. So only a call that a majority has yet to confirm makes the lock valid again.
 func (l *Lock) forsake() {
 	for i := range l.holds {
 		l.holds[i].until = time.Time{}
@@ -377,7 +377,7 @@ func (l *Lock) forsake() {
 	}
 }
 
-// goesOn reports whether a place lasts longer once a call is confirmed that is under way.
+// goesOn reports whether a call is under way that makes a place last longer once a majority confirms it.
 func (l *Lock) goesOn(i int, now time.Time) bool {
 	return slices.ContainsFunc(l.calls, func(c *Call) bool {
 		return !c.over && !c.IsConfirmed() && !lease.PassedBy(now, c.parts[i].until)
@@ -401,7 +401,7 @@ func (l *Lock) endFailed() {
 	}
 }
 
-// room is for how many places nothing is allocated to find the end.
+// room is the number of places up to which finding the end allocates nothing.
 const room = 9
 
 // nth returns the need-th largest of times; the zero time if there are fewer.

@@ -7,29 +7,34 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Attempt is what a lock is asked for at one place. It belongs to one goroutine at a time. An obtain at one place makes all
-// its tries with one Attempt. An obtain at several places has an Attempt for each place, and so has each mend of a place.
+// Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a place in their
+// lines. An obtain that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. An obtain at
+// one place makes all its tries with one Attempt. An obtain at several places has an Attempt for each place, and so has each
+// mend of a place.
 type Attempt struct {
-	Remains
+	script.Obtain
 
-	Metadata string
-	FenceKey string // "" for no fencing token
-	Proposal int64  // of several places for a fencing token and a ticket, so that they agree; in µs since 1970; 0 for none
+	Place  *Place
+	Waiter *line.Waiter // nil if the obtain does not wait in line
+
+	Doubtful bool // a sending with the token may have been executed without a reply
+	Late     bool // a call with the token was granted too late to be relied on
+
+	// Of tries that were abandoned without an answer; empty at several places.
+	abandoned []*transport.Call // the tries that may still run
+	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
 }
 
 // fillObtain makes c a call of obtain.
 func (a *Attempt) fillObtain(c *transport.Call) {
-	o := script.Obtain{
-		Keys: a.Keys, Token: a.Token, Custom: a.custom, Metadata: a.Metadata, TTL: a.TTL, FenceKey: a.FenceKey,
-		Proposal: a.Proposal,
-	}
-	a.Place.set.Scripts.Obtain(c, &o)
+	a.Place.set.Scripts.Obtain(c, &a.Obtain)
 	if a.Waiter != nil {
-		a.Waiter.Begin(&o, c)
+		a.Waiter.Begin(&a.Obtain, c)
 	}
 }
 

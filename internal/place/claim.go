@@ -2,12 +2,14 @@ package place
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
+	"github.com/redislock/redislock/internal/undo"
 )
 
 // Claim is what a token has at one place: keys, until they are released. A Claim does not know for how long they are valid.
@@ -21,12 +23,25 @@ type Claim struct {
 	mu         sync.Mutex      // protects the fields below
 	release    *transport.Call // the last release, unless that was answered
 	pursuit    *pursuit        // the rounds that go on with release; nil for none
-	unanswered *Remains        // see isDoubtful; nil if each sending was answered, and after a release
+	unanswered *Attempt        // see isDoubtful; nil if each sending was answered, and after a release
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
 func (k *Claim) RefreshCall(ttl time.Duration, metadata string, renewal bool) *transport.Call {
 	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
+}
+
+// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns which, and an error that matches
+// ErrNotObtained.
+func (k *Claim) ReadRefresh(operation string, c *transport.Call) (script.Loss, error) {
+	if c.Err != nil {
+		return script.Loss{}, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+	}
+	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrNotObtained)
+	if err != nil && !errors.Is(err, fault.ErrNotObtained) {
+		err = fault.Failed(operation, k.Keys.Names, err)
+	}
+	return loss, err
 }
 
 // TTL asks for the least remaining ttl of the keys: 0 if the token lacks one of them.
@@ -42,6 +57,14 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 	return left, nil
 }
 
+// GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
+// acquires them may still be stuck.
+func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool) {
+	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, longest)
+	x.Again = again
+	k.Place.Cleanups.Sweep(x, 0)
+}
+
 // isDoubtful reports whether some sending of the obtain was never answered, although a later one was. Such a sending may
 // still arrive. After a loss or a release, it would acquire the keys again, or take a place in line again.
 func (k *Claim) isDoubtful() bool {
@@ -55,6 +78,6 @@ func (k *Claim) Doubt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.unanswered == nil {
-		k.unanswered = &Remains{}
+		k.unanswered = &Attempt{}
 	}
 }

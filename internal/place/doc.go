@@ -3,7 +3,7 @@
 //	the caller ── Single ── try by try ──► Attempt ──► script ──► transport ──► Redis
 //	                 │ a try was granted      │ the obtain ended without a lock
 //	                 ▼                        ▼
-//	               Hold = Claim + Life + Lease    Remains ── Withdraw ──► undo, in the background
+//	               Hold = Claim + Life + Lease    Withdraw ──► undo, in the background
 //	                 │ Refresh, TTL; Renewals while the lock is kept
 //	                 └ Free ──► Claim.Free ──► answered, or pursued in the background
 //
@@ -16,8 +16,8 @@
 //
 // # Invariants
 //
-//   - What an obtain may have acquired belongs to a Hold or is given back. Remains says what that is. Every obtain that ends
-//     without a lock withdraws its Remains.
+//   - What an obtain may have acquired belongs to a Hold or is given back. Its Attempt says what that is. Every obtain
+//     that ends without a lock withdraws its Attempt.
 //   - A random token is used for one grant only. So a release in the background never frees what a later try was granted.
 //   - The validity counts from before the request was sent, and never from its answer.
 //   - At most one release of a Claim is under way at a time: a second Free joins the first.

@@ -69,6 +69,18 @@ func (p *Place) IsBusy() bool {
 	return p.Calls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
 }
 
+// Address returns where the server is.
+func (p *Place) Address() string { return p.Redis.Address() }
+
+// IsRing reports whether the Redis client is a Ring.
+func (p *Place) IsRing() bool { return p.Redis.IsRing() }
+
+// Do sends a call, and reports whether it ended before ctx did. Otherwise the call goes on.
+func (p *Place) Do(ctx context.Context, c *transport.Call) bool {
+	c.Ctx = ctx
+	return p.Redis.Do(ctx, c)
+}
+
 // ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the
 // keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {

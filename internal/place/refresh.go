@@ -177,15 +177,14 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	r.note(c)
-	if c.Err != nil {
-		return true, fault.Failed("refresh", h.Keys.Names, fault.WithHint(h.Keys.Names, c.Err))
-	}
-	switch loss, err := h.Place.ReadLoss(h.Keys.Names, c.Reply, fault.ErrNotObtained); {
+	switch loss, err := h.ReadRefresh("refresh", c); {
+	case c.Err != nil:
+		return true, err
 	case errors.Is(err, fault.ErrNotObtained):
 		r.loss = h.lose(loss, h.Place.contextCause(loss))
 		return false, err
 	case err != nil:
-		return false, fault.Failed("refresh", h.Keys.Names, err)
+		return false, err
 	}
 	if h.Losses() != r.losses { // a request that was sent later has found the keys lost
 		return false, fault.ErrNotObtained

@@ -250,7 +250,7 @@ func (k *Claim) undoLate(ctx context.Context) {
 	if u == nil {
 		return
 	}
-	if u.custom {
+	if u.Custom {
 		u.Withdraw(ctx)
 		return
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/schedule"
 	"github.com/redislock/redislock/internal/script"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // A Hold is an Upkeep.
@@ -25,9 +24,8 @@ func (h *Hold) Look(now time.Time) (next time.Time, early time.Duration) {
 	if due == nil {
 		return next, 0
 	}
-	c := h.RefreshCall(due.TTL, "", true)
-	c.Ctx = h.RenewalCtx()
-	h.Place.Renewals.Enqueue(&holdRenewal{hold: h, lease: due, call: c})
+	sends := h.Renewal(h.RenewalCtx(), due.TTL, due.Until, due.Patience)
+	h.Place.Renewals.Enqueue(&holdRenewal{Renewal: sends, hold: h, lease: due})
 	return next, due.Early
 }
 
@@ -36,9 +34,6 @@ func (h *Hold) Wanted() bool { return h.IsKept() }
 
 // Entry returns the lock's entry in the schedule of renewals.
 func (h *Hold) Entry() *schedule.Entry { return &h.entry }
-
-// Bearer returns the lock.
-func (h *Hold) Bearer() life.Bearer { return h }
 
 // Home returns the place among whose renewals the lock is.
 func (h *Hold) Home() *Place { return h.Place }
@@ -54,9 +49,10 @@ func (h *Hold) renewSooner() {
 
 // holdRenewal is one renewal of a Hold.
 type holdRenewal struct {
+	Renewal
+
 	hold  *Hold
 	lease *lease.Renewal
-	call  *transport.Call
 
 	// What to report to the owner of the Client. Finish sets these fields.
 	matters bool
@@ -64,18 +60,6 @@ type holdRenewal struct {
 	err     error
 	loss    *life.Lost
 }
-
-// Request returns the call.
-func (r *holdRenewal) Request() *transport.Call { return r.call }
-
-// At returns the place that is asked.
-func (r *holdRenewal) At() *Place { return r.hold.Place }
-
-// Until returns the end of the validity.
-func (r *holdRenewal) Until() time.Time { return r.lease.Until }
-
-// Patience returns how long to wait for the answer before another renewal follows.
-func (r *holdRenewal) Patience() time.Duration { return r.lease.Patience }
 
 // Finish applies the result, and reports it unless it makes no difference any more.
 func (r *holdRenewal) Finish(sent bool) {
@@ -95,9 +79,9 @@ func (r *holdRenewal) Finish(sent bool) {
 		return
 	}
 	if report := h.Events().Refreshed; report != nil {
-		report(r.call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+		report(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
-	h.Events().SendLost(r.call.Ctx, r.loss)
+	h.Events().SendLost(r.Call.Ctx, r.loss)
 }
 
 // apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and
@@ -112,9 +96,9 @@ func (r *holdRenewal) apply() (next time.Time, exact bool) {
 	before := h.Lease.Until()
 	r.left = max(0, time.Until(before))
 	var loss script.Loss
-	err := r.call.Err
+	err := r.Call.Err
 	if err == nil {
-		loss, err = script.ReadLoss(h.Keys.Names, r.call.Reply)
+		loss, err = script.ReadLoss(h.Keys.Names, r.Call.Reply)
 	}
 	switch {
 	case !loss.IsNone():
@@ -129,7 +113,7 @@ func (r *holdRenewal) apply() (next time.Time, exact bool) {
 		}
 		return next, false
 	}
-	next = h.Lease.Renewed(r.lease, r.call.Sent)
+	next = h.Lease.Renewed(r.lease, r.Call.Sent)
 	if h.Lease.Until().After(before) {
 		h.Renewed(nil)
 		r.matters = true

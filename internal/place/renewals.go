@@ -1,6 +1,7 @@
 package place
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // Renewals renews the kept locks of all Clients of one Redis client. It sends the renewals that are due in one round of the
 // schedule together. A lock at several places is among the Renewals of its first place.
 type Renewals struct {
-	*schedule.Schedule           // of Upkeeps
-	due                []Renewal // due in the present round; belongs to the schedule's goroutine
+	*schedule.Schedule            // of Upkeeps
+	due                []Renewing // due in the present round; belongs to the schedule's goroutine
 }
 
 func newRenewals() *Renewals {
@@ -23,20 +24,35 @@ func newRenewals() *Renewals {
 	return r
 }
 
-// Upkeep is a kept lock as an item of the schedule of renewals.
+// Upkeep is a lock that can be kept: an item of the schedule of renewals.
 type Upkeep interface {
 	schedule.Item
-	Bearer() life.Bearer
+	life.Bearer
 	Home() *Place // among whose renewals it is
 }
 
-// Renewal is a request that renews a lock at a place.
-type Renewal interface {
-	Request() *transport.Call
-	At() *Place
-	Until() time.Time        // the end of the lock's validity
-	Patience() time.Duration // how long to wait for the answer before another renewal follows
-	Finish(sent bool)        // applies the result of the request, which has ended; or it was not sent
+// Renewal is a request that renews what a token has at a place.
+type Renewal struct {
+	Call *transport.Call
+
+	at       *Place
+	until    time.Time     // the end of the lock's validity
+	patience time.Duration // how long to wait for the answer before another renewal follows
+}
+
+// Renewal returns an unsent renewal.
+func (k *Claim) Renewal(ctx context.Context, ttl time.Duration, until time.Time, patience time.Duration) Renewal {
+	c := k.RefreshCall(ttl, "", true)
+	c.Ctx = ctx
+	return Renewal{Call: c, at: k.Place, until: until, patience: patience}
+}
+
+func (r *Renewal) renewal() *Renewal { return r }
+
+// Renewing embeds a Renewal, and knows what follows from it.
+type Renewing interface {
+	renewal() *Renewal
+	Finish(sent bool) // applies the result of the request, which has ended; or it was not sent
 }
 
 // Add starts the renewals of a lock. It returns false if the lock's Client is closed: then the caller ends the lock's
@@ -50,13 +66,13 @@ func (r *Renewals) Add(u Upkeep) bool {
 }
 
 // Enqueue sends renewals at the end of the present round. Only Upkeep.Look may call it.
-func (r *Renewals) Enqueue(due ...Renewal) { r.due = append(r.due, due...) }
+func (r *Renewals) Enqueue(due ...Renewing) { r.due = append(r.due, due...) }
 
 // end ends all contexts of the locks that a Client keeps. The Client was closed.
 func (r *Renewals) end(p *Place) {
 	for _, item := range r.Items() {
-		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u.Bearer()) {
-			life.EndKept(u.Bearer(), fault.ErrClosed)
+		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u) {
+			life.EndKept(u, fault.ErrClosed)
 		}
 	}
 }
@@ -66,9 +82,9 @@ func (r *Renewals) end(p *Place) {
 func (r *Renewals) endRound(over []schedule.Item) {
 	for _, item := range over {
 		u := item.(Upkeep)
-		over, send := life.Lapsing(u.Bearer())
+		over, send := life.Lapsing(u)
 		if !over && !r.Add(u) { // a Refresh has extended it since
-			life.EndKept(u.Bearer(), fault.ErrClosed)
+			life.EndKept(u, fault.ErrClosed)
 		}
 		if send != nil {
 			// Not in this goroutine, which must end the contexts of other locks in time. The receiver of the event may ask Redis
@@ -82,23 +98,23 @@ func (r *Renewals) endRound(over []schedule.Item) {
 }
 
 // SendRenewals sends renewals in shared pipelines. It begins with the locks whose validity ends first.
-func SendRenewals(due []Renewal) {
-	slices.SortFunc(due, func(a, b Renewal) int { return a.Until().Compare(b.Until()) })
-	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewal).Patience() }
+func SendRenewals(due []Renewing) {
+	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().until.Compare(b.renewal().until) })
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().patience }
 	for len(due) > 0 {
-		redis := due[0].At().Redis.Redis
+		redis := due[0].renewal().at.Redis.Redis
 		var calls []*transport.Call
-		due = slices.DeleteFunc(due, func(r Renewal) bool {
-			if r.At().Redis.Redis != redis {
+		due = slices.DeleteFunc(due, func(r Renewing) bool {
+			at, c := r.renewal().at.Redis, r.renewal().Call
+			if at.Redis != redis {
 				return false
 			}
-			c := r.Request()
-			c.Tag, c.Alone = r, r.At().Redis.Separates()
+			c.Tag, c.Alone = r, at.Separates()
 			calls = append(calls, c)
 			return true
 		})
-		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(Renewal).Finish(true) }) {
-			c.Tag.(Renewal).Finish(false)
+		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(Renewing).Finish(true) }) {
+			c.Tag.(Renewing).Finish(false)
 		}
 	}
 }

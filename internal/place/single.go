@@ -29,8 +29,7 @@ type Single struct {
 
 // Prepare sets what the tries ask for. Call it before the first one.
 func (s *Single) Prepare(p *Place, o *script.Obtain) {
-	s.Place, s.Keys, s.Token, s.custom, s.TTL = p, o.Keys, o.Token, o.Custom, o.TTL
-	s.Metadata, s.FenceKey = o.Metadata, o.FenceKey
+	s.Place, s.Obtain = p, *o
 }
 
 // Queue makes a refused try take a place in line. Call it before the first one. pace may be nil; see line.Waiter.
@@ -41,7 +40,7 @@ func (s *Single) Await(ctx context.Context) bool { return s.Waiter.Await(ctx, s.
 
 // WaitForOwn waits for earlier work under the token, if that is a custom one: see undo.Cleanups.WaitForOwn.
 func (s *Single) WaitForOwn(ctx context.Context) error {
-	if !s.custom {
+	if !s.Custom {
 		return nil
 	}
 	return s.Place.Cleanups.WaitForOwn(ctx, s.Token, s.Keys.Names, s.Waiter != nil && fault.HasDeadline(ctx))
@@ -137,7 +136,7 @@ func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (
 	s.Failure = fault.TooLate(since, s.TTL)
 	s.Belated++
 	again = s.Belated < MaxBelated
-	if !s.custom {
+	if !s.Custom {
 		back := s.ReleaseCall(ctx)
 		if s.Waiter != nil { // an abandoned try may still enter the lines with the old token
 			s.Waiter.Leave(back)
@@ -178,7 +177,7 @@ func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (
 func (s *Single) Fill(h *Hold) {
 	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
 	h.Lease, h.Obtained, h.unanswered = s.valid, s.TTL, s.unanswered()
-	h.Fence, h.Since, h.Random = s.fence, s.since, !s.custom
+	h.Fence, h.Since, h.Random = s.fence, s.since, !s.Custom
 	h.SetMetadata(s.Metadata)
 }
 

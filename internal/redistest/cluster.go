@@ -58,10 +58,9 @@ func (c *Cluster) Nodes() []*Server { return slices.Clone(c.nodes) }
 // Addrs returns the addresses of the nodes, in the order of Nodes.
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
-// MasterOf returns the node that serves the key now: of the nodes that answer
-// and say that they are the master of its slot, the one with the highest
-// configuration epoch. It returns an error if there is none, for example between
-// the failure of a master and the election of its replica.
+// MasterOf returns the node that serves the key now: of the nodes that answer and say that they are the master of its slot,
+// the one with the highest configuration epoch. It returns an error if there is none, for example between the failure of a
+// master and the election of its replica.
 func (c *Cluster) MasterOf(key string) (*Server, error) {
 	members, err := c.members()
 	owner, ok := ownerOf(members, SlotOf(key))
@@ -94,8 +93,7 @@ func (c *Cluster) form(masters, replicasPerMaster int) error {
 	ids := make([]string, masters)
 	for i, node := range c.nodes {
 		err := node.with(func(client *redis.Client) (err error) {
-			// Nodes that meet with the same epoch resolve the collision one by
-			// one, which takes longer than all the rest.
+			// Nodes that meet with the same epoch resolve the collision one by one, which takes longer than all the rest.
 			if err := client.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil || i >= masters {
 				return err
 			}
@@ -167,9 +165,8 @@ func (c *Cluster) settled() error {
 	return nil
 }
 
-// viewOf returns what a node says about the cluster: the slots with their
-// nodes, in a form to compare, and the sorted addresses of the nodes. It returns
-// an error if the node itself reports a problem.
+// viewOf returns what a node says about the cluster: the slots with their nodes, in a form to compare, and the sorted
+// addresses of the nodes. It returns an error if the node itself reports a problem.
 func viewOf(client *redis.Client) (view string, named []string, err error) {
 	ctx := context.Background()
 	info, err := client.ClusterInfo(ctx).Result()
@@ -200,8 +197,7 @@ func viewOf(client *redis.Client) (view string, named []string, err error) {
 	return view, slices.Compact(named), nil
 }
 
-// linked returns an error if the server is a replica whose link to its master
-// is down.
+// linked returns an error if the server is a replica whose link to its master is down.
 func linked(client *redis.Client) error {
 	info, err := client.Info(context.Background(), "replication").Result()
 	if err != nil {

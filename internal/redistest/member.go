@@ -27,8 +27,7 @@ func (m member) owns(slot int) bool {
 	return false
 }
 
-// members asks each node that runs. With an error it returns those that
-// answered.
+// members asks each node that runs. With an error it returns those that answered.
 func (c *Cluster) members() ([]member, error) {
 	var members []member
 	var errs []error

@@ -23,9 +23,8 @@ type Migration struct {
 	cluster        *Cluster
 }
 
-// BeginMigration opens slot at its master for migrating, and at another master
-// for importing. It returns an error if the slot has no master, or there is no
-// other master.
+// BeginMigration opens slot at its master for migrating, and at another master for importing. It returns an error if the
+// slot has no master, or there is no other master.
 func (c *Cluster) BeginMigration(slot int) (*Migration, error) {
 	members, err := c.members()
 	if err != nil {
@@ -81,16 +80,14 @@ func (m *Migration) MoveKeys() error {
 	})
 }
 
-// Finish gives the slot to the target and waits until the cluster is settled,
-// as Cluster.Settle does. It returns an error, and changes nothing, if the
-// source has keys of the slot left.
+// Finish gives the slot to the target and waits until the cluster is settled, as Cluster.Settle does. It returns an error,
+// and changes nothing, if the source has keys of the slot left.
 func (m *Migration) Finish() error {
 	members, err := m.cluster.members()
 	if err != nil {
 		return err
 	}
-	// The source refuses to drop its keys only until it has heard from the
-	// target itself. So check for keys first.
+	// The source refuses to drop its keys only until it has heard from the target itself. So check for keys first.
 	if err := m.source.node.with(func(client *redis.Client) error {
 		n, err := client.ClusterCountKeysInSlot(context.Background(), m.slot).Result()
 		if n > 0 {
@@ -100,8 +97,7 @@ func (m *Migration) Finish() error {
 	}); err != nil {
 		return err
 	}
-	// The target first: while neither of the two claimed the slot, each would
-	// send clients to the other.
+	// The target first: while neither of the two claimed the slot, each would send clients to the other.
 	order := []member{m.target, m.source}
 	for _, other := range members {
 		if other.node != m.source.node && other.node != m.target.node && len(other.ranges) > 0 {

@@ -12,9 +12,8 @@ const (
 	settleLimit = 30 * time.Second
 )
 
-// poll calls check until it returns nil, after a few milliseconds each time and
-// a little more the longer it takes. It gives up after limit, or as soon as stop
-// is closed, with the last error of check; a nil stop never stops it.
+// poll calls check until it returns nil, after a few milliseconds each time and a little more the longer it takes. It gives
+// up after limit, or as soon as stop is closed, with the last error of check; a nil stop never stops it.
 func poll(stop <-chan struct{}, limit time.Duration, check func() error) error {
 	deadline := time.After(limit)
 	for wait := time.Millisecond; ; wait = min(wait+time.Millisecond, 20*time.Millisecond) {

@@ -20,8 +20,7 @@ import (
 // executable is the one binary the package runs; it is the sentinel as well.
 const executable = "redis-server"
 
-// Available returns nil if Start can find a redis-server on PATH, and
-// otherwise an error that says how to get one.
+// Available returns nil if Start can find a redis-server on PATH, and otherwise an error that says how to get one.
 func Available() error {
 	_, err := lookPath()
 	return err

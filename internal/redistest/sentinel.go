@@ -19,18 +19,16 @@ const (
 	tilt       = 30 * time.Second // for which a sentinel only watches after a jump of the clock
 )
 
-// A Sentinel is a master with one replica, and three sentinels that watch them
-// and replace the master when two of them have missed it for half a second. The
-// replacement takes some 2 seconds. It is safe for concurrent use.
+// A Sentinel is a master with one replica, and three sentinels that watch them and replace the master when two of them have
+// missed it for half a second. The replacement takes some 2 seconds. It is safe for concurrent use.
 type Sentinel struct {
 	master, replica *Server
 	sentinels       []*Server
 }
 
-// StartSentinel starts the servers and waits until the replica is in sync and
-// the sentinels know it and each other, so that they are ready to replace the
-// master. It returns an error, and leaves nothing behind, if a server does not
-// start or that does not happen within 30 seconds.
+// StartSentinel starts the servers and waits until the replica is in sync and the sentinels know it and each other, so that
+// they are ready to replace the master. It returns an error, and leaves nothing behind, if a server does not start or that
+// does not happen within 30 seconds.
 func StartSentinel() (*Sentinel, error) {
 	s := new(Sentinel)
 	if err := s.start(); err != nil {
@@ -48,15 +46,12 @@ func (s *Sentinel) Addrs() []string { return addrs(s.sentinels) }
 // Sentinels returns the sentinels, in the order of Addrs.
 func (s *Sentinel) Sentinels() []*Server { return slices.Clone(s.sentinels) }
 
-// Master returns the server that started as the master; after a failover it is
-// the other one that serves.
+// Master returns the server that started as the master; after a failover it is the other one that serves.
 func (s *Sentinel) Master() *Server { return s.master }
 
-// KillMaster kills the server that started as the master. It waits first until
-// every sentinel is ready to replace it. After a jump of the machine's clock, a
-// sentinel only watches for half a minute. A master that dies meanwhile would
-// never be replaced: when the sentinels act again, the replica has been without
-// a master for longer than they accept.
+// KillMaster kills the server that started as the master. It waits first until every sentinel is ready to replace it. After
+// a jump of the machine's clock, a sentinel only watches for half a minute. A master that dies meanwhile would never be
+// replaced: when the sentinels act again, the replica has been without a master for longer than they accept.
 func (s *Sentinel) KillMaster() error {
 	for _, sentinel := range s.sentinels {
 		if err := sentinel.with(func(client *redis.Client) error {
@@ -71,8 +66,7 @@ func (s *Sentinel) KillMaster() error {
 // Replica returns the server that started as the replica.
 func (s *Sentinel) Replica() *Server { return s.replica }
 
-// Logs returns the last lines that each sentinel has logged, for the message of
-// a spec that failed.
+// Logs returns the last lines that each sentinel has logged, for the message of a spec that failed.
 func (s *Sentinel) Logs() string {
 	var logs strings.Builder
 	for _, sentinel := range s.sentinels {
@@ -163,8 +157,7 @@ func acts(client *redis.Client) error {
 	return nil
 }
 
-// known returns nil if a sentinel knows the replica and the other sentinels,
-// and reports no problem with them.
+// known returns nil if a sentinel knows the replica and the other sentinels, and reports no problem with them.
 func (s *Sentinel) known(sentinel *Server) error {
 	ctx := context.Background()
 	client := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr(), Protocol: 2, DisableIdentity: true})

@@ -99,9 +99,8 @@ func startOnce(bin string, env, config, args []string) (*Server, error) {
 	return s, nil
 }
 
-// firstRun makes the directory and the configuration and starts the process. A
-// later run takes the configuration as it is then: a sentinel keeps its state
-// in there, and CONFIG REWRITE changes it.
+// firstRun makes the directory and the configuration and starts the process. A later run takes the configuration as it is
+// then: a sentinel keeps its state in there, and CONFIG REWRITE changes it.
 func (s *Server) firstRun(config []string) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,7 @@ func (s *Server) firstRun(config []string) (err error) {
 	return s.run()
 }
 
-// Addr returns the address of the server, as host:port. It stays the same over
-// every Restart.
+// Addr returns the address of the server, as host:port. It stays the same over every Restart.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
 // Port returns the port of the server.
@@ -138,17 +136,15 @@ func (s *Server) Pid() int {
 	return s.proc.Pid()
 }
 
-// Pause stops the process with SIGSTOP: the kernel still accepts connections
-// and bytes for it, but no request sent after Pause has returned is executed
-// before Resume. It returns an error if the server is not running.
+// Pause stops the process with SIGSTOP: the kernel still accepts connections and bytes for it, but no request sent after
+// Pause has returned is executed before Resume. It returns an error if the server is not running.
 func (s *Server) Pause() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.Pause()
 }
 
-// Resume lets a paused process go on, with SIGCONT. It returns an error if the
-// server is not running.
+// Resume lets a paused process go on, with SIGCONT. It returns an error if the server is not running.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,9 +159,8 @@ func (s *Server) Kill() error {
 	return s.proc.Kill()
 }
 
-// Stop asks the process to shut down, with SIGTERM, and waits until it is gone;
-// a paused one goes on to do so. It returns an error if the process is still
-// there after 30 seconds, and nil if the server is not running.
+// Stop asks the process to shut down, with SIGTERM, and waits until it is gone; a paused one goes on to do so. It returns an
+// error if the process is still there after 30 seconds, and nil if the server is not running.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +214,7 @@ func (s *Server) Close() error {
 	return errors.Join(append(errs, s.reserved.Close())...)
 }
 
-// run starts the process and waits until it is ready. If it is not, it leaves
-// no process behind. The caller holds mu.
+// run starts the process and waits until it is ready. If it is not, it leaves no process behind. The caller holds mu.
 func (s *Server) run() error {
 	if s.closed {
 		return errors.New("redistest: the server is closed")
@@ -266,8 +260,7 @@ func (s *Server) ready(client *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	// If another server took the port just before ours, it would answer while
-	// ours is still about to fail.
+	// If another server took the port just before ours, it would answer while ours is still about to fail.
 	if pid := infoField(info, "process_id"); pid != fmt.Sprint(s.proc.Pid()) {
 		return fmt.Errorf("%w: process %s answers", errPortInUse, pid)
 	}
@@ -277,8 +270,7 @@ func (s *Server) ready(client *redis.Client) error {
 	return nil
 }
 
-// client returns a client for a handful of commands, which asks once and fails
-// soon. The caller closes it.
+// client returns a client for a handful of commands, which asks once and fails soon. The caller closes it.
 func (s *Server) client() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:            s.Addr(),

@@ -1,32 +1,38 @@
 // Package several is a lock at several places, of which enough must agree: a majority of the servers of a quorum, or
 // every slot that holds some of its keys.
 //
-//	caller ── Obtain ──► Spreading ── rounds: launch ──► parts, side by side ──► place.Attempt.TryHere
-//	                        │ judge: won · refused · undecided       ▲ land
-//	                        │ won                                    └── undo, step back, settle
-//	                        ▼
-//	                      Lock = Life + majority.Lock + for each place a standing = Claim + what may still be executed there
-//	                        │ Refresh, TTL, renewals, Mend ──► ask each place ──► answer ──► majority.Lock decides
-//	                        └ Free ──► Claim.Free at each place
+//	caller ── Obtain ──► Rounds ── ask: each place, side by side ──► part ──► place.Attempt.TryHere
+//	                       │ ▲                                        │
+//	                       │ └──────────────── land ◄─────────────────┘
+//	                       │ judge: won, refused or undecided
+//	                       ├── refused, undecided ──► stepBack at each place, and perhaps the next round
+//	                       │ won: makeLock, and later grants join
+//	                       ▼
+//	                     Lock = Life + majority.Lock + a record for each place (a place.Claim, and what it has answered)
+//	                       │ Refresh, renewals, Mend ──► each place ──► answer ──► majority.Lock decides
+//	                       │ TTL ──► each place ──► poll
+//	                       └ Free ──► Claim.Free at each place ──► poll
 //
-// The rules of what such a lock has, and until when, are in package majority: see its doc.go, which also lists what this
-// package owes it. The rules of a round are pure as well: see tally.judge and its table. The idea of locking a majority of
-// independent servers is that of Redlock (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), with the
-// holes closed that package majority describes.
+// Package majority has the rules of what such a lock has, and until when. Its doc.go also lists the duties of the owner
+// of a majority.Lock, which is this package. The verdict on a round is a pure function with a table: see tally.judge. The
+// idea of locking a majority of independent servers is that of Redlock
+// (https://redis.io/docs/latest/develop/use/patterns/distributed-locks/), with the holes closed that package majority
+// describes.
 //
 // # Invariants
 //
-//   - What a place answers is told to the majority.Lock exactly once, also after a panic of a hook, and for a request that
-//     was never sent.
-//   - No lock at a place is released while the whole lock lives. What a round was granted that made no lock is given back.
-//   - Locked in this order: Life.Mu, Spreading.mu, Lock.mu. Of these, only Lock.mu is locked while the mutexes of a place or
-//     of health are, and never the other way round.
-//   - A call returns when enough places have answered. What goes on at the others is counted in Place.Calls until it ends.
+//   - Each request of the majority.Lock gets exactly one Answer, also after a panic of a hook, and if it was never sent.
+//   - No key is released while the lock lives. What a round was granted is released, unless that round made the lock.
+//   - The order of mutexes is: Rounds.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
+//     health and of tickets. No goroutine locks one while it holds a later one.
+//   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
+//     in Place.Calls until they end.
 //
-// Files: group.go (the places), spread*.go and verdict.go (an obtain), lock.go, standing.go and calls.go (the lock),
-// refresh.go, kept.go (renewals), mend.go, look.go (what reads the servers without a lock).
+// Files of an obtain, from the top: obtain.go, line.go and grant.go use verdict.go and part.go. Files of a lock:
+// refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has answer, and poll.go. look.go reads the servers
+// without a lock. All use group.go and sidebyside.go.
 //
-// The package knows neither scripts' replies nor subscriptions: it uses what package place exports.
+// The package does not know what a script replies, nor how messages arrive, nor Options, nor the Tracer.
 //
 // # Decisions
 //

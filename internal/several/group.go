@@ -2,6 +2,8 @@ package several
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,23 +14,35 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// site is a place as one lock sees it: with the keys that live there.
+// site is a place with those keys of one lock that live there.
 type site struct {
 	*place.Place
 
 	name   string // for errors
 	health *health.Server
-	keys   script.Keys // none until a lock sets them
+	keys   script.Keys // none in the Group of a Client
 }
 
 // named adds the name of the place to an error.
 func (p *site) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
 
-// Group are the places of locks, or of one lock, and how many of them must agree. It never changes.
+// raise raises the fence counter of the place to least. It returns errGone if the token does not have the keys there.
+func (p *site) raise(ctx context.Context, token, fenceKey string, least int64) error {
+	counter, err := p.FenceTo(ctx, p.keys.Names, token, p.keys, fenceKey, least)
+	if err == nil && counter < least { // it may also be larger: locks of other keys can use the same counter
+		err = errGone
+	}
+	return err
+}
+
+// errGone is the error of a place that lost the keys before its fence counter was raised.
+var errGone = errors.New("the keys were lost again at once")
+
+// Group is the places of a lock, or of all locks of a Client, and how many of them must agree. A Group never changes.
 type Group struct {
 	all    []*site
 	need   int
-	quorum bool // they are servers that all have all keys
+	quorum bool // the places are servers, and each has all keys; otherwise slots, and each has some keys
 	set    *place.Config
 }
 
@@ -48,7 +62,7 @@ func (p *Group) numbers() []int {
 func NewQuorum(all []*place.Place, set *place.Config) *Group {
 	p := &Group{quorum: true, need: len(all)/2 + 1, set: set}
 	for i, server := range all {
-		name := fmt.Sprintf("server %d (%s)", i+1, server.Redis.Address())
+		name := fmt.Sprintf("server %d (%s)", i+1, server.Address())
 		p.all = append(p.all, &site{Place: server, name: name, health: server.Health()})
 	}
 	return p
@@ -60,14 +74,17 @@ func (p *Group) With(keys []string) (*Group, error) {
 		return nil, err
 	}
 	boxed := script.Box(keys)
-	own := &Group{quorum: true, need: p.need, set: p.set, all: make([]*site, len(p.all))}
+	own := *p
+	own.all = make([]*site, len(p.all))
 	for i, server := range p.all {
-		own.all[i] = &site{Place: server.Place, name: server.name, health: server.health, keys: boxed}
+		here := *server
+		here.keys = boxed
+		own.all[i] = &here
 	}
-	return own, nil
+	return &own, nil
 }
 
-// Places returns the Redis of each place.
+// Places returns each place without keys.
 func (p *Group) Places() []*place.Place {
 	all := make([]*place.Place, len(p.all))
 	for i, server := range p.all {
@@ -78,11 +95,11 @@ func (p *Group) Places() []*place.Place {
 
 // HasRing reports whether one of the places is a Ring.
 func (p *Group) HasRing() bool {
-	return slices.ContainsFunc(p.all, func(s *site) bool { return s.Redis.IsRing() })
+	return slices.ContainsFunc(p.all, func(s *site) bool { return s.IsRing() })
 }
 
-// NewSlots returns the slots of the keys as places. They are in the same order for all callers, so that callers who acquire
-// them one after the other cannot wait for each other in a circle.
+// NewSlots returns the slots of the keys as places. All callers have them in the same order, so callers who acquire them
+// one after the other cannot wait for each other in a circle.
 func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error) {
 	groups := transport.GroupBySlot(keys)
 	p := &Group{need: len(groups), set: set}

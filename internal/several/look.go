@@ -18,7 +18,7 @@ import (
 // View is what a majority of the servers hold for a key, and who waits for it.
 type View struct {
 	Agreed  script.Held  // Since is about when the first waiter came
-	Servers []ServerView // where the servers disagree: what each of them holds that has answered
+	Servers []ServerView // if the servers disagree: what each server holds that has answered
 }
 
 // ServerView is what one server holds for a key.
@@ -44,7 +44,7 @@ func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
 		views := make([]*script.Held, len(p.all))
 		for i, answer := range answers {
 			if answer != nil {
-				views[i] = &answer[k]
+				views[i] = &(*answer)[k]
 			}
 		}
 		agreed[k] = p.majority(views)
@@ -52,26 +52,24 @@ func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
 	return agreed, nil
 }
 
-// majority returns what the servers agree about a key. views are nil for servers that have not answered.
+// majority returns what the servers agree about a key. A view is nil if its server has not answered. A majority has
+// answered.
 func (p *Group) majority(views []*script.Held) (v View) {
+	type holder struct {
+		token string
+		holds bool
+	}
 	s := &v.Agreed
-	var same []*script.Held // those with the token that most have
-	agree := true
+	alike := map[holder][]*script.Held{}
+	var same []*script.Held // what most servers say
 	var waiters []int
 	for _, view := range views {
 		if view == nil {
 			continue
 		}
-		var alike []*script.Held
-		for _, other := range views {
-			if other != nil && other.Token == view.Token && (other.TTL == 0) == (view.TTL == 0) {
-				alike = append(alike, other)
-			} else if other != nil {
-				agree = false
-			}
-		}
-		if len(alike) > len(same) {
-			same = alike
+		is := holder{view.Token, view.TTL != 0}
+		if alike[is] = append(alike[is], view); len(alike[is]) > len(same) {
+			same = alike[is]
 		}
 		waiters = append(waiters, view.Waiters)
 		if !view.Since.IsZero() && (s.Since.IsZero() || view.Since.Before(s.Since)) {
@@ -88,7 +86,7 @@ func (p *Group) majority(views []*script.Held) (v View) {
 		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
 	}
 	for i, view := range views {
-		if view != nil && !agree {
+		if view != nil && len(alike) > 1 {
 			v.Servers = append(v.Servers, ServerView{Server: p.all[i].name, Token: view.Token, TTL: view.TTL})
 		}
 	}
@@ -105,100 +103,59 @@ func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 	}
 	seen := map[string][]script.Waiter{} // by token, which is that of the first round everywhere
 	for _, answer := range answers {
-		for _, w := range answer {
-			seen[w.Token] = append(seen[w.Token], w)
+		if answer != nil {
+			for _, w := range *answer {
+				seen[w.Token] = append(seen[w.Token], w)
+			}
 		}
 	}
+	bySince := func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }
 	var waiters []script.Waiter
 	for _, views := range seen {
 		if len(views) >= p.need {
-			waiters = append(waiters, slices.MaxFunc(views, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }))
+			waiters = append(waiters, slices.MaxFunc(views, bySince))
 		}
 	}
-	slices.SortFunc(waiters, func(a, b script.Waiter) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(waiters, bySince)
 	return waiters, nil
 }
 
-// askMajority asks all servers and returns their answers, nil for a server that did not answer well. It waits for all
-// of them. For servers that hang, it waits only until a majority has answered, and a moment longer. It returns an error
-// if there is no majority.
-func askMajority[T any](
-	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) ([]T, error),
-) ([][]T, error) {
-	type answer struct {
-		values []T
-		err    error
-	}
-	free, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers := make([][]T, len(q.all))
-	good := 0
-	var errs []error
-	var enough *time.Timer
-	sideBySide(q.numbers(), func(i int) answer {
-		values, err := ask(free, i)
-		return answer{values, err}
-	}, func(i int, a answer) bool {
-		if a.err != nil {
-			errs = append(errs, q.all[i].named(a.err))
-			return false
-		}
-		if answers[i] = a.values; a.values == nil {
-			answers[i] = []T{}
-		}
-		if good++; good == q.need {
-			enough = time.AfterFunc(health.LeastPatience, cancel)
-		}
-		return false
-	})
-	if enough != nil {
-		enough.Stop()
-	}
-	switch {
-	case good >= q.need:
-		return answers, nil
-	case fault.Ended(ctx) != nil:
-		return nil, fault.Failed(operation, keys, fault.Ended(ctx))
-	}
-	return nil, fault.Failed(operation, keys, fault.Joined(errs))
-}
-
-// Attach returns a lock that was obtained elsewhere.
+// Attach returns a handle for a lock that another handle has obtained.
 func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	type answer struct {
-		found place.Found
-		err   error
+		place.Found
+
+		err error // that the token does not have all keys; nil if it does
 	}
 	h := newLock(ctx, p, keys, token)
 	var requests []majority.Request
 	h.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
 	said := h.newPoll()
-	absent := make([]error, len(p.all)) // of the servers that do not answer well; those may hold the keys
-	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) ([]answer, error) {
+	absent := make([]error, len(p.all)) // by server: why it has not answered; it may hold the keys
+	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) (answer, error) {
 		here := p.all[i]
 		found, err := here.Attach(ask, here.keys.Names, token)
 		if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
-			return []answer{{found, err}}, nil
+			return answer{found, err}, nil
 		}
 		if absent[i] = err; fault.Ended(ask) != nil && fault.Ended(ctx) == nil {
 			absent[i] = fault.ErrUnanswered
 		}
-		return nil, err
+		return answer{}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for i, answer := range answers {
-		var a reply // the next call asks a place that has not answered
+	for i, found := range answers {
+		var a reply // if the place has not answered, the next call asks it
 		switch {
-		case answer == nil:
-			said.note(i, nil, absent[i])
-		case answer[0].err != nil:
-			said.note(i, answer[0].found.Lost, answer[0].err)
+		case found == nil:
+			said.note(i, reply{err: absent[i]})
+		case found.err != nil:
+			said.note(i, reply{lost: found.Lost, err: found.err})
 			a.Result, a.lost = majority.Denied, p.all[i].keys.Names
 		default:
-			said.note(i, nil, nil)
-			found := answer[0].found
+			said.note(i, reply{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
 			h.Since = found.Since
 			h.SetMetadata(found.Metadata)
@@ -209,4 +166,41 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 		return nil, err
 	}
 	return h, nil
+}
+
+// askMajority asks all servers and returns their answers; nil for a server that returned an error. It waits for all
+// servers, but not much longer than until a majority has answered. It returns an error if no majority answers.
+func askMajority[T any](
+	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
+) ([]*T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	free, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make([]*T, len(q.all))
+	good := 0
+	var errs []error
+	sideBySide(q.numbers(), func(i int) (a answer) {
+		a.value, a.err = ask(free, i)
+		return a
+	}, func(i int, a answer) bool {
+		if a.err != nil {
+			errs = append(errs, q.all[i].named(a.err))
+			return false
+		}
+		answers[i] = &a.value
+		if good++; good == q.need {
+			time.AfterFunc(health.LeastPatience, cancel)
+		}
+		return false
+	})
+	switch {
+	case good >= q.need:
+		return answers, nil
+	case fault.Ended(ctx) != nil:
+		return nil, fault.Failed(operation, keys, fault.Ended(ctx))
+	}
+	return nil, fault.Failed(operation, keys, fault.Joined(errs))
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Mend acquires the keys again where they are missing, and where a majority has confirmed the lock since that was known
-// (9). A server that hangs, or has too many of these requests already, is not asked now: see health.Server.AdmitMend.
+// Mend acquires the keys again where they are missing, if a majority has confirmed the lock since that was known (9). It
+// does not ask a server that hangs, or that has too many of these requests already: see health.Server.AdmitMend.
 func (h *Lock) Mend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,14 +38,15 @@ func (h *Lock) Mend() {
 	}
 }
 
-// mendAt acquires the keys again at one place, which has admitted that. It does not look at lines: this lock is held.
+// mendAt acquires the keys again at one place, which has admitted that. The request skips the lines, because this lock is
+// held.
 func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
-	a := &place.Attempt{
-		Remains:  place.Remains{Place: p.Place, Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL},
+	a := &place.Attempt{Place: p.Place, Obtain: script.Obtain{
+		Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL,
 		Metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
-	}
+	}}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
 	defer func() {
@@ -62,7 +64,7 @@ func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	g, err := a.TryHere(h.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
-	if granted && h.isFenced() && !h.raise(h.ctx, i) {
+	if key := h.at[i].FenceKey; granted && key != "" && p.raise(h.ctx, h.token, key, h.Fence) != nil {
 		return
 	}
 	got.Doubtful = a.Doubtful
@@ -77,20 +79,20 @@ func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 }
 
 const (
-	// topUpAfter is how long after a refusal a place is asked again.
-	topUpAfter = 5 * time.Millisecond
+	// soonAfter is how long after a refusal a place is asked again. It doubles each time.
+	soonAfter = 5 * time.Millisecond
 
-	// maxSoon is how often mendSoon mends at one place. That takes 155 ms, or up to twice as long.
+	// maxSoon bounds how often mendSoon mends at one place, which takes 155 ms, or up to twice as long.
 	maxSoon = 5
 )
 
-// mendSoon mends in a moment: the place has refused because it is about to get the keys back from somebody else, who has
-// too few places. Until it has the lock again, one more server that forgets could give the lock to another.
+// mendSoon mends in a moment. A place mostly refuses because a caller who has too few places is about to release the keys
+// there. Until the place has the keys of this lock, one more server that forgets could give the lock to another caller.
 func (h *Lock) mendSoon(i int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if at := &h.at[i]; at.refused < maxSoon && !h.over {
-		pause := topUpAfter << at.refused
+	if at := h.at[i]; at.refused < maxSoon && !h.over {
+		pause := soonAfter << at.refused
 		time.AfterFunc(pause+rand.N(pause), h.Mend)
 		at.refused++
 	}

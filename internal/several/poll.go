@@ -2,61 +2,84 @@ package several
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/script"
 )
 
-// poll collects what the places say about the lock when they are asked for one thing.
+// poll collects what the places of a lock say when they are asked for one thing.
 type poll struct {
 	h      *Lock
-	agreed int        // places that have all keys
-	gone   int        // places that have lost some
-	lost   [][]string // those keys, by place
+	agreed int             // places that have all keys
+	left   []time.Duration // the remaining ttls there, if that was the question
+	gone   int             // places that have lost some keys
+	lost   [][]string      // those keys, by place
 	errs   []error
 	loss   script.Loss // of the whole lock, if err has found one
 }
 
+// reply is what one place has said.
+type reply struct {
+	majority.Answer // to a request of package majority
+
+	err   error         // what has failed, or that keys are lost
+	lost  []string      // the keys that the place has lost, or has not granted; nil for none
+	taken bool          // another has some of them
+	left  time.Duration // the remaining ttl, if that was the question
+}
+
+// errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.
+var errNoHold = errors.New("no hold")
+
 func (h *Lock) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
 
-// note takes the answer of one place, with the keys that it has lost, nil for none. It reports whether the answers decide.
-func (p *poll) note(i int, lost []string, err error) (enough bool) {
+// note takes the answer of one place. It reports whether the answers decide.
+func (p *poll) note(i int, a reply) (enough bool) {
 	switch {
-	case err == nil:
+	case a.err == nil:
 		p.agreed++
-	case err == errNoHold: // it says nothing about the lock
-	case lost != nil:
-		p.noteLost(i, lost)
+		p.left = append(p.left, a.left)
+	case a.err == errNoHold: // it says nothing about the lock
+	case a.lost != nil:
+		p.noteLost(i, a.lost)
 	case p.h.places.quorum:
-		p.errs = append(p.errs, p.h.places.all[i].named(err))
+		p.errs = append(p.errs, p.h.places.all[i].named(a.err))
 	default:
-		p.errs = append(p.errs, err)
+		p.errs = append(p.errs, a.err)
 	}
 	return p.isDecided()
 }
 
-// noteLost notes that a place has lost these keys.
+// noteLost notes which keys a place has lost; nil for none.
 func (p *poll) noteLost(i int, lost []string) {
-	p.gone++
-	p.lost[i] = lost
+	if lost != nil {
+		p.gone++
+		p.lost[i] = lost
+	}
 }
 
 // isDecided reports whether the answers decide.
 func (p *poll) isDecided() bool {
-	if !p.h.places.quorum { // each has other keys, and an error names all that are lost
+	if !p.h.places.quorum { // each place has other keys, and an error names all that are lost
 		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
 	}
-	return p.agreed >= p.h.places.need || p.gone > p.h.places.spare()
+	return p.agreed >= p.h.places.need || p.isLost()
 }
+
+// isLost reports whether too many places have lost keys.
+func (p *poll) isLost() bool { return p.gone > p.h.places.spare() }
 
 // err returns the result for the whole lock. whole is the error if all keys are lost.
 func (p *poll) err(ctx context.Context, operation string, whole error) error {
-	places, over := p.h.places, error(nil)
+	var over error
 	switch {
-	case p.agreed >= places.need:
+	case p.agreed >= p.h.places.need:
 		return nil
-	case p.gone > places.spare():
+	case p.isLost():
 	case fault.Ended(ctx) != nil:
 		over = fault.Ended(ctx)
 	case len(p.errs) > 0: // otherwise too few holds were left to ask
@@ -65,32 +88,29 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	if over != nil {
 		return fault.Failed(operation, p.h.keys, over)
 	}
-	p.loss = p.h.missing(p.lost)
-	return p.h.lossError(p.loss, whole)
+	return p.lossError(whole)
 }
 
-// missing returns what a lock has lost that has lost these keys at its places. A key is lost if more places miss it than
-// can be missing. If there is no such key, although too few places have all keys, every key counts as lost that any place
-// misses.
-func (h *Lock) missing(lost [][]string) script.Loss {
+// lossError notes what the whole lock has lost, and returns the error for that: whole, if all keys are lost. A key is lost
+// if more places miss it than can be missing. If there is no such key, although too few places have all keys, every key
+// counts as lost that any place misses.
+func (p *poll) lossError(whole error) error {
 	count := map[string]int{}
-	for _, keys := range lost {
+	for _, keys := range p.lost {
 		for _, key := range keys {
 			count[key]++
 		}
 	}
-	spare := h.places.spare()
-	missing := slices.DeleteFunc(slices.Clone(h.keys), func(key string) bool { return count[key] <= spare })
+	missed := func(more int) []string {
+		return slices.DeleteFunc(slices.Clone(p.h.keys), func(key string) bool { return count[key] <= more })
+	}
+	missing := missed(p.h.places.spare())
 	if len(missing) == 0 {
-		missing = slices.DeleteFunc(slices.Clone(h.keys), func(key string) bool { return count[key] == 0 })
+		missing = missed(0)
 	}
 	if len(missing) == 0 {
-		missing = h.keys
+		missing = p.h.keys
 	}
-	return script.Loss{Keys: missing, Total: len(h.keys)}
-}
-
-// lossError returns the error for a loss: whole, if all keys are lost.
-func (h *Lock) lossError(l script.Loss, whole error) error {
-	return h.places.all[0].LossError(l, whole)
+	p.loss = script.Loss{Keys: missing, Total: len(p.h.keys)}
+	return p.h.Home().LossError(p.loss, whole)
 }

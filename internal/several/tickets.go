@@ -2,11 +2,11 @@ package several
 
 import "sync"
 
-// Where two waiters have the same ticket, their names decide who is first. All places must decide alike, or each of the two
-// would be refused at some of them for ever. The names of all waiters of a process begin alike, and those of another process
-// begin otherwise, so all places agree about waiters of two processes. Waiters of one process may have other names at each
-// place, in another order, because they may be there with different Redis clients. So no two of those that wait at several
-// places have the same ticket.
+// If two waiters have the same ticket, their names decide who is first. All places must decide alike. Otherwise each of the
+// two waiters is refused at some place, for ever. The names of all waiters of a process begin with the same random text, so
+// all places agree about waiters of two processes. But two waiters of one process may have names in another order at each
+// place, if they use different Redis clients there. So in one process, no two waiters at several places have the same
+// ticket.
 
 // tickets are the common tickets of the waiters at several places in this process.
 var tickets = claims{taken: map[int64]struct{}{}}
@@ -16,7 +16,7 @@ type claims struct {
 	taken map[int64]struct{}
 }
 
-// claim returns the first ticket, from this one on, that no other waiter of the process has. The waiter drops it in the end.
+// claim returns the first ticket from this one on that no other waiter of the process has. The waiter drops it in the end.
 func (c *claims) claim(ticket int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,4 +34,19 @@ func (c *claims) drop(ticket int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.taken, ticket)
+}
+
+// agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
+func (s *Rounds) agree() {
+	if s.ticket > 0 {
+		return
+	}
+	for _, p := range s.parts {
+		if !p.busy && p.Waiter.HasPlace() {
+			s.ticket = max(s.ticket, p.Waiter.LastTicket())
+		}
+	}
+	if s.ticket > 0 {
+		s.ticket = tickets.claim(s.ticket)
+	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // verdict is what the answers of a round amount to.
@@ -21,72 +20,6 @@ const (
 	undecided
 )
 
-// collect calls look, with s.mu held, whenever something has changed, until it returns a verdict. It also calls look some
-// grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken
-// yet. collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, it panics.
-func (s *Spreading) collect(
-	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
-) (verdict, error) {
-	var timer *time.Timer
-	defer func() {
-		if timer != nil {
-			timer.Stop()
-		}
-	}()
-	for {
-		s.mu.Lock()
-		answer, until := look(time.Now())
-		failed := s.panicked
-		if answer != open {
-			s.open, s.won = false, answer == won
-		}
-		s.mu.Unlock()
-		failed.again()
-		if answer != open {
-			return answer, nil
-		}
-		var late <-chan time.Time
-		if !until.IsZero() {
-			if timer == nil {
-				timer = time.NewTimer(time.Until(until))
-			} else {
-				timer.Reset(time.Until(until))
-			}
-			late = timer.C
-		}
-		select {
-		case <-s.news:
-		case <-late:
-			time.Sleep(grace)
-		case <-ctx.Done():
-			return open, fault.Ended(ctx)
-		case <-s.places.set.Closed:
-			return open, fault.ErrClosed
-		}
-	}
-}
-
-// judge returns what the answers amount to by now, and when a place will count as absent. The caller holds s.mu.
-func (s *Spreading) judge(now time.Time) (answer verdict, until time.Time) {
-	t := tally{places: len(s.parts), need: s.places.need}
-	for i := range s.parts {
-		switch p := &s.parts[i]; {
-		case p.isGranted():
-			t.granted++
-		case p.state == partRefused && !p.busy:
-			t.refused++
-		case p.state == partFailed && !p.busy && s.ordered: // those behind it are not asked
-			return undecided, until
-		}
-	}
-	limit := health.NoLimit
-	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
-		limit = s.splitPatience()
-	}
-	t.waits, until = s.waits(now, limit)
-	return t.judge(), until
-}
-
 // tally is how the places have answered a round by now.
 type tally struct {
 	places, need     int // of which so many are enough
@@ -94,7 +27,7 @@ type tally struct {
 	waits            bool // some of the others may still answer in time
 }
 
-// judge returns what the answers amount to. A round that enough places have answered, and not all of them with a grant, is
+// judge returns what the answers amount to. If enough places have answered, and some of them have refused, the round is
 // refused even if the others are down: that they are missing has not decided it.
 func (t tally) judge() verdict {
 	switch {
@@ -110,37 +43,90 @@ func (t tally) judge() verdict {
 	return undecided
 }
 
-// isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps the others away from what
-// this round holds. If a place that has refused wakes it meanwhile, the next round may do better. The caller holds s.mu.
-func (s *Spreading) isNext() bool {
-	if !s.queue || s.ticket == 0 {
-		return false
-	}
-	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partRefused && !p.busy {
-			if called, _ := p.Waiter.WasWoken(); called {
-				return false
-			}
+// collect calls look, with s.mu held, whenever something has changed, until look returns a verdict. It also calls look some
+// grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken yet.
+// collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, collect panics.
+func (s *Rounds) collect(
+	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
+) (verdict, error) {
+	timer := time.NewTimer(health.NoLimit)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		answer, until := look(time.Now())
+		hook := s.panicked
+		if answer != open {
+			s.verdict = answer
+		}
+		s.mu.Unlock()
+		hook.again()
+		if answer != open {
+			return answer, nil
+		}
+		wait := health.NoLimit
+		if !until.IsZero() {
+			wait = time.Until(until)
+		}
+		timer.Reset(wait)
+		select {
+		case <-s.news:
+		case <-timer.C:
+			time.Sleep(grace)
+		case <-ctx.Done():
+			return open, fault.Ended(ctx)
+		case <-s.places.set.Closed:
+			return open, fault.ErrClosed
 		}
 	}
-	return true
 }
 
-// waits reports whether some place may still answer in time, and when the first of those will count as absent. On a
-// quorum, a server does so after limit, and at once if it usually takes longer than that. The caller holds s.mu.
-func (s *Spreading) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
-	for i := range s.parts {
-		p := &s.parts[i]
+// judge returns what the answers amount to by now, and when the next place will count as absent. The caller holds s.mu.
+func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
+	t := tally{places: len(s.parts), need: s.places.need}
+	for _, p := range s.parts {
+		switch {
+		case p.answer == granted:
+			t.granted++
+		case p.answer == denied:
+			t.refused++
+		case p.answer == failed && s.isOrdered(): // the places behind it are not asked
+			return undecided, until
+		}
+	}
+	limit := health.NoLimit
+	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
+		limit = s.splitPatience()
+	}
+	t.waits, until = s.waits(now, limit)
+	return t.judge(), until
+}
+
+// isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps other waiters away from
+// what this round holds. If a place that has refused wakes the waiter meanwhile, the next round may do better. The caller
+// holds s.mu.
+func (s *Rounds) isNext() bool {
+	return s.queue && s.ticket > 0 && s.count(func(p *part) bool {
+		if p.answer != denied {
+			return false
+		}
+		called, _ := p.Waiter.WasWoken()
+		return called
+	}) == 0
+}
+
+// waits reports whether some place may still answer in time, and when the first of those will count as absent. On a quorum,
+// a server counts as absent after limit, and at once if it usually takes longer than that. The caller holds s.mu.
+func (s *Rounds) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
+	for _, p := range s.parts {
 		switch {
 		case !p.busy:
-			continue
 		case !s.places.quorum:
 			waits = true
-			continue
-		}
-		late := p.began.Add(p.site.health.Patience(len(p.Keys.Names), s.fastest, limit))
-		if now.Before(late) && (until.IsZero() || late.Before(until)) {
-			waits, until = true, late
+		default:
+			late := p.began.Add(p.site.health.Patience(len(p.Keys.Names), s.fastest, limit))
+			if now.Before(late) && (until.IsZero() || late.Before(until)) {
+				waits, until = true, late
+			}
 		}
 	}
 	return waits, until
@@ -155,16 +141,16 @@ const (
 )
 
 // splitPatience returns how long a server of a quorum may take for its answer to a round that the others have split: four
-// times as long as a majority usually takes. While a round waits, nobody else can have what it was granted. But if round
-// after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So the time
-// grows. The caller holds s.mu.
-func (s *Spreading) splitPatience() time.Duration {
+// times as long as a majority usually takes. While a round waits, no other caller can get what the round was granted. But
+// if round after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So
+// the time grows. The caller holds s.mu.
+func (s *Rounds) splitPatience() time.Duration {
 	if !s.places.quorum {
 		return health.NoLimit
 	}
 	usual := make([]time.Duration, 0, len(s.parts))
-	for i := range s.parts {
-		if answers := s.parts[i].site.health.Usually(); answers > 0 {
+	for _, p := range s.parts {
+		if answers := p.site.health.Usually(); answers > 0 {
 			usual = append(usual, answers)
 		}
 	}
@@ -175,18 +161,26 @@ func (s *Spreading) splitPatience() time.Duration {
 	return max(leastSplitPatience, 4*usual[s.places.need-1]) << min(s.splits/patientSplits, 10)
 }
 
-// failures returns an error that names every place that has not answered, or not well.
-func (s *Spreading) failures() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// lateness returns the error of a round that was refused because grants came too late; nil if others have so many places
+// that the round would have been refused anyway. The caller holds s.mu.
+func (s *Rounds) lateness() error {
+	late := s.count(func(p *part) bool { return p.answer == denied && p.Late })
+	others := s.count(func(p *part) bool { return p.answer == denied && !p.Late })
+	if late == 0 || others > s.places.spare() {
+		return nil
+	}
+	return fault.TooLate(s.began, s.want.TTL)
+}
+
+// failures returns an error that names every place that has not answered, or not well. The caller holds s.mu.
+func (s *Rounds) failures() error {
 	var errs []error
-	for i := range s.parts {
-		p := &s.parts[i]
+	for _, p := range s.parts {
 		switch {
-		case p.state == partFailed:
+		case p.answer == failed:
 			errs = append(errs, s.named(p, p.err))
-		case p.busy || p.state == partIdle && !s.ordered:
-			errs = append(errs, s.named(p, s.Unanswered(s.began, s.ttl)))
+		case p.busy || p.answer == none && !s.isOrdered():
+			errs = append(errs, s.named(p, s.Unanswered(s.began, s.want.TTL)))
 		}
 	}
 	if len(errs) == 0 {
@@ -195,36 +189,10 @@ func (s *Spreading) failures() error {
 	return fault.Failed("obtain", s.keys, fault.Joined(errs))
 }
 
-// hasFailed reports whether a place has answered the present round with an error, or was not asked because it hangs.
-func (s *Spreading) hasFailed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.parts { // not by value: what a goroutine writes is not looked at
-		if s.parts[i].state == partFailed {
-			return true
-		}
-	}
-	return false
-}
-
 // named adds the name of the place to an error that does not have it.
-func (s *Spreading) named(p *part, err error) error {
+func (s *Rounds) named(p *part, err error) error {
 	if !s.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
 		return err
 	}
 	return p.site.named(err)
-}
-
-// mayPass reports whether a majority of the places may grant later: not too many have answered with an error that
-// stays.
-func (s *Spreading) mayPass() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	final := 0
-	for i := range s.parts {
-		if p := &s.parts[i]; p.state == partFailed && transport.IsFinal(p.err) {
-			final++
-		}
-	}
-	return final <= s.places.spare()
 }

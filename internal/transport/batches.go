@@ -22,8 +22,7 @@ const (
 	maxBatches    = 16 // from here on, patience does not count
 	batchCounts   = 5 * time.Second
 
-	// leastConnecting is the least time that a pipeline waits for a connection, however short the patience of its
-	// batch.
+	// leastConnecting is the least time that a pipeline waits for a connection, however short the patience of its batch.
 	leastConnecting = 50 * time.Millisecond
 )
 

@@ -179,8 +179,7 @@ func newCommand(c *Call, how *[2]any) command {
 	return cmd
 }
 
-// isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in
-// place.
+// isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in place.
 func (c *Call) isUnchanged(args []any) bool {
 	keys := len(c.Keys) + len(c.Spare)
 	how := &c.Script.evalsha

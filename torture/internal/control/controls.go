@@ -54,7 +54,7 @@ var All = []Control{
 		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"internal/place/renew.go", "next = h.Lease.Renewed(r.lease, r.call.Sent)", "next = h.Lease.Renewed(r.lease, time.Now())",
+			"internal/place/renew.go", "next = h.Lease.Renewed(r.lease, r.Call.Sent)", "next = h.Lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{
@@ -77,7 +77,7 @@ var All = []Control{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
 		Edits: []Edit{{
-			"internal/place/withdraw.go", "if nothing && (!r.Doubtful && !r.Late || r.custom) {", "if nothing || true {",
+			"internal/place/withdraw.go", "if nothing && (!a.Doubtful && !a.Late || a.Custom) {", "if nothing || true {",
 		}},
 	},
 	{
@@ -89,7 +89,7 @@ var All = []Control{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
 		Edits: []Edit{{
-			"internal/place/withdraw.go", "return r.leaving(ctx, r.Keys)", "return r.leaving(ctx, r.Keys.OnlyLines())",
+			"internal/place/withdraw.go", "return a.leaving(ctx, a.Keys)", "return a.leaving(ctx, a.Keys.OnlyLines())",
 		}},
 	},
 	{
@@ -174,7 +174,7 @@ var All = []Control{
 	{
 		Name: "quorum-of-one", Off: "a call of a quorum lock is confirmed as soon as one server has confirmed it",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Edits: []Edit{{"internal/several/spreadgrant.go", "s.places.need, s.began, s.ttl)", "1, s.began, s.ttl)"}},
+		Edits: []Edit{{"internal/several/grant.go", "s.places.need, s.began, s.want.TTL)", "1, s.began, s.want.TTL)"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",

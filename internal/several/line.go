@@ -1,0 +1,89 @@
+package several
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/line"
+)
+
+// A waiter at several places is in the line of each place, with the same ticket everywhere. So all places agree who is
+// next, and two waiters do not split the places between them again and again. After a refused round, the waiter steps back
+// at each place: one script releases what the place has granted, and puts the waiter back into its line there. The common
+// ticket is the largest of those that the places gave in the first round. To make these alike, the waiter proposes one.
+
+// gather is how long a waiter that one server of a quorum has woken waits for messages of the others. A release reaches all
+// servers at about the same time. Across slots, different holders may release the keys one after the other.
+const gather = time.Millisecond
+
+// Await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
+func (s *Rounds) Await(ctx context.Context) bool {
+	var woken time.Time // when the first place asked for a try
+	paced := s.paced()
+	_, err := s.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
+		due, called := s.due()
+		due = sooner(due, paced)
+		if called > 0 && woken.IsZero() {
+			woken = now
+		}
+		if s.places.quorum && called > 0 {
+			due = sooner(due, woken.Add(gather))
+		}
+		if called >= s.places.need || !now.Before(due) {
+			return undecided, due
+		}
+		return open, due
+	})
+	return err == nil
+}
+
+// paced returns when the strategy wants the next round; the zero time if that does not matter. It matters if messages
+// cannot arrive from so many places that the others are too few.
+func (s *Rounds) paced() time.Time {
+	if s.strategy == nil {
+		return time.Time{}
+	}
+	s.mu.Lock()
+	deaf := s.count(func(p *part) bool { return !p.busy && p.Waiter.IsDeaf() })
+	s.mu.Unlock()
+	if deaf > s.places.spare() {
+		if pace := s.strategy.NextBackoff(); pace > 0 {
+			return time.Now().Add(pace)
+		}
+	}
+	return time.Time{}
+}
+
+// due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life at some
+// place. It also returns how many places may grant by now: those that have asked for a try and, across slots, those that
+// have granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the
+// waiter when it is its turn. The caller holds s.mu.
+func (s *Rounds) due() (due time.Time, called int) {
+	times := make([]time.Time, 0, len(s.parts))
+	var life time.Time
+	for _, p := range s.parts {
+		if p.busy { // without this, places that hang would make the others be asked again and again
+			times = append(times, s.began.Add(line.Interval))
+			continue
+		}
+		next, woken := p.Waiter.Due()
+		if woken || p.last == granted && !s.places.quorum {
+			called++
+		}
+		times = append(times, next)
+		if sign := p.Waiter.SignDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
+			life = sign
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return sooner(times[s.places.need-1], life), called
+}
+
+// sooner brings a time forward to another one, if that comes before; the zero time does not.
+func sooner(due, other time.Time) time.Time {
+	if !other.IsZero() && other.Before(due) {
+		return other
+	}
+	return due
+}

@@ -1,0 +1,302 @@
+package several
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/lease"
+	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/retry"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Rounds makes the tries of an obtain at several places. A try is a round: it asks all places side by side, and ends as
+// soon as enough of them have granted or refused. A goroutine for each call waits for the answer, so a server that hangs
+// does not delay the round.
+//
+// Three rules keep rounds apart. At most one call of an obtain is under way to a place. A late answer belongs to the round
+// that asked: what it grants is given back, unless that round made the lock. Each round has a new random token, so giving
+// back never releases what a later round was granted.
+type Rounds struct {
+	place.Progress // belongs to the goroutine of the caller; but mu protects Resends until the obtain has ended
+
+	keys     []string      // of all places
+	want     script.Obtain // at each place, except for keys and token
+	places   *Group
+	queue    bool           // the caller waits in line between rounds
+	strategy retry.Strategy // says when to try again; in line, only while messages cannot arrive; nil for none
+	since    time.Time      // when the obtain began
+	news     chan struct{}  // has room for one: an answer has arrived, or a message has woken a waiter
+
+	// These belong to the goroutine of the caller.
+	patient bool // the present round is the last one
+	refused bool // some round was refused
+	splits  int  // how many rounds in a row were split: some places granted, and others refused
+
+	mu       sync.Mutex // protects the fields below
+	parts    []*part
+	token    string        // of the present round
+	began    time.Time     // when the present round began
+	verdict  verdict       // on the present round
+	fastest  time.Duration // how long the first answer of the round took; 0 before
+	ticket   int64         // of the waiter in all lines, from tickets; 0 before the first refusal
+	over     bool          // the obtain has ended
+	lock     *Lock         // that the obtain has made; nil before
+	panicked *panicked     // what a hook has panicked with; nil if none has
+}
+
+// lastNumber is the last number that a waiter at several places got. Obtains of many Clients may share an inbox.
+var lastNumber atomic.Int64
+
+// NewRounds returns what makes the tries of an obtain of all keys. want says what else it asks for; it has no token. With
+// queue, the caller waits in line after a refused round.
+func NewRounds(at *Group, keys []string, want *script.Obtain, queue bool, strategy retry.Strategy) *Rounds {
+	n := len(at.all)
+	s := &Rounds{
+		keys: keys, want: *want, places: at, queue: queue, strategy: strategy, since: time.Now(),
+		news: make(chan struct{}, 1), parts: make([]*part, n),
+	}
+	first := lastNumber.Add(int64(n)) - int64(n) + 1
+	for i, here := range at.all {
+		p := &part{number: i, site: here}
+		p.Obtain, p.Place, p.Keys = *want, here.Place, here.keys
+		if !at.quorum { // the fencing token is minted when all keys are held
+			p.FenceKey = ""
+		}
+		if queue {
+			p.QueueWith(s.news, first+int64(i))
+		}
+		s.parts[i] = p
+	}
+	return s
+}
+
+// Lock returns the lock, once a try has succeeded. Only the goroutine of the caller sets it.
+func (s *Rounds) Lock() *Lock { return s.lock }
+
+// SpreadOut returns the strategy for the tries: on a quorum, one that waits up to half longer each time, at random.
+func (s *Rounds) SpreadOut(strategy retry.Strategy) retry.Strategy {
+	if s.places.quorum {
+		return spreadOut{strategy}
+	}
+	return strategy
+}
+
+// spreadOut makes each wait of a strategy up to half longer, at random.
+type spreadOut struct{ strategy retry.Strategy }
+
+func (s spreadOut) NextBackoff() time.Duration {
+	wait := s.strategy.NextBackoff()
+	if wait < 2 {
+		return wait
+	}
+	return wait + rand.N(wait/2)
+}
+
+const (
+	// maxSplits is how often a try without a line asks again after a split round.
+	maxSplits = 3
+
+	// splitPause bounds the random wait before that. It doubles each time.
+	splitPause = 2 * time.Millisecond
+)
+
+// Try asks the places for the lock. It reports whether another try makes sense.
+//
+// Without a line, two callers that try at the same time can refuse each other: each has some places, and neither has
+// enough. No holder has refused them, so Try asks again, a few times and at random moments.
+func (s *Rounds) Try(ctx context.Context) (again bool, err error) {
+	if fault.Ended(ctx) != nil {
+		return false, fault.ErrCut
+	}
+	s.Tries++
+	for splits := 0; ; splits++ {
+		s.patient = s.isOnce() && splits == maxSplits
+		again, err = s.tryRound(ctx)
+		decided := err == nil || err == fault.ErrClosed || s.splits == 0 || s.Belated >= place.MaxBelated
+		if decided || s.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
+			return again, err
+		}
+		pause := time.NewTimer(rand.N(splitPause << splits))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return false, fault.ErrCut
+		case <-s.places.set.Closed:
+			pause.Stop()
+			return false, fault.ErrClosed
+		}
+	}
+}
+
+// Decide follows the last try, which ended with that error. If some servers granted the last round and others refused it, a
+// slow server may decide. Then Decide asks once more, and waits for all servers.
+func (s *Rounds) Decide(ctx context.Context, err error) error {
+	if s.places.quorum && s.splits > 0 && !s.patient && err != fault.ErrClosed && fault.Ended(ctx) == nil {
+		s.patient = true
+		_, err = s.tryRound(ctx)
+	}
+	return err
+}
+
+// isOnce reports whether the caller makes a single try.
+func (s *Rounds) isOnce() bool { return !s.queue && s.strategy == nil }
+
+// isOrdered reports whether the present try asks one place after the other. Two callers that try again and again across the
+// same slots would otherwise refuse each other.
+func (s *Rounds) isOrdered() bool { return s.Tries > 1 && !s.queue && !s.places.quorum }
+
+// tryRound asks the places once.
+func (s *Rounds) tryRound(ctx context.Context) (again bool, err error) {
+	s.begin()
+	answer, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
+		s.launch(ctx, now)
+		return s.judge(now)
+	})
+	switch {
+	case err != nil:
+		s.mu.Lock()
+		if s.Failure == nil || s.count(hasFailed) > 0 { // otherwise how the round before has failed says more
+			s.Failure = s.failures()
+		}
+		s.mu.Unlock()
+		if fault.Ended(ctx) != nil {
+			return false, fault.ErrCut
+		}
+		return false, err
+	case answer == won:
+		s.Failure, s.splits = nil, 0
+		if err := s.makeLock(ctx); err != fault.ErrNotObtained {
+			return false, err
+		}
+	}
+	s.mu.Lock()
+	switch answer {
+	case refused:
+		s.Failure = s.lateness()
+	case undecided:
+		s.Failure = s.failures()
+	default: // makeLock has said why there is no lock
+	}
+	final := s.count(func(p *part) bool { return hasFailed(p) && transport.IsFinal(p.err) })
+	s.stepBack(ctx)
+	s.mu.Unlock()
+	if s.waitForSteps(ctx) != nil && fault.Ended(ctx) != nil {
+		return false, fault.ErrCut
+	}
+	if s.splits++; !s.isSplit() {
+		s.splits = 0
+	}
+	switch {
+	case answer != undecided && errors.Is(s.Failure, fault.ErrLapsed):
+		s.Belated++
+		return s.Belated < place.MaxBelated, s.Failure
+	case s.Failure != nil: // enough places may grant later, unless too many have answered with an error that stays
+		return final <= s.places.spare() && s.bears(ctx), s.Failure
+	case !lease.Passed(lease.ValidUntil(s.began, s.want.TTL)): // see place.Single.decline
+		s.Belated = 0
+	}
+	s.refused = true
+	return true, fault.ErrNotObtained
+}
+
+// bears reports whether the obtain goes on after a round that has failed in a way that may pass.
+//
+// In line, the rule is that of one place: see line.Waiter.Bear. But a quorum gives each server a tenth of a second, and the
+// first try at one place takes seconds. So on a quorum without a deadline, the first try is as many rounds as fit into
+// LongPatience. Without a line, a quorum tries again as the strategy says. Across slots, calls have been resent for as long
+// as at one place.
+func (s *Rounds) bears(ctx context.Context) bool {
+	if !s.queue {
+		return s.places.quorum
+	}
+	return s.refused || fault.HasDeadline(ctx) || s.places.quorum && time.Since(s.since) < health.LongPatience
+}
+
+// begin begins a round.
+func (s *Rounds) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.began, s.verdict, s.fastest = place.NewToken(), time.Now(), open, 0
+	for _, p := range s.parts {
+		p.answer, p.err = none, nil
+	}
+}
+
+// waitForSteps waits until the places have released what they granted. On a quorum, it also waits for calls that are still
+// under way. But while other callers may need what this obtain is granted next, it does not wait for a server that takes
+// much longer than the others. It returns an error if ctx ends or the Client is closed first.
+func (s *Rounds) waitForSteps(ctx context.Context) error {
+	_, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
+		limit := s.splitPatience()
+		if s.isOnce() { // nobody needs the keys: they are released. Without this, the calls of a loop pile up at a slow server.
+			limit = health.NoLimit
+		}
+		if waits, until := s.waits(now, limit); waits {
+			return open, until
+		}
+		return undecided, time.Time{}
+	})
+	return err
+}
+
+// isSplit reports whether some places have granted the last round and others have refused it. A place that granted after
+// the round was refused counts too: perhaps it was slow because this Client had just released the lock there. A caller that
+// obtains, releases and obtains again must not be refused by itself.
+func (s *Rounds) isSplit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count(func(p *part) bool { return p.last == granted }) > 0 && s.count(hasDenied) > 0
+}
+
+// End ends the obtain. Unless it made a lock, it gives everything back in the background.
+func (s *Rounds) End(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.verdict = true, undecided
+	if s.ticket > 0 {
+		tickets.drop(s.ticket)
+	}
+	for _, p := range s.parts {
+		switch {
+		case p.busy: // land or steppedBack drops it
+		case s.lock == nil:
+			p.drop(ctx)
+		default:
+			p.Waiter.QuitInbox()
+		}
+	}
+}
+
+// Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one
+// place may name a caller that has too few places. Across slots, it asks the first place that has refused.
+func (s *Rounds) Blocker(ctx context.Context) script.Blocker {
+	var asked []int
+	attempts := make([]place.Attempt, len(s.parts)) // copies, because the obtain may end first
+	s.mu.Lock()
+	for i, p := range s.parts {
+		if hasDenied(p) && !p.busy && (s.places.quorum || len(asked) == 0) {
+			asked, attempts[i] = append(asked, i), p.Attempt
+		}
+	}
+	s.mu.Unlock()
+	type holder struct{ key, token string }
+	count := map[holder]int{}
+	most, why := 0, script.Blocker{}
+	sideBySide(asked, func(i int) script.Blocker { return attempts[i].Blocker(ctx) }, func(_ int, b script.Blocker) bool {
+		is := holder{b.Key, b.Token}
+		if count[is]++; b.Key != "" && count[is] > most {
+			most, why = count[is], b
+		}
+		return false
+	})
+	return why
+}
