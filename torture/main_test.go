@@ -60,6 +60,9 @@ func TestARunEndsWithAReport(t *testing.T) {
 	if err != nil || !strings.Contains(string(report), "| one | 1 |") {
 		t.Errorf("%v\n%s", err, report)
 	}
+	if svg, err := os.ReadFile(filepath.Join(out, "timeline.svg")); err != nil || !strings.Contains(string(svg), "</svg>") {
+		t.Error(err)
+	}
 	if rest, _ := filepath.Glob(filepath.Join(out, "round-*")); len(rest) != 0 {
 		t.Errorf("histories without a violation are left: %v", rest)
 	}

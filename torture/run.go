@@ -66,13 +66,14 @@ func (s *settings) runRounds(ctx context.Context) error {
 		if o.Dir, err = round.MakeDir(s.out, n); err != nil {
 			return err
 		}
+		begun := time.Now()
 		events, err := round.Run(ctx, o, p.begin(fmt.Sprintf("round %d on %s", n+1, o.Topology)))
 		if err != nil {
 			return err
 		}
 		result := check.Run(events)
 		p.finish(len(result.Violations))
-		totals.Add(o.Topology, events, result)
+		totals.Add(o.Topology, begun, events, result)
 		for i, v := range result.Violations {
 			if i == 10 {
 				fmt.Printf("\nand %d more violations\n", len(result.Violations)-i)

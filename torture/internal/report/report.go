@@ -1,4 +1,4 @@
-// Package report sums up, as Markdown, what a torture run has done and found.
+// Package report sums up, as Markdown with a timeline, what a torture run has done and found.
 package report
 
 import (
@@ -19,6 +19,7 @@ import (
 // The names of the files.
 const (
 	File         = "report.md"
+	TimelineFile = "timeline.svg"
 	ControlsFile = "controls.md"
 )
 
@@ -57,6 +58,7 @@ type Totals struct {
 	late       time.Duration // the longest time from Until to the end of a context that was derived from a kept one
 	slow       time.Duration // the longest time from the end of a ctx to the return of its call
 	wait       time.Duration // the longest wait in line
+	marks      []mark
 }
 
 // New returns the sums of a run that begins.
@@ -69,8 +71,8 @@ func New(start time.Time, seed uint64, workers, goroutines int) *Totals {
 	}
 }
 
-// Add adds a round.
-func (t *Totals) Add(topology string, events []history.Event, result *check.Result) {
+// Add adds a round that began at that time.
+func (t *Totals) Add(topology string, begun time.Time, events []history.Event, result *check.Result) {
 	own := topologyTotals{
 		rounds: 1, violations: len(result.Violations), excused: len(result.Excused), lateRefused: result.LateRefused,
 	}
@@ -111,6 +113,7 @@ func (t *Totals) Add(topology string, events []history.Event, result *check.Resu
 	}
 	t.topologies[topology].add(own)
 	t.all.add(own)
+	t.mark(topology, begun, events, result)
 }
 
 func (t *Totals) addCall(e history.Event) {
@@ -141,8 +144,11 @@ func (t *Totals) Summary() string {
 	return b.String()
 }
 
-// Write writes the report into a directory.
+// Write writes the report and its timeline into a directory.
 func (t *Totals) Write(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, TimelineFile), []byte(t.timeline()), 0o600); err != nil {
+		return err
+	}
 	return os.WriteFile(filepath.Join(dir, File), []byte(t.markdown()), 0o600)
 }
 
@@ -151,6 +157,7 @@ func (t *Totals) markdown() string {
 	fmt.Fprintf(&b, "Began %s, %.1f minutes, seed %d, %d worker processes with %d goroutines each, %s, %s/%s, %d CPUs.\n\n",
 		t.start.UTC().Format("2006-01-02 15:04 UTC"), time.Since(t.start).Minutes(), t.seed, t.workers, t.goroutines,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	b.WriteString("![Timeline](" + TimelineFile + ")\n\n")
 	b.WriteString("| topology | rounds | grants | faults | these lose data | violations | excused | late writes refused |\n" +
 		"|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, name := range t.order {
