@@ -21,13 +21,13 @@ import (
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
 // lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. With a custom token, a
-// [CleanedUp] may have only some of the keys, in another slice. Only [Refused] has whole tokens and, with
-// [Options.Explain], the [*RefusedError] of an [ObtainEnd].
+// [CleanedUp] may have only some of the keys, in another slice. With [Options.Explain], [Refused] and the [*RefusedError]
+// of an [ObtainEnd] have the whole token of a holder. No other event has a whole token.
 //
-// A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event reports the
-// end of a hold, and has its Held: Lost or Released. A lock that expires without being kept, refreshed or released has no
-// such event. A Refresh that succeeds after Lost revives the hold. Then Lost or Released reports the end once more. A
-// [Client.Do] whose keys an outer Do holds acquires nothing, and has no events.
+// A hold begins with an ObtainEnd without an error, or with an Attach, which has no event. Exactly one event, Lost or
+// Released, reports the end of a hold, and its Held says how long that was. A lock that expires without being kept,
+// refreshed or released has no such event. A Refresh that succeeds after Lost revives the hold. Then Lost or Released
+// reports the end once more. A [Client.Do] whose keys an outer Do holds acquires nothing, and has no events.
 //
 // A lock on several places (the servers of a quorum, or the slots of [Options.AcrossSlots]) has the same events, one for
 // the lock and none for each place. A failure at some places has no event if the other places suffice.
@@ -37,7 +37,8 @@ type Tracer struct {
 	// see the values of that ctx. Derive it from the ctx given; nil stands for the ctx given.
 	ObtainStart func(context.Context, ObtainStart) context.Context
 
-	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of ObtainStart.
+	// Refused is called after each refused try, in the goroutine of the caller, with a ctx derived from that of
+	// ObtainStart.
 	Refused func(context.Context, Refused)
 
 	// ObtainEnd is called once for each ObtainStart that has returned, right before the call returns or panics, in the
@@ -61,9 +62,10 @@ type Tracer struct {
 	// which may have ended.
 	Released func(context.Context, Released)
 
-	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned call
-	// may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the values of the
-	// ctx of the call. At several servers or slots, each cleanup of one of them has an event, with the keys there.
+	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
+	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
+	// values of the ctx of the call. On several servers or slots, the cleanup on each of them has its own event, with the
+	// keys there.
 	CleanedUp func(context.Context, CleanedUp)
 }
 
@@ -75,8 +77,9 @@ type ObtainStart struct {
 	Fenced bool // the obtain asks for a fencing token
 }
 
-// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first refusal
-// of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last refusal.
+// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first
+// refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
+// refusal.
 type Refused struct {
 	Keys     []string
 	Try      int // 1 for the first
@@ -103,10 +106,8 @@ type Refreshed struct {
 	Keys    []string
 	Renewal bool          // this was a renewal by KeepAlive or Do
 	TTL     time.Duration // the new ttl
-	// Left is how much of the old validity was left at the end of the call; 0 if it had passed. Compared with TTL, it
-	// says how close the lock came to its end.
-	Left time.Duration
-	Err  error // nil if the lock has the new ttl
+	Left    time.Duration // how much of the old validity was left at the end of the call; 0 if it had passed
+	Err     error         // nil if the lock has the new ttl
 }
 
 // LossCause says why a lock was lost.
