@@ -36,8 +36,8 @@ func (l *lock) StopRenewing()             { l.renews.Store(false) }
 
 var errTaken = fmt.Errorf("%w: another holder has it", fault.ErrLockNotHeld)
 
-// Each case is the life of one lock: what happens to it, and then which events its owner gets, what a context says for which it
-// was kept alive from the start, and whether the lock is still valid.
+// Each case is the life of one lock: what happens to it, and then which events its owner gets, what a context says for which
+// it was kept alive from the start, and whether the lock is still valid.
 func TestEnds(t *testing.T) {
 	const refresh, late = "refresh", "a refresh that comes too late"
 	for _, c := range []struct {
