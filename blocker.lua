@@ -9,7 +9,7 @@ ARGV[3]     the ticket of the caller; "0" for none
 
 Returns     {i, value, ms, ahead}  KEYS[i] is the first key that another token holds, and its value; it
                        expires in ms, or never if ms is -1. ahead is how many live waiters are
-                       before the caller in its line; dead ones may make it too large
+                       before the caller in the line of KEYS[i]; dead ones may make it too large
             {i, "", 0, ahead}  no other token holds a key, and KEYS[i] is the first key with live
                        waiters before the caller
             0          nothing blocks the caller any more

@@ -45,9 +45,10 @@ local function read(line, entry)
 end
 
 -- first returns the first live waiter of a line at or after a position, and whether it has removed any before that: dead
--- waiters, and those of an inbox that is gone. If spares is set, it leaves the latter where they are if there is nobody
--- else: their process may be alive and have lost only its connection, and then they come back in their old order. One
--- command removes many. When first has passed over as many waiters as most says, it looks no further.
+-- waiters, and waiters of an inbox that is gone. If spares is set and there is no other waiter, it leaves the waiters of an
+-- inbox that is gone in the line: their process may be alive and have lost only its connection, and then they come back in
+-- their old order. One command removes many waiters. When first has passed over as many waiters as most says, it looks no
+-- further.
 local spares = false
 local function first(line, position)
 	local removed, size, passed = false, 1, {}
@@ -84,7 +85,7 @@ local function first(line, position)
 	return nil, removed
 end
 
--- late reports whether a waiter has been silent for two of its three intervals. A live waiter tries in each.
+-- late reports whether a waiter has been silent for two of its three intervals. A live waiter tries in each interval.
 local function late(waiter)
 	return waiter.left < waiter.life / 3
 end
@@ -101,8 +102,8 @@ local function tell(waiter, message)
 end
 
 -- warn tells the first waiter of a line that its key is taken for so many ms, if its next try could come too late. The
--- line expires after the deadlines of all its waiters. So if the key is taken for longer than that, the next tries come
--- soon enough, and warn need not look who is first.
+-- line expires after the deadlines of all its waiters. If the key is taken for longer than that, the next tries come soon
+-- enough, so warn does not look who is first.
 local function warn(line, ttl)
 	local left = tonumber(pcall('PTTL', line)) or -1 -- -1: it never expires, or an ACL forbids PTTL
 	local waiter = (left == -1 or ttl < left) and first(line, 0)

@@ -19,7 +19,7 @@ ARGV[9]     the ticket that it proposes if it has none, in µs since 1970; may b
 A proposal is taken as if it were at most a second away from the server's clock.
 
 A key is mine if its value is the token, or the token, a space and metadata.
-A key can be taken if it is free or mine, and if it is nobody else's turn. A key
+A key can be taken if it is free or mine, and if it is no other caller's turn. A key
 that was mine gets the new metadata and at least the ttl: its expiry is never
 brought forward, but a key without expiry gets the ttl.
 
@@ -52,8 +52,8 @@ local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to 
 local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
 
--- Most locks are one free key that nobody waits for. The rest of the script would do the same for them with more commands.
--- It also says what is wrong with a bad ttl.
+-- Most locks are one free key without waiters. The rest of the script would do the same for them with more commands. It also
+-- says what is wrong with a bad ttl.
 if #KEYS == 2 and not ARGV[4] and call('EXISTS', KEYS[2]) == 0 then
 	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
 	if done and done.ok then
@@ -64,12 +64,12 @@ end
 local n, fenced = tonumber(ARGV[4] or 1), (ARGV[5] or '0') ~= '0'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
--- PEXPIRE deletes a key at 0 and fails on a fraction, but only when the keys are already set.
+-- Check the ttl first: PEXPIRE deletes a key at 0 and fails on a fraction, but only after the keys are set.
 if not string.find(ttl, '^[1-9]%d*$') then
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
 end
 
--- proposed returns what a caller proposes for a time, or that time if it proposes nothing.
+-- proposed returns the number that a caller proposes in place of a time, or the time if the caller proposes nothing.
 local function proposed(now, proposal)
 	return proposal and math.min(math.max(tonumber(proposal), now - 1000000), now + 1000000) or now
 end

@@ -94,8 +94,8 @@ local most = 10000 -- waiters to pass over: so many take about 20 ms, in which R
 -- include line
 spares = true
 
--- handOver gives a waiter the keys whose lines are at those places in KEYS, and reports whether it has done so. If not,
--- and if that is because nobody received the grant, the waiter's inbox is gone.
+-- handOver gives a waiter the keys whose lines are at those places in KEYS, and reports whether it has done so. If it has
+-- not because nobody received the grant, the waiter's inbox is gone.
 local function handOver(waiter, places)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
 	length = tonumber(length)

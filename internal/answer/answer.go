@@ -14,14 +14,14 @@ func Is(err error) bool {
 	return ok
 }
 
-// passing is how the answers begin that mean "not now": the server has done nothing, and the same call may succeed later
-// although nobody changes its arguments, the user's rights or the configuration of the server.
+// passing lists how the answers that mean "not now" begin. The server has done nothing, and the same call may succeed later
+// without a change of its arguments, of the user's rights or of the server's configuration.
 //
 // The other errors of Redis are not among them, for these reasons:
 //   - NOAUTH, WRONGPASS, NOPERM, DENIED (protected mode), WRONGTYPE, CROSSSLOT, NOPROTO and a plain ERR mean that the
 //     call, the rights, the key or the server is the wrong one. Waiting hides that from the person who can change it.
-//   - MOVED and ASK are followed by a client for a Cluster. If one is left, the client is for a single server.
-//   - NOSCRIPT is answered with the script, at once.
+//   - A client for a Cluster follows MOVED and ASK. A caller who sees one uses a client for a single server.
+//   - After NOSCRIPT, the library sends the script at once.
 //   - UNKILLABLE, NOTBUSY, NOGOODSLAVE, INPROG, NOMASTERLINK, BUSYKEY, BUSYGROUP, EXECABORT and UNBLOCKED answer commands
 //     that no script of the library uses.
 var passing = []string{

@@ -1,5 +1,5 @@
-// Package answer says what the errors that a Redis answers mean for the next try. It knows nothing about locks, and not
-// how answers are carried.
+// Package answer says what the error answers of a Redis server mean for the next try. It knows neither locks nor how answers
+// are carried.
 //
 // # Decisions
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Failed wraps an error of Redis or the network with the operation and its keys. It turns that of a Redis client that
-// cannot be used into one that wraps ErrInvalid.
+// Failed wraps an error of Redis or the network with the operation and its keys. For the error of a Redis client that cannot
+// be used, it returns one that wraps ErrInvalid.
 func Failed(operation string, keys []string, err error) error {
 	if unusable := (*transport.NilError)(nil); errors.As(err, &unusable) {
 		return Invalid("%v", unusable)
@@ -18,7 +18,7 @@ func Failed(operation string, keys []string, err error) error {
 	return fmt.Errorf("redislock: %s %s: %w", operation, Describe(keys), err)
 }
 
-// WithHint adds to an error of the server what it means and how to fix it, where the server's text does not say.
+// WithHint adds to an error of the server what the error means and how to fix it, if the server's text does not say so.
 func WithHint(keys []string, err error) error {
 	line := keyname.LineOf(keys[0])
 	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {

@@ -1,4 +1,4 @@
-// Package fault has the errors that all parts of the library share: what they are, and how one is made from another.
+// Package fault has the errors that all parts of the library share, and makes one error from another.
 //
 //	an error of Redis or the network ── WithHint ── Failed ──► with the operation, the keys, and what to do
 //	a ctx that has ended             ── Ended ── NotObtained ──► with the cause of ctx

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Ended returns why ctx has ended, with its cause where that says more, or nil if it has not ended. A deadline counts
-// as soon as it has passed, even if the timer behind ctx is late: go-redis may have seen it first.
+// Ended returns why ctx has ended, with its cause if that says more, or nil if ctx has not ended. A deadline counts as soon
+// as it has passed, even if the timer behind ctx is late, because go-redis may have seen the deadline first.
 func Ended(ctx context.Context) error {
 	if ctx.Err() == nil {
 		if deadline, ok := ctx.Deadline(); !ok || time.Now().Before(deadline) {
@@ -28,7 +28,7 @@ func Ended(ctx context.Context) error {
 }
 
 // CanCompare reports whether err == other is safe for any other. The error of a ctx may have any type: a slice, as
-// validators have, or a struct that holds one. Comparing two values of one such type panics.
+// validators return, or a struct that holds a slice. Comparing two values of one such type panics.
 func CanCompare(err error) bool { return reflect.ValueOf(err).Comparable() }
 
 // timerLag is how late the timer of a ctx may be.
@@ -40,7 +40,7 @@ func HasDeadline(ctx context.Context) bool {
 	return has
 }
 
-// IsClosed reports whether a channel is closed on which nothing is sent. A nil channel is not.
+// IsClosed reports whether a channel is closed, on which nothing is ever sent. A nil channel is not closed.
 func IsClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -18,10 +18,11 @@ var (
 // ErrUnanswered is the error of an abandoned try, and of a call that was not answered when ctx ended.
 var ErrUnanswered = errors.New("no answer from Redis")
 
-// ErrCut is the error of a try that found that ctx has ended. Its caller gets another error, which says how.
+// ErrCut is the error of a try that has found that ctx has ended. The caller of the library gets another error, which says
+// how.
 var ErrCut = errors.New("ctx has ended")
 
-// ErrPanicked is the error in the events of a call that a panic has ended. The caller gets the panic.
+// ErrPanicked is the error in the events of a call that has ended with a panic. The caller gets the panic.
 var ErrPanicked = errors.New("redislock: a hook, a strategy or a tracer panicked")
 
 // Invalid returns an error that wraps ErrInvalid and says why.
@@ -37,7 +38,7 @@ func NotObtained(why error) error {
 	return fmt.Errorf("%w: %w", ErrNotObtained, why)
 }
 
-// lateError is the error of an obtain whose grant took too long to arrive.
+// lateError is the error of a grant that took too long to arrive.
 type lateError struct{ took, ttl time.Duration }
 
 // TooLate returns the error for a grant that has just arrived, of a request that was sent at that time.

@@ -1,5 +1,5 @@
-// Package inbox delivers messages to many members through one subscription. It knows channels and members. It knows
-// nothing about keys, scripts or Redis.
+// Package inbox delivers messages to many members through one subscription. It knows channels and members. It does not know
+// keys, scripts or Redis.
 //
 // # Decisions
 //

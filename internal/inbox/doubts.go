@@ -2,9 +2,9 @@ package inbox
 
 import "time"
 
-// A subscription can be alive and yet useless: it stays where it was made, but since then the name of its server leads to
-// another one, on which the scripts run and publish. No error shows that. What shows it is that members find out by
-// themselves what a message should have told them.
+// A subscription can be alive and yet useless. It stays at the server where it was made, while the name of that server now
+// leads to another server, on which the scripts run and publish. No error shows that. It shows when members find out by
+// themselves what a message should have announced.
 //
 // Such a subscription is replaced by a new one, and until then counts as none. Replacing does not always help: behind some
 // proxies, a server that nobody can subscribe to publishes. So the pauses before a replacement grow.
@@ -21,10 +21,10 @@ const (
 	calm       = 2 * maxPause
 )
 
-// doubts are what speaks against the present subscription.
+// doubts are the reasons to think that no message arrives through the present subscription.
 type doubts struct {
 	missed       int           // messages, since the last one that has arrived
-	subscription int           // the last one that was doubted
+	subscription int           // the last one that was in doubt
 	since        time.Time     // when it was
 	pause        time.Duration // before its replacement
 	replacement  *time.Timer   // makes it; nil if none is due
@@ -66,7 +66,7 @@ func (b *Inbox) doubt(subscription int) {
 	d.replacement = time.AfterFunc(d.pause, b.replace)
 }
 
-// cancel forgets what speaks against a subscription that is no longer the present one.
+// cancel forgets the doubts about a subscription that has ended.
 func (d *doubts) cancel() {
 	d.missed = 0
 	if d.replacement != nil {

@@ -102,8 +102,8 @@ func (b *Inbox) halt() {
 	}
 }
 
-// setOpen notes whether messages arrive, unless the subscription of ctx has ended. Messages published before they began
-// to arrive are lost, so it notifies every member.
+// setOpen notes whether messages arrive, unless the subscription of ctx has ended. Messages that were published before that
+// are lost, so setOpen notifies every member when messages begin to arrive.
 func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,8 +133,8 @@ func (b *Inbox) deliver(message string) {
 	}
 }
 
-// Share is what one user of an Inbox has in it: some of its members. The end of one user leaves the others what they
-// have. It is safe for concurrent use.
+// Share is the part of an Inbox that belongs to one user: some of its members. The end of one user does not change the
+// Shares of others. A Share is safe for concurrent use.
 type Share struct {
 	inbox   *Inbox
 	lingers bool
@@ -176,9 +176,9 @@ func (s *Share) Members() int {
 	return s.members
 }
 
-// Enter returns a new member. From now on, each message for the member calls notify with the words after its number.
-// After a time when messages may have been lost, notify is called with "". It is called from another goroutine; it must
-// not block and must not call the inbox.
+// Enter returns a new member. From now on, the inbox calls notify for each message for the member, with the words after its
+// number. After a time when messages may have been lost, it calls notify with "". It does so in another goroutine. notify
+// must not block and must not call the inbox.
 func (s *Share) Enter(notify func(words string)) *Member {
 	b := s.inbox
 	b.mu.Lock()

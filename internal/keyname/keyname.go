@@ -41,7 +41,7 @@ func HashTag(key string) (string, bool) {
 }
 
 // HasLine reports whether a key can have a line. A key with a brace but without a hash tag cannot, because no longer name
-// could share its slot. Nor can one like a{a}, because its line would be that of a.
+// could share its slot. A key like a{a} cannot, because its line would be the line of a.
 func HasLine(key string) bool {
 	if strings.IndexByte(key, '{') < 0 {
 		return strings.IndexByte(key, '}') < 0

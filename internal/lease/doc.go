@@ -1,6 +1,5 @@
-// Package lease computes how long a hold on keys certainly lasts. It knows when requests were sent and for which ttl,
-// uses both clocks of the machine, and allows for requests that were never answered. It knows nothing about Redis and
-// waits for nothing.
+// Package lease computes how long a hold on keys certainly lasts. It gets the send times and ttls of requests, uses both
+// clocks of the machine, and allows for requests that were never answered. It does not know Redis, and it never waits.
 //
 // # Decisions
 //

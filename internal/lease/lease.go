@@ -76,8 +76,8 @@ func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
 	return r
 }
 
-// Finish ends a refresh. If no request was sent, it restores the validity, unless another refresh has begun since: that may
-// leave no more, although it did not have to bring the validity forward.
+// Finish ends a refresh. If no request was sent, it restores the validity, unless another refresh has begun since. The ttl
+// of that one may leave no more validity, although it did not have to bring the validity forward.
 func (l *Lease) Finish(r *Refresh, sent bool) {
 	if !sent && r.number == l.begun && l.until.Equal(r.lowered) {
 		l.until = r.before
@@ -108,7 +108,7 @@ type Renewal struct {
 	Patience time.Duration // how long to wait for the answer before another renewal follows
 
 	certain time.Duration // for how long a success is certain to hold
-	begun   int           // of the lease, when the renewal was made
+	begun   int           // of the lease, when this renewal was made
 }
 
 // Renew returns the renewal that is due at that time, and when to look at the lease again if the renewal has no result.

@@ -37,8 +37,8 @@ func (p *Pace) Shorten(now, until time.Time) {
 	p.retryAt = time.Time{} // the renewal before this had the patience of a longer validity
 }
 
-// Follow sets the validity to what it is now. It may have come back, for example because a request that would have shortened
-// it was not sent.
+// Follow sets the end of validity to until. That may be later than before, for example because a request that would have
+// shortened the validity was not sent.
 func (p *Pace) Follow(now, until time.Time) {
 	p.Shorten(now, until)
 	p.until = until

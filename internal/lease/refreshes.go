@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Refreshes are the refreshes of one hold that may still be executed: they limit for how long a request that is executed
+// Refreshes are the refreshes of one hold that may still be executed. They limit for how long a request that is executed
 // beside them is certain to hold.
 type Refreshes struct {
 	underWay   []*Pending
@@ -17,9 +17,9 @@ type Refreshes struct {
 type Pending struct {
 	ttl       time.Duration
 	abandoned bool          // nobody waits for it any more
-	writes    bool          // it writes more than the ttl, and has not failed: the next one that does so comes after it
+	writes    bool          // it writes more than the ttl, and has not failed: the next such refresh waits for it
 	ended     chan struct{} // closed when none of its requests is under way any more
-	least     time.Duration // the least ttl of those that were under way beside it, and its own
+	least     time.Duration // the least of its own ttl and those of the refreshes that were under way beside it
 }
 
 // Ended returns a channel that is closed when no request of the refresh is under way any more.
@@ -28,8 +28,8 @@ func (r *Pending) Ended() <-chan struct{} { return r.ended }
 // Abandon says that nobody waits for the refresh any more, although it goes on.
 func (r *Pending) Abandon() { r.abandoned, r.writes = true, false }
 
-// Leave is Abandon for a refresh that has succeeded by what others have answered. What it writes must not replace what a
-// later one has written.
+// Leave is Abandon for a refresh that has succeeded by the answers of other places. What it writes must not replace what a
+// later refresh has written.
 func (r *Pending) Leave() { r.abandoned = true }
 
 // Add begins a refresh. writes says that it writes more than the ttl.
@@ -64,13 +64,14 @@ func (f *Refreshes) Doubt(r *Pending) {
 	}
 }
 
-// Ahead returns a refresh that a new one for ttl has to wait for, or nil if there is none: one that somebody waits for, or
-// an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. Waiting for it
-// would let a single lost reply block all refreshes of a lock for as long as the Redis client waits for that reply.
+// Ahead returns a refresh for which a new one for ttl has to wait, or nil if there is none: a refresh that a caller waits
+// for, or an abandoned one that would shorten the ttl if it arrived later. Any other abandoned refresh does no harm. If a
+// new refresh waited for it, a single lost reply would block all refreshes of a lock for as long as the Redis client waits
+// for that reply.
 func (f *Refreshes) Ahead(ttl time.Duration) *Pending { return ahead(f.underWay, ttl, false) }
 
-// AheadOf is Ahead for a refresh that has begun: those that began after it wait for it. If it writes more than the ttl, it
-// also waits for one that was left and does so too.
+// AheadOf is Ahead for a refresh that has begun. It looks only at refreshes that began before. A refresh that writes more
+// than the ttl also waits for one that was left and writes more.
 func (f *Refreshes) AheadOf(r *Pending) *Pending {
 	return ahead(f.underWay[:slices.Index(f.underWay, r)], r.ttl, r.writes)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ type lock struct {
 
 	until  time.Time
 	events *life.Events
-	renews bool
+	renews atomic.Bool
 }
 
 func (l *lock) Handle() *life.Life        { return &l.Life }
@@ -29,13 +31,13 @@ func (l *lock) Events() *life.Events      { return l.events }
 func (l *lock) ValidUntil() time.Time     { return l.until }
 func (l *lock) KnowsTTL() bool            { return true }
 func (l *lock) FoundLost() *life.Lost     { return nil }
-func (l *lock) StartRenewing() bool       { l.renews = true; return true }
-func (l *lock) StopRenewing()             { l.renews = false }
+func (l *lock) StartRenewing() bool       { l.renews.Store(true); return true }
+func (l *lock) StopRenewing()             { l.renews.Store(false) }
 
 var errTaken = fmt.Errorf("%w: another holder has it", fault.ErrLockNotHeld)
 
-// Each case is the life of one lock: what happens to it, and then which events its owner gets, what a context says for which it
-// was kept alive from the start, and whether the lock is still valid.
+// Each case is the life of one lock: what happens to it, and then which events its owner gets, what a context says for which
+// it was kept alive from the start, and whether the lock is still valid.
 func TestEnds(t *testing.T) {
 	const refresh, late = "refresh", "a refresh that comes too late"
 	for _, c := range []struct {
@@ -76,18 +78,25 @@ func TestEnds(t *testing.T) {
 	} {
 		name := strings.Join(c.steps, ", ")
 		bubble.Test(t, func(t *testing.T) {
+			var mu sync.Mutex // protects events
 			var events []string
+			note := func(event string) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, event)
+			}
 			l := &lock{until: time.Now().Add(time.Minute)}
 			l.Since = time.Now()
 			l.events = &life.Events{
 				Lost: func(_ context.Context, e life.Lost) {
-					events = append(events, "lost: "+[]string{"gone", "taken", "lapsed"}[e.Cause])
+					note("lost: " + []string{"gone", "taken", "lapsed"}[e.Cause])
 				},
 				Released: func(_ context.Context, e life.Released) {
-					events = append(events, "released")
 					if e.Held == 0 { // the end of the hold was reported before
-						events[len(events)-1] = "released again"
+						note("released again")
+						return
 					}
+					note("released")
 				},
 			}
 			ctx, stop := life.KeepAlive(context.Background(), l)
@@ -130,11 +139,12 @@ func TestEnds(t *testing.T) {
 				case "found lost during a release":
 					release(nil, lose)
 				case "two releases, one finds a loss":
+					var other sync.WaitGroup
 					release(errTaken, func() {
-						go release(nil, func() { time.Sleep(time.Second) })
+						other.Go(func() { release(nil, func() { time.Sleep(time.Second) }) })
 						time.Sleep(time.Millisecond)
 					})
-					time.Sleep(time.Minute)
+					other.Wait()
 				}
 			}
 			if !slices.Equal(events, c.events) {
@@ -143,8 +153,8 @@ func TestEnds(t *testing.T) {
 			switch cause := context.Cause(ctx); {
 			case c.cause == nil && ctx.Err() != nil, c.cause != nil && !errors.Is(cause, c.cause):
 				t.Errorf("%s: the context ended with %v, want %v", name, cause, c.cause)
-			case l.renews != (c.cause == nil):
-				t.Errorf("%s: is the lock renewed? %v", name, l.renews)
+			case l.renews.Load() != (c.cause == nil):
+				t.Errorf("%s: is the lock renewed? %v", name, l.renews.Load())
 			}
 			l.Mu.Lock()
 			held := !l.IsLost() && !l.IsReleased() && time.Now().Before(l.until)
@@ -185,11 +195,11 @@ func TestKeptBySeveral(t *testing.T) {
 		_, first := life.KeepAlive(context.Background(), l)
 		_, second := life.KeepAlive(context.Background(), l)
 		first()
-		if time.Sleep(1); !l.renews || !l.IsKept() {
+		if time.Sleep(1); !l.renews.Load() || !l.IsKept() {
 			t.Error("it is no longer renewed, although a context needs it")
 		}
 		second()
-		if time.Sleep(1); l.renews || l.IsKept() {
+		if time.Sleep(1); l.renews.Load() || l.IsKept() {
 			t.Error("it is still renewed, although no context needs it")
 		}
 	})

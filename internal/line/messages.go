@@ -34,8 +34,8 @@ func (w *Waiter) notify(words string) {
 	}
 }
 
-// WasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for a try; zero
-// for none.
+// WasWoken reports whether a message has asked for a try now. sooner is the time by which a message has asked for a try;
+// zero for none.
 func (w *Waiter) WasWoken() (called bool, sooner time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -158,7 +158,7 @@ func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 	wait := w.interval() // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.Ticket > 0 {
-		// The waiter was live. So a script removed it because its message reached nobody, while the subscription was open.
+		// If the waiter was live, a script has removed it because its message reached nobody, although the subscription was open.
 		if g.Missing && w.listened() && sent.Sub(w.sent) < w.life-Interval/2 {
 			w.inbox.Doubt(w.opened)
 		}

@@ -13,9 +13,9 @@ type Strategy interface {
 	NextBackoff() time.Duration // a value under 1 ns stops the retries
 }
 
-// Do calls try until try says not to try again, s stops (a nil s stops at once), the next wait would end after until (the
-// zero time sets no such limit), ctx ends or closed is closed. It returns the error of the last try, and whether ctx ended
-// the waiting. If closed was closed, the error is ErrClosed.
+// Do calls try, and waits between the tries as s says. It stops when try returns false, s stops (a nil s stops at once), the
+// next wait would end after until (the zero time is no limit), ctx ends, or closed is closed. It returns the error of the
+// last try, and whether ctx ended a wait. If closed was closed, the error is ErrClosed.
 func Do(
 	ctx context.Context, closed <-chan struct{}, s Strategy, until time.Time, try func() (again bool, err error),
 ) (cut bool, err error) {

@@ -1,5 +1,5 @@
-// Package schedule looks at items when they are due, in rounds, so that what is due at about the same time can be done
-// together. It knows nothing about what the items are.
+// Package schedule looks at items when they are due. It does so in rounds, so that work that is due at about the same time
+// can be done together. It does not know what the items are.
 //
 // # Decisions
 //

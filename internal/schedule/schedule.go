@@ -8,9 +8,9 @@ import (
 
 // Item is something to look at. Its Entry is its place in the Schedule.
 type Item interface {
-	// Look is called when the item is due, from the Schedule's goroutine, with the Schedule locked: it must not block,
-	// and must not call the Schedule. It returns when to look again (the zero time for never), and by how much before
-	// their time other items may be looked at in this round.
+	// Look is called when the item is due, in the goroutine of the Schedule, which is locked. So Look must not block, and must
+	// not call the Schedule. It returns when to look again (the zero time for never), and by how much earlier than they are due
+	// this round may look at other items.
 	Look(now time.Time) (next time.Time, early time.Duration)
 
 	// Wanted reports whether to go on looking at the item. It is called with the Schedule locked.
@@ -20,7 +20,7 @@ type Item interface {
 	Entry() *Entry
 }
 
-// Entry is the place of an item in a Schedule, to which it belongs. The zero Entry is in no Schedule.
+// Entry is the place of an item in a Schedule. It belongs to the Schedule. The zero Entry is in no Schedule.
 type Entry struct {
 	item  Item
 	next  time.Time
@@ -37,11 +37,11 @@ type Schedule struct {
 	queue   queue
 	running bool
 
-	wake chan struct{} // has room for one; tells the goroutine that the head of the queue may have changed
+	wake chan struct{} // has room for one; a value says that the head of the queue may have changed
 }
 
-// New returns an empty Schedule. After each round it calls ended, unlocked and from its goroutine, with the items that
-// it will not look at again.
+// New returns an empty Schedule. After each round, it calls ended with the items at which it will not look again. It does so
+// in its goroutine, and is not locked then.
 func New(ended func(over []Item)) *Schedule {
 	return &Schedule{ended: ended, wake: make(chan struct{}, 1)}
 }
@@ -134,7 +134,7 @@ func (s *Schedule) run() {
 	}
 }
 
-// stopped lets run end if the queue is still empty, and reports whether it is.
+// stopped reports whether the queue is still empty, and then lets run end.
 func (s *Schedule) stopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
