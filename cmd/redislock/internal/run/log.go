@@ -35,8 +35,6 @@ func (l *log) tracer() *redislock.Tracer {
 	return &redislock.Tracer{Refused: l.refused, ObtainEnd: l.obtainEnd, Lost: l.lost, Released: l.released}
 }
 
-func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
-
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
 	token := strings.ToValidUTF8(e.Token[:min(len(e.Token), 6)], "") // without half a character

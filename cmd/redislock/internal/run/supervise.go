@@ -198,8 +198,13 @@ func (s *supervisor) giveUp() (why error) {
 	h := s.hold
 	ctx, end := h.ending(s.signals)
 	defer end()
-	if why = h.lost(); why == nil {
-		why = h.lookAgain(ctx)
+	if why = h.lost(); why == nil && h.watched != nil {
+		looking, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err := h.watched.look(looking)
+		cancel()
+		if errors.Is(err, redislock.ErrLockNotHeld) { // a Redis that does not answer does not mean a loss
+			why = err
+		}
 	}
 	until := h.complete.Add(s.flags.atLeast)
 	if why == nil && s.over != lockLost && h.kept != nil && time.Until(until) > 0 {
