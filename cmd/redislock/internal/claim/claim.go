@@ -83,7 +83,6 @@ func (f *Flags) CheckLong(flag string, d time.Duration) error {
 	return nil
 }
 
-// CheckCode returns a usage error if a flag has a number that is not an exit code.
 func CheckCode(name string, code int) error {
 	if code < 0 || code > 255 {
 		return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
@@ -99,7 +98,6 @@ func (f *Flags) WithCode(err error) error {
 	return err
 }
 
-// Refuse returns the error for locks that could not be acquired.
 func (f *Flags) Refuse(format string, args ...any) error {
 	if f.Quiet {
 		return cli.Exit(f.ConflictCode)
@@ -113,7 +111,6 @@ const (
 	OuterVariable = "REDISLOCK_OUTER_TOKENS" // of the runs around that one, separated by spaces
 )
 
-// OuterTokens returns the tokens of the runs around this program, the innermost first.
 func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }

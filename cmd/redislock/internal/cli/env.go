@@ -20,10 +20,8 @@ type Env struct {
 	Report func(text string) // what to do with the text of an error; nil for a line on stderr
 }
 
-// Screen returns what can be shown on stdout.
 func (e *Env) Screen() term.Screen { return term.ScreenOf(e.Stdout, e.Getenv) }
 
-// Complain reports err, in one line.
 func (e *Env) Complain(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", ": ") // joined errors have lines
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redislock: "), ": redislock: ", ": ")
@@ -34,7 +32,6 @@ func (e *Env) Complain(err error) {
 	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
 }
 
-// FlagsOnly is the Args of commands without arguments.
 func FlagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 { // do not repeat them: one may be an address with a password
 		return Usagef(`%s takes flags only; run "%s --help"`, cmd.Name(), cmd.CommandPath())
@@ -42,7 +39,6 @@ func FlagsOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// KeysWanted is the Args of commands that take the names of keys.
 func KeysWanted(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())

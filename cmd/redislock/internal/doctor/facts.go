@@ -163,7 +163,6 @@ func (f facts) replicas() finding {
 	return isWarning.says(found, lost+", of one or two seconds", fence)
 }
 
-// addressOf matches what INFO says about a replica.
 var addressOf = regexp.MustCompile(`ip=([^,]*),port=(\d+)`)
 
 // replicaAddrs returns the addresses of the replicas that a master knows.

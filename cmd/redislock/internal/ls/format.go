@@ -100,7 +100,6 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 // fieldPrefix begins the names of fields of the metadata in a template.
 const fieldPrefix = "fields."
 
-// place matches the place of a value in a template.
 var place = regexp.MustCompile(`\{[^}]*\}?`)
 
 // checkTemplate returns a usage error for a template with a place that has no value.

@@ -88,12 +88,10 @@ func (l *log) released(_ context.Context, e redislock.Released) {
 	}
 }
 
-// stays tells which keys could not be released.
 func (l *log) stays(e *claim.UnreleasedError) {
 	l.Error("not released", "keys", e.Keys, "until", e.By.UTC(), "error", e.Err.Error())
 }
 
-// left tells which keys stay locked although the command has ended.
 func (l *log) left(keys []string, until time.Time) {
 	if l != nil {
 		l.Info("left", "keys", keys, "until", until.UTC())

@@ -123,7 +123,6 @@ func (s *supervisor) check() {
 	}
 }
 
-// judge tells the command to end if there is a reason for it.
 func (s *supervisor) judge() {
 	now := time.Now()
 	left := s.hold.left() - s.margin()
@@ -254,7 +253,6 @@ func (s *supervisor) endLeft(hasSignal bool) {
 	}
 }
 
-// trouble finds out why a renewal is overdue.
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
