@@ -136,9 +136,6 @@ func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared s
 	return nil
 }
 
-// longestCommand is how much of a command line the metadata contains, in bytes.
-const longestCommand = 300
-
 // metadata returns what the locks store: the text of --meta, or who holds them since when, and for which command. Without a
 // command, the holder is the script that runs this program.
 func (f *Flags) metadata() string {
@@ -186,9 +183,10 @@ func commandLine(command []string) string {
 			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 	}
+	const most = 300 // bytes
 	line := strings.ToValidUTF8(strings.Join(words, " "), "�")
-	if len(line) > longestCommand {
-		return strings.ToValidUTF8(line[:longestCommand], "") + "…"
+	if len(line) > most {
+		return strings.ToValidUTF8(line[:most], "") + "…"
 	}
 	return line
 }
