@@ -44,16 +44,14 @@ var help string
 func newRootCommand(env *cli.Env) *cobra.Command {
 	target := &connect.Target{Env: env}
 	root := cli.Describe(help, &cobra.Command{
-		Use:           "redislock",
-		Short:         "Run commands under locks on Redis, and see who holds what",
-		Version:       version(),
-		Args:          noSubcommand,
-		SilenceErrors: true, // Finish prints them
-		SilenceUsage:  true,
-
+		Use:                        "redislock",
+		Short:                      "Run commands under locks on Redis, and see who holds what",
+		Version:                    version(),
+		Args:                       noSubcommand,
+		SilenceErrors:              true, // Finish prints them
+		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
-
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return target.CheckFlags(cmd.Flags()) },
+		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return target.CheckFlags(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(env.Stderr)
 			_ = cmd.Help()
@@ -105,11 +103,10 @@ func refuseUnknownTopics(root *cobra.Command) {
 
 // version returns the version of the module, which Go stamps into the program.
 func version() string {
-	build, ok := debug.ReadBuildInfo()
-	if !ok || build.Main.Version == "" {
-		return "(unknown version)"
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		return build.Main.Version
 	}
-	return build.Main.Version
+	return "(unknown version)"
 }
 
 // noSubcommand checks the arguments of the root command: there are none, or the first names no subcommand.

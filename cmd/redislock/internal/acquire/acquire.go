@@ -95,7 +95,6 @@ func printLock(target *connect.Target, lock *redislock.Lock, asJSON bool) error 
 	}{lock.Keys(), lock.Token(), lock.Until().UTC(), lock.FenceToken()})
 }
 
-// giveBack releases a lock. It reports keys that stay.
 func giveBack(s *connect.Session, f *claim.Flags, lock *redislock.Lock, signals *job.Signals) {
 	ctx, end := signals.Ending(context.Background())
 	defer end()

@@ -83,7 +83,6 @@ func (f *Flags) CheckLong(flag string, d time.Duration) error {
 	return nil
 }
 
-// CheckCode returns a usage error if a flag has a number that is not an exit code.
 func CheckCode(name string, code int) error {
 	if code < 0 || code > 255 {
 		return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
@@ -99,7 +98,6 @@ func (f *Flags) WithCode(err error) error {
 	return err
 }
 
-// Refuse returns the error for locks that could not be acquired.
 func (f *Flags) Refuse(format string, args ...any) error {
 	if f.Quiet {
 		return cli.Exit(f.ConflictCode)
@@ -113,7 +111,6 @@ const (
 	OuterVariable = "REDISLOCK_OUTER_TOKENS" // of the runs around that one, separated by spaces
 )
 
-// OuterTokens returns the tokens of the runs around this program, the innermost first.
 func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }
@@ -138,9 +135,6 @@ func (f *Flags) CheckNesting(env *cli.Env, statuses []redislock.Status, shared s
 	}
 	return nil
 }
-
-// longestCommand is how much of a command line the metadata contains, in bytes.
-const longestCommand = 300
 
 // metadata returns what the locks store: the text of --meta, or who holds them since when, and for which command. Without a
 // command, the holder is the script that runs this program.
@@ -189,9 +183,10 @@ func commandLine(command []string) string {
 			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 		}
 	}
+	const most = 300 // bytes
 	line := strings.ToValidUTF8(strings.Join(words, " "), "�")
-	if len(line) > longestCommand {
-		return strings.ToValidUTF8(line[:longestCommand], "") + "…"
+	if len(line) > most {
+		return strings.ToValidUTF8(line[:most], "") + "…"
 	}
 	return line
 }

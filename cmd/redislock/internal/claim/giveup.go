@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -111,7 +111,6 @@ func Release(ctx context.Context, s *connect.Session, keys []string, token strin
 	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
 }
 
-// UnreleasedError is the error for keys that could not be released.
 type UnreleasedError struct {
 	Keys []string
 	By   time.Time // when they have expired at the latest; zero if that is not known
@@ -145,15 +144,10 @@ func (e *UnreleasedError) which() string {
 // Names writes keys for people, the first ten of them.
 func Names(keys []string) string {
 	const most = 10
-	text := ""
-	for i, key := range keys {
-		switch {
-		case i == most:
-			return text + fmt.Sprintf(" and %d more", len(keys)-most)
-		case i > 0:
-			text += ", "
-		}
-		text += strconv.Quote(key)
+	text := fmt.Sprintf("%q", keys[:min(len(keys), most)])
+	text = strings.ReplaceAll(strings.Trim(text, "[]"), `" "`, `", "`)
+	if more := len(keys) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
 }

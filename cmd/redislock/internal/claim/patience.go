@@ -54,7 +54,6 @@ func (p *Patience) Check(flags *pflag.FlagSet) error {
 
 func (p *Patience) NoWait() bool { return p.Limited && p.Limit == 0 }
 
-// Context returns a ctx that ends when the wait does.
 func (p *Patience) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.Limit == 0 {
 		return context.WithCancel(ctx)
@@ -165,7 +164,6 @@ func (p *Patience) speaks(target *connect.Target) bool {
 	return !p.Quiet && (p.Verbose || term.Is(target.Stderr))
 }
 
-// NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {
 	now := time.Now()
 	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap}

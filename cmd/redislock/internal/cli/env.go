@@ -5,9 +5,12 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
@@ -20,10 +23,8 @@ type Env struct {
 	Report func(text string) // what to do with the text of an error; nil for a line on stderr
 }
 
-// Screen returns what can be shown on stdout.
 func (e *Env) Screen() term.Screen { return term.ScreenOf(e.Stdout, e.Getenv) }
 
-// Complain reports err, in one line.
 func (e *Env) Complain(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", ": ") // joined errors have lines
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redislock: "), ": redislock: ", ": ")
@@ -34,7 +35,6 @@ func (e *Env) Complain(err error) {
 	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
 }
 
-// FlagsOnly is the Args of commands without arguments.
 func FlagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 { // do not repeat them: one may be an address with a password
 		return Usagef(`%s takes flags only; run "%s --help"`, cmd.Name(), cmd.CommandPath())
@@ -42,7 +42,6 @@ func FlagsOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// KeysWanted is the Args of commands that take the names of keys.
 func KeysWanted(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
@@ -65,4 +64,45 @@ func Describe(help string, cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().SortFlags = false
 	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimRight(help, "\n"), "\n\nExamples:\n")
 	return cmd
+}
+
+// DurationVar adds a flag for a duration, as ParseDuration reads it. It may have a short name.
+func DurationVar(flags *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, usage string) {
+	*d = value
+	flags.VarP((*duration)(d), name, short, usage)
+}
+
+type duration time.Duration
+
+func (d *duration) Set(text string) error {
+	parsed, err := ParseDuration(text)
+	*d = duration(parsed)
+	return err
+}
+
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0" // pflag shows no such default
+	}
+	return time.Duration(*d).String()
+}
+
+func (d *duration) Type() string { return "D" }
+
+// ParseDuration reads a number of seconds like 90 or 0.5, or numbers with units as in 500ms, 1m30s or 1d12h.
+func ParseDuration(text string) (time.Duration, error) {
+	number := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+	plain := text // as time.ParseDuration reads it
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		plain = number(seconds) + "s"
+	} else if days, rest, ok := strings.Cut(text, "d"); ok {
+		if count, err := strconv.ParseFloat(days, 64); err == nil && (count >= 0 || rest == "") {
+			plain = number(24*count) + "h" + rest
+		}
+	}
+	d, err := time.ParseDuration(plain)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration; write it like 30, 500ms, 1m30s or 2d", text)
+	}
+	return d, nil
 }

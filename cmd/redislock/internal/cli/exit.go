@@ -75,7 +75,6 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 	return CodeOf(err), signal
 }
 
-// CodeOf returns the exit code for an error.
 func CodeOf(err error) int {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code

@@ -167,7 +167,6 @@ func fill(options any, from *redis.Options) {
 
 func wrong(what, example string) error { return errors.New(what + "; write it like " + example) }
 
-// optionOf finds the name of an option in an error of go-redis.
 var optionOf = regexp.MustCompile(`^redis: (?:invalid ([a-z_]+) (number|duration|boolean)|unexpected option: ([a-z_]+))`)
 
 // wrongOption returns the error for an option that go-redis has refused. An @ shows that the option is part of a password.
@@ -190,7 +189,6 @@ func isNumber(text string, most uint64) bool {
 	return err == nil && n <= most
 }
 
-// cutUser cuts USER:PASSWORD@ from the beginning of a text.
 func cutUser(text string) (user *url.Userinfo, rest string, err error) {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {
@@ -204,7 +202,6 @@ func cutUser(text string) (user *url.Userinfo, rest string, err error) {
 	return u.User, text[at+1:], nil
 }
 
-// withPort checks HOST[:PORT], and adds the port if there is none.
 func withPort(host, port string) (string, error) {
 	u, err := url.Parse("redis://" + host)
 	switch own := host[strings.LastIndexAny(host, ":]")+1:]; {

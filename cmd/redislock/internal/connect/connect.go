@@ -57,7 +57,6 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// Silence returns the error for a Redis that has not answered within d.
 func (t *Target) Silence(d time.Duration) error {
 	if t.IsQuorum() {
 		return cli.Unavailablef("no answer from a majority of the servers %s within %v", t.Where, d)

@@ -15,7 +15,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// Session is a connection to Redis for a command that asks something and ends.
 type Session struct {
 	*Target
 

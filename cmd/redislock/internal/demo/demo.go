@@ -64,7 +64,6 @@ func New(target *connect.Target) *cobra.Command {
 
 func (d *demo) allOrNothing(ctx context.Context) {
 	d.scene("All or nothing", "checkout needs order:7 and stock:42; restock needs stock:42 and account:3.")
-
 	lock, err := d.locks.ObtainMulti(ctx, []string{order, stock}, ttl, options(checkout, false))
 	must(err)
 	d.first = d.keep(lock)
@@ -83,7 +82,6 @@ func (d *demo) allOrNothing(ctx context.Context) {
 
 func (d *demo) whoHoldsWhat(ctx context.Context) {
 	d.scene("Who holds what", "All keys of a lock hold the same token, and a note for people.")
-
 	d.showHolders(ctx, d.first)
 	value, err := d.redis.Get(ctx, stock).Result()
 	must(err)
@@ -93,7 +91,6 @@ func (d *demo) whoHoldsWhat(ctx context.Context) {
 
 func (d *demo) aLease(ctx context.Context) {
 	d.scene("A lock is a lease", "Redis deletes the keys when their time is up, unless they are refreshed.")
-
 	d.restocking = d.wait(ctx, restock, []string{stock, account}, shortTTL)
 	d.says(restock, "waits in line from here on, for %s at most", seconds(patience))
 
@@ -120,7 +117,6 @@ func (d *demo) aLease(ctx context.Context) {
 
 func (d *demo) nextOneIn(ctx context.Context) {
 	d.scene("A release lets the next one in", "A message wakes the first in line; nobody polls, nobody overtakes.")
-
 	must(d.first.Release(ctx))
 	released := time.Now()
 	d.gets(checkout, "released order:7 and stock:42")
@@ -135,7 +131,6 @@ func (d *demo) nextOneIn(ctx context.Context) {
 
 func (d *demo) keptAlive(ctx context.Context) {
 	d.scene("Kept alive", "A kept lock is renewed in good time, and its ctx ends if it is lost.")
-
 	held, stop := d.second.KeepAlive(ctx)
 	defer stop()
 	d.says(restock, "took its lock for %s only, and keeps it", seconds(shortTTL))
@@ -152,7 +147,6 @@ func (d *demo) keptAlive(ctx context.Context) {
 
 func (d *demo) aHolderHangs(ctx context.Context) {
 	d.scene("A holder hangs", "restock neither keeps nor releases its lock: it expires.")
-
 	until := d.second.Until()
 	d.says(restock, "hangs; its lock is valid until %.2f s", d.at(until))
 	d.says(checkout, "waits in line for order:7 and stock:42")
@@ -172,7 +166,6 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 
 func (d *demo) lastDefence(context.Context) {
 	d.scene("The last defence", "Fencing tokens rise from grant to grant, and the storage refuses lower ones.")
-
 	first, second, third := d.first.FenceToken(), d.second.FenceToken(), d.third.FenceToken()
 	d.says(checkout, "1st grant, fencing token %d", first)
 	d.says(restock, "2nd grant, fencing token %d", second)

@@ -12,7 +12,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-// quorumDemo is the story of a lock on three servers in memory, of which one dies and forgets.
 type quorumDemo struct {
 	*narrator
 
@@ -110,7 +109,6 @@ func (d *quorumDemo) noMajority(ctx context.Context) {
 	d.printf("\nWhat server 1 had granted was given back: no key is left behind.\n")
 }
 
-// die makes a server answer nothing but an error.
 func (d *quorumDemo) die(i int) {
 	m := d.servers[i]
 	m.dead = true
@@ -118,7 +116,6 @@ func (d *quorumDemo) die(i int) {
 	d.says(m.name, "dies")
 }
 
-// count returns how many servers that answer hold stock:42.
 func (d *quorumDemo) count() int {
 	held := 0
 	for _, m := range d.servers {
@@ -129,7 +126,6 @@ func (d *quorumDemo) count() int {
 	return held
 }
 
-// await waits until that is so.
 func await(ctx context.Context, so func() bool) {
 	for !so() {
 		pause(ctx, time.Millisecond)

@@ -26,7 +26,6 @@ const (
 
 var errSlow = fmt.Errorf("gave up after %v: this Redis answers too slowly for the story", demoLimit)
 
-// demo is one run of the demonstration.
 type demo struct {
 	*narrator
 
@@ -113,14 +112,12 @@ func play(ctx context.Context, scenes ...func(context.Context)) (err error) {
 
 type failure struct{ error }
 
-// must ends the story if there is an error.
 func must(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// check ends the story if something is not as it should be.
 func check(ok bool, format string, args ...any) {
 	if !ok {
 		must(unexpected(format, args...))
@@ -136,7 +133,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// refuseToDisturb returns an error if a key of the story exists.
 func (d *demo) refuseToDisturb(ctx context.Context) error {
 	for _, key := range []string{order, stock, account, fence} {
 		found, err := d.redis.Exists(ctx, key).Result()
@@ -180,7 +176,6 @@ func (d *demo) tidyUp(ctx context.Context) error {
 	return nil
 }
 
-// keep notes a lock, for tidyUp to release.
 func (d *demo) keep(lock *redislock.Lock) *redislock.Lock {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,7 +194,6 @@ type grant struct {
 	at   time.Time
 }
 
-// wait acquires keys in the background, in line.
 func (d *demo) wait(ctx context.Context, worker string, keys []string, ttl time.Duration) <-chan grant {
 	granted := make(chan grant, 1)
 	d.waiting.Go(func() {
@@ -217,7 +211,6 @@ func (d *demo) inspect(ctx context.Context, keys ...string) []redislock.Status {
 	return found
 }
 
-// remaining returns the ttl that is left of a lock.
 func remaining(ctx context.Context, lock *redislock.Lock) time.Duration {
 	left, err := lock.TTL(ctx)
 	must(err)
@@ -242,7 +235,6 @@ func (d *demo) showHolders(ctx context.Context, lock *redislock.Lock) {
 	d.table(t)
 }
 
-// unexpected returns an error for what should not happen.
 func unexpected(format string, args ...any) error {
 	return fmt.Errorf("this should not happen: "+format, args...)
 }

@@ -45,9 +45,6 @@ func learn(ctx context.Context, server *redis.Client) facts {
 	return f
 }
 
-// oldest is the oldest major version that the library supports.
-const oldest = 6
-
 func (f facts) version() finding {
 	const needs = "the scripts need Redis 6 or newer, or Valkey"
 	name, version := "Redis", cmp.Or(f.info["redis_version"], f.hello["version"])
@@ -58,7 +55,7 @@ func (f facts) version() finding {
 	switch number, err := strconv.Atoi(major); {
 	case err != nil:
 		return isUnknown.says("it does not say its version", needs, "ask an administrator for the output of INFO server")
-	case number < oldest:
+	case number < 6:
 		return isBad.says(name+" "+version, needs, "upgrade the server")
 	}
 	return ok("%s %s", name, version)
@@ -163,7 +160,6 @@ func (f facts) replicas() finding {
 	return isWarning.says(found, lost+", of one or two seconds", fence)
 }
 
-// addressOf matches what INFO says about a replica.
 var addressOf = regexp.MustCompile(`ip=([^,]*),port=(\d+)`)
 
 // replicaAddrs returns the addresses of the replicas that a master knows.

@@ -43,7 +43,6 @@ func askClock(ctx context.Context, server *redis.Client) (ahead, took time.Durat
 	return ahead, took, nil
 }
 
-// apart says how far one clock is from another.
 func apart(ahead time.Duration, other string) string {
 	if ahead < 0 {
 		return fmt.Sprintf("%v behind %s", -ahead, other)
@@ -70,7 +69,6 @@ func (d *doctor) clock(ctx context.Context, server *redis.Client) finding {
 	return ok("within %v of this machine", within(ahead, took))
 }
 
-// ntp is what to do about clocks that differ.
 const ntp = "run NTP on both machines; timedatectl status says whether it does"
 
 // replicaClocks compares the clocks of replicas with that of their master: keys expire by the clock of the current master.
@@ -194,7 +192,6 @@ func (d *doctor) steps(ctx context.Context, keys []string) (step string, err err
 	return "release", lock.Release(ctx)
 }
 
-// grant returns the command that grants rights to this user.
 func (d *doctor) grant(rights string) string { return "ACL SETUSER " + d.user + " " + rights }
 
 // plainly returns the answer of Redis without the operation and the keys.
@@ -229,7 +226,6 @@ func (d *doctor) tryMessages(ctx context.Context) finding {
 	return ok("releases wake waiters").as("messages")
 }
 
-// exchange returns what is wrong with messages and what to do, or nothing.
 func (d *doctor) exchange(ctx context.Context) (what, do string) {
 	channel := keyname.InboxPrefix + rand.Text()
 	subscription := d.client.Subscribe(ctx, channel)

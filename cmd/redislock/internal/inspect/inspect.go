@@ -93,8 +93,6 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	return inspected
 }
 
-const mostShown = 10
-
 // showStatus prints what is known of a key and its line, below its name. now is the time of the server.
 func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
 	out := target.Screen()
@@ -146,7 +144,7 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		say("in line", "nobody")
 	}
 	for i, w := range line {
-		if i == mostShown {
+		if i == 10 {
 			say("", fmt.Sprintf("… and %d more", len(line)-i))
 			break
 		}

@@ -149,7 +149,6 @@ func (c *Child) InterruptJob(end End) bool {
 	return c.hadIt || c.interrupted
 }
 
-// groupGone reports whether the group has no process left that this process could end.
 func (c *Child) groupGone() bool { return c.signal(0) != nil }
 
 // Close takes the terminal back and dismisses the guardian, after the end of the command.

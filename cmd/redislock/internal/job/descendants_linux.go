@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const getTermios, setTermios = unix.TCGETS, unix.TCSETS
+
 // adopt makes this process the parent of descendants whose parent has ended, whatever session or group they are in.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 

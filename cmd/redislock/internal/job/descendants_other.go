@@ -5,7 +5,11 @@ package job
 import (
 	"errors"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+const getTermios, setTermios = unix.TIOCGETA, unix.TIOCSETA
 
 // Without a way to adopt orphans, what has left the group is out of reach.
 func adopt() {}

@@ -94,13 +94,9 @@ func valueOf(s show.Status, o show.Owner, name string) string {
 		return show.Metadata(s.Metadata)
 	}
 	fields, _ := show.Fields(s.Metadata)
-	return term.Escape(show.Value(fields, strings.TrimPrefix(name, fieldPrefix)))
+	return term.Escape(show.Value(fields, strings.TrimPrefix(name, "fields.")))
 }
 
-// fieldPrefix begins the names of fields of the metadata in a template.
-const fieldPrefix = "fields."
-
-// place matches the place of a value in a template.
 var place = regexp.MustCompile(`\{[^}]*\}?`)
 
 // checkTemplate returns a usage error for a template with a place that has no value.
@@ -113,7 +109,7 @@ func checkTemplate(text string) error {
 		switch {
 		case !strings.HasSuffix(name, "}"):
 			return cli.Usagef("the template has a { without a }")
-		case !strings.HasPrefix(name, "{"+fieldPrefix) && !slices.Contains(names, name):
+		case !strings.HasPrefix(name, "{fields.") && !slices.Contains(names, name):
 			return cli.Usagef("the template has %s; it knows %s and {fields.NAME}", name, strings.Join(names, ", "))
 		}
 	}

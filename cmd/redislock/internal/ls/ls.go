@@ -2,6 +2,7 @@
 package ls
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -38,16 +39,12 @@ type lsOptions struct {
 	template string
 }
 
-// defaultLimit bounds the memory that ls needs, whatever is in the database.
-const defaultLimit = 10000
-
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:     "ls [PATTERN]",
-		Aliases: []string{"list"},
-		Short:   "List the locks, who holds them and how many wait",
-
+		Use:               "ls [PATTERN]",
+		Aliases:           []string{"list"},
+		Short:             "List the locks, who holds them and how many wait",
 		ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -68,7 +65,7 @@ func New(target *connect.Target) *cobra.Command {
 	flags.StringVar(&opt.sort, "sort", "",
 		"sort by `WHAT`: key, age (oldest first), ttl (shortest first), line (longest first), holder, "+
 			"or none; -WHAT reverses it (default: the first that are found, by key)")
-	flags.IntVar(&opt.limit, "limit", defaultLimit, "list at most `N`; 0 for all, whatever memory that takes")
+	flags.IntVar(&opt.limit, "limit", 10000, "list at most `N`; 0 for all, whatever memory that takes")
 	flags.StringVarP(&opt.output, "output", "o", "table",
 		"print in FORMAT `F`: table, json, jsonl, name or template=TEXT; "+
 			"with --sort none, the last three print each lock at once")
@@ -214,4 +211,90 @@ func (l *lister) search(ctx context.Context, found func(show.Status) error) erro
 		return l.Explain(err)
 	}
 	return err
+}
+
+// orders are the ways to sort. A lock that does not say what it is sorted by comes last.
+var orders = map[string]func(a, b show.Status) int{
+	"key": byKey,
+	"ttl": func(a, b show.Status) int {
+		return cmp.Or(last(a.TTL < 0, b.TTL < 0), cmp.Compare(a.TTL, b.TTL), byKey(a, b))
+	},
+	"age": func(a, b show.Status) int {
+		since, since2 := show.OwnerOf(a.Metadata).Since, show.OwnerOf(b.Metadata).Since
+		return cmp.Or(last(since.IsZero(), since2.IsZero()), since.Compare(since2), byKey(a, b))
+	},
+	"line": func(a, b show.Status) int { return cmp.Or(cmp.Compare(b.Waiters, a.Waiters), byKey(a, b)) },
+	"holder": func(a, b show.Status) int {
+		who, who2 := show.OwnerOf(a.Metadata).Who, show.OwnerOf(b.Metadata).Who
+		return cmp.Or(last(who == "", who2 == ""), strings.Compare(who, who2), byKey(a, b))
+	},
+	"none": nil,
+}
+
+// orderOf returns the order of a name in orders, or its reverse if a minus precedes the name. "none" has no reverse.
+func orderOf(name string) (order func(a, b show.Status) int, known bool) {
+	name, reversed := strings.CutPrefix(cmp.Or(name, "key"), "-")
+	forward, known := orders[name]
+	if !reversed {
+		return forward, known
+	}
+	if forward == nil {
+		return nil, false
+	}
+	return func(a, b show.Status) int { return forward(b, a) }, true
+}
+
+func byKey(a, b show.Status) int { return strings.Compare(a.Key, b.Key) }
+
+// last compares so that what is true comes last.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// collection keeps the first few of any number of statuses, in an order.
+type collection struct {
+	order func(a, b show.Status) int // nil for the order in which they came
+	limit int                        // 0 for none
+	first bool                       // the first that come are enough
+
+	kept    []show.Status
+	seen    map[string]bool // keys that are kept: SCAN may return a key twice
+	dropped int             // how many more there were
+}
+
+// add keeps a status. It returns scan.ErrEnough if no more are needed.
+func (c *collection) add(s show.Status) error {
+	if c.seen[s.Key] {
+		return nil
+	}
+	c.seen[s.Key] = true
+	c.kept = append(c.kept, s)
+	switch {
+	case c.limit > 0 && c.first && len(c.kept) == c.limit:
+		return scan.ErrEnough
+	case c.limit > 0 && len(c.kept) >= 2*c.limit+100:
+		c.settle()
+	}
+	return nil
+}
+
+func (c *collection) settle() {
+	if c.order == nil {
+		return
+	}
+	slices.SortFunc(c.kept, c.order)
+	if c.limit > 0 && len(c.kept) > c.limit {
+		for _, s := range c.kept[c.limit:] {
+			delete(c.seen, s.Key) // if it comes again, it is dropped again, and counted twice
+		}
+		c.dropped += len(c.kept) - c.limit
+		clear(c.kept[c.limit:])
+		c.kept = c.kept[:c.limit]
+	}
 }

@@ -74,7 +74,6 @@ func (l *lister) watch(ctx context.Context) error {
 	}
 }
 
-// errQuit is the cause of a ctx that q has ended.
 var errQuit = errors.New("q")
 
 // redraw fills the terminal anew, and no more than it has room for. It does not clear it first, because that would flicker.

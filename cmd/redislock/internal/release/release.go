@@ -171,7 +171,6 @@ func withoutRepeats(keys []string) []string {
 	})
 }
 
-// agreed asks at the terminal. The end of ctx means no.
 func agreed(ctx context.Context, target *connect.Target, held []redislock.Status) bool {
 	for _, status := range held {
 		fmt.Fprintf(target.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))

@@ -32,19 +32,6 @@ func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc
 	}
 }
 
-// lookAgain returns an error that matches redislock.ErrLockNotHeld if what was re-entered was lost unnoticed.
-func (h *hold) lookAgain(ctx context.Context) error {
-	if h.watched == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	if err := h.watched.look(ctx); errors.Is(err, redislock.ErrLockNotHeld) {
-		return err
-	}
-	return nil // a Redis that does not answer does not mean a loss
-}
-
 // release releases what was acquired, until ctx ends. It returns an error that matches redislock.ErrLockNotHeld if some of
 // it was lost, and a *claim.UnreleasedError if keys stay.
 func (h *hold) release(ctx context.Context, tell func(error)) error {

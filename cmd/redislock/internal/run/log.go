@@ -35,8 +35,6 @@ func (l *log) tracer() *redislock.Tracer {
 	return &redislock.Tracer{Refused: l.refused, ObtainEnd: l.obtainEnd, Lost: l.lost, Released: l.released}
 }
 
-func (l *log) waiting(e *redislock.RefusedError) { l.Info("waiting", blocker(e)) }
-
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
 	token := strings.ToValidUTF8(e.Token[:min(len(e.Token), 6)], "") // without half a character
@@ -90,12 +88,10 @@ func (l *log) released(_ context.Context, e redislock.Released) {
 	}
 }
 
-// stays tells which keys could not be released.
 func (l *log) stays(e *claim.UnreleasedError) {
 	l.Error("not released", "keys", e.Keys, "until", e.By.UTC(), "error", e.Err.Error())
 }
 
-// left tells which keys stay locked although the command has ended.
 func (l *log) left(keys []string, until time.Time) {
 	if l != nil {
 		l.Info("left", "keys", keys, "until", until.UTC())

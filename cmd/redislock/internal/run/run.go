@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
@@ -116,7 +117,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 func (f *runFlags) run(ctx context.Context, target *connect.Target) error {
 	if f.format == "json" {
 		f.log = newLog(target.Env)
-		f.Say = f.log.waiting
+		f.Say = func(e *redislock.RefusedError) { f.log.Info("waiting", blocker(e)) }
 	}
 	path, err := exec.LookPath(f.Command[0]) // as a shell does, before anything is locked
 	if err != nil {

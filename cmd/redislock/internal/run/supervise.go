@@ -123,7 +123,6 @@ func (s *supervisor) check() {
 	}
 }
 
-// judge tells the command to end if there is a reason for it.
 func (s *supervisor) judge() {
 	now := time.Now()
 	left := s.hold.left() - s.margin()
@@ -198,8 +197,13 @@ func (s *supervisor) giveUp() (why error) {
 	h := s.hold
 	ctx, end := h.ending(s.signals)
 	defer end()
-	if why = h.lost(); why == nil {
-		why = h.lookAgain(ctx)
+	if why = h.lost(); why == nil && h.watched != nil {
+		looking, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err := h.watched.look(looking)
+		cancel()
+		if errors.Is(err, redislock.ErrLockNotHeld) { // a Redis that does not answer does not mean a loss
+			why = err
+		}
 	}
 	until := h.complete.Add(s.flags.atLeast)
 	if why == nil && s.over != lockLost && h.kept != nil && time.Until(until) > 0 {
@@ -249,7 +253,6 @@ func (s *supervisor) endLeft(hasSignal bool) {
 	}
 }
 
-// trouble finds out why a renewal is overdue.
 func (h *hold) trouble() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()

@@ -19,7 +19,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 )
 
-// checkToken returns a usage error if the flags about tokens cannot be used.
 func (f *runFlags) checkToken() error {
 	switch {
 	case f.hasToken && f.token == "":

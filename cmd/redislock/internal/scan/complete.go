@@ -13,15 +13,10 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
-const (
-	mostCompletions = 100         // how many keys a shell is offered
-	completionTime  = time.Second // how long somebody who has pressed Tab waits for them
-)
-
 // CompleteKeys offers a shell the keys that are held, with their holders. It offers nothing without a Redis that answers.
 func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, chosen []string, beginning string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		ctx, cancel := context.WithTimeout(cmd.Context(), time.Second) // somebody has pressed Tab
 		defer cancel()
 		session, err := target.Open(ctx)
 		if err != nil {
@@ -34,7 +29,7 @@ func CompleteKeys(target *connect.Target) cobra.CompletionFunc {
 			if term.Escape(s.Key) != s.Key || strings.ContainsAny(s.Key, " \"'`$!\\&;|<>()*?[]#~") || slices.Contains(chosen, s.Key) {
 				return nil // a shell would read it as something else
 			}
-			if keys = append(keys, cobra.CompletionWithDesc(s.Key, show.OwnerOf(s.Metadata).Who)); len(keys) == mostCompletions {
+			if keys = append(keys, cobra.CompletionWithDesc(s.Key, show.OwnerOf(s.Metadata).Who)); len(keys) == 100 {
 				return ErrEnough
 			}
 			return nil

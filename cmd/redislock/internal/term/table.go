@@ -28,7 +28,6 @@ const (
 // Cell is one line of text in a table. Whatever in it comes from outside has been through Escape.
 type Cell struct{ Text, Colour string }
 
-// Table is rows of cells under a head, aligned.
 type Table struct {
 	Columns []Column
 	Rows    [][]Cell

@@ -50,7 +50,6 @@ const (
 	Cyan   = "36"
 )
 
-// Paint colours a text if the screen has colours.
 func (s Screen) Paint(colour, text string) string {
 	if !s.Coloured || colour == Plain || text == "" {
 		return text
@@ -98,7 +97,6 @@ func Visible(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
-// Width returns how many columns of a terminal an escaped text takes.
 func Width(text string) int { return runewidth.StringWidth(text) }
 
 // Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.

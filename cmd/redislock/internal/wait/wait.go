@@ -60,12 +60,12 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	gap, answered := firstWait, time.Now()
 	var busy redislock.Status
 	for late := p.NoWait(); ; {
-		looking, stop := limited, context.CancelFunc(func() {})
+		looking := limited
 		if late && !p.NoWait() { // the last look may be a second old
-			looking, stop = context.WithTimeout(ctx, lastLook)
+			looking, cancel = context.WithTimeout(ctx, lastLook)
+			defer cancel()
 		}
 		statuses, err := s.Inspect(looking, keys)
-		stop()
 		if err == nil {
 			answered = time.Now()
 			first := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
