@@ -34,7 +34,6 @@ type Flags struct {
 	noWait, long bool
 }
 
-// AddFlags adds the flags, except that for the keys.
 func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
 	cli.DurationVar(flags, &f.TTL, "ttl", "", ttl, ttlUsage+"; like 30, 90s, 10m")
 	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
@@ -59,7 +58,8 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 	if f.noWait && flags.Changed("wait") && f.Limit != 0 {
 		return cli.Usagef("--wait and --no-wait exclude each other")
 	}
-	return cmp.Or(cli.CheckKeys(f.Keys), CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode), CheckCode("unavailable-exit-code", f.UnavailableCode),
+	return cmp.Or(cli.CheckKeys(f.Keys), CheckTTL(f.TTL, f.long), CheckCode("conflict-exit-code", f.ConflictCode),
+		CheckCode("unavailable-exit-code", f.UnavailableCode),
 		f.Patience.Check(flags))
 }
 

@@ -28,7 +28,6 @@ const (
 	lastAnswer = 200 * time.Millisecond
 )
 
-// errSilent is the error for a Redis that has not answered at all.
 var errSilent = errors.New("no answer from Redis")
 
 // Insist calls try until it succeeds, while its error may pass: while Redis cannot be reached, or answers "not now". It
@@ -70,7 +69,8 @@ func Insist(ctx context.Context, try func(context.Context) error, tell func(why 
 
 // isFinal reports whether another try would fail as well: the token does not hold the keys, or Redis refuses for good.
 func isFinal(err error) bool {
-	if errors.Is(err, redislock.ErrLockNotHeld) || errors.Is(err, redislock.ErrNotObtained) || errors.Is(err, redislock.ErrInvalid) {
+	if errors.Is(err, redislock.ErrLockNotHeld) || errors.Is(err, redislock.ErrNotObtained) ||
+		errors.Is(err, redislock.ErrInvalid) {
 		return true
 	}
 	_, answered := errors.AsType[redis.Error](err)

@@ -20,7 +20,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
-// defaultURL is where Redis is when neither --redis nor REDIS_URL names one.
 const defaultURL = "redis://127.0.0.1:6379"
 
 // Target is the Redis that the command line names, with the environment of the program.
@@ -44,7 +43,8 @@ func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	t.files.ca.addFlag(flags, "tls-ca", "REDISLOCK_TLS_CA", "the authorities that may vouch for the server")
 	t.files.cert.addFlag(flags, "tls-cert", "REDISLOCK_TLS_CERT", "the certificate to show to the server")
 	t.files.key.addFlag(flags, "tls-key", "REDISLOCK_TLS_KEY", "the certificate's private key")
-	cli.DurationVar(flags, &t.patience, "connect-timeout", "", defaultPatience, "wait at most `D` for an answer when connecting")
+	cli.DurationVar(flags, &t.patience, "connect-timeout", "", defaultPatience,
+		"wait at most `D` for an answer when connecting")
 }
 
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {

@@ -99,7 +99,8 @@ func meaningOfName(err x509.HostnameError) string {
 
 // meanings are what answers with these words in them mean, and what to do. The first that fits counts.
 var meanings = []struct{ words, meaning string }{
-	{"NOAUTH", "it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"},
+	{"NOAUTH",
+		"it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"},
 	{"NOPERM", "%s; let an administrator grant it (ACL SETUSER)"},
 	{"WRONGPASS", wrongPassword},
 	{"invalid password", wrongPassword},
@@ -107,7 +108,8 @@ var meanings = []struct{ words, meaning string }{
 	{"without any password configured", "it has no password for this user; leave user and password out of the URL"},
 	{"protected mode",
 		"it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"},
-	{"SELECT is not allowed in cluster mode", "it belongs to a Cluster, which has one database; leave the number out of the URL"},
+	{"SELECT is not allowed in cluster mode",
+		"it belongs to a Cluster, which has one database; leave the number out of the URL"},
 	{"DB index is out of range",
 		`it has no database of that number; choose another one in the URL, or raise "databases" in its configuration`},
 	{"cluster support disabled", "it is not a Cluster; write redis:// instead of redis+cluster://"},

@@ -62,7 +62,6 @@ func (n *narrator) line(who, colour, mark, format string, args ...any) {
 
 func (n *narrator) at(t time.Time) float64 { return t.Sub(n.start).Seconds() }
 
-// seconds returns d in seconds, without zeros at the end.
 func seconds(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }
 
 const barWidth = 25
@@ -72,7 +71,6 @@ func (n *narrator) bar(left, whole time.Duration) string {
 	return n.Paint(term.Green, strings.Repeat("█", full)) + n.Paint(term.Faint, strings.Repeat("░", barWidth-full))
 }
 
-// table prints a table below a margin as wide as that of the scenes.
 func (n *narrator) table(t *term.Table) {
 	t.Columns = append([]term.Column{{Name: " "}}, t.Columns...)
 	for i, cells := range t.Rows {

@@ -41,7 +41,6 @@ type demo struct {
 	held []*redislock.Lock // all that were acquired
 }
 
-// run plays the story, on the Redis that the flags name or on one in memory, and tidies up.
 func (d *demo) run(ctx context.Context, target *connect.Target, named bool) (err error) {
 	story, cancel := context.WithTimeoutCause(ctx, demoLimit, errSlow)
 	defer cancel()

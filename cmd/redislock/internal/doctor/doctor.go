@@ -51,7 +51,6 @@ type finding struct {
 	Do     string  `json:"do,omitempty"`
 }
 
-// ok returns the finding that something is as it should be.
 func ok(format string, args ...any) finding { return finding{Found: fmt.Sprintf(format, args...)} }
 
 // says returns a finding: what was found, why it matters, and what to do.
@@ -233,7 +232,8 @@ func (d *doctor) examineQuorum(ctx context.Context, q *connect.Quorum) []finding
 func size(n int) finding {
 	text := fmt.Sprintf("%d servers, of which %d can fail", n, n-n/2-1)
 	if n%2 == 0 {
-		return isWarning.says(text, "one server less survives as many failures, with fewer split votes", "use three or five servers")
+		return isWarning.says(text, "one server less survives as many failures, with fewer split votes",
+			"use three or five servers")
 	}
 	return ok("%s", text)
 }

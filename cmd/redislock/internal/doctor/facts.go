@@ -187,7 +187,6 @@ func (f facts) cluster() finding {
 	return ok("%s", tags)
 }
 
-// either returns a field of INFO, or else a setting.
 func (f facts) either(field, setting string) string {
 	if value, ok := f.info[field]; ok {
 		return value

@@ -105,7 +105,7 @@ func (c *Child) Resume() {
 // keyTime is how long one attempt to read a key takes, and so how long the end of ReadKeys may take.
 const keyTime = 100 * time.Millisecond
 
-// ReadKeys calls pressed for each key that is pressed while this process has the terminal, without Enter and without an echo,
+// ReadKeys calls pressed for each key that is pressed while this process has the terminal, without Enter or an echo,
 // until end is called. Keys that make signals, like Ctrl-C, still make them. Without a terminal it does nothing.
 func ReadKeys(pressed func(key byte)) (end func()) {
 	tty := openTerminal()

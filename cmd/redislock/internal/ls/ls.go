@@ -189,7 +189,8 @@ func (l *lister) stream(ctx context.Context) (shown, left int, err error) {
 
 func (l *lister) look(ctx context.Context) (*collection, error) {
 	order, _ := orderOf(l.opt.sort)
-	all := &collection{order: order, limit: l.opt.limit, first: l.opt.sort == "" || l.opt.sort == "none", seen: map[string]bool{}}
+	all := &collection{order: order, limit: l.opt.limit, seen: map[string]bool{}}
+	all.first = l.opt.sort == "" || l.opt.sort == "none"
 	err := l.search(ctx, all.add)
 	all.settle()
 	return all, err

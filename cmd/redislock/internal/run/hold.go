@@ -48,7 +48,6 @@ func (h *hold) until() (until time.Time) {
 	return until
 }
 
-// left returns how long all of it is certainly held from now on.
 func (h *hold) left() time.Duration { return remaining(h.until()) }
 
 // lost returns why it is no longer held, or nil if it is. It looks at the clocks as well.

@@ -231,7 +231,6 @@ func (a answer) value() (v value, err error) {
 	return v, err
 }
 
-// moved reports whether a server says that the key is on another one.
 func moved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
