@@ -600,8 +600,8 @@ func TestUnsentRefresh(t *testing.T) {
 	}
 }
 
-// A mend that is stuck does not keep the next round from asking the place again. The end of the lock gives back what both have
-// acquired.
+// A mend that is stuck does not keep the next round from asking the place again. The end of the lock gives back what both
+// have acquired.
 func TestOvertaking(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} { // the mend that is stuck arrives after the end

@@ -309,8 +309,8 @@
 // that schedule.
 //
 // The rules are simulated, without Redis and in virtual time, because nearly every round of work on several places had
-// found new ways to two valid holders. TestQuorumModel of package several runs the whole library against in-memory servers on
-// fake time, and TestQuorumModelOnServers against real ones: 500 schedules had no violation. With one protection
-// switched off (validity from the sending, the need-th largest end, a majority, a token for each round, mends, mends
-// only after a confirmation, raised fence counters), it found a violation after 1 to 26 schedules.
+// found new ways to two valid holders. TestQuorumModel of package several runs the whole library against in-memory
+// servers on fake time, and TestQuorumModelOnServers against real ones: 500 schedules had no violation. With one
+// protection switched off (validity from the sending, the need-th largest end, a majority, a token for each round, mends,
+// mends only after a confirmation, raised fence counters), it found a violation after 1 to 26 schedules.
 package majority

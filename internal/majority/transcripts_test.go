@@ -10,10 +10,10 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// Each line of a transcript says what happens after some time, and, behind =>, what the Lock makes of it. The calls are named
-// a, b, c and so on, in the order in which they begin; b3 is the request of b to place 3. The state of each place is + for
-// held, ? for being acquired, - for missing, and 0 for freed. What follows is until when the lock is valid, or that it is not,
-// or has lapsed.
+// Each line of a transcript says what happens after some time, and, behind =>, what the Lock makes of it. The calls are
+// named a, b, c and so on, in the order in which they begin; b3 is the request of b to place 3. The state of each place
+// is + for held, ? for being acquired, - for missing, and 0 for freed. What follows is until when the lock is valid, or
+// that it is not, or has lapsed.
 var transcripts = []struct {
 	name    string
 	places  int

@@ -115,7 +115,8 @@ func (f *faultyPlaces) broken(script string, times int, action faultproxy.Action
 	}
 }
 
-// On real servers, see passing_server_test.go: here the answers come from a proxy, and there are too many specs for real time.
+// On real servers, see passing_server_test.go: here the answers come from a proxy, and there are too many specs for real
+// time.
 var _ = spec.DescribeOn(spec.InMemory, "While Redis answers", func(on *spec.Redis) {
 	It("tries every answer that passes", func() {
 		for _, begin := range answer.Passing() {

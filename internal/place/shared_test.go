@@ -228,8 +228,8 @@ var _ = spec.DescribeQuorum("Clients that share servers with others", func(on *s
 	})
 })
 
-// everywhere does something n times in each of so many goroutines, and returns the first error that is not a refusal. It calls
-// first before.
+// everywhere does something n times in each of so many goroutines, and returns the first error that is not a refusal. It
+// calls first before.
 func everywhere(goroutines, n int, f func(i int) error, first func()) error {
 	if first != nil {
 		first()

@@ -52,9 +52,9 @@
 // hanging. No holder has refused then, and a caller without a strategy would see a free key as taken. Up to three more
 // rounds follow, after random waits below 2, 4 and 8 ms.
 //
-// A round that a majority has answered is decided, even if others are missing. With one of three servers hung, 16 callers that
-// polled for one key split the votes of the other two, and within two seconds one of them had an error that named the
-// hung server. A strategy also goes on after a round that fewer than a majority have answered, because a server of a
+// A round that a majority has answered is decided, even if others are missing. With one of three servers hung, 16 callers
+// that polled for one key split the votes of the other two, and within two seconds one of them had an error that named
+// the hung server. A strategy also goes on after a round that fewer than a majority have answered, because a server of a
 // quorum is given only 100 ms. An error that stays still ends the obtain, if too many servers answer with it.
 //
 // Nobody waits for a slow server while holding what the fast ones have granted: in a split round, nobody else can have
