@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/leash"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // slot is a place for a worker. A worker that was killed is followed by another one in the same place, which reaches the

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 var full = history.Event{

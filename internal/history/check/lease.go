@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // kept: the context of a kept lock is not alive once Until has passed.

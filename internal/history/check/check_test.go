@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
 // at turns seconds into the time of an event.

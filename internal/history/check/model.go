@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // span is a time from which and until which a worker believed that it held something. The end is not part of it.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // fences: of two grants of which one had ended before the other began, the later one has the higher fencing token. So it is

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // prompt: a call returns soon after its ctx has ended. A release whose ctx had ended before waits for a second. Processes

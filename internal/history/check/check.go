@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // The checks.
