@@ -1,5 +1,5 @@
-// Package history is what the processes of a torture run write down: what they were promised, and when. The checkers
-// read nothing else. It knows nothing about the library or Redis.
+// Package history is what the processes of a torture run write down: what the library promised, and when. The checkers read
+// nothing else. The package knows nothing about the library or Redis.
 package history
 
 import "time"
@@ -10,11 +10,11 @@ type Kind string
 // The events of workers.
 const (
 	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
-	// At until Until the worker believes that it holds them. The call began at Start and was first refused at Refused, if it
-	// was. Queue says that it waited in line, Custom that the caller chose the token.
+	// At until Until the worker believes that it holds the keys. The call began at Start. If it was refused, the first time was
+	// at Refused. Queue says that it waited in line, Custom that the caller chose the token.
 	Grant Kind = "grant"
 
-	// Claim: from At until Until the worker believes that Op is held, whatever it believed before. An Until of 0 ends the
+	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
 	// hold: right before a release, or a Refresh to a shorter ttl.
 	Claim Kind = "claim"
 
@@ -38,21 +38,21 @@ const (
 
 // The events of the program that starts the workers.
 const (
-	// Fault: the fault Name was at work from At until End, at the worker or server Target ("" for all). Lossy says that
-	// Redis may have forgotten what it acknowledged, or ended leases early; without it, Keys names keys of which it has.
+	// Fault: the fault Name lasted from At until End, at the worker or server Target ("" for all). Lossy says that Redis may
+	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys only.
 	Fault Kind = "fault"
 
-	// Write: the guarded store was asked at At, by Op, to write FenceKey with Fence. Outcome is "taken" or "refused".
+	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".
 	Write Kind = "write"
 
 	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
-	// has it, and a lock is one that so many of them have.
+	// has it, and a lock is held if so many of them have its keys.
 	Sample Kind = "sample"
 
-	// Final: when all was over, Redis held Held.
+	// Final: after the workers had ended, Redis held Held.
 	Final Kind = "final"
 
-	// Last: the last obtain of Keys, when all was over, ended with Outcome.
+	// Last: the last obtain of Keys, after the workers had ended, ended with Outcome.
 	Last Kind = "last"
 )
 

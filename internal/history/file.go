@@ -28,8 +28,8 @@ func Create(name, worker string) (*Writer, error) {
 	return &Writer{worker: worker, file: file}, nil
 }
 
-// Write writes an event. When Write has returned, the kernel has the event, so a SIGKILL does not lose it. One that comes
-// in the middle can only leave an unfinished last line.
+// Write writes an event. When Write has returned, the kernel has the event, so a SIGKILL does not lose it. A SIGKILL during
+// Write can only leave an unfinished last line.
 func (w *Writer) Write(e Event) {
 	e.Worker = w.worker
 	w.mu.Lock()
@@ -62,7 +62,7 @@ func Open(name string) (*Reader, error) {
 	return &Reader{file: file}, nil
 }
 
-// Read returns the events that were written since the last call. An unfinished last line waits for its end.
+// Read returns the events that were written since the last call. It leaves an unfinished last line for the next call.
 func (r *Reader) Read() ([]Event, error) {
 	more, err := io.ReadAll(r.file)
 	if err != nil {

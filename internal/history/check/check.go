@@ -35,16 +35,15 @@ type Violation struct {
 	At    int64
 	What  string
 	Ops   []string // the calls that it is about
-
-	// Excused says that Redis had forgotten what it acknowledged, or had ended leases early, which no lock can make up
-	// for. Such violations are counted apart.
-	Excused bool
 }
 
 // Result is what the checks found.
 type Result struct {
 	Violations []Violation // by time
-	Excused    []Violation
+
+	// Excused are those before which Redis had forgotten what it acknowledged, or had ended leases early. No lock can make
+	// up for that.
+	Excused []Violation
 
 	// Checked counts, for each check, how many cases it has looked at. A check that looked at nothing has proved nothing.
 	Checked map[string]int
@@ -66,17 +65,22 @@ func Run(events []history.Event) *Result {
 	return r
 }
 
-// add notes a violation.
-func (r *Result) add(v Violation) {
-	if v.Excused {
-		r.Excused = append(r.Excused, v)
-		return
-	}
-	r.Violations = append(r.Violations, v)
+// add notes a violation that is about the calls ops.
+func (r *Result) add(check string, at int64, ops []string, format string, args ...any) {
+	r.Violations = append(r.Violations, Violation{check, at, fmt.Sprintf(format, args...), ops})
 }
 
-// Evidence returns what was written about the calls of a violation, what shows it, and the faults around it, in the order of
-// time. Before and after are in ns.
+// addUnless does what add does, but keeps an excused violation apart.
+func (r *Result) addUnless(excused bool, check string, at int64, ops []string, format string, args ...any) {
+	if excused {
+		r.Excused = append(r.Excused, Violation{check, at, fmt.Sprintf(format, args...), ops})
+		return
+	}
+	r.add(check, at, ops, format, args...)
+}
+
+// Evidence returns the events of the calls of a violation, those at its time, and the faults around it, in the order of
+// time. before and after are in ns.
 func Evidence(events []history.Event, v Violation, before, after int64) []history.Event {
 	var found []history.Event
 	for _, e := range events {

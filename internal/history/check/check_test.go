@@ -374,8 +374,11 @@ func TestPrompt(t *testing.T) {
 		{"no end", all(beats, the(call(9, limit(0)))), 0, 0},
 		{"late, since the process stood still", all(without(beats, "w1", 2.1, 5), the(call(5))), 0, 0},
 		{"a release whose ctx had ended", all(beats, the(call(2.3, named("Release"), begun(1.2), limit(1)))), 0, 0},
+		{"a release whose ctx ended before it looked", all(beats, the(call(2.1, named("Release"), begun(1), limit(1.0001)))), 0, 0},
 
 		{"late", all(beats, the(call(3))), 1, 0},
+		{"a call whose ctx had ended", all(beats, the(call(2.3, begun(1.2), limit(1)))), 1, 0},
+		{"a release whose ctx ended soon after it began", all(beats, the(call(2.1, named("Release"), begun(1), limit(1.02)))), 1, 0},
 		{"a release that is late even so", all(beats, the(call(4, named("Release"), begun(1.2), limit(1)))), 1, 0},
 		{"a worker that hung", all(beats, the(done("Worker", "w1", 9, "hung"))), 1, 0},
 		{"a worker that crashed", all(beats, the(done("Worker", "w1", 9, "crashed"))), 1, 0},

@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -12,7 +11,7 @@ type claimed struct {
 	*hold
 }
 
-// exclusion: while a worker believes that it holds a key, no other believes so, unless it has the same token.
+// exclusion: while a worker believes that it holds a key, no other worker believes that, unless it has the same token.
 func exclusion(m *model, r *Result) {
 	byKey := map[string][]claimed{}
 	for _, h := range m.ordered {
@@ -29,7 +28,7 @@ func exclusion(m *model, r *Result) {
 	for key, all := range byKey {
 		r.Checked[Exclusion] += len(all)
 		slices.SortFunc(all, func(a, b claimed) int { return cmp.Compare(a.from, b.from) })
-		var before []claimed // that may last until the next one begins
+		var before []claimed // those that may last until the next one begins
 		for _, c := range all {
 			before = slices.DeleteFunc(before, func(other claimed) bool { return other.to <= c.from })
 			for _, other := range before {
@@ -38,12 +37,8 @@ func exclusion(m *model, r *Result) {
 					continue
 				}
 				seen[pair] = true
-				r.add(Violation{
-					Check: Exclusion, At: c.from, Ops: pair[:],
-					What: fmt.Sprintf("%s and %s both held %s, for %s", other.Op, c.Op, key,
-						seconds(min(other.to, c.to)-c.from)),
-					Excused: m.forgot(other.hold, other.Start, c.At),
-				})
+				r.addUnless(m.forgot(other.hold, other.Start, c.At), Exclusion, c.from, pair[:],
+					"%s and %s both held %s, for %s", other.Op, c.Op, key, seconds(min(other.to, c.to)-c.from))
 			}
 			before = append(before, c)
 		}

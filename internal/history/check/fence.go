@@ -2,15 +2,14 @@ package check
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/redislock/redislock/internal/history"
 )
 
-// fences: of two grants of which one had ended before the other began, the later one has the higher fencing token. So it is
-// for two holds of one key of which one was believed in before the other, however long the calls waited. No token is minted
+// fences: if one call was granted before another call began, the later one has the higher fencing token. The same is true
+// of two holds of one key if a worker believed in one before the other, however long the calls waited. No token is minted
 // twice.
 func fences(m *model, r *Result) {
 	byFence := map[string][]*hold{}
@@ -24,21 +23,16 @@ func fences(m *model, r *Result) {
 		minted := map[int64]*hold{}
 		for _, h := range all {
 			if other := minted[h.Fence]; other != nil {
-				r.add(Violation{
-					Check: Fence, At: h.At, Ops: []string{other.Op, h.Op},
-					What: fmt.Sprintf("%s and %s both have the token %d of %s", other.Op, h.Op, h.Fence, key),
-				})
+				r.add(Fence, h.At, []string{other.Op, h.Op}, "%s and %s both have the token %d of %s", other.Op, h.Op, h.Fence, key)
 			}
 			minted[h.Fence] = h
 			if h.Fence <= 0 {
-				r.add(Violation{
-					Check: Fence, At: h.At, Ops: []string{h.Op}, What: fmt.Sprintf("%s has no token of %s", h.Op, key),
-				})
+				r.add(Fence, h.At, []string{h.Op}, "%s has no token of %s", h.Op, key)
 			}
 		}
 		starts := slices.Clone(all)
 		slices.SortFunc(starts, func(a, b *hold) int { return cmp.Compare(a.Start, b.Start) })
-		var highest *hold // of those that had been granted before the next one began
+		var highest *hold // of those that were granted before the next one began
 		next := 0
 		for _, h := range starts {
 			for ; next < len(all) && all[next].At < h.Start; next++ {
@@ -47,13 +41,13 @@ func fences(m *model, r *Result) {
 				}
 			}
 			if highest != nil && h.Fence < highest.Fence {
-				r.add(falling(key, highest, h, false))
+				r.falling(key, highest, h, false)
 			}
 		}
-		for i := 1; i < len(all); i++ { // by the time from which they were believed in
+		for i := 1; i < len(all); i++ { // in the order of the grants
 			a, b := all[i-1], all[i]
 			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a.Keys, b.Keys) {
-				r.add(falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At)))
+				r.falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At))
 			}
 		}
 	}
@@ -63,38 +57,29 @@ func shareKey(a, b []string) bool {
 	return slices.ContainsFunc(a, func(key string) bool { return slices.Contains(b, key) })
 }
 
-func falling(key string, a, b *hold, excused bool) Violation {
-	return Violation{
-		Check: Fence, At: b.At, Ops: []string{a.Op, b.Op}, Excused: excused,
-		What: fmt.Sprintf("%s was granted after %s, and its token of %s is lower: %d after %d", b.Op, a.Op, key, b.Fence, a.Fence),
-	}
+// falling notes that b was granted after a, with a lower token.
+func (r *Result) falling(key string, a, b *hold, excused bool) {
+	r.addUnless(excused, Fence, b.At, []string{a.Op, b.Op},
+		"%s was granted after %s, and its token of %s is lower: %d after %d", b.Op, a.Op, key, b.Fence, a.Fence)
 }
 
-// guardedStore: the store never takes a lower token after a higher one, and it never has to refuse a holder that is valid.
+// guardedStore: the store never takes a lower token after a higher one, and never has to refuse a valid holder.
 func guardedStore(m *model, r *Result) {
 	highest := map[string]history.Event{}
 	for _, w := range m.writes {
 		r.Checked[Store]++
 		top := highest[w.FenceKey]
+		ops := []string{top.Op, w.Op}
 		h := m.holds[w.Op]
 		valid := h != nil && h.validAt(w.At)
 		switch {
 		case w.Outcome == taken && w.Fence < top.Fence:
-			r.add(Violation{
-				Check: Store, At: w.At, Ops: []string{top.Op, w.Op},
-				What: fmt.Sprintf("the store took %d of %s after %d", w.Fence, w.FenceKey, top.Fence),
-			})
+			r.add(Store, w.At, ops, "the store took %d of %s after %d", w.Fence, w.FenceKey, top.Fence)
 		case w.Outcome == refused && w.Fence >= top.Fence:
-			r.add(Violation{
-				Check: Store, At: w.At, Ops: []string{top.Op, w.Op},
-				What: fmt.Sprintf("the store refused %d of %s after %d", w.Fence, w.FenceKey, top.Fence),
-			})
+			r.add(Store, w.At, ops, "the store refused %d of %s after %d", w.Fence, w.FenceKey, top.Fence)
 		case w.Outcome == refused && valid:
-			r.add(Violation{
-				Check: Store, At: w.At, Ops: []string{top.Op, w.Op}, Excused: m.forgot(h, h.Start, w.At),
-				What: fmt.Sprintf("the store refused %d of %s after %d, although %s holds %s", w.Fence, w.FenceKey, top.Fence,
-					w.Op, strings.Join(h.Keys, ",")),
-			})
+			r.addUnless(m.forgot(h, h.Start, w.At), Store, w.At, ops, "the store refused %d of %s after %d, although %s holds %s",
+				w.Fence, w.FenceKey, top.Fence, w.Op, strings.Join(h.Keys, ","))
 		case w.Outcome == refused:
 			r.LateRefused++
 		case !valid:

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -16,10 +15,7 @@ func kept(m *model, r *Result) {
 		}
 		r.Checked[Kept]++
 		if e.At > e.Bound {
-			r.add(Violation{
-				Check: Kept, At: e.At, Ops: []string{e.Op},
-				What: fmt.Sprintf("the context of %s was alive %s after Until", e.Op, seconds(e.At-e.Bound)),
-			})
+			r.add(Kept, e.At, []string{e.Op}, "the context of %s was alive %s after Until", e.Op, seconds(e.At-e.Bound))
 		}
 	}
 }
@@ -32,16 +28,14 @@ func leases(m *model, r *Result) {
 	late := func(h *hold, at, until, expiry int64) {
 		r.Checked[Lease]++
 		if until > expiry {
-			r.add(Violation{
-				Check: Lease, At: at, Ops: []string{h.Op}, Excused: m.forgot(h, h.Start, at),
-				What: fmt.Sprintf("%s counts on its lock for %s longer than Redis keeps it", h.Op, seconds(until-expiry)),
-			})
+			r.addUnless(m.forgot(h, h.Start, at), Lease, at, []string{h.Op},
+				"%s counts on its lock for %s longer than Redis keeps it", h.Op, seconds(until-expiry))
 		}
 	}
 	several := slices.ContainsFunc(m.samples, func(s history.Event) bool { return s.Need > 1 })
 	for _, e := range m.done {
 		h := m.holds[e.Op]
-		// Of several servers, TTL asks some, and the others may keep the lock for longer.
+		// With several servers, TTL asks some of them, and the others may keep the lock for longer.
 		if e.Name != "TTL" || e.Outcome != ok || e.Left <= 0 || h == nil || several {
 			continue
 		}
@@ -82,10 +76,8 @@ func losses(m *model, r *Result) {
 		}
 		r.Checked[Loss]++
 		if until := h.untilAt(e.Start); e.Lost && e.At < until {
-			r.add(Violation{
-				Check: Loss, At: e.At, Ops: []string{e.Op}, Excused: m.forgot(h, h.Start, e.At),
-				What: fmt.Sprintf("%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At)),
-			})
+			r.addUnless(m.forgot(h, h.Start, e.At), Loss, e.At, []string{e.Op},
+				"%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At))
 		}
 	}
 	missing(m, r)
@@ -93,7 +85,8 @@ func losses(m *model, r *Result) {
 
 // missing finds keys that Redis does not hold although a worker relies on them.
 func missing(m *model, r *Result) {
-	const unsteady = int64(time.Second) // the servers are asked one after the other, which says little while they change roles
+	// A sample asks the servers one after the other, so it says little while they change roles.
+	const unsteady = int64(time.Second)
 	seen := map[string]bool{}
 	for _, s := range m.samples {
 		if !m.quiet("", s.Start-unsteady, s.At, 0) {
@@ -104,23 +97,21 @@ func missing(m *model, r *Result) {
 			held[[2]string{h.Key, h.Owner}]++
 		}
 		for _, h := range m.ordered {
-			if h.At > s.Start { // so were all others granted later
+			if h.At > s.Start { // the grants are in order, so all others are later as well
 				break
 			}
 			if seen[h.Op] || h.Custom || h.Name == "Attach" || !h.relied(s.Start, s.At) {
 				continue
 			}
-			if s.Need > 1 && !m.quiet("", h.Start, s.At, 0) { // a server that forgot gets its keys again only when they are renewed
+			if s.Need > 1 && !m.quiet("", h.Start, s.At, 0) { // a server that forgot gets keys again only when they are renewed
 				continue
 			}
 			r.Checked[Loss]++
 			for _, key := range h.Keys {
 				if held[[2]string{key, h.Op}]+held[[2]string{key, ""}] < max(s.Need, 1) {
 					seen[h.Op] = true
-					r.add(Violation{
-						Check: Loss, At: s.At, Ops: []string{h.Op}, Excused: m.forgot(h, h.Start, s.At),
-						What: fmt.Sprintf("Redis did not hold %s for %s, which relied on it", key, h.Op),
-					})
+					r.addUnless(m.forgot(h, h.Start, s.At), Loss, s.At, []string{h.Op},
+						"Redis did not hold %s for %s, which relied on it", key, h.Op)
 					break
 				}
 			}

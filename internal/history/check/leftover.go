@@ -1,18 +1,17 @@
 package check
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
 
-// leftovers: a key is gone soon after its owner has given it up, or never had it. No key is without an expiry. When all is
-// over, Redis holds nothing, and every key can be locked.
+// leftovers: a key is gone soon after its owner has given it up, or has failed to acquire it. Every key has an expiry. When
+// all is over, Redis holds nothing, and every key can be locked.
 func leftovers(m *model, r *Result) {
-	// What a cleanup needs when no fault is at work: the Redis client gives an unanswered call up after less than a second, and
-	// the library releases once more a second after that.
+	// A cleanup needs no more when no fault is at work: the Redis client gives up an unanswered call after less than a second,
+	// and the library releases once more a second after that.
 	const cleanup = int64(3 * time.Second)
-	// Who leaves gives up what it can within the second for which Close waits.
+	// A worker that leaves gives up what it can within the second for which Close waits.
 	const before, still = int64(time.Second), int64(250 * time.Millisecond)
 	seen := map[string]bool{}
 	for _, s := range m.samples {
@@ -20,7 +19,7 @@ func leftovers(m *model, r *Result) {
 			if h.TTL < 0 {
 				if !seen[h.Key] {
 					seen[h.Key] = true
-					r.add(Violation{Check: Leftover, At: s.At, Ops: []string{h.Owner}, What: h.Key + " has no expiry"})
+					r.add(Leftover, s.At, []string{h.Owner}, "%s has no expiry", h.Key)
 				}
 				continue
 			}
@@ -35,27 +34,21 @@ func leftovers(m *model, r *Result) {
 				continue
 			}
 			if l, has := m.left[h.Owner]; has && (!m.quiet(worker, l.from, l.to, before) || m.stalled(worker, l.from, l.to, still)) {
-				continue // what a fault hindered then is not mended later
+				continue // a fault hindered the cleanup, and nobody repeats it
 			}
 			seen[h.Owner] = true
-			r.add(Violation{
-				Check: Leftover, At: s.At, Ops: []string{h.Owner},
-				What: fmt.Sprintf("%s still holds %s, %s after it gave it up", h.Owner, h.Key, seconds(s.Start-end)),
-			})
+			r.add(Leftover, s.At, []string{h.Owner}, "%s still holds %s, %s after it gave it up",
+				h.Owner, h.Key, seconds(s.Start-end))
 		}
 	}
 	for _, e := range m.finals {
 		r.Checked[Leftover]++
 		for _, h := range e.Held {
-			r.add(Violation{
-				Check: Leftover, At: e.At, Ops: []string{h.Owner}, What: fmt.Sprintf("%s is left when all is over", h.Key),
-			})
+			r.add(Leftover, e.At, []string{h.Owner}, "%s is left when all is over", h.Key)
 		}
 		if e.Name != "" && e.Outcome != granted {
-			r.add(Violation{
-				Check: Leftover, At: e.At, Ops: []string{e.Op},
-				What: fmt.Sprintf("%s could not be locked when all was over: %s", strings.Join(e.Keys, ","), e.Outcome),
-			})
+			r.add(Leftover, e.At, []string{e.Op}, "%s could not be locked when all was over: %s",
+				strings.Join(e.Keys, ","), e.Outcome)
 		}
 	}
 }

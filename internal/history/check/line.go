@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -9,18 +8,19 @@ import (
 )
 
 const (
-	// A waiter shows a sign of life every second. After a fault it needs some to take its place again.
+	// settle is how long a waiter may need after a fault to take its place again. It shows a sign of life every second.
 	settle = int64(6 * time.Second)
 
-	// signOfLife is how long a process may stand still without missing one.
+	// signOfLife is how long a process may stand still without missing a sign of life.
 	signOfLife = int64(700 * time.Millisecond)
 
-	// A waiter with a shorter ttl may lose what it is granted before it hears of that.
+	// leastTTL is the least ttl of the waiters that are looked at. With a shorter one, a grant may expire before the waiter
+	// hears of it.
 	leastTTL = 1500 * time.Millisecond
 )
 
-// waitEnd returns when a wait was over for the waiter: with the grant, or with the end of its ctx, which may have been some
-// time before the call returned.
+// waitEnd returns when a wait was over for the waiter: with the grant, or with the end of its ctx, which may be some time
+// before the call returned.
 func waitEnd(w history.Event) int64 {
 	if w.Kind == history.Done && w.Limit > 0 {
 		return min(w.At, w.Limit)
@@ -28,12 +28,12 @@ func waitEnd(w history.Event) int64 {
 	return w.At
 }
 
-// lines: a call that begins when another one has a place in line, for one of the same keys, is not granted first. Waiters
-// that a fault touched or that stood still are not looked at: they may count as dead.
+// lines: if a call begins when another call has a place in line for one of its keys, the other one is granted first. The
+// check does not look at waiters that a fault touched, or that stood still: they may count as dead.
 func lines(m *model, r *Result) {
 	byKey := map[string][]*hold{} // by the time of the grant
 	for _, h := range m.ordered {
-		if h.Custom || h.Name == "Attach" { // it may hold one of the keys already, and then skips the line
+		if h.Custom || h.Name == "Attach" { // the token may hold one of the keys already, and then the call skips the line
 			continue
 		}
 		for _, key := range h.Keys {
@@ -66,11 +66,8 @@ func lines(m *model, r *Result) {
 					!m.quiet(h.Worker, h.Start, h.At, 0) || m.stalled(w.Worker, w.Start, h.At, signOfLife) {
 					continue
 				}
-				r.add(Violation{
-					Check: Line, At: h.At, Ops: []string{w.Op, h.Op},
-					What: fmt.Sprintf("%s came %s after %s had a place in line for %s, and was granted first",
-						h.Op, seconds(h.Start-w.Refused), w.Op, key),
-				})
+				r.add(Line, h.At, []string{w.Op, h.Op}, "%s came %s after %s had a place in line for %s, and was granted first",
+					h.Op, seconds(h.Start-w.Refused), w.Op, key)
 			}
 		}
 		if looked && m.quiet(w.Worker, w.Start, end, settle) {
@@ -79,8 +76,8 @@ func lines(m *model, r *Result) {
 	}
 }
 
-// served: a live waiter does not wait for longer than patience while nobody holds its keys and nobody else is in its way,
-// which after that time nobody can be.
+// served: a live waiter does not wait for longer than patience while nobody holds its keys. After that time, no other waiter
+// can be ahead of it.
 func served(m *model, r *Result) {
 	const (
 		patience = int64(5 * time.Second)
@@ -92,7 +89,7 @@ func served(m *model, r *Result) {
 			continue
 		}
 		r.Checked[Served]++
-		free := int64(0) // since when all keys are free; 0 if they are not
+		free := int64(0) // since when all keys have been free; 0 if they are not
 		from, _ := slices.BinarySearchFunc(m.samples, w.Refused, func(e history.Event, at int64) int {
 			if e.Start < at {
 				return -1
@@ -111,10 +108,7 @@ func served(m *model, r *Result) {
 			}
 			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free, s.At, settled) &&
 				!m.stalled(w.Worker, free, s.At, signOfLife) {
-				r.add(Violation{
-					Check: Served, At: s.At, Ops: []string{w.Op},
-					What: fmt.Sprintf("%s waited for %s although its keys were free", w.Op, seconds(s.At-free)),
-				})
+				r.add(Served, s.At, []string{w.Op}, "%s waited for %s although its keys were free", w.Op, seconds(s.At-free))
 				break
 			}
 		}

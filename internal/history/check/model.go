@@ -20,10 +20,10 @@ type hold struct {
 	known []history.Event // the claims, in the order of time, with the Until that was read
 }
 
-// token returns what tells the hold from others. The token of a lock that the worker never saw is not known.
+// token returns what tells the hold from others: its op, if the worker never saw the lock, and so does not know the token.
 func (h *hold) token() string { return cmp.Or(h.Token, h.Op) }
 
-// claim notes that from at on, the worker believed that the hold lasts until then.
+// claim notes that from at on, the worker believed that the hold lasts until until.
 func (h *hold) claim(at, until int64) {
 	if n := len(h.spans); n > 0 && at < h.spans[n-1].to {
 		h.spans[n-1].to = max(at, h.spans[n-1].from)
@@ -66,19 +66,19 @@ func (h *hold) untilAt(at int64) (until int64) {
 	return until
 }
 
-// model is what a round's events say.
+// model is what the events of a round say.
 type model struct {
 	holds   map[string]*hold
 	ordered []*hold         // by the time of the grant
 	done    []history.Event // by time, as all that follow
-	waits   []history.Event // calls that waited in line: grants and fruitless ones
+	waits   []history.Event // calls that waited in line: those that were granted, and the others
 	faults  []history.Event
 	writes  []history.Event
 	samples []history.Event
 	alives  []history.Event
 	finals  []history.Event
 	beats   map[string][]int64 // by worker
-	ends    map[string]int64   // by op: when its owner had nothing any more
+	ends    map[string]int64   // by op: from when on its owner held nothing
 	left    map[string]span    // by op, if its owner then cut its connections: from the obtain until then
 }
 
@@ -138,8 +138,8 @@ func newModel(events []history.Event) *model {
 	return m
 }
 
-// stalls returns the times in which the whole machine may have stood still, as faults: Redis was not sampled for longer than
-// the fifth of a second between two samples and what a busy machine adds.
+// stalls returns the times in which the whole machine may have stood still, as faults. Samples are a fifth of a second
+// apart, and a busy machine adds some time. A longer gap between two of them is such a time.
 func stalls(samples []history.Event) (faults []history.Event) {
 	const most = int64(450 * time.Millisecond)
 	for i := 1; i < len(samples); i++ {
@@ -150,7 +150,7 @@ func stalls(samples []history.Event) (faults []history.Event) {
 	return faults
 }
 
-// The outcomes that checks know. Workers write more.
+// The outcomes that checks know. Workers also write others.
 const (
 	granted = "granted"
 	ok      = "ok"
@@ -158,10 +158,10 @@ const (
 	refused = "refused"
 )
 
-// gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. After a release
-// that failed with an error of Redis or the network, it is up to the caller to release once more. After an obtain with a
-// token of the caller, of which a try may not have been answered, the library does not know whose the keys are, and they
-// expire with the ttl.
+// gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. If a
+// release failed with an error of Redis or the network, it is up to the caller to release once more. If a try of an
+// obtain with a token of the caller may not have been answered, the library does not know which keys the try acquired,
+// and they expire with the ttl.
 func (m *model) gaveUp(e history.Event) bool {
 	switch e.Name {
 	case "Obtain", "ObtainMulti":
@@ -173,13 +173,13 @@ func (m *model) gaveUp(e history.Event) bool {
 	return false
 }
 
-// slot returns the worker's place: the processes that replace one another have the same, and share its faults.
+// slot returns the place of a worker. Processes that replace one another have the same place, and share its faults.
 func slot(worker string) string {
 	name, _, _ := strings.Cut(worker, ".")
 	return name
 }
 
-// isHarmless reports whether a fault must not be noticed by anybody.
+// isHarmless reports whether a fault must have no effect on any call.
 func isHarmless(fault string) bool { return fault == "flush-scripts" }
 
 // quiet reports whether no fault touched a worker from from until to, or ended less than settle before.
@@ -198,7 +198,7 @@ func (m *model) stalled(worker string, from, to, most int64) bool {
 	beats := m.beats[worker]
 	first, _ := slices.BinarySearch(beats, from)
 	if first == 0 {
-		return true // it is not known
+		return true // nobody knows
 	}
 	for i := first - 1; i+1 < len(beats); i++ {
 		if beats[i+1]-beats[i] > most {

@@ -1,14 +1,20 @@
 package check
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/history"
 )
 
-// prompt: a call returns soon after its ctx has ended. A release whose ctx had ended before waits for a second. Processes
-// that stood still are not looked at.
+// LimitIsOver reports whether the ctx of a call had ended when the call looked at it. A call looks at its ctx when it
+// begins, but some time passes between the worker's clock and that look: a Release was seen whose ctx ended in between.
+func LimitIsOver(e history.Event) bool {
+	const beginning = int64(10 * time.Millisecond)
+	return e.Limit > 0 && e.Limit <= e.Start+beginning
+}
+
+// prompt: a call returns soon after its ctx has ended. A Release whose ctx had ended before waits for a second. The
+// check does not look at processes that stood still.
 func prompt(m *model, r *Result) {
 	const (
 		soon  = int64(500 * time.Millisecond)
@@ -16,25 +22,22 @@ func prompt(m *model, r *Result) {
 	)
 	for _, e := range m.done {
 		if e.Name == "Worker" {
-			r.add(Violation{Check: Prompt, At: e.At, Ops: []string{e.Op}, What: fmt.Sprintf("the worker %s %s", e.Op, e.Outcome)})
+			r.add(Prompt, e.At, []string{e.Op}, "the worker %s %s", e.Op, e.Outcome)
 			continue
 		}
 		if e.Limit == 0 || e.At <= e.Limit || m.stalled(e.Worker, e.Limit, e.At, still) {
 			continue
 		}
 		r.Checked[Prompt]++
-		allowed := e.Limit + soon
+		allowed := max(e.Limit, e.Start) + soon
 		switch {
-		case e.Limit <= e.Start:
+		case e.Name == "Release" && LimitIsOver(e):
 			allowed = e.Start + 3*soon
 		case e.Name == "Do": // its function may take a moment to notice, and then Do releases
 			allowed += 4 * soon
 		}
 		if e.At > allowed {
-			r.add(Violation{
-				Check: Prompt, At: e.At, Ops: []string{e.Op},
-				What: fmt.Sprintf("%s of %s returned %s after the end of its ctx", e.Name, e.Op, seconds(e.At-e.Limit)),
-			})
+			r.add(Prompt, e.At, []string{e.Op}, "%s of %s returned %s after the end of its ctx", e.Name, e.Op, seconds(e.At-e.Limit))
 		}
 	}
 }
@@ -47,10 +50,7 @@ func failures(m *model, r *Result) {
 		}
 		r.Checked[Errors]++
 		if isFailure(e) {
-			r.add(Violation{
-				Check: Errors, At: e.At, Ops: []string{e.Op},
-				What: fmt.Sprintf("%s of %s failed without a fault: %s", e.Name, e.Op, e.Outcome),
-			})
+			r.add(Errors, e.At, []string{e.Op}, "%s of %s failed without a fault: %s", e.Name, e.Op, e.Outcome)
 		}
 	}
 }

@@ -1,15 +1,14 @@
 package check
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
 
-// repairs: a lock that was kept for two of its ttls, without any fault except a server that forgot before, is on all servers
-// of a quorum, unless another token has one of its keys at one of them.
+// repairs: a lock that was kept for two of its ttls without a fault is on all servers of a quorum, even if a server
+// forgot it before that. It need not be if another token has one of its keys at one of the servers.
 func repairs(m *model, r *Result) {
-	const moment = int64(1300 * time.Millisecond) // a server that did not answer is asked once a second
+	const moment = int64(1300 * time.Millisecond) // the library asks a server that did not answer once a second
 	seen := map[string]bool{}
 	lastAlive := map[string]int64{}
 	next := 0
@@ -42,16 +41,13 @@ func repairs(m *model, r *Result) {
 			r.Checked[Repair]++
 			if all := 2*s.Need - 1; n < all {
 				seen[h.Op] = true
-				r.add(Violation{
-					Check: Repair, At: s.At, Ops: []string{h.Op},
-					What: fmt.Sprintf("only %d of %d servers hold %s of %s, which is kept", n, all, name[0], h.Op),
-				})
+				r.add(Repair, s.At, []string{h.Op}, "only %d of %d servers hold %s of %s, which is kept", n, all, name[0], h.Op)
 			}
 		}
 	}
 }
 
-// repaired reports whether no fault touched a hold between two times, and every server that forgot has been back since then.
+// repaired reports whether no fault touched a hold from from until to. A server that forgot before from has been back since.
 func (m *model) repaired(h *hold, from, to int64) bool {
 	for _, f := range m.faults {
 		switch {
