@@ -44,9 +44,17 @@ func fences(m *model, r *Result) {
 				r.falling(key, highest, h, false)
 			}
 		}
-		for i := 1; i < len(all); i++ { // in the order of the grants
-			a, b := all[i-1], all[i]
-			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a.Keys, b.Keys) {
+		grants := byKey(all)
+		for _, b := range all {
+			a := b // the highest of those that were granted while b was not yet
+			for _, one := range b.Keys {
+				for _, other := range between(grants[one], b.Start, b.At) {
+					if len(other.spans) > 0 && other.Fence > a.Fence {
+						a = other
+					}
+				}
+			}
+			if a != b && len(b.spans) > 0 {
 				r.falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At))
 			}
 		}
