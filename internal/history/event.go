@@ -12,7 +12,8 @@ type Kind string
 const (
 	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
 	// At until Until the worker believes that it holds the keys. The call began at Start. If it was refused, the first time was
-	// at Refused. Queue says that it waited in line, Custom that the caller chose the token.
+	// at Refused. Queue says that it waited in line, Custom that the caller chose the token. Need is
+	// how many servers of a quorum mint the token together; 0 and 1 stand for one server.
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the

@@ -72,11 +72,12 @@ func sample(when float64, held ...string) history.Event {
 	return e
 }
 
-func lossy(e *history.Event)   { e.Lossy = true }
-func fresh(e *history.Event)   { e.Fresh = true }
-func exact(e *history.Event)   { e.Exact = true }
-func lost(e *history.Event)    { e.Lost = true }
-func custom(token string) edit { return func(e *history.Event) { e.Token, e.Custom = token, true } }
+func lossy(e *history.Event)    { e.Lossy = true }
+func fresh(e *history.Event)    { e.Fresh = true }
+func exact(e *history.Event)    { e.Exact = true }
+func onQuorum(e *history.Event) { e.Need = 3 }
+func lost(e *history.Event)     { e.Lost = true }
+func custom(token string) edit  { return func(e *history.Event) { e.Token, e.Custom = token, true } }
 func fenced(key string, token int64) edit {
 	return func(e *history.Event) { e.FenceKey, e.Fence = key, token }
 }
@@ -248,7 +249,12 @@ func TestFence(t *testing.T) {
 		{"rising", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 8), g("w3/1", 3, 4, 100)), 0, 0},
 		{"other counters", the(g("w1/1", 1, 2, 7), grant("w2/1", 2, 3, "b", fenced("g", 3))), 0, 0},
 		{"a call that began before", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 6), begun(0.5))), 0, 0},
+		{"the same at one time, for another key on a quorum", the(g("w1/1", 1, 2, 7),
+			grant("w2/1", 1.5, 3, "b", fenced("f", 7), begun(0.5), onQuorum)), 0, 0},
 
+		{"the same at one time, for another key", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 7), begun(0.5))), 1, 0},
+		{"the same at one time on a quorum", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 7, begun(0.5), onQuorum)), 1, 0},
+		{"the same later, for another key on a quorum", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 7), onQuorum)), 1, 0},
 		{"falling", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 6)), 1, 0},
 		{"falling after others", the(g("w1/1", 1, 2, 9), g("w2/1", 2, 3, 10), g("w3/1", 3, 4, 5)), 1, 0},
 		{"the same twice", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 7)), 1, 0},

@@ -10,7 +10,8 @@ import (
 
 // fences: if one call was granted before another call began, the later one has the higher fencing token. The same is true
 // of two holds of one key if a worker believed in one before the other, however long the calls waited. No token is minted
-// twice.
+// twice, except that the servers of a quorum may do so for two calls at the same time, for different keys: some mint the token
+// of the one first, and some that of the other.
 func fences(m *model, r *Result) {
 	byFence := map[string][]*hold{}
 	for _, h := range m.ordered {
@@ -22,7 +23,7 @@ func fences(m *model, r *Result) {
 		r.Checked[Fence] += len(all)
 		minted := map[int64]*hold{}
 		for _, h := range all {
-			if other := minted[h.Fence]; other != nil {
+			if other := minted[h.Fence]; other != nil && (h.Need <= 1 || other.At < h.Start || shareKey(other.Keys, h.Keys)) {
 				r.add(Fence, h.At, []string{other.Op, h.Op}, "%s and %s both have the token %d of %s", other.Op, h.Op, h.Fence, key)
 			}
 			minted[h.Fence] = h
