@@ -86,7 +86,7 @@ func (p *placesClaims) lookLocked() (now int64) {
 	}
 	now = p.nowLocked()
 	p.claims = slices.DeleteFunc(p.claims, func(c *claim) bool {
-		if until := untils[c]; until != c.until {
+		if until := untils[c]; !until.Equal(c.until) {
 			c.until = until
 			p.events = append(p.events, history.Event{Kind: history.Claim, At: now, Op: c.lock.Token(), Until: max(0, p.at(until))})
 		}

@@ -78,7 +78,7 @@ func TestQuorumModel(t *testing.T) {
 	if grants < 5*runs && failed == 0 {
 		t.Error("too few for a test")
 	}
-	for _, name := range []string{check.Exclusion, check.Turn, check.Fence, check.Lease, check.Loss, check.Leftover} {
+	for _, name := range []string{check.Exclusion, check.Fence, check.Lease, check.Loss, check.Leftover} {
 		if checked[name] == 0 && kind < 0 && failed == 0 {
 			t.Errorf("nothing was checked for %s", name)
 		}

@@ -12,8 +12,7 @@ import (
 
 // The checks.
 const (
-	Exclusion = "exclusion" // no two valid holds of one key
-	Turn      = "turn"      // a lock is not valid again after another one was granted
+	Exclusion = "exclusion" // no two valid holds of one key, and none that is valid again after another one was granted
 	Fence     = "fence"     // fencing tokens rise from grant to grant
 	Store     = "store"     // the guarded store takes no lower token after a higher one, and no valid holder's is lower
 	Kept      = "kept"      // the context of a kept lock has ended by Until
@@ -28,7 +27,7 @@ const (
 )
 
 // All are the names of all checks.
-var All = []string{Exclusion, Turn, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
+var All = []string{Exclusion, Fence, Store, Kept, Lease, Loss, Line, Served, Prompt, Errors, Repair, Leftover}
 
 // Violation is a promise that was not kept.
 type Violation struct {

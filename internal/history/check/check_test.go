@@ -212,14 +212,14 @@ func TestExclusionOfHoldsThatOnlyTheirContextTells(t *testing.T) {
 	})
 }
 
-func TestTurn(t *testing.T) {
+func TestExclusionOfALockThatComesBack(t *testing.T) {
 	g := func(op string, from, until float64, edits ...edit) history.Event {
 		return grant(op, from, until, "a", edits...)
 	}
 	lapsed := func(again float64) []history.Event { // and refreshed then
 		return the(g("w1/1", 1, 2), claim("w1/1", again, again+1))
 	}
-	tell(t, check.Turn, []story{
+	tell(t, check.Exclusion, []story{
 		{"comes back", lapsed(3), 0, 0},
 		{"comes back before another one", all(lapsed(3), the(g("w2/1", 4, 5))), 0, 0},
 		{"comes back after one of another key", all(lapsed(5), the(grant("w2/1", 3, 4, "b"))), 0, 0},

@@ -10,8 +10,8 @@ import (
 
 // fences: if one call was granted before another call began, the later one has the higher fencing token. The same is true
 // of two holds of one key if a worker believed in one before the other, however long the calls waited. No token is minted
-// twice, except that the servers of a quorum may do so for two calls at the same time, for different keys: some mint the token
-// of the one first, and some that of the other.
+// twice. The servers of a quorum may give the same token to two calls for different keys at the same time, because some of
+// them answer the one call first, and some the other.
 func fences(m *model, r *Result) {
 	byFence := map[string][]*hold{}
 	for _, h := range m.ordered {

@@ -23,7 +23,7 @@ type hold struct {
 // token returns what tells the hold from others: its op, if the worker never saw the lock, and so does not know the token.
 func (h *hold) token() string { return cmp.Or(h.Token, h.Op) }
 
-// claim notes that from at on, the worker believed that the hold lasts until until.
+// claim notes that from at on, the worker believed that the hold lasts until the second time.
 func (h *hold) claim(at, until int64) {
 	if n := len(h.spans); n > 0 && at < h.spans[n-1].to {
 		h.spans[n-1].to = max(at, h.spans[n-1].from)
@@ -53,7 +53,7 @@ func (h *hold) validAt(at int64) bool {
 	return slices.ContainsFunc(h.spans, func(s span) bool { return s.from <= at && at < s.to })
 }
 
-// validFrom returns the first time from that time on at which the worker believed in the hold, if there is one.
+// validFrom returns the first time, not before at, at which the worker believed in the hold, if there is one.
 func (h *hold) validFrom(at int64) (from int64, found bool) {
 	for _, s := range h.spans {
 		if s.from < s.to && s.to > at {
@@ -159,7 +159,8 @@ func byKey(holds []*hold) map[string][]*hold {
 	return all
 }
 
-// between returns those of the holds that were granted from from on, and before to. The holds are in the order of the grants.
+// between returns those of the holds that were granted between two times, the second of which does not count. The holds are
+// in the order of the grants.
 func between(holds []*hold, from, to int64) []*hold {
 	search := func(at int64) int {
 		i, _ := slices.BinarySearchFunc(holds, at, func(h *hold, at int64) int { return cmp.Compare(h.At, at) })
