@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -195,15 +197,20 @@ func compare(ctx context.Context, locks *redislock.Client, m model) string {
 var _ = spec.DescribeOnRedis("Many holders", func(on *spec.Redis) {
 	It("never hold one key at a time, and free everything in the end", func(ctx SpecContext) {
 		locks := redislock.New(on.Client)
-		var mu sync.Mutex // protects holders and problems
-		holders := map[string]int{}
-		var problems []string
-		won := 0
+		var mu sync.Mutex // protects events
+		var events []history.Event
+		note := func(e history.Event) { // the order of the events is their time
+			mu.Lock()
+			defer mu.Unlock()
+			e.At = int64(len(events) + 1)
+			e.Start = e.At
+			events = append(events, e)
+		}
 		var wait sync.WaitGroup
 		for worker := range 16 {
 			wait.Go(func() {
 				random := rand.New(rand.NewPCG(rand.Uint64(), 1))
-				for range 40 {
+				for turn := range 40 {
 					keys := slices.Clone(modelKeys)
 					random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 					keys = keys[:1+random.IntN(3)]
@@ -213,32 +220,22 @@ var _ = spec.DescribeOnRedis("Many holders", func(on *spec.Redis) {
 					if err != nil {
 						continue
 					}
-					mu.Lock()
-					won++
-					for _, key := range keys {
-						if other, taken := holders[key]; taken {
-							problems = append(problems, fmt.Sprintf("%q is held by workers %d and %d", key, other, worker))
-						}
-						holders[key] = worker
-					}
-					mu.Unlock()
+					op := fmt.Sprintf("w%d/%d", worker, turn)
+					note(history.Event{Kind: history.Grant, Op: op, Keys: keys, Token: lock.Token(), Until: math.MaxInt64})
 					time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond) // the guarded work
-					mu.Lock()
-					for _, key := range keys {
-						delete(holders, key)
-					}
-					mu.Unlock()
-					if err := lock.Release(ctx); err != nil {
-						mu.Lock()
-						problems = append(problems, err.Error())
-						mu.Unlock()
-					}
+					note(history.Event{Kind: history.Claim, Op: op})
+					note(history.Event{Kind: history.Done, Name: "Release", Op: op, Lost: lock.Release(ctx) != nil})
 				}
 			})
 		}
 		wait.Wait()
-		Expect(problems).To(BeEmpty())
-		Expect(won).To(BeNumerically(">", 100))
-		Expect(on.Keys(ctx)).To(BeEmpty())
+		var left []history.Held
+		for _, key := range on.Keys(ctx) {
+			left = append(left, history.Held{Key: key})
+		}
+		note(history.Event{Kind: history.Final, Held: left})
+		result := check.Run(events)
+		Expect(result.Violations).To(BeEmpty())
+		Expect(result.Checked[check.Exclusion]).To(BeNumerically(">", 100))
 	})
 })

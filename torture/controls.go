@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 	"github.com/redislock/redislock/torture/internal/control"
-	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/report"
 	"github.com/redislock/redislock/torture/internal/round"
 )

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
 // show prints a violation: the events of its calls, the faults around it, and the command that repeats the plan.

@@ -8,39 +8,33 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
-// placesClaims are the locks that the callers of a schedule believe to have, and the checks of them:
-//   - No two locks that share a key are valid at the same time.
-//   - A valid lock has the largest fencing token of all that were granted for its keys.
-//   - As many places as it needs hold the keys of a valid lock, for as long as the lock says.
-//
-// What the guarantees except is left out: a lock that was deleted everywhere, and one that was granted just before
-// servers forgot it.
+// placesClaims writes the history of a schedule: the locks that the callers believe to have, what the servers hold, and what
+// the guarantees except. judge checks the history.
 type placesClaims struct {
 	need  int
-	holds func(lock *redislock.Lock, left time.Duration) bool // whether the places hold it for that long; nil if unknown
+	held  func() []history.Held // what the servers hold; nil if the schedule makes them lose keys of valid locks
 	began time.Time
 
 	mu       sync.Mutex // protects the fields below
+	events   []history.Event
+	last     int64 // the time of the last event
 	claims   []*claim
-	last     map[string]int64 // by key: the largest fencing token
-	shocks   []shock
 	problems []string
 	grants   int
 }
 
-// claim is a lock that somebody believes to have.
+// claim is a lock that a caller believes to have.
 type claim struct {
-	lock    *redislock.Lock
-	granted time.Time
-	kept    bool
-	excused bool // the guarantees do not cover it any more
+	lock  *redislock.Lock
+	until time.Time // as the history has it
+	kept  bool
 }
 
-func newPlacesClaims(need int) *placesClaims {
-	return &placesClaims{need: need, last: map[string]int64{}, began: time.Now()}
-}
+func newPlacesClaims(need int) *placesClaims { return &placesClaims{need: need, began: time.Now()} }
 
 func (p *placesClaims) problem(format string, args ...any) {
 	p.mu.Lock()
@@ -57,19 +51,71 @@ func (p *placesClaims) countGrants() int {
 	return p.grants
 }
 
-// granted notes a lock, and checks all.
-func (p *placesClaims) granted(lock *redislock.Lock) *claim {
-	c := &claim{lock: lock, granted: time.Now()}
+// at returns a time as the history has it.
+func (p *placesClaims) at(t time.Time) int64 { return int64(t.Sub(p.began)) }
+
+// nowLocked returns the time, and never the same twice, so that the events are in order although a fake clock stands still.
+func (p *placesClaims) nowLocked() int64 {
+	p.last = max(p.last+1, p.at(time.Now()))
+	return p.last
+}
+
+// granted notes a lock that was granted to a call that began then.
+func (p *placesClaims) granted(began time.Time, lock *redislock.Lock) *claim {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &claim{lock: lock, until: lock.Until()}
 	p.grants++
+	p.events = append(p.events, history.Event{
+		Kind: history.Grant, At: p.lookLocked(), Start: p.at(began), Until: p.at(c.until), Name: "Obtain",
+		Op: lock.Token(), Token: lock.Token(), Keys: lock.Keys(), FenceKey: "fence", Fence: lock.FenceToken(),
+		Need: int64(p.need),
+	})
 	p.claims = append(p.claims, c)
-	c.excused = slices.ContainsFunc(p.shocks, func(s shock) bool { return !c.granted.Before(s.from) && c.granted.Before(s.to) })
-	for _, key := range lock.Keys() {
-		p.last[key] = max(p.last[key], lock.FenceToken())
-	}
-	p.mu.Unlock()
-	p.check()
+	p.sampleLocked()
 	return c
+}
+
+// lookLocked notes for which locks Until has changed, and returns the time of that. It reads the time after it has read all
+// Untils, and all changes have the same time. So if two locks are valid at the same time in the history, both were when the
+// look began.
+func (p *placesClaims) lookLocked() (now int64) {
+	untils := map[*claim]time.Time{}
+	for _, c := range p.claims {
+		untils[c] = c.lock.Until()
+	}
+	now = p.nowLocked()
+	p.claims = slices.DeleteFunc(p.claims, func(c *claim) bool {
+		if until := untils[c]; !until.Equal(c.until) {
+			c.until = until
+			p.events = append(p.events, history.Event{Kind: history.Claim, At: now, Op: c.lock.Token(), Until: max(0, p.at(until))})
+		}
+		return now-p.at(c.until) > int64(15*time.Second) && !c.kept
+	})
+	return now
+}
+
+// sampleLocked notes what the servers hold. It looks again before it notes that: a lock whose Until has changed meanwhile is
+// not compared with the sample.
+func (p *placesClaims) sampleLocked() {
+	if p.held == nil {
+		return
+	}
+	sample := history.Event{Kind: history.Sample, Start: p.nowLocked(), Held: p.held(), Need: int64(p.need), Exact: true}
+	p.lookLocked()
+	sample.At = p.nowLocked()
+	p.events = append(p.events, sample)
+}
+
+// watch looks again and again until ctx ends.
+func (p *placesClaims) watch(over context.Context, pause time.Duration) {
+	for over.Err() == nil {
+		p.mu.Lock()
+		p.lookLocked()
+		p.sampleLocked()
+		p.mu.Unlock()
+		time.Sleep(pause)
+	}
 }
 
 // keep notes whether a lock is kept.
@@ -79,45 +125,35 @@ func (p *placesClaims) keep(c *claim, kept bool) {
 	c.kept = kept
 }
 
-// forced notes that a lock was deleted everywhere.
-func (p *placesClaims) forced(c *claim) {
+// note notes an event that happens now.
+func (p *placesClaims) note(e history.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.excused = true
+	e.At = p.nowLocked()
+	p.events = append(p.events, e)
 }
 
-// shaken notes that some servers have forgotten what they had. A lock that was granted since then, up to a moment after it,
-// may stand on a bare majority.
+// deleted notes that an operator deletes the keys of a lock.
+func (p *placesClaims) deleted(c *claim) {
+	p.note(history.Event{Kind: history.Fault, Name: "delete", Op: c.lock.Token(), End: p.at(time.Now())})
+}
+
+// shaken notes that some servers have lost keys since then. What was granted since then, up to a moment after now, may stand
+// on a bare majority.
 func (p *placesClaims) shaken(since time.Time, moment time.Duration) {
 	p.mu.Lock()
-	p.shocks = append(p.shocks, shock{since, time.Now().Add(moment)})
-	for _, c := range p.claims {
-		c.excused = c.excused || !c.granted.Before(since)
-	}
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, history.Event{
+		Kind: history.Fault, Name: "forget", At: p.at(since), End: p.at(time.Now().Add(moment)), Fresh: true,
+	})
 }
-
-// shock is a time in which servers have forgotten what they had.
-type shock struct{ from, to time.Time }
 
 // valid returns the locks that are valid now.
 func (p *placesClaims) valid() []*claim {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.validLocked()
-}
-
-func (p *placesClaims) validLocked() []*claim {
 	now := time.Now()
-	var valid []*claim
-	p.claims = slices.DeleteFunc(p.claims, func(c *claim) bool {
-		until := c.lock.Until()
-		if until.After(now) {
-			valid = append(valid, c)
-		}
-		return now.Sub(until) > 15*time.Second && !c.kept
-	})
-	return valid
+	return slices.DeleteFunc(slices.Clone(p.claims), func(c *claim) bool { return !c.lock.Until().After(now) })
 }
 
 // keptNow returns the valid locks that are kept.
@@ -130,51 +166,15 @@ func (p *placesClaims) stillKept(claims []*claim) []*claim {
 	return slices.DeleteFunc(claims, func(c *claim) bool { return !c.kept })
 }
 
-// check looks at the locks that are valid now. It compares with the time after it has looked at all: what is valid then
-// was valid when it began, and so are two such locks at the same time.
-func (p *placesClaims) check() {
-	type view struct {
-		*claim
-		until time.Time
-	}
-	p.mu.Lock()
-	var views []view
-	for _, c := range p.validLocked() {
-		if !c.excused {
-			views = append(views, view{c, c.lock.Until()})
+// judge checks the history, and notes what is wrong with it.
+func (p *placesClaims) judge() *check.Result {
+	result := check.Run(p.events)
+	for _, v := range result.Violations {
+		text := fmt.Sprintf("%s: %s", v.Check, v.What)
+		for _, e := range check.Evidence(p.events, v, int64(time.Second), int64(time.Second)) {
+			text += "\n\t" + e.String()
 		}
+		p.problem("%v: %s", time.Duration(v.At), text)
 	}
-	now := time.Now()
-	var problems []string
-	holder := map[string]view{}
-	for _, v := range views {
-		left := v.until.Sub(now)
-		if left <= 0 {
-			continue
-		}
-		for _, key := range v.lock.Keys() {
-			if other, taken := holder[key]; taken && other.lock.Token() != v.lock.Token() {
-				problems = append(problems, fmt.Sprintf("exclusion: %q has two holders, for %v and %v more", key, other.until.Sub(now), left))
-			}
-			holder[key] = v
-			if v.lock.FenceToken() < p.last[key] {
-				problems = append(problems, fmt.Sprintf("fence: %q is held with fencing token %d after %d", key, v.lock.FenceToken(), p.last[key]))
-			}
-		}
-		if p.holds != nil && !p.holds(v.lock, left) && time.Until(v.lock.Until()) > 0 {
-			problems = append(problems, fmt.Sprintf("truth: %q, obtained %v ago, is not held for another %v", v.lock.Keys(), now.Sub(v.granted), left))
-		}
-	}
-	p.mu.Unlock()
-	for _, problem := range problems {
-		p.problem("%s", problem)
-	}
-}
-
-// watch checks again and again until ctx ends.
-func (p *placesClaims) watch(over context.Context, pause time.Duration) {
-	for over.Err() == nil {
-		p.check()
-		time.Sleep(pause)
-	}
+	return result
 }

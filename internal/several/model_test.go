@@ -8,6 +8,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,11 +18,13 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 	"github.com/redislock/redislock/internal/spec"
 )
 
 // Random callers of locks on several places, through a network and on servers that fail at random, hold what the
-// guarantees promise; placesclaims_test.go has the checks. The schedules run on fake time, each with one kind of faults,
+// guarantees promise. Package check judges their history. The schedules run on fake time, each with one kind of faults,
 // by turns. REDISLOCK_TEST_RUNS is how many there are. REDISLOCK_TEST_SEED repeats one, as far as the scheduler of Go does.
 func TestQuorumModel(t *testing.T) {
 	t.Parallel()
@@ -36,7 +39,7 @@ func TestQuorumModel(t *testing.T) {
 	if text := os.Getenv("REDISLOCK_TEST_KIND"); text != "" {
 		kind, _ = strconv.Atoi(text)
 	}
-	grants, busiest, failed := 0, 0, 0
+	grants, busiest, failed, checked := 0, 0, 0, map[string]int{}
 	began := time.Now()
 	for run := range runs {
 		many := uint64(len(faultKinds))
@@ -52,6 +55,9 @@ func TestQuorumModel(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				h := newPlacesHistory(t, seed)
 				h.run()
+				for name, n := range h.judge().Checked {
+					checked[name] += n
+				}
 				grants += h.grants
 				h.fates.Lock()
 				busiest = max(busiest, h.busiest)
@@ -68,9 +74,14 @@ func TestQuorumModel(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d locks in %d schedules, %v; at most %d chunks in a second", grants, runs, time.Since(began), busiest)
+	t.Logf("%d locks in %d schedules, %v; at most %d chunks in a second; checked %v", grants, runs, time.Since(began), busiest, checked)
 	if grants < 5*runs && failed == 0 {
 		t.Error("too few for a test")
+	}
+	for _, name := range []string{check.Exclusion, check.Fence, check.Lease, check.Loss, check.Leftover} {
+		if checked[name] == 0 && kind < 0 && failed == 0 {
+			t.Errorf("nothing was checked for %s", name)
+		}
 	}
 }
 
@@ -179,9 +190,13 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		t.Cleanup(func() { _ = locks.Close() })
 		h.clients = append(h.clients, locks)
 	}
-	h.placesClaims = newPlacesClaims(n/2 + 1)
+	need := n/2 + 1
+	if h.kind.slots {
+		need = 1
+	}
+	h.placesClaims = newPlacesClaims(need)
 	if !h.kind.fails && !h.kind.forgets {
-		h.holds = h.certain
+		h.held = h.contents
 	}
 	return h
 }
@@ -308,13 +323,14 @@ func (h *placesHistory) mess(f *spec.Fate, reply bool, data []byte) {
 func (h *placesHistory) run() {
 	began := time.Now()
 	over, stop := context.WithCancel(context.Background())
-	var background sync.WaitGroup
-	background.Go(func() { h.watch(over, 5*time.Millisecond) })
+	var watcher, faults sync.WaitGroup
+	watcher.Go(func() { h.watch(over, 5*time.Millisecond) })
+	faulty, end := context.WithCancel(over)
 	switch {
 	case h.kind.fails:
-		background.Go(func() { h.fail(over) })
+		faults.Go(func() { h.fail(faulty) })
 	case h.kind.messy:
-		background.Go(func() { h.stall(over) })
+		faults.Go(func() { h.stall(faulty) })
 	}
 	const callers = 6
 	h.within(time.Minute, "a call does not return", func(i int) {
@@ -331,19 +347,21 @@ func (h *placesHistory) run() {
 			}
 		}
 	}, callers)
-	stop()
-	background.Wait()
+	end()
+	faults.Wait()
 	h.fates.Lock()
 	h.calm = true
 	h.fates.Unlock()
 	if h.kind.late {
 		time.Sleep(5 * time.Second)
-		h.checkEmpty()
+		h.note(history.Event{Kind: history.Final, Held: h.contents()})
 	}
 	time.Sleep(6 * time.Second) // what was on its way is over
 	h.within(30*time.Second, "somebody still waits in line", func(i int) { h.call(i, true) }, callers)
 	time.Sleep(6500 * time.Millisecond)
-	h.checkEmpty()
+	h.note(history.Event{Kind: history.Final, Held: h.contents()})
+	stop()
+	watcher.Wait()
 }
 
 // within calls do side by side, so many times, and reports a problem if they do not return within the limit.
@@ -382,15 +400,16 @@ func (h *placesHistory) call(caller int, final bool) {
 		ctx, cancel = context.WithTimeout(ctx, time.Millisecond+h.upTo(3*time.Second))
 	}
 	defer cancel()
+	began := time.Now()
 	lock, err := h.clients[client].ObtainMulti(ctx, keys, h.ttl, opt)
 	if err != nil {
 		if final {
-			h.problem("an obtain in calm: %v", err)
+			h.note(history.Event{Kind: history.Last, Name: "ObtainMulti", Keys: keys, Outcome: err.Error()})
 		}
 		time.Sleep(h.upTo(50 * time.Millisecond))
 		return
 	}
-	c := h.granted(lock)
+	c := h.granted(began, lock)
 	background := context.Background()
 	stop := context.CancelFunc(func() {})
 	if h.intN(3) > 0 {
@@ -422,12 +441,13 @@ func (h *placesHistory) claim(client *redislock.Client, opt *redislock.Options) 
 	limited, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	opt.FenceKey = "fence"
+	began := time.Now()
 	lock, err := client.Obtain(limited, "a", h.ttl, opt)
 	if err != nil {
 		time.Sleep(h.upTo(50 * time.Millisecond)) // servers that hang are not asked, and then no time passes
 		return nil
 	}
-	return h.granted(lock)
+	return h.granted(began, lock)
 }
 
 // revive obtains a lock, lets it lapse and refreshes it again and again. One server gets the obtain late, perhaps after
@@ -590,7 +610,7 @@ func (h *placesHistory) force() {
 		return
 	}
 	c := before[h.intN(len(before))]
-	h.forced(c)
+	h.deleted(c)
 	victims, since := h.fromAny()[:h.need+h.intN(len(h.servers)-h.need+1)], time.Now()
 	for range 2 {
 		for _, server := range victims {
@@ -637,16 +657,6 @@ func (h *placesHistory) spared(victims []*spec.MemoryServer) bool {
 	return false
 }
 
-// certain reports whether the places certainly hold a lock for that long.
-func (h *placesHistory) certain(lock *redislock.Lock, left time.Duration) bool {
-	if h.kind.slots {
-		return !slices.ContainsFunc(lock.Keys(), func(key string) bool {
-			return !slices.ContainsFunc(h.servers, func(server *spec.MemoryServer) bool { return server.HasKey(key, lock.Token(), left) })
-		})
-	}
-	return h.holders(lock, left, nil) >= h.need
-}
-
 // holders returns how many servers, apart from some, hold a lock for that long.
 func (h *placesHistory) holders(lock *redislock.Lock, left time.Duration, except []*spec.MemoryServer) (n int) {
 	for _, server := range h.servers {
@@ -657,13 +667,17 @@ func (h *placesHistory) holders(lock *redislock.Lock, left time.Duration, except
 	return n
 }
 
-// checkEmpty checks that the servers have nothing left but fence counters.
-func (h *placesHistory) checkEmpty() {
+// contents returns what the servers hold but fence counters.
+func (h *placesHistory) contents() (all []history.Held) {
 	for i, server := range h.servers {
-		left := slices.DeleteFunc(server.Memory.Keys(), func(key string) bool { return key == "fence" })
-		if len(left) > 0 {
-			value, _ := server.Memory.Get(left[0])
-			h.problem("server %d still has %v, %q for %v", i+1, left, value, server.Memory.TTL(left[0]))
+		for _, key := range server.Memory.Keys() {
+			if key == "fence" {
+				continue
+			}
+			value, _ := server.Memory.Get(key) // none of a line
+			token, _, _ := strings.Cut(value, " ")
+			all = append(all, history.Held{Key: key, Owner: token, TTL: server.Memory.TTL(key), Server: i + 1})
 		}
 	}
+	return all
 }

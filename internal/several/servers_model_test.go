@@ -16,6 +16,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/calm"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -43,6 +44,7 @@ func TestQuorumModelOnServers(t *testing.T) {
 			h := newServersHistory(t, n)
 			for range runs {
 				h.run()
+				h.judge()
 				for _, problem := range h.problems {
 					t.Error(problem)
 				}
@@ -135,13 +137,11 @@ func (h *serversHistory) run() {
 	h.within(30*time.Second, "somebody still waits in line", func(i int) { h.call(i, true) }, callers)
 	stop()
 	<-watched
-	var left []string
-	for patience := time.Now().Add(15 * time.Second); time.Now().Before(patience); time.Sleep(100 * time.Millisecond) {
-		if left = h.left(); len(left) == 0 {
-			return
-		}
+	left := h.left()
+	for patience := time.Now().Add(15 * time.Second); len(left) > 0 && time.Now().Before(patience); left = h.left() {
+		time.Sleep(100 * time.Millisecond)
 	}
-	h.problem("left behind: %v", left)
+	h.note(history.Event{Kind: history.Final, Held: left})
 }
 
 // fault makes one thing go wrong and waits until it is over.
@@ -263,12 +263,13 @@ func (h *serversHistory) count(lock *redislock.Lock, servers []*redistest.Server
 }
 
 // left returns what the servers have but fence counters.
-func (h *serversHistory) left() []string {
-	var left []string
+func (h *serversHistory) left() (left []history.Held) {
+	ctx := context.Background()
 	for i, own := range h.own {
-		for _, key := range own.Keys(context.Background(), "*").Val() {
+		for _, key := range own.Keys(ctx, "*").Val() {
 			if key != "fence" {
-				left = append(left, fmt.Sprintf("%s on server %d", key, i+1))
+				token, _, _ := strings.Cut(own.Get(ctx, key).Val(), " ")
+				left = append(left, history.Held{Key: key, Owner: token, TTL: own.PTTL(ctx, key).Val(), Server: i + 1})
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 package control
 
-import "github.com/redislock/redislock/torture/internal/check"
+import "github.com/redislock/redislock/internal/history/check"
 
 // All are the controls.
 var All = []Control{

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
 // The names of the files.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
 // mark is one thing on the timeline, in s since the start.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/topology"
 )

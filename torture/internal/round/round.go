@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/store"
 	"github.com/redislock/redislock/torture/internal/topology"

@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 	"github.com/redislock/redislock/torture/internal/topology"
 	"github.com/redislock/redislock/torture/internal/worker"
 )
@@ -93,7 +93,7 @@ func (r *round) watchRoles(before []string, last int64) []string {
 func (r *round) look(clients map[string]*redis.Client, lines bool) (held []history.Held, whole bool) {
 	holders := r.topology.Holders()
 	whole = len(holders) > 0
-	for _, s := range holders {
+	for i, s := range holders {
 		client := clients[s.Addr()]
 		if client == nil {
 			client = topology.Connect(s)
@@ -104,14 +104,16 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			whole = false
 			continue
 		}
-		for i := 0; i+2 < len(found); i += 3 {
-			key, _ := found[i].(string)
-			value, _ := found[i+1].(string)
-			left, _ := found[i+2].(int64)
+		for n := 0; n+2 < len(found); n += 3 {
+			key, _ := found[n].(string)
+			value, _ := found[n+1].(string)
+			left, _ := found[n+2].(int64)
 			if strings.HasSuffix(key, worker.FenceSuffix) || strings.HasSuffix(key, lineSuffix) && !lines {
 				continue
 			}
-			held = append(held, history.Held{Key: key, Owner: owner(value), TTL: time.Duration(left) * time.Millisecond})
+			held = append(held, history.Held{
+				Key: key, Owner: owner(value), TTL: time.Duration(left) * time.Millisecond, Server: i + 1,
+			})
 		}
 	}
 	return held, whole

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/leash"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // slot is a place for a worker. After a worker was killed, another worker takes its place, and reaches the servers through

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // Store serves writes.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // held is a lock that was granted.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // keep keeps a lock alive for a while, and checks its context all the time.

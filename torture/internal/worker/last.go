@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // Last locks and releases every key after the workers have ended, and writes whether that was possible within a ttl.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
-	"github.com/redislock/redislock/torture/internal/history"
 )
 
 // plain obtains without a line: once, or again and again.

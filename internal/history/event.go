@@ -1,5 +1,6 @@
-// Package history is what the processes of a torture run write down: what the library promised, and when. The checkers read
-// nothing else. The package knows nothing about the library or Redis.
+// Package history is a record of what the library promised its callers, and when, and of what the servers held. The torture
+// run and the models of the library write such records, and package check judges them. The package knows nothing about the
+// library or Redis.
 package history
 
 import "time"
@@ -7,11 +8,12 @@ import "time"
 // Kind says what an event is about.
 type Kind string
 
-// The events of workers.
+// The events of workers: of those who call the library. A worker writes those that it can see.
 const (
 	// Grant: the call Op of the function Name was granted Keys with Token, and Fence of FenceKey, if that is not empty. From
 	// At until Until the worker believes that it holds the keys. The call began at Start. If it was refused, the first time was
-	// at Refused. Queue says that it waited in line, Custom that the caller chose the token.
+	// at Refused. Queue says that it waited in line, Custom that the caller chose the token. Need is
+	// how many servers of a quorum mint the token together; 0 and 1 stand for one server.
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
@@ -36,17 +38,19 @@ const (
 	Late Kind = "late"
 )
 
-// The events of the program that starts the workers.
+// The events of the program or test that starts the workers.
 const (
 	// Fault: the fault Name lasted from At until End, at the worker or server Target ("" for all). Lossy says that Redis may
-	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys only.
+	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys, of the hold Op, and, if
+	// Fresh is set, of what was granted while the fault lasted.
 	Fault Kind = "fault"
 
 	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".
 	Write Kind = "write"
 
 	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that
-	// has it, and a lock is held if so many of them have its keys.
+	// has it, and a lock is held if so many of them have all of its keys. Exact says that the ttls are exact. If it is not
+	// set, Redis has cut off fractions of a millisecond.
 	Sample Kind = "sample"
 
 	// Final: after the workers had ended, Redis held Held.
@@ -59,10 +63,10 @@ const (
 // Event is one line of a history. The fields that an event does not need are zero.
 type Event struct {
 	Kind   Kind
-	At     int64 // all times are CLOCK_MONOTONIC, in ns
+	At     int64 // all times are ns of one clock; CLOCK_MONOTONIC where there are several processes
 	Worker string
 
-	Op       string // "‹worker›/‹number›"; different for each obtain
+	Op       string // different for each obtain: "‹worker›/‹number›", or the token where each obtain has its own
 	Keys     []string
 	Token    string
 	FenceKey string
@@ -82,14 +86,15 @@ type Event struct {
 	Options []string
 	Target  string
 
-	Queue, Custom, Lost, Lossy bool
+	Queue, Custom, Lost, Lossy, Fresh, Exact bool
 
 	Held []Held
 }
 
 // Held is one key that Redis holds.
 type Held struct {
-	Key   string
-	Owner string        // the Op in its metadata; "" if there is none
-	TTL   time.Duration // negative: it never expires
+	Key    string
+	Owner  string        // the Op of its value; "" if the value names none
+	TTL    time.Duration // negative: it never expires
+	Server int           // the number of the server, from 1 on
 }

@@ -34,13 +34,15 @@ func (e *Event) Append(b []byte) []byte {
 	b = flag(b, "custom", e.Custom)
 	b = flag(b, "lost", e.Lost)
 	b = flag(b, "lossy", e.Lossy)
+	b = flag(b, "fresh", e.Fresh)
+	b = flag(b, "exact", e.Exact)
 	for i, h := range e.Held {
 		if i == 0 {
 			b = append(b, " held="...)
 		} else {
 			b = append(b, ',')
 		}
-		b = fmt.Appendf(b, "%s;%s;%d", h.Key, h.Owner, int64(h.TTL))
+		b = fmt.Appendf(b, "%s;%s;%d;%d", h.Key, h.Owner, int64(h.TTL), h.Server)
 	}
 	return append(b, '\n')
 }
@@ -81,7 +83,9 @@ func Parse(line string) (Event, error) {
 		"worker": &e.Worker, "op": &e.Op, "token": &e.Token, "fencekey": &e.FenceKey, "name": &e.Name,
 		"outcome": &e.Outcome, "target": &e.Target,
 	}
-	flags := map[string]*bool{"queue": &e.Queue, "custom": &e.Custom, "lost": &e.Lost, "lossy": &e.Lossy}
+	flags := map[string]*bool{
+		"queue": &e.Queue, "custom": &e.Custom, "lost": &e.Lost, "lossy": &e.Lossy, "fresh": &e.Fresh, "exact": &e.Exact,
+	}
 	durations := map[string]*time.Duration{"ttl": &e.TTL, "left": &e.Left}
 	for field := range strings.FieldsSeq(rest) {
 		name, value, _ := strings.Cut(field, "=")
@@ -120,14 +124,18 @@ func parseHeld(list string) ([]Held, error) {
 	var all []Held
 	for entry := range strings.SplitSeq(list, ",") {
 		parts := strings.Split(entry, ";")
-		if len(parts) != 3 {
+		if len(parts) != 4 {
 			return nil, fmt.Errorf("held key %q", entry)
 		}
 		left, err := strconv.ParseInt(parts[2], 10, 64)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Held{Key: parts[0], Owner: parts[1], TTL: time.Duration(left)})
+		server, err := strconv.Atoi(parts[3])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Held{Key: parts[0], Owner: parts[1], TTL: time.Duration(left), Server: server})
 	}
 	return all, nil
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // The checks.
 const (
-	Exclusion = "exclusion" // no two valid holds of one key
+	Exclusion = "exclusion" // no two valid holds of one key, and none that is valid again after another one was granted
 	Fence     = "fence"     // fencing tokens rise from grant to grant
 	Store     = "store"     // the guarded store takes no lower token after a higher one, and no valid holder's is lower
 	Kept      = "kept"      // the context of a kept lock has ended by Until
@@ -57,7 +57,7 @@ func Run(events []history.Event) *Result {
 	m := newModel(events)
 	r := &Result{Checked: map[string]int{}}
 	for _, check := range []func(*model, *Result){
-		exclusion, fences, guardedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
+		exclusion, turns, fences, guardedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
 	} {
 		check(m, r)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/check"
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/history/check"
 )
 
 // at turns seconds into the time of an event.
@@ -72,14 +72,18 @@ func sample(when float64, held ...string) history.Event {
 	return e
 }
 
-func lossy(e *history.Event)   { e.Lossy = true }
-func lost(e *history.Event)    { e.Lost = true }
-func custom(token string) edit { return func(e *history.Event) { e.Token, e.Custom = token, true } }
+func lossy(e *history.Event)    { e.Lossy = true }
+func fresh(e *history.Event)    { e.Fresh = true }
+func exact(e *history.Event)    { e.Exact = true }
+func onQuorum(e *history.Event) { e.Need = 3 }
+func lost(e *history.Event)     { e.Lost = true }
+func custom(token string) edit  { return func(e *history.Event) { e.Token, e.Custom = token, true } }
 func fenced(key string, token int64) edit {
 	return func(e *history.Event) { e.FenceKey, e.Fence = key, token }
 }
 func begun(s float64) edit   { return func(e *history.Event) { e.Start = at(s) } }
 func limit(s float64) edit   { return func(e *history.Event) { e.Limit = at(s) } }
+func about(op string) edit   { return func(e *history.Event) { e.Op = op } }
 func left(s float64) edit    { return func(e *history.Event) { e.Left = time.Duration(s * 1e9) } }
 func named(name string) edit { return func(e *history.Event) { e.Name = name } }
 
@@ -164,7 +168,7 @@ func TestExclusion(t *testing.T) {
 		{"other keys", the(grant("w1/1", 1, 3, "a"), grant("w2/1", 2, 4, "b")), 0, 0},
 		{"released early", the(grant("w1/1", 1, 9, "a"), claim("w1/1", 2, 0), grant("w2/1", 2.5, 4, "a")), 0, 0},
 		{"the same token", the(grant("w1/1", 1, 3, "a", custom("t")), grant("w1/2", 2, 4, "a,b", custom("t"))), 0, 0},
-		{"granted too late to be believed in", the(grant("w1/1", 3, 2, "a"), grant("w2/1", 2.5, 4, "a")), 0, 0},
+		{"granted too late to be believed in", the(grant("w1/1", 3, 2, "a", begun(1)), grant("w2/1", 2.5, 4, "a")), 0, 0},
 		{"renewed, and then another", the(grant("w1/1", 1, 2, "a"), alive("w1/1", 1.5, 3), grant("w2/1", 3, 4, "a")), 0, 0},
 		{"shortened, and then another", the(grant("w1/1", 1, 9, "a"), claim("w1/1", 2, 3), grant("w2/1", 3, 4, "a")), 0, 0},
 
@@ -184,6 +188,13 @@ func TestExclusion(t *testing.T) {
 		{"Redis forgot after both", the(grant("w1/1", 1, 9, "a"), grant("w2/1", 3, 4, "a"), forget(5, 6)), 1, 0},
 		{"a fault in between that forgets nothing", the(grant("w1/1", 1, 9, "a"), fault("restart-server", "", 2, 2.5),
 			grant("w2/1", 3, 4, "a")), 1, 0},
+		{"the first was deleted", the(grant("w1/1", 1, 9, "a"), fault("delete", "", 2, 2, about("w1/1")), grant("w2/1", 3, 4, "a")), 0, 1},
+		{"the second was deleted", the(grant("w1/1", 1, 9, "a"), grant("w2/1", 3, 4, "a"), fault("delete", "", 3.5, 3.5, about("w2/1")),
+			grant("w3/1", 3.6, 4, "a")), 2, 1},
+		{"the first was granted while a server forgot", the(grant("w1/1", 2.1, 9, "a"), fault("forget", "", 2, 2.5, fresh),
+			grant("w2/1", 3, 4, "a")), 0, 1},
+		{"the second was granted while a server forgot", the(grant("w1/1", 1, 9, "a"), fault("forget", "", 2, 2.5, fresh),
+			grant("w2/1", 2.2, 4, "a")), 1, 0},
 	})
 }
 
@@ -201,6 +212,35 @@ func TestExclusionOfHoldsThatOnlyTheirContextTells(t *testing.T) {
 	})
 }
 
+func TestExclusionOfALockThatComesBack(t *testing.T) {
+	g := func(op string, from, until float64, edits ...edit) history.Event {
+		return grant(op, from, until, "a", edits...)
+	}
+	lapsed := func(again float64) []history.Event { // and refreshed then
+		return the(g("w1/1", 1, 2), claim("w1/1", again, again+1))
+	}
+	tell(t, check.Exclusion, []story{
+		{"comes back", lapsed(3), 0, 0},
+		{"comes back before another one", all(lapsed(3), the(g("w2/1", 4, 5))), 0, 0},
+		{"comes back after one of another key", all(lapsed(5), the(grant("w2/1", 3, 4, "b"))), 0, 0},
+		{"another handle of the same token", all(the(g("w1/1", 1, 2, custom("t")), claim("w1/1", 5, 6)), the(g("w2/1", 3, 4, custom("t")))), 0, 0},
+		{"the answer for the other one was late", all(lapsed(5), the(g("w2/1", 4, 3.5, begun(0.5)))), 0, 0},
+		{"the other one has a lower token", the(g("w1/1", 1, 2, fenced("f", 8)), claim("w1/1", 5, 6),
+			g("w2/1", 4, 3.5, begun(0.5), fenced("f", 7))), 0, 0},
+		{"refreshed in time", the(g("w1/1", 1, 3), claim("w1/1", 2, 5), g("w2/1", 5, 6)), 0, 0},
+
+		{"comes back after another one", all(lapsed(5), the(g("w2/1", 3, 4))), 1, 0},
+		{"comes back after two others", all(lapsed(7), the(g("w2/1", 3, 4), g("w3/1", 4, 5))), 1, 0},
+		{"comes back after one of several keys", all(lapsed(5), the(grant("w2/1", 3, 4, "b,a"))), 1, 0},
+		{"comes back after another one that waited", the(g("w1/1", 1, 2, fenced("f", 7)), claim("w1/1", 5, 6),
+			g("w2/1", 3, 4, begun(0.5), fenced("f", 8))), 1, 0},
+		{"valid although another one was granted, too late", the(g("w1/1", 1, 3), g("w2/1", 2, 1.9)), 1, 0},
+		{"it was deleted, and comes back", all(lapsed(5), the(fault("delete", "", 1.5, 1.5, about("w1/1")), g("w2/1", 3, 4))), 0, 1},
+		{"the other one was forgotten", all(lapsed(5), the(fault("restart-server", "", 3.5, 4, lossy), g("w2/1", 3, 9),
+			claim("w2/1", 4, 0))), 0, 1},
+	})
+}
+
 func TestFence(t *testing.T) {
 	g := func(op string, from, until float64, token int64, edits ...edit) history.Event {
 		return grant(op, from, until, "a", append([]edit{fenced("f", token)}, edits...)...)
@@ -209,12 +249,19 @@ func TestFence(t *testing.T) {
 		{"rising", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 8), g("w3/1", 3, 4, 100)), 0, 0},
 		{"other counters", the(g("w1/1", 1, 2, 7), grant("w2/1", 2, 3, "b", fenced("g", 3))), 0, 0},
 		{"a call that began before", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 6), begun(0.5))), 0, 0},
+		{"the same at one time, for another key on a quorum", the(g("w1/1", 1, 2, 7),
+			grant("w2/1", 1.5, 3, "b", fenced("f", 7), begun(0.5), onQuorum)), 0, 0},
 
+		{"the same at one time, for another key", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 7), begun(0.5))), 1, 0},
+		{"the same at one time on a quorum", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 7, begun(0.5), onQuorum)), 1, 0},
+		{"the same later, for another key on a quorum", the(g("w1/1", 1, 2, 7), grant("w2/1", 1.5, 3, "b", fenced("f", 7), onQuorum)), 1, 0},
 		{"falling", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 6)), 1, 0},
 		{"falling after others", the(g("w1/1", 1, 2, 9), g("w2/1", 2, 3, 10), g("w3/1", 3, 4, 5)), 1, 0},
 		{"the same twice", the(g("w1/1", 1, 2, 7), g("w2/1", 2, 3, 7)), 1, 0},
 		{"none at all", the(g("w1/1", 1, 2, 0)), 1, 0},
 		{"falling, though the later call began first", the(g("w1/1", 1, 2, 7), g("w2/1", 2.5, 3, 6, begun(0.5))), 1, 0},
+		{"falling, though the later call began first, and another was granted in between", the(g("w1/1", 1, 2, 7),
+			grant("w3/1", 1.5, 2, "b", fenced("f", 8)), g("w2/1", 2.5, 3, 6, begun(0.5))), 1, 0},
 		{"falling after Redis forgot the counter", the(g("w1/1", 1, 2, 7), fault("restart-server", "", 1.2, 1.9, lossy),
 			g("w2/1", 2, 3, 6)), 1, 0},
 	})
@@ -259,18 +306,36 @@ func TestLease(t *testing.T) {
 		{"after a release nobody counts on it", the(grant("w1/1", 1, 3, "a"), claim("w1/1", 1.5, 0),
 			sample(2, "a w1/1 0.5")), 0, 0},
 		{"as a sample sees it", the(grant("w1/1", 1, 3, "a"), sample(2, "a w1/1 1.02")), 0, 0},
+		{"to the millisecond, as a sample sees it", the(grant("w1/1", 1, 3, "a"), sample(2, "a w1/1 0.9985")), 0, 0},
+		{"in several slots", the(grant("w1/1", 1, 3, "a,b"), spread(sample(2, "a w1/1 1.02", "b w1/1 1.02"))), 0, 0},
 
 		{"Redis keeps it shorter", the(grant("w1/1", 1, 3, "a"), ttl(2, 0.9)), 1, 0},
 		{"shorter after a refresh", the(grant("w1/1", 1, 3, "a"), claim("w1/1", 1.5, 4), ttl(2, 1.5)), 1, 0},
 		{"as a sample sees it, shorter", the(grant("w1/1", 1, 3, "a"), sample(2, "a w1/1 0.9")), 1, 0},
+		{"less than a millisecond shorter, as an exact sample sees it", the(grant("w1/1", 1, 3, "a"),
+			with(sample(2, "a w1/1 0.9985"), exact)), 1, 0},
 		{"one of two keys shorter", the(grant("w1/1", 1, 3, "a,b"), sample(2, "a w1/1 1.02", "b w1/1 0.5")), 1, 0},
 		{"a clock was set forward", the(grant("w1/1", 1, 3, "a"), fault("clock-forward", "", 1.5, 1.5, lossy), ttl(2, 0.5)), 0, 1},
 	})
 }
 
 // quorum makes a sample one of five servers, of which three must hold a key.
+// The first server that has a key is server 1, the second one server 2, and so on.
 func quorum(e history.Event) history.Event {
 	e.Need = 3
+	servers := map[string]int{}
+	for i, h := range e.Held {
+		servers[h.Key]++
+		e.Held[i].Server = servers[h.Key]
+	}
+	return e
+}
+
+// spread puts each key of a sample on a server of its own, where no quorum is.
+func spread(e history.Event) history.Event {
+	for i := range e.Held {
+		e.Held[i].Server = i + 1
+	}
 	return e
 }
 
@@ -282,12 +347,16 @@ func TestLeaseOnAQuorum(t *testing.T) {
 			quorum(sample(2, "a w1/1 1.1", "a w1/1 1.02", "a w1/1 0.9", "a w1/1 0.2"))), 1, 0},
 		{"none does", the(grant("w1/1", 1, 3, "a"),
 			quorum(sample(2, "a w1/1 0.1", "a w1/1 0.1", "a w1/1 0.1", "a w1/1 0.1", "a w1/1 0.1"))), 1, 0},
+		{"three keep each of two keys, and two keep both", the(grant("w1/1", 1, 3, "a,b"),
+			quorum(sample(2, "a w1/1 2", "a w1/1 2", "a w1/1 2", "a w1/1 0.5", "b w1/1 0.5", "b w1/1 2", "b w1/1 2", "b w1/1 2"))), 1, 0},
 	})
 	tell(t, check.Loss, []story{
 		{"three hold it", the(grant("w1/1", 1, 3, "a"), quorum(sample(2, "a w1/1 2", "a w1/1 2", "a w1/1 2"))), 0, 0},
 		{"two hold it", the(grant("w1/1", 1, 3, "a"), quorum(sample(2, "a w1/1 2", "a w1/1 2"))), 1, 0},
 		{"another has two of them", the(grant("w1/1", 1, 3, "a"),
 			quorum(sample(2, "a w1/1 2", "a w1/1 2", "a w1/9 2", "a w1/9 2"))), 1, 0},
+		{"three hold each of two keys, and two hold both", the(grant("w1/1", 1, 3, "a,b"),
+			quorum(sample(2, "a w1/1 2", "a w1/1 2", "a w1/1 2", "b w1/9 2", "b w1/1 2", "b w1/1 2", "b w1/1 2"))), 1, 0},
 	})
 }
 

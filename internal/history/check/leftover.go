@@ -44,7 +44,8 @@ func leftovers(m *model, r *Result) {
 	for _, e := range m.finals {
 		r.Checked[Leftover]++
 		for _, h := range e.Held {
-			r.add(Leftover, e.At, []string{h.Owner}, "%s is left when all is over", h.Key)
+			r.add(Leftover, e.At, []string{h.Owner}, "when all is over, server %d still holds %s of %q, for another %s",
+				h.Server, h.Key, h.Owner, seconds(int64(h.TTL)))
 		}
 		if e.Name != "" && e.Outcome != granted {
 			r.add(Leftover, e.At, []string{e.Op}, "%s could not be locked when all was over: %s",

@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // fences: if one call was granted before another call began, the later one has the higher fencing token. The same is true
 // of two holds of one key if a worker believed in one before the other, however long the calls waited. No token is minted
-// twice.
+// twice. The servers of a quorum may give the same token to two calls for different keys at the same time, because some of
+// them answer the one call first, and some the other.
 func fences(m *model, r *Result) {
 	byFence := map[string][]*hold{}
 	for _, h := range m.ordered {
@@ -22,7 +23,7 @@ func fences(m *model, r *Result) {
 		r.Checked[Fence] += len(all)
 		minted := map[int64]*hold{}
 		for _, h := range all {
-			if other := minted[h.Fence]; other != nil {
+			if other := minted[h.Fence]; other != nil && (h.Need <= 1 || other.At < h.Start || shareKey(other.Keys, h.Keys)) {
 				r.add(Fence, h.At, []string{other.Op, h.Op}, "%s and %s both have the token %d of %s", other.Op, h.Op, h.Fence, key)
 			}
 			minted[h.Fence] = h
@@ -44,9 +45,17 @@ func fences(m *model, r *Result) {
 				r.falling(key, highest, h, false)
 			}
 		}
-		for i := 1; i < len(all); i++ { // in the order of the grants
-			a, b := all[i-1], all[i]
-			if b.Fence < a.Fence && b.Start <= a.At && len(a.spans) > 0 && len(b.spans) > 0 && shareKey(a.Keys, b.Keys) {
+		grants := byKey(all)
+		for _, b := range all {
+			a := b // the highest of those that were granted while b was not yet
+			for _, one := range b.Keys {
+				for _, other := range between(grants[one], b.Start, b.At) {
+					if len(other.spans) > 0 && other.Fence > a.Fence {
+						a = other
+					}
+				}
+			}
+			if a != b && len(b.spans) > 0 {
 				r.falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At))
 			}
 		}

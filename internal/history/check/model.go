@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // span is a time from which and until which a worker believed that it held something. The end is not part of it.
@@ -51,6 +51,16 @@ func (h *hold) alive(at int64) {
 // validAt reports whether the worker believed in the hold at that time.
 func (h *hold) validAt(at int64) bool {
 	return slices.ContainsFunc(h.spans, func(s span) bool { return s.from <= at && at < s.to })
+}
+
+// validFrom returns the first time, not before at, at which the worker believed in the hold, if there is one.
+func (h *hold) validFrom(at int64) (from int64, found bool) {
+	for _, s := range h.spans {
+		if s.from < s.to && s.to > at {
+			return max(s.from, at), true
+		}
+	}
+	return 0, false
 }
 
 // untilAt returns the last end of the validity that the worker had read by that time; 0 if it had read none.
@@ -138,6 +148,28 @@ func newModel(events []history.Event) *model {
 	return m
 }
 
+// byKey returns the holds of each key, in the same order.
+func byKey(holds []*hold) map[string][]*hold {
+	all := map[string][]*hold{}
+	for _, h := range holds {
+		for _, key := range h.Keys {
+			all[key] = append(all[key], h)
+		}
+	}
+	return all
+}
+
+// between returns those of the holds that were granted between two times, the second of which does not count. The holds are
+// in the order of the grants.
+func between(holds []*hold, from, to int64) []*hold {
+	search := func(at int64) int {
+		i, _ := slices.BinarySearchFunc(holds, at, func(h *hold, at int64) int { return cmp.Compare(h.At, at) })
+		return i
+	}
+	first := search(from)
+	return holds[first:max(first, search(to))]
+}
+
 // stalls returns the times in which the whole machine may have stood still, as faults. Samples are a fifth of a second
 // apart, and a busy machine adds some time. A longer gap between two of them is such a time.
 func stalls(samples []history.Event) (faults []history.Event) {
@@ -214,6 +246,7 @@ func (m *model) stalled(worker string, from, to, most int64) bool {
 // forgot reports whether Redis may have forgotten, between from and to, what it acknowledged about the keys of a hold.
 func (m *model) forgot(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys))
+		return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys) || f.Op == h.Op ||
+			f.Fresh && f.At <= h.At && h.At <= f.End)
 	})
 }

@@ -3,7 +3,7 @@ package check
 import (
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // LimitIsOver reports whether the ctx of a call had ended when the call looked at it. A call looks at its ctx when it

@@ -1,10 +1,12 @@
 package check
 
 import (
+	"math/bits"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 // kept: the context of a kept lock is not alive once Until has passed.
@@ -44,21 +46,76 @@ func leases(m *model, r *Result) {
 		}
 	}
 	for _, s := range m.samples {
-		kept := map[[2]string][]int64{} // by owner and key: the ttls
-		for _, held := range s.Held {
-			name := [2]string{held.Owner, held.Key}
-			kept[name] = append(kept[name], int64(held.TTL))
-		}
-		for name, ttls := range kept {
-			h := m.holds[name[0]]
-			need := int(max(s.Need, 1))
-			if h == nil || h.Custom || len(ttls) < need || !h.relied(s.Start, s.At) {
+		for op, held := range byOwner(s) {
+			h := m.holds[op]
+			if h == nil || h.Custom || !h.relied(s.Start, s.At) {
 				continue
 			}
-			slices.Sort(ttls)
-			late(h, s.At, h.untilAt(s.Start), s.At+ttls[len(ttls)-need]+fraction)
+			if left, found := held.left(h.Keys, int(max(s.Need, 1))); found {
+				if !s.Exact {
+					left += fraction
+				}
+				late(h, s.At, h.untilAt(s.Start), s.At+left)
+			}
 		}
 	}
+}
+
+// owned is what a sample shows of one owner: by server, its keys with their ttls.
+type owned map[int]map[string]int64
+
+func byOwner(s history.Event) map[string]owned {
+	all := map[string]owned{}
+	for _, h := range s.Held {
+		if all[h.Owner] == nil {
+			all[h.Owner] = owned{}
+		}
+		at := place(s, h)
+		if all[h.Owner][at] == nil {
+			all[h.Owner][at] = map[string]int64{}
+		}
+		all[h.Owner][at][h.Key] = max(all[h.Owner][at][h.Key], int64(h.TTL))
+	}
+	return all
+}
+
+// place returns where a key is, of the places of which a lock needs some: all servers are one place if there is no quorum.
+func place(s history.Event, h history.Held) int {
+	if s.Need > 1 {
+		return h.Server
+	}
+	return 0
+}
+
+// left returns for how long need places have all keys, if so many have them. It leaves out a key that fewer places have:
+// missing finds that.
+func (o owned) left(keys []string, need int) (left int64, found bool) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		n := 0
+		for _, held := range o {
+			if _, has := held[key]; has {
+				n++
+			}
+		}
+		return n < need
+	})
+	var ttls []int64 // of the places that have all keys
+	for _, held := range o {
+		var own []int64
+		for _, key := range keys {
+			if ttl, has := held[key]; has {
+				own = append(own, ttl)
+			}
+		}
+		if len(own) == len(keys) && len(keys) > 0 {
+			ttls = append(ttls, slices.Min(own))
+		}
+	}
+	if len(ttls) < need {
+		return 0, false
+	}
+	slices.Sort(ttls)
+	return ttls[len(ttls)-need], true
 }
 
 // relied reports whether the worker believed in the hold from from until to, and read or said nothing new about it.
@@ -92,9 +149,9 @@ func missing(m *model, r *Result) {
 		if !m.quiet("", s.Start-unsteady, s.At, 0) {
 			continue
 		}
-		held := map[[2]string]int64{}
+		held := map[[2]string]uint64{} // by key and owner: the places, a bit each
 		for _, h := range s.Held {
-			held[[2]string{h.Key, h.Owner}]++
+			held[[2]string{h.Key, h.Owner}] |= 1 << place(s, h)
 		}
 		for _, h := range m.ordered {
 			if h.At > s.Start { // the grants are in order, so all others are later as well
@@ -107,13 +164,22 @@ func missing(m *model, r *Result) {
 				continue
 			}
 			r.Checked[Loss]++
+			need := int(max(s.Need, 1))
+			whole := ^uint64(0) // the places that have all keys
+			var gone []string
 			for _, key := range h.Keys {
-				if held[[2]string{key, h.Op}]+held[[2]string{key, ""}] < max(s.Need, 1) {
-					seen[h.Op] = true
-					r.addUnless(m.forgot(h, h.Start, s.At), Loss, s.At, []string{h.Op},
-						"Redis did not hold %s for %s, which relied on it", key, h.Op)
-					break
+				at := held[[2]string{key, h.Op}] | held[[2]string{key, ""}]
+				if whole &= at; bits.OnesCount64(at) < need {
+					gone = append(gone, key)
 				}
+			}
+			if n := bits.OnesCount64(whole); n < need {
+				if len(gone) == 0 {
+					gone = h.Keys // each is at enough places, but not all of them together
+				}
+				seen[h.Op] = true
+				r.addUnless(m.forgot(h, h.Start, s.At), Loss, s.At, []string{h.Op},
+					"Redis did not hold %s for %s, which relied on it: only %d of %d places did", strings.Join(gone, ","), h.Op, n, need)
 			}
 		}
 	}

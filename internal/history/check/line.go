@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redislock/redislock/torture/internal/history"
+	"github.com/redislock/redislock/internal/history"
 )
 
 const (

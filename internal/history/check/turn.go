@@ -1,0 +1,32 @@
+package check
+
+// turns is a part of exclusion: a lock that has lapsed may become valid again, but not once another lock was granted one of
+// its keys. The other lock was granted later if its call began later, or if it has a higher token of the same counter. If
+// both are valid at the same moment, exclusion finds that.
+func turns(m *model, r *Result) {
+	grants := byKey(m.ordered)
+	for _, h := range m.ordered {
+		if len(h.spans) > 0 {
+			m.turn(h, grants, r)
+		}
+	}
+}
+
+// turn compares a hold with what was granted after it. It notes at most one violation.
+func (m *model) turn(h *hold, grants map[string][]*hold, r *Result) {
+	for _, key := range h.Keys {
+		for _, other := range between(grants[key], h.At+1, h.spans[len(h.spans)-1].to) {
+			minted := h.FenceKey != "" && h.FenceKey == other.FenceKey && h.Fence < other.Fence
+			if other.token() == h.token() || other.Start <= h.At && !minted {
+				continue
+			}
+			at, valid := h.validFrom(other.At)
+			if !valid || other.validAt(at) {
+				continue
+			}
+			r.addUnless(m.forgot(h, h.Start, other.At) || m.forgot(other, other.Start, at), Exclusion, at,
+				[]string{h.Op, other.Op}, "%s held %s after %s was granted it", h.Op, key, other.Op)
+			return
+		}
+	}
+}
