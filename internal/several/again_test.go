@@ -2,7 +2,6 @@ package several_test
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -44,26 +43,20 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	}
 
 	It("does not come back by what an earlier round has sent", func(ctx SpecContext) {
-		locks, other := on.TwoClients(ctx, func(opt *redis.Options) {
+		locks, other := twoClients(ctx, on, func(opt *redis.Options) {
 			opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1
 		})
 		Expect(spec.Obtain(ctx, other, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 		start = time.Now()
-		for i := range 2 {
-			var obtains atomic.Int64
-			on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				switch {
-				case w.Owner != 1 || reply || time.Since(start) > 1500*time.Millisecond:
-				case spec.RunsScript(data, "obtain") && obtains.Add(1) == 1:
-					f.Cut, f.Delay = true, 5*time.Second // stuck
-				default:
-					f.Lost = true
-				}
-			})
+		first := []*faultproxy.Fault{
+			on.Break(0, ours("obtain", 1, stuck(5*time.Second)), noRequests)[0],
+			on.Break(1, ours("obtain", 1, stuck(5*time.Second)), noRequests)[0],
 		}
+		time.AfterFunc(1500*time.Millisecond, func() { on.Heal(0, 1) })
 		lock, err := locks.Obtain(spec.Within(ctx, 4*time.Second), "a", time.Second,
 			&redislock.Options{Queue: true, FenceKey: "fence"})
 		Expect(err).NotTo(HaveOccurred())
+		Expect(first[0].Count() + first[1].Count()).To(Equal(2))
 		pass(ctx, lock, other)
 		expectGone(ctx, lock)
 	})

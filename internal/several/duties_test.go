@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -22,17 +22,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of an owner,",
 
 	// slowly makes the first request of a script that the first client sends to a server be answered late.
 	slowly := func(i int, script string, d time.Duration) {
-		var first atomic.Pointer[spec.Wire]
-		var done atomic.Bool
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			switch {
-			case w.Owner != 0:
-			case !reply && spec.RunsScript(data, script):
-				first.CompareAndSwap(nil, w)
-			case reply && w == first.Load() && done.CompareAndSwap(false, true):
-				f.Delay = d
-			}
-		})
+		on.Break(i, ours(script, 1, faultproxy.DelayReply(d)))
 	}
 	everywhere := func(ctx context.Context, ttl time.Duration, opt *redislock.Options, keys ...string) *redislock.Lock {
 		GinkgoHelper()
@@ -46,15 +36,13 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of an owner,",
 			Skip("these are schedules of calls that go by themselves")
 		}
 		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
-		other = on.ConnectAs(2, nil)
+		other = on.ConnectAs(spec.Theirs, nil)
 		on.Warm(ctx)
 		lock := everywhere(ctx, time.Second, nil, "a")
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // from now on, the servers have the scripts
 		time.Sleep(100 * time.Millisecond)
 		Expect(lock.Release(ctx)).To(Succeed())
-		for i := range on.Servers {
-			on.Fates(i, nil)
-		}
+		on.Heal()
 	})
 
 	It("a Refresh that was held up shortens no ttl that a later one has confirmed", func(ctx SpecContext) {

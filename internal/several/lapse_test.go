@@ -2,9 +2,6 @@ package several_test
 
 import (
 	"context"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,22 +22,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 
 	// executed makes a server execute a script that client 1 sends, without a reply.
 	executed := func(i int, script string) {
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			f.Cut = w.Owner == 1 && !reply && spec.RunsScript(data, script)
-		})
+		on.Break(i, ours(script, 0, faultproxy.CutClient()))
 	}
 	// slow makes a server answer client 1 after d.
 	slow := func(i int, d time.Duration) {
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) {
-			if w.Owner == 1 && reply {
-				f.Delay = d
-			}
-		})
-	}
-	normal := func() {
-		for i := range on.Servers {
-			on.Fates(i, nil)
-		}
+		on.Break(i, faultproxy.Rule{Client: spec.Ours, Action: faultproxy.DelayReply(d)})
 	}
 	// extended returns a lock whose validity ends after a second, although one server has confirmed a Refresh to 10 s and
 	// another has executed it.
@@ -52,10 +38,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		}
 		at(300 * time.Millisecond)
 		executed(0, "refresh")
-		on.Fates(2, cutsOff(1))
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		Expect(lock.Until()).To(BeTemporally("~", start.Add(time.Second), 50*time.Millisecond))
-		normal()
+		on.Heal()
 		return lock
 	}
 
@@ -64,7 +50,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 			Skip("these are schedules of calls that go by themselves")
 		}
 		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
-		locks, other = on.TwoClients(ctx, nil)
+		locks, other = twoClients(ctx, on, nil)
 		lock := spec.Obtain(ctx, locks, time.Second, nil, "warm")
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // from now on, every server knows the script
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -86,10 +72,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	It("is not revived by what one server confirms, and what another confirms later", func(ctx SpecContext) {
 		lock := extended(ctx, nil)
 		at(1500 * time.Millisecond)
-		on.Fates(1, cutsOff(1))
-		on.Fates(2, cutsOff(1))
+		on.Break(1, noRequests)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 100*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		normal()
+		on.Heal()
 		on.Servers[0].Memory.Memory.FlushAll()
 		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
 		slow(0, time.Second)
@@ -101,7 +87,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	It("is not revived by the late answer to a Refresh that was sent before", func(ctx SpecContext) {
 		lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
 		at(300 * time.Millisecond)
-		on.Fates(2, cutsOff(1))
+		on.Break(2, noRequests)
 		slow(0, 1300*time.Millisecond)
 		go func() { _ = lock.Refresh(ctx, 10*time.Second, nil) }() // ends at 1.6 s
 		at(1100 * time.Millisecond)
@@ -117,13 +103,13 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		lock := extended(ctx, nil)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		on.Fates(0, cutsOff(1))
-		on.Fates(2, cutsOff(1))
+		on.Break(0, noRequests)
+		on.Break(2, noRequests)
 		at(1500 * time.Millisecond)
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLapsed))
 		on.Servers[1].Memory.Memory.FlushAll()
 		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		normal()
+		on.Heal()
 		for time.Now().Before(second.Until()) {
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 			time.Sleep(10 * time.Millisecond)
@@ -160,45 +146,22 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	})
 
 	It("is not revived by a Refresh that began before the lapse, and a server that confirms another one", func(ctx SpecContext) {
-		locks, other := on.TwoClients(ctx, func(opt *redis.Options) { opt.MaxRetries = -1 })
-		var mu sync.Mutex
-		var lost []int // servers that requests of client 1 do not reach
-		lose := func(servers ...int) {
-			mu.Lock()
-			defer mu.Unlock()
-			lost = servers
-		}
-		var silent, late atomic.Bool
-		for i := range on.Servers {
-			on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case w.Owner != 1:
-				case !reply && slices.Contains(lost, i):
-					f.Lost = true
-				case i == 1 && !reply && silent.Load():
-					f.Cut = true
-				case i == 2 && reply && late.Load():
-					f.Delay = time.Until(start.Add(1200 * time.Millisecond))
-				}
-			})
-		}
+		locks, other := twoClients(ctx, on, func(opt *redis.Options) { opt.MaxRetries = -1 })
 		start = time.Now()
 		lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
 		at(100 * time.Millisecond)
-		lose(0)
-		silent.Store(true)
+		on.Break(0, noRequests)
+		on.Break(1, faultproxy.Rule{Client: spec.Ours, Action: faultproxy.CutClient()})
 		Expect(lock.Refresh(spec.Within(ctx, 50*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 2 lasts longer
-		silent.Store(false)
+		on.Heal(1)
 		at(500 * time.Millisecond)
-		lose(0, 1)
-		late.Store(true)
+		on.Break(1, noRequests)
+		slow(2, 700*time.Millisecond)
 		go func() { _ = lock.Refresh(ctx, 10*time.Second, nil) }() // keeps the next one waiting at server 2 until 1.2 s
 		at(900 * time.Millisecond)
-		late.Store(false)
+		on.Heal(2)
 		at(950 * time.Millisecond)
-		lose(1)
+		on.Heal(0)
 		ended := make(chan struct{})
 		go func() { // server 0 confirms it before the lapse, and server 2 after it
 			defer close(ended)
@@ -206,13 +169,15 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		}()
 		at(1080 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		lose(0, 2)
+		on.Heal(1)
+		on.Break(0, noRequests)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 40*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 1 confirms it
 		at(1140 * time.Millisecond)
 		on.Servers[1].Memory.Memory.FlushAll()
 		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
 		at(1180 * time.Millisecond)
-		lose()
+		on.Heal()
 		<-ended
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
@@ -221,12 +186,12 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	It("has its keys everywhere again, if it is kept after the revival", func(ctx SpecContext) {
 		lock := extended(ctx, nil)
 		at(1500 * time.Millisecond)
-		on.Fates(2, cutsOff(1))
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
 		time.Sleep(300 * time.Millisecond)
-		normal()
+		on.Heal()
 		for round := range 6 { // each server forgets twice
 			time.Sleep(2500 * time.Millisecond)
 			Expect(kept.Err()).NotTo(HaveOccurred())
@@ -245,7 +210,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		time.Sleep(time.Until(lock.Until()))
 		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
-		normal()
+		on.Heal()
 		at(3 * time.Second)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
@@ -279,7 +244,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		for _, s := range on.Servers {
 			masters = append(masters, s.Memory)
 		}
-		cluster := spec.NewMemoryCluster(masters, 1, nil)
+		cluster := spec.NewMemoryCluster(masters, spec.Ours, nil)
 		DeferCleanup(cluster.Close)
 		locks := redislock.New(cluster)
 		DeferCleanup(locks.Close)
@@ -289,13 +254,13 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		at(300 * time.Millisecond)
 		executed(0, "refresh")
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // b lasts for 10 s
-		normal()
+		on.Heal()
 		at(1500 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		on.Fates(1, cutsOff(1))
+		on.Break(1, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 100*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // only a is confirmed
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		normal()
+		on.Heal()
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
 		kept, stop := lock.KeepAlive(ctx)
@@ -327,7 +292,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lock that has not lapsed", fu
 		time.Sleep(time.Second)
 		on.Servers[1].Memory.Memory.FlushAll()
 		for i, delay := range delays {
-			on.Fates(i, func(f *spec.Fate, _ *spec.Wire, _ bool, _ []byte) { f.Delay += delay })
+			on.Servers[i].Memory.SetLatency(spec.Always(100*time.Microsecond + delay))
 		}
 		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		Expect(attached.Until()).To(BeTemporally("~", time.Now().Add(time.Minute), time.Second))
@@ -342,7 +307,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lock that has not lapsed", fu
 		var clients []redislock.RedisClient
 		var pools []*redis.Client
 		for _, s := range on.Servers {
-			client := s.Memory.Connect(1, func(opt *redis.Options) { opt.PoolSize = 1 })
+			client := s.Memory.Connect(spec.Ours, func(opt *redis.Options) { opt.PoolSize = 1 })
 			DeferCleanup(client.Close)
 			clients, pools = append(clients, client), append(pools, client)
 		}

@@ -11,23 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
-
-// cutsOff is a change of fates that loses all requests of an owner.
-func cutsOff(owner int) func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) {
-	return func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) { f.Lost = w.Owner == owner && !reply }
-}
-
-// expectExclusive expects that another Client does not obtain "a" while the lock is valid.
-func expectExclusive(ctx context.Context, other *redislock.Client, lock *redislock.Lock) {
-	GinkgoHelper()
-	second, err := other.Obtain(spec.Within(ctx, time.Second), "a", 5*time.Second, nil)
-	if err == nil && time.Now().Before(second.Until()) {
-		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
-	}
-}
 
 // Schedules on fake time that a reviewer has found. Before, the first two led to two valid holders.
 var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "what comes late", func(on *spec.Quorum) {
@@ -39,30 +25,19 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "what comes late", func(on *spec
 
 	It("takes no hold away that a renewal has obtained since: the answer to the call that asked a server again",
 		func(ctx SpecContext) {
-			locks, others := on.ConnectAs(1, nil), on.ConnectAs(2, nil)
+			locks, others := on.ConnectAs(spec.Ours, nil), on.ConnectAs(spec.Theirs, nil)
 			Expect(spec.Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 			time.Sleep(100 * time.Millisecond)
 			start := time.Now()
-			on.RefuseOnce(ctx)
-			var obtains atomic.Int32
-			var second atomic.Pointer[spec.Wire]
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				switch {
-				case w.Owner != 1:
-				case !reply && spec.RunsScript(data, "obtain"):
-					if obtains.Add(1) == 2 {
-						second.Store(w)
-					}
-				case reply && second.CompareAndSwap(w, nil):
-					f.Delay = 1500 * time.Millisecond
-				}
-			})
+			refuseOnce(ctx, on)
+			obtains := on.Break(2, ours("obtain", 1, passes),
+				ours("obtain", 1, faultproxy.DelayReply(1500*time.Millisecond)), ours("obtain", 0, passes))
 			lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
 			time.Sleep(time.Until(start.Add(400 * time.Millisecond)))
-			Expect(obtains.Load()).To(BeNumerically(">=", 3), "a renewal has obtained it again")
-			on.Fates(1, func(f *spec.Fate, w *spec.Wire, _ bool, _ []byte) { f.Lost = w.Owner == 1 })
+			Expect(obtains[2].Count()).To(BeNumerically(">", 0), "a renewal has obtained it again")
+			on.Break(1, noRequests)
 			_, err := others.Obtain(spec.Within(ctx, 1500*time.Millisecond), "a", time.Minute,
 				&redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)})
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
@@ -81,11 +56,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "what comes late", func(on *spec
 		lock := spec.Obtain(ctx, on.Locks, 20*time.Second, nil, "a")
 		at(100 * time.Millisecond)
 		Expect(on.Servers[2].Own.FlushAll(ctx).Err()).To(Succeed())
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 0 && !reply && spec.RunsScript(data, "release") {
-				f.Delay = 300 * time.Millisecond
-			}
-		})
+		on.Break(2, ours("release", 0, faultproxy.DelayRequest(300*time.Millisecond)))
 		at(200 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
 		at(20100 * time.Millisecond)
@@ -97,14 +68,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "what comes late", func(on *spec
 	})
 
 	It("keeps a lock when another server dies: a grant after others have minted larger fencing tokens", func(ctx SpecContext) {
-		locks, others := on.ConnectAs(1, nil), on.ConnectAs(2, nil)
+		locks, others := on.ConnectAs(spec.Ours, nil), on.ConnectAs(spec.Theirs, nil)
 		Expect(spec.Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 		Expect(spec.Obtain(ctx, others, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 1 && !reply && spec.RunsScript(data, "obtain") {
-				f.Delay = 50 * time.Millisecond
-			}
-		})
+		on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(50*time.Millisecond)))
 		opt := &redislock.Options{FenceKey: "fence"} // all locks share it
 		lock := spec.Obtain(ctx, locks, time.Second, opt, "a")
 		other := spec.Obtain(ctx, others, time.Second, opt, "b")
@@ -129,12 +96,9 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 1, "a Refresh that is executed late
 		opt := &redislock.Options{Token: "mine"}
 		lock := spec.Obtain(ctx, on.Locks, time.Minute, opt, "a")
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // so that the servers know the script
-		on.Fates(0, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 0 && !reply && spec.RunsScript(data, "refresh") {
-				f.Delay = 50 * time.Millisecond
-			}
-		})
+		late := on.Break(0, ours("refresh", 0, faultproxy.DelayRequest(50*time.Millisecond)))[0]
 		_ = lock.Refresh(spec.Within(ctx, 10*time.Millisecond), 10*time.Second, nil)
+		Expect(late.Count()).To(Equal(1))
 		Expect(lock.Release(ctx)).To(Succeed())
 		lock = spec.Obtain(ctx, on.Locks, time.Minute, opt, "a")
 		time.Sleep(200 * time.Millisecond)
@@ -165,11 +129,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 1, "a Release for whose cleanup the
 	It("does not free the keys of the next lock with the same custom token", func(ctx SpecContext) {
 		opt := &redislock.Options{Token: "mine"}
 		lock := spec.Obtain(ctx, on.Locks, time.Minute, opt, "a")
-		on.Fates(0, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 0 && !reply && spec.RunsScript(data, "release") {
-				f.Delay = 100 * time.Millisecond
-			}
-		})
+		on.Break(0, ours("release", 0, faultproxy.DelayRequest(100*time.Millisecond)))
 		DeferCleanup(spec.FillCleanups(on.Locks))
 		Expect(lock.Release(spec.Within(ctx, 10*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
 		lock = spec.Obtain(ctx, on.Locks, time.Minute, opt, "a")
@@ -182,14 +142,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 1, "a Release for whose cleanup the
 var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a server that has missed a grant", func(on *spec.Quorum) {
 	It("has the fence counter of the others after the next one", func(ctx SpecContext) {
 		for i := range on.Servers { // the clock of one client is 0.9 s ahead
-			on.Fates(i, func(_ *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 1 && !reply {
-					spec.SkewProposals(data, 900_000)
-				}
-			})
+			on.Break(i)
+			on.Servers[i].Memory.SkewClock(spec.Ours, 900*time.Millisecond)
 		}
-		ahead := on.ConnectAs(1, func(opt *redis.Options) { opt.MaxRetries, opt.DialerRetries = -1, 1 })
-		right := on.ConnectAs(2, nil)
+		ahead := on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.MaxRetries, opt.DialerRetries = -1, 1 })
+		right := on.ConnectAs(spec.Theirs, nil)
 		Expect(spec.Obtain(ctx, right, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 		opt := &redislock.Options{FenceKey: "fence"}
 		on.Servers[2].Memory.Refuse()
@@ -215,24 +172,17 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a grant that comes when it has 
 		if spec.Together {
 			Skip("this is a schedule of calls that go by themselves")
 		}
-		locks, other := on.TwoClients(ctx, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+		locks, other := twoClients(ctx, on, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
 		held := spec.Obtain(ctx, other, time.Minute, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed())
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			switch {
-			case w.Owner != 1:
-			case reply:
-				f.Delay = time.Second
-			case spec.RunsScript(data, "obtain"):
-				f.Delay = 9500 * time.Millisecond
-			}
-		})
+		on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(9500*time.Millisecond).And(faultproxy.DelayReply(time.Second))),
+			faultproxy.Rule{Client: spec.Ours, Action: faultproxy.DelayReply(time.Second)})
 		_, err := locks.Obtain(spec.Within(ctx, 100*time.Millisecond), "a", 10*time.Second, nil)
 		Expect(err).To(MatchError(redislock.ErrNotObtained))
 		time.Sleep(9600 * time.Millisecond)
 		Expect(on.Values(ctx, "a")[2]).NotTo(BeEmpty(), "it was granted")
-		on.Fates(2, nil)
+		on.Heal(2)
 		time.Sleep(3 * time.Second) // its answer has come
 		Expect(on.Values(ctx, "a")).To(Equal([]string{held.Token(), held.Token(), ""}))
 	})

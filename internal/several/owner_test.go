@@ -2,7 +2,6 @@ package several_test
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -25,19 +24,14 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 		Eventually(on.Values).WithArguments(ctx, keys[0]).Should(Equal(spec.Same(3, lock.Token())))
 		return lock
 	}
-	normal := func() {
-		for i := range on.Servers {
-			on.Fates(i, nil)
-		}
-	}
 
 	BeforeEach(func(ctx SpecContext) {
 		if spec.Together {
 			Skip("these are schedules of calls that go by themselves")
 		}
 		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
-		locks = on.ConnectAs(1, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
-		other = on.ConnectAs(2, nil)
+		locks = on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
+		other = on.ConnectAs(spec.Theirs, nil)
 		for _, client := range []*redislock.Client{locks, other} {
 			lock := spec.Obtain(ctx, client, time.Second, nil, "a")
 			Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(3, lock.Token())))
@@ -46,18 +40,16 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 			Expect(lock.Release(ctx)).To(Succeed())
 			time.Sleep(100 * time.Millisecond)
 		}
-		normal()
+		on.Heal()
 	})
 
 	It("a second Release succeeds if the first one has freed the keys, but has heard nothing", func(ctx SpecContext) {
 		lock := everywhere(ctx, time.Minute, "a")
 		for i := range on.Servers {
-			on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				f.Cut = w.Owner == 1 && !reply && spec.RunsScript(data, "release")
-			})
+			on.Break(i, ours("release", 0, faultproxy.CutClient()))
 		}
 		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).NotTo(Succeed())
-		normal()
+		on.Heal()
 		time.Sleep(5 * time.Second)
 		Expect(on.LeftKeys(ctx)).To(BeEmpty())
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -65,14 +57,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 
 	It("a Refresh does not wait for an earlier one whose reply a server has lost", func(ctx SpecContext) {
 		lock := everywhere(ctx, time.Minute, "a")
-		var silent atomic.Bool
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			f.Silent = w.Owner == 1 && reply && silent.CompareAndSwap(true, false)
-		})
-		silent.Store(true)
+		silent := on.Break(2, faultproxy.Rule{Client: spec.Ours, Times: 1, Action: faultproxy.SwallowReply()})[0]
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by the others
 		time.Sleep(100 * time.Millisecond)
-		Expect(silent.Load()).To(BeFalse())
+		Expect(silent.Count()).To(Equal(1))
 		on.Servers[1].Memory.Refuse()
 		start := time.Now()
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by servers 0 and 2, which answer
@@ -85,21 +73,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 		lock := everywhere(ctx, 3*time.Second, "a")
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		var late atomic.Pointer[spec.Wire]
-		var done atomic.Bool
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			switch {
-			case w.Owner != 1:
-			case !reply && spec.RunsScript(data, "refresh"):
-				late.CompareAndSwap(nil, w)
-			case reply && w == late.Load() && done.CompareAndSwap(false, true):
-				f.Delay = 2200 * time.Millisecond
-			}
-		})
+		late := on.Break(2, ours("refresh", 1, faultproxy.DelayReply(2200*time.Millisecond)))[0]
 		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
 		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
 		time.Sleep(2500 * time.Millisecond) // a renewal has found that, and a mend was refused
-		Expect(done.Load()).To(BeTrue())
+		Expect(late.Count()).To(Equal(1))
 		Expect(on.Servers[1].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
 		time.Sleep(1200 * time.Millisecond)
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
@@ -107,11 +85,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 	})
 
 	It("a Release through Attach frees what the owner of the lock has acquired since", func(ctx SpecContext) {
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 1 && !reply && spec.RunsScript(data, "obtain") {
-				f.Delay = 50 * time.Millisecond
-			}
-		})
+		on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(50*time.Millisecond)))
 		lock := spec.Obtain(ctx, locks, time.Hour, nil, "a")
 		attached, err := other.Attach(ctx, []string{"a"}, lock.Token())
 		Expect(err).NotTo(HaveOccurred())
@@ -135,25 +109,18 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 		})
 
 	It("a server counts only when it has the fence counter of the others", func(ctx SpecContext) {
-		var loses atomic.Bool
-		for i := range on.Servers { // the clock of one client is 0.9 s ahead, and a server misses its lock
-			on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 1 && !reply {
-					spec.SkewProposals(data, 900_000)
-				}
-				f.Lost = i == 2 && !reply && (w.Owner == 1 || w.Owner == 2 && spec.RunsScript(data, "fence") && loses.Load())
-				if i == 2 && !reply && spec.RunsScript(data, "obtain") { // the others are a majority before it
-					f.Delay = 5 * time.Millisecond
-				}
-			})
+		for _, s := range on.Servers { // the clock of one client is 0.9 s ahead, and a server misses its lock
+			s.Memory.SkewClock(spec.Ours, 900*time.Millisecond)
 		}
+		on.Break(2, noRequests, theirs("obtain", 0, faultproxy.DelayRequest(5*time.Millisecond))) // the others are a majority before it
 		opt := &redislock.Options{FenceKey: "fence"}
 		Expect(spec.Obtain(ctx, locks, time.Minute, opt, "a").Release(ctx)).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
-		loses.Store(true)
+		lost := on.Servers[2].Memory.Add(theirs("fence", 0, requestLost))
 		lock := spec.Obtain(ctx, other, time.Minute, opt, "a")
 		time.Sleep(100 * time.Millisecond)
-		loses.Store(false)
+		Expect(lost.Count()).To(BeNumerically(">", 0))
+		lost.Remove()
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		time.Sleep(20 * time.Millisecond)
 		on.Servers[0].Memory.Memory.FlushAll() // the others have confirmed the lock for as long as it is valid
@@ -168,33 +135,21 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 
 	Context("if the fence counter of a server is behind,", func() {
 		opt := &redislock.Options{FenceKey: "fence"}
-		var deaf atomic.Bool // server 2 gets no message that raises the counter
 
 		BeforeEach(func(ctx SpecContext) {
-			for i := range on.Servers { // the clock of one client is 0.9 s ahead, and server 2 misses its lock
-				on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-					if w.Owner == 1 && !reply {
-						spec.SkewProposals(data, 900_000)
-					}
-					misses := w.Owner == 1 && (spec.RunsScript(data, "obtain") || spec.RunsScript(data, "release"))
-					f.Lost = i == 2 && !reply && (misses || spec.RunsScript(data, "fence") && deaf.Load())
-					if i == 2 && !reply && spec.RunsScript(data, "obtain") { // the others are a majority before it
-						f.Delay = 5 * time.Millisecond
-					}
-				})
+			for _, s := range on.Servers { // the clock of one client is 0.9 s ahead, and server 2 misses its lock
+				s.Memory.SkewClock(spec.Ours, 900*time.Millisecond)
 			}
+			on.Break(2, ours("obtain", 0, requestLost), ours("release", 0, requestLost),
+				theirs("obtain", 0, faultproxy.DelayRequest(5*time.Millisecond))) // the others are a majority before it
 			Expect(spec.Obtain(ctx, locks, time.Minute, opt, "a", "b").Release(ctx)).To(Succeed())
 			time.Sleep(100 * time.Millisecond)
-			deaf.Store(true)
+			on.Servers[2].Memory.Add(anyones("fence", 0, requestLost)) // nothing raises the counter
 		})
 
 		It("a Release frees a key that it still has after another one was taken there", func(ctx SpecContext) {
 			lock := spec.Obtain(ctx, other, time.Hour, opt, "a", "b")
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) { // the server is asked again at once
-				if w.Owner == 2 && !reply && spec.RunsScript(data, "obtain") {
-					f.Delay = 50 * time.Millisecond
-				}
-			})
+			on.Break(2, theirs("obtain", 0, faultproxy.DelayRequest(50*time.Millisecond))) // the server is asked again at once
 			Eventually(on.Values).WithArguments(ctx, "b").Should(Equal(spec.Same(3, lock.Token())))
 			Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
 			time.Sleep(time.Second) // it has refused
@@ -207,11 +162,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 			lock := spec.Obtain(ctx, other, time.Hour, opt, "a", "b")
 			time.Sleep(20 * time.Second)
 			Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 2 && !reply && spec.RunsScript(data, "obtain") {
-					f.Delay = 200 * time.Millisecond
-				}
-			})
+			on.Break(2, theirs("obtain", 0, faultproxy.DelayRequest(200*time.Millisecond)))
 			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
 			time.Sleep(50 * time.Millisecond)
 			Expect(lock.Release(ctx)).To(Succeed())
@@ -223,16 +174,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules beside the rul
 
 	It("the metadata of a Refresh replaces that of an earlier one, which a server gets late", func(ctx SpecContext) {
 		lock := everywhere(ctx, time.Minute, "a")
-		var late atomic.Bool
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			if w.Owner == 1 && !reply && spec.RunsScript(data, "refresh") && late.CompareAndSwap(true, false) {
-				f.Delay = 500 * time.Millisecond
-			}
-		})
-		late.Store(true)
+		late := on.Break(2, ours("refresh", 1, faultproxy.DelayRequest(500*time.Millisecond)))[0]
 		Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "first"})).To(Succeed())
 		time.Sleep(10 * time.Millisecond)
-		Expect(late.Load()).To(BeFalse())
+		Expect(late.Count()).To(Equal(1))
 		Expect(lock.Refresh(ctx, time.Minute, &redislock.Options{Metadata: "second"})).To(Succeed())
 		time.Sleep(2 * time.Second)
 		found, err := other.Inspect(ctx, "a")

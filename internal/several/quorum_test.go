@@ -3,14 +3,13 @@ package several_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -264,30 +263,30 @@ var _ = Describe("TTL on a quorum of 5", Label(spec.InMemory), func() {
 	It("is at once that of the last Refresh, also where some servers receive it later", func(ctx SpecContext) {
 		on := &spec.Quorum{Kind: spec.InMemory}
 		on.Begin(ctx, 5)
-		var requests, replies atomic.Int64 // how long they take: requests to the last two servers, replies of the others
-		for i, s := range on.Servers {
-			s.Memory.Fate = func(w *spec.Wire, reply bool, data []byte) spec.Fate {
-				switch {
-				case w.Owner != 0:
-				case reply && i < 3 && data[0] == ':': // what answers a new connection is no number
-					return spec.Fate{Delay: time.Duration(replies.Load())}
-				case !reply && i >= 3:
-					return spec.Fate{Delay: time.Duration(requests.Load())}
-				}
-				return spec.Fate{}
+		delay := func(servers []*spec.Server, action faultproxy.Action) (heal func()) {
+			for _, s := range servers {
+				s.Memory.Add(faultproxy.Rule{Client: spec.Ours, Action: action})
 			}
+			return func() {
+				for _, s := range servers {
+					s.Memory.RemoveAll()
+				}
+			}
+		}
+		for _, s := range on.Servers {
+			s.Memory.SetLatency(nil)
 		}
 		for _, slow := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} { // before and after they do
 			lock := spec.Obtain(ctx, on.Locks, 10*time.Second, nil, "a")
 			Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(5, lock.Token())))
-			requests.Store(int64(50 * time.Millisecond))
+			heal := delay(on.Servers[3:], faultproxy.DelayRequest(50*time.Millisecond))
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
-			requests.Store(0)
-			replies.Store(int64(slow))
+			heal()
+			heal = delay(on.Servers[:3], faultproxy.DelayReply(slow))
 			left, err := lock.TTL(ctx)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(left).To(BeNumerically(">", 59*time.Second))
-			replies.Store(0)
+			heal()
 			Expect(lock.Release(ctx)).To(Succeed())
 		}
 	})

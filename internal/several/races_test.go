@@ -2,35 +2,31 @@ package several_test
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
 // Races that need a network as slow as the spec wants it.
 var _ = Describe("On a quorum of 3 with a slow network", Label(spec.InMemory), func() {
 	on := &spec.Quorum{Kind: spec.InMemory}
-	var slow *atomic.Int64 // how long the replies of scripts take, of the servers in late
-	var late map[*spec.Server]bool
+	// late makes replies to our requests take that long.
+	late := func(d time.Duration, servers ...*spec.Server) {
+		for _, s := range servers {
+			s.Memory.Add(faultproxy.Rule{Client: spec.Ours, Action: faultproxy.DelayReply(d)})
+		}
+	}
 
 	BeforeEach(func(ctx SpecContext) {
 		on.Begin(ctx, 3)
 		on.Warm(ctx)
-		slow, late = new(atomic.Int64), map[*spec.Server]bool{}
 		for _, s := range on.Servers {
-			late[s] = true
-			s.Memory.Fate = func(w *spec.Wire, reply bool, data []byte) spec.Fate {
-				if w.Owner == 0 && reply && late[s] {
-					return spec.Fate{Delay: time.Duration(slow.Load())}
-				}
-				return spec.Fate{}
-			}
+			s.Memory.SetLatency(nil)
 		}
 	})
 
@@ -38,7 +34,7 @@ var _ = Describe("On a quorum of 3 with a slow network", Label(spec.InMemory), f
 		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
 		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(3, lock.Token())))
 		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed()) // the Refresh would obtain it again
-		slow.Store(int64(50 * time.Millisecond))
+		late(50*time.Millisecond, on.Servers...)
 		refreshed := make(chan error)
 		go func() { refreshed <- lock.Refresh(ctx, time.Hour, nil) }()
 		time.Sleep(10 * time.Millisecond)
@@ -61,13 +57,12 @@ var _ = Describe("On a quorum of 3 with a slow network", Label(spec.InMemory), f
 	})
 
 	It("a server that grants too late is asked again with the token of the lock", func(ctx SpecContext) {
-		late[on.Servers[0]], late[on.Servers[1]] = false, false
-		slow.Store(int64(150 * time.Millisecond))
+		late(150*time.Millisecond, on.Servers[2])
 		lock := spec.Obtain(ctx, on.Locks, 100*time.Millisecond, &redislock.Options{Metadata: "me"}, "a")
 		_, stop := lock.KeepAlive(ctx)
 		defer stop()
 		time.Sleep(140 * time.Millisecond) // by now, what the server granted at first has expired
-		slow.Store(0)
+		on.Servers[2].Memory.RemoveAll()
 		held := func() string { return on.Servers[2].Own.Get(ctx, "a").Val() }
 		Eventually(held).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
 		Consistently(held).WithTimeout(1500 * time.Millisecond).WithPolling(time.Millisecond).Should(Equal(lock.Token() + " me"))

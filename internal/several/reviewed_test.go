@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
 // Schedules that reviewers have found, on fake time. Before, each of them broke a promise.
 var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *spec.Quorum) {
-	fates, connect := on.Fates, on.ConnectAs
+	connect := on.ConnectAs
 	has := func(ctx context.Context, i int) int64 { return on.Servers[i].Own.Exists(ctx, "a").Val() }
 
 	It("does not become valid by a repair that arrives when the lock has lapsed", func(ctx SpecContext) {
@@ -36,15 +36,15 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		at(6 * time.Second)
 		Expect(lock.Refresh(ctx, 9*time.Second, nil)).To(Succeed())
 		at(6100 * time.Millisecond)
-		fates(1, cutsOff(0))
+		on.Break(1, noRequests)
 		at(10 * time.Second)
 		Expect(lock.Refresh(ctx, 9*time.Second, nil)).NotTo(Succeed())
 		at(15200 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		Expect(spec.Obtain(ctx, connect(2, nil), time.Minute, nil, "a").Release(ctx)).To(Succeed())
+		Expect(spec.Obtain(ctx, connect(spec.Theirs, nil), time.Minute, nil, "a").Release(ctx)).To(Succeed())
 		at(16 * time.Second)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		fates(1, nil)
+		on.Heal(1)
 		Expect(lock.Refresh(ctx, 9*time.Second, nil)).To(MatchError(redislock.ErrNotObtained))
 	})
 
@@ -54,11 +54,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
 		for i := range 20 {
-			fates(0, func(f *spec.Fate, _ *spec.Wire, _ bool, _ []byte) { f.Delay = time.Millisecond })
+			on.Servers[0].Memory.SetLatency(spec.Always(time.Millisecond))
 			time.Sleep(5 * time.Second)
-			fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) { f.Lost = w.Owner == 0 && reply })
+			on.Break(2, noReplies)
 			time.Sleep(2*time.Second + time.Duration(i)*75*time.Millisecond)
-			fates(2, nil)
+			on.Heal(2)
 			Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
 			time.Sleep(20 * time.Second)
 			Expect(context.Cause(kept)).NotTo(HaveOccurred())
@@ -70,17 +70,13 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 
 	It("is obtained again where Attach had no answer, and released there", func(ctx SpecContext) {
 		on.Warm(ctx)
-		lock := spec.Obtain(ctx, connect(2, nil), time.Minute, nil, "a")
+		lock := spec.Obtain(ctx, connect(spec.Theirs, nil), time.Minute, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		attach := func() *redislock.Lock {
-			fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, _ []byte) {
-				if reply {
-					f.Delay = 150 * time.Millisecond
-				}
-			})
+			on.Break(2, faultproxy.Rule{Action: faultproxy.DelayReply(150 * time.Millisecond)})
 			attached, err := on.Locks.Attach(ctx, []string{"a"}, lock.Token())
 			Expect(err).NotTo(HaveOccurred())
-			fates(2, nil)
+			on.Heal(2)
 			time.Sleep(time.Second)
 			return attached
 		}
@@ -97,7 +93,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 
 	It("refuses soon although a server hangs, and is granted soon after a release", func(ctx SpecContext) {
 		on.Warm(ctx)
-		held := spec.Obtain(ctx, connect(2, nil), time.Hour, nil, "a")
+		held := spec.Obtain(ctx, connect(spec.Theirs, nil), time.Hour, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		on.Servers[0].Hang()
 		start := time.Now()
@@ -131,12 +127,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		time.Sleep(100 * time.Millisecond)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			f.Lost = !reply && spec.RunsScript(data, "fence")
-		})
+		lost := on.Break(2, anyones("fence", 0, requestLost))[0]
 		on.Servers[2].Memory.Memory.FlushAll()
 		time.Sleep(3 * time.Second)
-		fates(2, nil)
+		Expect(lost.Count()).To(BeNumerically(">", 0))
+		on.Heal(2)
 		time.Sleep(10 * time.Second)
 		on.Servers[0].Kill()
 		time.Sleep(20 * time.Second)
@@ -146,18 +141,14 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 	It("leaves nothing of a repair that was stuck when the next one was answered", func(ctx SpecContext) {
 		start := time.Now()
 		at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
-		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+		locks := connect(spec.Theirs, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		at(100 * time.Millisecond)
 		on.Servers[2].Memory.Memory.FlushAll()
-		fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			if !reply && spec.RunsScript(data, "obtain") {
-				f.Delay = 2500*time.Millisecond - time.Since(start)
-			}
-		})
+		on.Break(2, anyones("obtain", 0, faultproxy.DelayRequestUntil(start.Add(2500*time.Millisecond))))
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		at(time.Second)
-		fates(2, nil)
+		on.Heal(2)
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
 		at(2 * time.Second)
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -169,16 +160,11 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		if spec.Together {
 			Skip("this is a schedule of calls that go by themselves")
 		}
-		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+		locks := connect(spec.Theirs, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
 		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
-		on.RefuseOnce(ctx)
-		var obtains atomic.Int64
-		fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			if !reply && spec.RunsScript(data, "obtain") && obtains.Add(1) == 2 {
-				f.Delay = 1200 * time.Millisecond
-			}
-		})
+		refuseOnce(ctx, on)
+		on.Break(2, anyones("obtain", 1, passes), anyones("obtain", 1, faultproxy.DelayRequest(1200*time.Millisecond)))
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
@@ -191,15 +177,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 	})
 
 	It("leaves nothing of an obtain that was sent twice, and was stuck when a repair was answered", func(ctx SpecContext) {
-		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
+		locks := connect(spec.Theirs, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
 		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
-		var obtains atomic.Int64
-		fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			if !reply && spec.RunsScript(data, "obtain") && obtains.Add(1) == 1 {
-				f.Delay = 2 * time.Second
-			}
-		})
+		on.Break(2, anyones("obtain", 1, faultproxy.DelayRequest(2*time.Second)))
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		time.Sleep(500 * time.Millisecond)
 		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
@@ -217,7 +198,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		for i, s := range on.Servers {
 			Expect(s.Own.Set(ctx, "a", "stale", time.Hour).Err()).To(Succeed())
 			lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
-			_, err := connect(2, nil).Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+			_, err := connect(spec.Theirs, nil).Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
 			Expect(err).To(HaveField("Token", lock.Token()), "with something left at server %d", i+1)
 			Expect(lock.Release(ctx)).To(Succeed())
 			Expect(s.Own.Del(ctx, "a").Err()).To(Succeed())
@@ -242,17 +223,12 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 	})
 
 	It("leaves nothing of an obtain that was sent twice at a server, and was granted there when the lock had ended", func(ctx SpecContext) {
-		locks := connect(2, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
+		locks := connect(spec.Theirs, func(opt *redis.Options) { opt.ReadTimeout = 300 * time.Millisecond })
 		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "b").Release(ctx)).To(Succeed())
-		var sent atomic.Int64
-		fates(2, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			if !reply && spec.RunsScript(data, "obtain") && sent.Add(1) == 1 {
-				f.Delay = 900 * time.Millisecond
-			}
-		})
+		sent := on.Break(2, anyones("obtain", 1, faultproxy.DelayRequest(900*time.Millisecond)), anyones("obtain", 0, passes))
 		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
 		time.Sleep(3 * time.Second)
-		Expect(sent.Load()).To(Equal(int64(2)))
+		Expect(sent[0].Count() + sent[1].Count()).To(Equal(2))
 		Expect(on.LeftKeys(ctx)).To(BeEmpty())
 	})
 
@@ -260,9 +236,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		lock := spec.Obtain(ctx, on.Locks, 2*time.Second, nil, "a")
 		time.Sleep(100 * time.Millisecond)
 		for i := 1; i < 3; i++ {
-			fates(i, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-				f.Lost = !reply && spec.RunsScript(data, "refresh")
-			})
+			on.Break(i, anyones("refresh", 0, requestLost))
 		}
 		Expect(lock.Refresh(ctx, time.Minute, nil)).NotTo(Succeed())
 		for _, s := range on.Servers {
@@ -277,11 +251,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		lock := spec.Obtain(ctx, on.Locks, time.Second, nil, "a")
 		time.Sleep(50 * time.Millisecond)
 		for i := range on.Servers {
-			fates(i, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-				if !reply && spec.RunsScript(data, "refresh") {
-					f.Delay = 150 * time.Millisecond
-				}
-			})
+			on.Break(i, anyones("refresh", 0, faultproxy.DelayRequest(150*time.Millisecond)))
 		}
 		Expect(lock.Refresh(ctx, 100*time.Millisecond, nil)).To(MatchError(redislock.ErrNotObtained))
 	})
@@ -291,9 +261,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 			Expect(s.Own.Set(ctx, "a", "other", time.Hour).Err()).To(Succeed())
 		}
 		var sent atomic.Int64
-		fates(0, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			f.Cut = w.Owner == 0 && !reply && spec.RunsScript(data, "obtain") && sent.Add(1)%2 == 1
-		})
+		obtains := spec.Running("obtain")
+		on.Break(0, faultproxy.Rule{Client: spec.Ours, Action: faultproxy.CutClient(), Match: func(args []string) bool {
+			return obtains(args) && sent.Add(1)%2 == 1
+		}})
 		limited, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() {
@@ -327,17 +298,9 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "after a rare fault", func(on *s
 		for _, s := range on.Servers[:2] {
 			Expect(s.Own.Del(ctx, "a").Err()).To(Succeed())
 		}
-		fates(0, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-			if !reply && spec.RunsScript(data, "release") {
-				f.Delay = 300 * time.Millisecond
-			}
-		})
+		on.Break(0, anyones("release", 0, faultproxy.DelayRequest(300*time.Millisecond)))
 		for i := 1; i < 3; i++ {
-			fates(i, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-				if !reply && spec.RunsScript(data, "obtain") {
-					f.Delay = 50 * time.Millisecond
-				}
-			})
+			on.Break(i, anyones("obtain", 0, faultproxy.DelayRequest(50*time.Millisecond)))
 		}
 		for range 20 {
 			locks := on.Connect()
@@ -360,11 +323,11 @@ var _ = Describe("Across slots, an obtain that tries again", Label(spec.InMemory
 		var own []*redis.Client
 		for _, s := range servers {
 			DeferCleanup(s.End)
-			client := s.Connect(1, nil)
+			client := s.Connect(0, nil)
 			DeferCleanup(client.Close)
 			own = append(own, client)
 		}
-		cluster := spec.NewMemoryCluster(servers, 0, nil)
+		cluster := spec.NewMemoryCluster(servers, spec.Ours, nil)
 		DeferCleanup(cluster.Close)
 		locks := redislock.New(cluster)
 		DeferCleanup(locks.Close)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -23,38 +22,23 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 	var start time.Time
 	var other *redislock.Client // of another process
 	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
-	cutOff := cutsOff(0)
 
 	// slowly makes the first request of a script that the first client sends to a server be answered late.
 	slowly := func(i int, script string, d time.Duration) {
-		var mu sync.Mutex // protects the fields below
-		var first *spec.Wire
-		done := false
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case w.Owner != 0 || done:
-			case !reply && first == nil && spec.RunsScript(data, script):
-				first = w
-			case reply && w == first:
-				f.Delay, done = d, true
-			}
-		})
+		on.Break(i, ours(script, 1, faultproxy.DelayReply(d)))
 	}
 
 	// staysLapsed lets a lock of client 1 lapse, and another holder come and go after 2.3 s. It expects that a Refresh after
 	// 3.3 s, when what was stuck has arrived, does not revive the lock.
 	staysLapsed := func(ctx context.Context, lock *redislock.Lock, opt *redislock.Options) {
 		GinkgoHelper()
-		cutOff := cutsOff(1)
-		on.Fates(1, cutOff)
-		on.Fates(2, cutOff)
+		on.Break(1, noRequests)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		at(2300 * time.Millisecond)
 		Expect(spec.Obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
-		on.Fates(1, nil)
-		on.Fates(2, nil)
+		on.Heal(1)
+		on.Heal(2)
 		at(3300 * time.Millisecond)
 		Expect(lock.Refresh(spec.Within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
@@ -65,12 +49,10 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			Skip("these are schedules of calls that go by themselves")
 		}
 		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
-		other = on.ConnectAs(2, nil)
+		other = on.ConnectAs(spec.Theirs, nil)
 		Expect(spec.Obtain(ctx, on.Locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 		time.Sleep(100 * time.Millisecond)
-		for i := range on.Servers {
-			on.Fates(i, nil)
-		}
+		on.Heal()
 		start = time.Now()
 	})
 
@@ -87,13 +69,9 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			on.Servers[2].Memory.Memory.FlushAll()
 			at(200 * time.Millisecond)
 			Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 0 && !reply && spec.RunsScript(data, "release") {
-					f.Delay = 300 * time.Millisecond
-				}
-			})
+			on.Break(2, ours("release", 0, faultproxy.DelayRequest(300*time.Millisecond)))
 			at(time.Second)
-			on.Fates(1, cutOff)
+			on.Break(1, noRequests)
 			at(20100 * time.Millisecond)
 			Expect(stalled.Load()).To(BeTrue())
 			Expect(lock.Refresh(spec.Within(ctx, 5*time.Second), 20*time.Second, nil)).NotTo(Succeed())
@@ -106,19 +84,15 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			lock := spec.Obtain(ctx, on.Locks, 1500*time.Millisecond, opt, "a")
 			at(100 * time.Millisecond)
 			on.Servers[2].Memory.Memory.FlushAll()
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 0 && !reply && spec.RunsScript(data, "obtain") {
-					f.Delay = 2900 * time.Millisecond
-				}
-			})
+			on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(2900*time.Millisecond)))
 			at(200 * time.Millisecond)
 			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 			at(time.Second)
-			on.Fates(1, cutOff)
+			on.Break(1, noRequests)
 			Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 			at(1900 * time.Millisecond)
 			Expect(spec.Obtain(ctx, other, time.Second, opt, "a").Release(ctx)).To(Succeed())
-			on.Fates(1, nil)
+			on.Heal(1)
 			at(3300 * time.Millisecond)
 			Expect(lock.Refresh(spec.Within(ctx, time.Second), 5*time.Second, nil)).NotTo(Succeed())
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
@@ -127,37 +101,22 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 		It("is not revived by keys that a repair has taken after another holder: one that the obtain's late answer overtook",
 			func(ctx SpecContext) {
 				opt := &redislock.Options{FenceKey: "fence"}
-				locks := on.ConnectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+				locks := on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
 				Expect(spec.Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 				start = time.Now()
-				on.RefuseOnce(ctx)
-				var obtains atomic.Int32
-				var second, third atomic.Pointer[spec.Wire]
-				on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-					switch {
-					case w.Owner != 1:
-					case !reply && spec.RunsScript(data, "obtain"):
-						switch obtains.Add(1) {
-						case 2:
-							second.Store(w)
-						case 3: // the repair
-							third.Store(w)
-							f.Delay = 2700 * time.Millisecond
-						}
-					case reply && second.CompareAndSwap(w, nil):
-						f.Delay = 600 * time.Millisecond
-					case reply && w == third.Load():
-						f.Delay = 3 * time.Second
-					case spec.RunsScript(data, "refresh"):
-						f.Lost = time.Since(start) > 700*time.Millisecond && time.Since(start) < 2900*time.Millisecond
-					}
-				})
+				refuseOnce(ctx, on)
+				obtains := on.Break(2,
+					ours("obtain", 1, passes),
+					ours("obtain", 1, faultproxy.DelayReply(600*time.Millisecond)), // asks again
+					ours("obtain", 1, faultproxy.DelayRequest(2700*time.Millisecond).And(faultproxy.DelayReply(3*time.Second))), // the repair
+					ours("obtain", 0, passes),
+					during("refresh", start, 700*time.Millisecond, 2900*time.Millisecond, requestLost))
 				lock := spec.Obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
 				at(200 * time.Millisecond)
 				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 				at(800 * time.Millisecond)
-				Expect(obtains.Load()).To(BeEquivalentTo(3))
-				on.Fates(1, cutsOff(1))
+				Expect(obtains[2].Count() + obtains[3].Count()).To(Equal(1))
+				on.Break(1, noRequests)
 				Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 				at(2350 * time.Millisecond)
 				Expect(spec.Obtain(ctx, other, 300*time.Millisecond, opt, "a").Release(ctx)).To(Succeed())
@@ -170,24 +129,19 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 		Describe("with a repair that is stuck, and another one that was granted,", func() {
 			opt := &redislock.Options{FenceKey: "fence"}
 			var lock *redislock.Lock
-			cutOff := cutsOff(1)
 
 			BeforeEach(func(ctx SpecContext) {
-				locks := on.ConnectAs(1, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
+				locks := on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })
 				Expect(spec.Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 				start = time.Now()
 				lock = spec.Obtain(ctx, locks, 1500*time.Millisecond, opt, "a")
 				at(100 * time.Millisecond)
 				on.Servers[2].Memory.Memory.FlushAll()
-				on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-					if w.Owner == 1 && !reply && spec.RunsScript(data, "obtain") {
-						f.Delay = 2900 * time.Millisecond
-					}
-				})
+				on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(2900*time.Millisecond)))
 				at(200 * time.Millisecond)
 				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 				at(600 * time.Millisecond)
-				on.Fates(2, nil)
+				on.Heal(2)
 				Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 				at(time.Second)
 				Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
@@ -199,17 +153,15 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 
 			It("counts that server again once the others have revived it", func(ctx SpecContext) {
 				for i := range on.Servers {
-					on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) { f.Lost = w.Owner == 1 && reply })
+					on.Break(i, noReplies)
 				}
 				Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
 				at(2300 * time.Millisecond)
 				Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-				for i := range on.Servers {
-					on.Fates(i, nil)
-				}
+				on.Heal()
 				Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
 				at(3300 * time.Millisecond)
-				on.Fates(1, cutOff)
+				on.Break(1, noRequests)
 				Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
 				Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(18*time.Second)))
 			})
@@ -226,8 +178,8 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 		at(500 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 2*time.Second, nil)).To(Succeed())
 		at(600 * time.Millisecond)
-		on.Fates(1, cutOff)
-		on.Fates(2, cutOff) // the reply to the repair is on its way
+		on.Break(1, noRequests)
+		on.Break(2, noRequests) // the reply to the repair is on its way
 		at(time.Second)
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		at(2600 * time.Millisecond)
@@ -246,21 +198,17 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			}})
 			lock := spec.Obtain(ctx, on.Locks, time.Second, nil, "a")
 			at(100 * time.Millisecond)
-			on.Fates(2, cutOff)
+			on.Break(2, noRequests)
 			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
 			at(1200 * time.Millisecond)
-			on.Fates(2, nil)
+			on.Heal(2)
 			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
 			Eventually(stalled.Load).Should(BeTrue())
 			return lock
 		}
 		// late makes the refreshes that the server gets from now on arrive then.
 		late := func(then time.Duration) {
-			on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				if w.Owner == 0 && !reply && spec.RunsScript(data, "refresh") {
-					f.Delay = time.Until(start.Add(then))
-				}
-			})
+			on.Break(2, ours("refresh", 0, faultproxy.DelayRequestUntil(start.Add(then))))
 		}
 
 		It("may be executed after the grant, and answered before it", func(ctx SpecContext) {
@@ -272,7 +220,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			at(1400 * time.Millisecond)
 			Expect(lock.Refresh(ctx, 1500*time.Millisecond, nil)).To(Succeed())
 			at(1500 * time.Millisecond)
-			on.Fates(1, cutOff)
+			on.Break(1, noRequests)
 			Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 			at(3 * time.Second)
 			expectExclusive(ctx, other, lock)
@@ -288,8 +236,8 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			at(1750 * time.Millisecond)
 			late(2600 * time.Millisecond)
 			at(2 * time.Second)
-			on.Fates(0, cutOff)
-			on.Fates(2, nil)
+			on.Break(0, noRequests)
+			on.Heal(2)
 			Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed())
 			at(6 * time.Second)
 			expectExclusive(ctx, other, lock)
@@ -315,35 +263,24 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 	})
 
 	It("a grant to a lapsed lock does not count when a repair is refused", func(ctx SpecContext) {
-		locks := on.ConnectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
+		locks := on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
 		Expect(spec.Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
 		start = time.Now()
 		lock := spec.Obtain(ctx, locks, 20*time.Second, nil, "a")
 		at(100 * time.Millisecond)
 		on.Servers[2].Memory.Memory.FlushAll()
-		var repair *spec.Wire
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			switch {
-			case w.Owner != 1:
-			case !reply && repair == nil && spec.RunsScript(data, "obtain"):
-				repair = w
-			case reply && w == repair && time.Since(start) < time.Second:
-				f.Delay = 2700 * time.Millisecond
-			case !reply && spec.RunsScript(data, "refresh") && time.Since(start) > 2920*time.Millisecond:
-				f.Delay = 10 * time.Second
-			}
-		})
-		lostAnswers := func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) { f.Lost = w.Owner == 1 && reply }
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(2700*time.Millisecond)), // the repair
+			during("refresh", start, 2920*time.Millisecond, time.Hour, faultproxy.DelayRequest(10*time.Second)))
 		at(200 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed()) // begins the repair
 		at(300 * time.Millisecond)
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-		on.Fates(0, lostAnswers)
-		on.Fates(1, lostAnswers)
+		on.Break(0, noReplies)
+		on.Break(1, noReplies)
 		at(400 * time.Millisecond)
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
-		on.Fates(0, nil)
-		on.Fates(1, nil)
+		on.Heal(0)
+		on.Heal(1)
 		at(2910 * time.Millisecond) // the repair was granted to a lapsed lock
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token()))) // nothing is given back before the lock ends
@@ -354,7 +291,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
 		at(3600 * time.Millisecond)
 		on.Servers[2].Memory.Memory.Del("a")
-		on.Fates(1, cutsOff(1))
+		on.Break(1, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 20*time.Second, nil)).NotTo(Succeed())
 		at(6500 * time.Millisecond)
 		expectExclusive(ctx, other, lock)
@@ -368,38 +305,20 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 		at(200 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 10*time.Second, nil)).To(Succeed()) // begins the repair
 		at(400 * time.Millisecond)
-		on.Fates(1, cutOff)
+		on.Break(1, noRequests)
 		if lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 20*time.Second, nil) == nil {
 			Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(18*time.Second)))
 		}
 	})
 
 	It("a release that is sent twice takes away nothing that was obtained again", func(ctx SpecContext) {
-		var mu sync.Mutex // protects the fields below
-		var first *spec.Wire
-		released := 0
-		on.Fates(2, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case w.Owner != 1:
-			case time.Since(start) > 10*time.Second: // cut off
-				f.Lost = !reply
-			case !reply && spec.RunsScript(data, "obtain") && first == nil:
-				first = w
-			case reply && w == first && time.Since(start) < 9*time.Second:
-				f.Delay = 9950 * time.Millisecond
-			case !reply && spec.RunsScript(data, "release"):
-				if released++; released == 1 {
-					f.Cut, f.Delay = true, 3*time.Second
-				}
-			}
-		})
-		lock := spec.Obtain(ctx, on.ConnectAs(1, func(opt *redis.Options) { opt.ReadTimeout = time.Minute }), 10*time.Second, nil, "a")
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(9950*time.Millisecond)), ours("release", 1, stuck(3*time.Second)))
+		time.AfterFunc(10*time.Second, func() { on.Break(2, noRequests) })
+		lock := spec.Obtain(ctx, on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout = time.Minute }), 10*time.Second, nil, "a")
 		_, stop := lock.KeepAlive(ctx)
 		defer stop()
 		at(4 * time.Second)
-		on.Fates(1, cutsOff(1))
+		on.Break(1, noRequests)
 		at(13500 * time.Millisecond)
 		expectExclusive(ctx, other, lock)
 	})
@@ -459,11 +378,9 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of a review,",
 			time.Sleep(100 * time.Millisecond)
 			for i := 1; i < 3; i++ { // one server after the other forgets, and cuts connections for a moment
 				on.Servers[i].Memory.Memory.FlushAll()
-				on.Fates(i, func(f *spec.Fate, _ *spec.Wire, reply bool, data []byte) {
-					f.Cut = !reply && spec.RunsScript(data, "obtain")
-				})
+				on.Break(i, anyones("obtain", 0, faultproxy.CutClient()))
 				time.Sleep(1500 * time.Millisecond)
-				on.Fates(i, nil)
+				on.Heal(i)
 				time.Sleep(3 * time.Second)
 			}
 			Expect(kept.Err()).NotTo(HaveOccurred())
@@ -518,15 +435,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 1, "of the schedules of a review,",
 		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed()) // the server knows the script
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		var first atomic.Pointer[spec.Wire]
-		on.Fates(0, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			switch {
-			case w.Owner == 0 && !reply && spec.RunsScript(data, "refresh"):
-				first.CompareAndSwap(nil, w)
-			case reply && w == first.Load():
-				f.Delay = 1500 * time.Millisecond
-			}
-		})
+		on.Break(0, ours("refresh", 1, faultproxy.DelayReply(1500*time.Millisecond)))
 		time.Sleep(100 * time.Millisecond)
 		refreshed := make(chan error, 1)
 		go func() { refreshed <- lock.Refresh(ctx, 3*time.Second, nil) }()
@@ -551,7 +460,7 @@ var _ = Describe("Of Rings on miniredis,", Label(spec.InMemory, spec.Quorums), f
 		ring := redis.NewRing(&redis.RingOptions{
 			Addrs:              addrs,
 			HeartbeatFrequency: time.Hour, // a Ring moves the keys of a shard that it believes to be down
-			NewClient:          func(opt *redis.Options) *redis.Client { return servers[opt.Addr].Connect(0, nil) },
+			NewClient:          func(opt *redis.Options) *redis.Client { return servers[opt.Addr].Connect(spec.Ours, nil) },
 		})
 		DeferCleanup(ring.Close)
 		return ring
