@@ -75,3 +75,77 @@ func expectExclusive(ctx context.Context, other *redislock.Client, lock *redislo
 		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 	}
 }
+
+// patient makes a client wait for every answer.
+func patient(opt *redis.Options) { opt.ReadTimeout = time.Minute }
+
+// lateReplies makes our client get every reply d after the server has sent it.
+func lateReplies(d time.Duration) faultproxy.Rule {
+	return faultproxy.Rule{Client: spec.Ours, Action: faultproxy.DelayReply(d)}
+}
+
+var fenced = &redislock.Options{FenceKey: "fence"}
+
+// has returns how many keys "a" a server has: one or none.
+func has(ctx context.Context, on *spec.Quorum, i int) int64 {
+	return on.Servers[i].Own.Exists(ctx, "a").Val()
+}
+
+// schedule is a quorum of 3 in memory for a spec that sets when each message arrives. All servers have the scripts, and every
+// message takes 100 µs.
+type schedule struct {
+	*spec.Quorum
+	other *redislock.Client // of another process
+	start time.Time         // of the spec
+}
+
+// describeSchedules runs specs that set when each message arrives. They are about calls that go by themselves.
+func describeSchedules(what string, specs func(on *schedule)) bool {
+	return spec.DescribeQuorumOf(spec.InMemory, 3, what, func(quorum *spec.Quorum) {
+		on := &schedule{Quorum: quorum}
+		BeforeEach(func(ctx SpecContext) {
+			if spec.Together {
+				Skip("these are schedules of calls that go by themselves")
+			}
+			DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+			on.other = on.ConnectAs(spec.Theirs, nil)
+			on.warm(ctx, on.other)
+			on.warm(ctx, on.Locks)
+			on.Heal()
+			on.start = time.Now()
+		})
+		specs(on)
+	})
+}
+
+// at sleeps until d after the start.
+func (on *schedule) at(d time.Duration) { time.Sleep(time.Until(on.start.Add(d))) }
+
+// warm makes a Client send its scripts, and know how fast the servers answer.
+func (on *schedule) warm(ctx context.Context, locks *redislock.Client) {
+	GinkgoHelper()
+	lock := on.everywhere(ctx, locks, time.Second, nil, "warm")
+	Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+	time.Sleep(100 * time.Millisecond)
+	Expect(lock.Release(ctx)).To(Succeed())
+	time.Sleep(100 * time.Millisecond)
+}
+
+// connect returns our Client with other options.
+func (on *schedule) connect(ctx context.Context, change func(*redis.Options)) *redislock.Client {
+	GinkgoHelper()
+	locks := on.ConnectAs(spec.Ours, change)
+	on.warm(ctx, locks)
+	on.start = time.Now()
+	return locks
+}
+
+// everywhere obtains a lock, and waits until all servers have it.
+func (on *schedule) everywhere(
+	ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string,
+) *redislock.Lock {
+	GinkgoHelper()
+	lock := spec.Obtain(ctx, locks, ttl, opt, keys...)
+	Eventually(on.Values).WithArguments(ctx, keys[0]).Should(Equal(spec.Same(3, lock.Token())))
+	return lock
+}
