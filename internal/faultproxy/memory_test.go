@@ -225,7 +225,7 @@ func TestRewriteRequests(t *testing.T) {
 	inMemory(t, func(t *testing.T, p *Proxy, server *miniredis.Miniredis) {
 		p.RewriteRequests(func(m Message, raw []byte) {
 			if m.Client == 1 && Command("set")(m.Args) {
-				copy(raw[bytes.Index(raw, []byte("old")):], "new")
+				copy(raw, bytes.Replace(raw, []byte("old"), []byte("new"), 1))
 			}
 		})
 		for _, client := range []int{0, 1} {

@@ -389,7 +389,8 @@ func (p *Proxy) repeat(raw []byte, d time.Duration) {
 		return
 	}
 	defer server.Close()
-	defer context.AfterFunc(p.ctx, func() { server.Close() })()
+	stop := context.AfterFunc(p.ctx, func() { server.Close() })
+	defer stop()
 	if _, err := server.Write(raw); err == nil {
 		_, _ = readValue(bufio.NewReader(server))
 	}
