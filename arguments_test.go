@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -119,11 +120,11 @@ var _ = Describe("A lock that cannot be where its keys are", Label(spec.InMemory
 		for range 3 {
 			server := spec.NewMemoryServer()
 			DeferCleanup(server.End)
-			server.SetFate(func(_ *spec.Wire, reply bool, _ []byte) spec.Fate {
-				if !reply {
+			server.Decide(func(m faultproxy.Message) faultproxy.Action {
+				if !m.Reply {
 					sent.Add(1)
 				}
-				return spec.Fate{}
+				return faultproxy.Action{}
 			})
 			servers = append(servers, server)
 		}

@@ -21,9 +21,11 @@ import (
 // A request whose reply is not there yet is both in the outbox, which keeps
 // replies in the order of the requests, and in awaiting.
 type conn struct {
-	proxy  *Proxy
-	client net.Conn
-	cancel context.CancelFunc // of the ctx of serve
+	proxy    *Proxy
+	number   int // of the client; 0 if it has none
+	client   net.Conn
+	cancel   context.CancelFunc // of the ctx of serve
+	greeting bool               // all requests so far are part of the greeting, which passes; of readRequests
 
 	inbox      *queue[*exchange] // nil is the end of the client's requests
 	awaiting   *queue[*exchange] // forwarded, and not yet answered
@@ -34,7 +36,8 @@ type conn struct {
 	server halfCloser
 }
 
-// A halfCloser is a connection whose directions end one by one, as those of TCP and of memnet do.
+// A halfCloser is a connection whose directions end one by one, as those of TCP
+// and of memnet do.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
@@ -50,10 +53,12 @@ type request struct {
 // An exchange is a request on its way through the proxy, and its reply; or,
 // with no more than the reply, a value that the server sent unasked.
 type exchange struct {
-	request *request
-	raw     []byte
-	arrived time.Time
-	action  Action
+	request  *request
+	raw      []byte
+	greeting bool // nothing happens to the request and its reply
+	ruled    bool // a rule applies to both
+	action   Action
+	due      time.Time // of the request; not before it is it forwarded
 
 	reply chan reply // holds the reply once it is there
 
@@ -61,26 +66,36 @@ type exchange struct {
 }
 
 type reply struct {
-	raw     []byte
-	arrived time.Time
+	raw    []byte
+	action Action
+	due    time.Time
 }
 
-func newExchange() *exchange {
-	return &exchange{arrived: time.Now(), reply: make(chan reply, 1)}
-}
+func newExchange() *exchange { return &exchange{reply: make(chan reply, 1)} }
 
 // answer sets the reply. It never blocks: an exchange is answered once.
-func (e *exchange) answer(raw []byte) { e.reply <- reply{raw, time.Now()} }
+func (c *conn) answer(e *exchange, raw []byte) {
+	r := reply{raw: raw, due: time.Now()}
+	if !e.greeting {
+		var latency time.Duration
+		r.action, latency = c.proxy.meet(c.number, e)
+		r.due = r.due.Add(max(latency, r.action.replyDelay))
+	}
+	e.reply <- r
+}
 
 func (e *exchange) subscribes() bool {
 	return strings.HasSuffix(strings.ToLower(e.request.args[0]), "subscribe")
 }
 
-func newConn(p *Proxy, client net.Conn, cancel context.CancelFunc) *conn {
+// newConn returns a conn. The caller holds p.mu.
+func newConn(p *Proxy, number int, client net.Conn, cancel context.CancelFunc) *conn {
 	return &conn{
 		proxy:      p,
+		number:     number,
 		client:     client,
 		cancel:     cancel,
+		greeting:   p.passGreetings,
 		inbox:      newQueue[*exchange](),
 		awaiting:   newQueue[*exchange](),
 		outbox:     newQueue[*exchange](),
@@ -122,7 +137,8 @@ func (c *conn) dial(ctx context.Context) bool {
 	return true
 }
 
-// cut closes both sides at once and lets all goroutines end. It may be called by any goroutine and more than once.
+// cut closes both sides at once and lets all goroutines end. It may be called
+// by any goroutine and more than once.
 func (c *conn) cut() {
 	c.cancel()
 	c.client.Close()
@@ -146,23 +162,37 @@ func (c *conn) readRequests(blackHoled func()) {
 			c.inbox.push(nil)
 			return
 		}
+		c.greeting = c.greeting && isGreeting(args)
 		e := newExchange()
-		e.raw, e.request = raw, &request{args: args}
-		if hole {
+		e.raw, e.request, e.greeting = raw, &request{args: args}, c.greeting
+		if hole || e.greeting {
 			c.proxy.record(e.request)
+		}
+		if hole {
 			continue
 		}
-		e.action = c.proxy.admit(e.request)
-		if e.action.kind == blackHole {
+		e.due = time.Now()
+		if !e.greeting {
+			latency := c.proxy.admit(c.number, e)
+			e.due = e.due.Add(max(latency, e.action.requestDelay))
+			if e.action.requestUntil.After(e.due) {
+				e.due = e.action.requestUntil
+			}
+		}
+		switch e.action.kind {
+		case blackHole:
 			hole = true
 			blackHoled()
 			continue
+		case cutClient:
+			c.client.Close()
 		}
 		c.inbox.push(e)
 	}
 }
 
-// writeRequests ends after the last request, when the server is gone, or when flow is done.
+// writeRequests ends after the last request, when the server is gone, or when
+// flow is done.
 func (c *conn) writeRequests(flow context.Context) {
 	for {
 		e, ok := c.inbox.pop(flow, nil)
@@ -170,15 +200,19 @@ func (c *conn) writeRequests(flow context.Context) {
 			return
 		}
 		if e == nil {
-			// Only half a close: closed whole, with replies unread, the connection would be reset, and the server could lose
-			// requests that it has not read yet.
+			// Only half a close: closed whole, with replies unread, the
+			// connection would be reset, and the server could lose requests
+			// that it has not read yet.
 			_ = c.server.CloseWrite()
 			return
 		}
 
+		if !c.mayPass(flow, e.due, e.greeting) {
+			return
+		}
 		switch e.action.kind {
 		case refuseReply:
-			e.answer([]byte("-" + e.action.text + "\r\n"))
+			c.answer(e, []byte("-"+e.action.text+"\r\n"))
 			c.outbox.push(e)
 			continue
 		case cutAfterRequestBytes:
@@ -188,10 +222,6 @@ func (c *conn) writeRequests(flow context.Context) {
 			_, _ = c.server.Write(e.raw[:n])
 			_ = c.server.CloseWrite() // half, as above
 			return
-		case delayRequest:
-			if !sleepUntil(flow, e.arrived.Add(e.action.delay)) {
-				return
-			}
 		}
 
 		// Before the server can answer, the reply must be awaited and the
@@ -200,7 +230,7 @@ func (c *conn) writeRequests(flow context.Context) {
 		c.awaiting.push(e)
 		if e.action.kind == repeatRequest {
 			e.repeated = newExchange()
-			e.repeated.request = e.request
+			e.repeated.request, e.repeated.ruled = e.request, true
 			c.awaiting.push(e.repeated)
 			raw = slices.Concat(raw, raw)
 		}
@@ -209,6 +239,9 @@ func (c *conn) writeRequests(flow context.Context) {
 		if _, err := c.server.Write(raw); err != nil {
 			c.proxy.setForwarded(e.request, false)
 			return
+		}
+		if e.action.kind == repeatRequestAfter {
+			c.proxy.running.Go(func() { c.proxy.repeat(raw, e.action.after) })
 		}
 	}
 }
@@ -229,7 +262,7 @@ func (c *conn) readReplies() {
 			e = newExchange()
 			c.outbox.push(e)
 		}
-		e.answer(value)
+		c.answer(e, value)
 	}
 }
 
@@ -238,7 +271,7 @@ func (c *conn) readReplies() {
 func (c *conn) writeReplies(flow context.Context) {
 	for {
 		e, ok := c.outbox.pop(flow, c.serverGone)
-		if ok && e.action.kind == swallowReply {
+		if ok && e.action.kind == swallowReply { // no reply is waited for
 			return
 		}
 		var r reply
@@ -255,16 +288,17 @@ func (c *conn) writeReplies(flow context.Context) {
 			return
 		}
 
-		switch e.action.kind {
+		if !c.mayPass(flow, r.due, e.greeting) {
+			return
+		}
+		switch r.action.kind {
+		case swallowReply:
+			return
 		case cutAfterReplyBytes:
-			n := min(e.action.bytes, len(r.raw))
+			n := min(r.action.bytes, len(r.raw))
 			_, _ = c.client.Write(r.raw[:n])
 			c.cut()
 			return
-		case delayReply:
-			if !sleepUntil(flow, r.arrived.Add(e.action.delay)) {
-				return
-			}
 		}
 		if _, err := c.client.Write(r.raw); err != nil {
 			return
@@ -272,7 +306,8 @@ func (c *conn) writeReplies(flow context.Context) {
 	}
 }
 
-// await waits for the reply to e. It returns false if flow is done or the server is gone without a reply.
+// await waits for the reply to e. It returns false if flow is done or the
+// server is gone without a reply.
 func (c *conn) await(flow context.Context, e *exchange) (r reply, ok bool) {
 	select {
 	case r = <-e.reply:
@@ -287,9 +322,20 @@ func (c *conn) await(flow context.Context, e *exchange) (r reply, ok bool) {
 	return r, flow.Err() == nil
 }
 
-// sleepUntil sleeps until t and returns true, or returns false as soon as ctx is done.
+// mayPass waits until a message is due, and until the proxy does not hang, which
+// is nothing to a greeting. It returns false as soon as flow is done.
+func (c *conn) mayPass(flow context.Context, due time.Time, greeting bool) bool {
+	return sleepUntil(flow, due) && (greeting || c.proxy.awaitResume(flow))
+}
+
+// sleepUntil sleeps until t and returns true, or returns false as soon as ctx
+// is done.
 func sleepUntil(ctx context.Context, t time.Time) bool {
-	timer := time.NewTimer(time.Until(t))
+	left := time.Until(t)
+	if left <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -15,6 +15,15 @@
 //	// use a client of proxy.Addr()
 //	<-fault.Hit()
 //
+// What happens to a message is said in three ways. A [Rule] picks requests, and
+// has an [Action] for them and their replies. [Proxy.Decide] sets a function that
+// chooses an Action for each message that no rule applies to. [Proxy.SetLatency]
+// sets how long each message takes on its way. Beside that, the whole proxy can
+// refuse connections, cut them, or hang.
+//
+// Everything that waits in a proxy waits for the clock or for another goroutine.
+// So a proxy of [memnet] connections runs in a bubble of testing/synctest.
+//
 // # Limits
 //
 // Each request is taken to have one reply. That holds for RESP2 and RESP3, in
@@ -25,10 +34,12 @@
 package faultproxy
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redislock/redislock/internal/memnet"
@@ -40,44 +51,85 @@ type listener interface {
 	Close() error
 }
 
-// A Proxy forwards connections to one Redis server. It is safe for concurrent use.
+// A Proxy forwards connections to one Redis server. It is safe for concurrent
+// use.
 type Proxy struct {
 	target   string
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
-	listener listener
-	addr     string // of the listener
+	listener listener // nil if clients only come by Dialer
+	addr     string   // of the listener
 
-	// running counts accept, which ends when Close closes the listener, and
-	// the connections, which end by themselves or when Close cuts them.
+	// running counts accept, which ends when Close closes the listener, the
+	// connections, which end by themselves or when Close cuts them, and the
+	// requests that are repeated later.
 	running sync.WaitGroup
+	ctx     context.Context // ended by Close
+	end     context.CancelFunc
 
 	mu        sync.Mutex // protects what follows, and the fields of Fault and request that say so
 	closed    bool
 	refuse    bool
 	forgetful bool
 	dialDelay time.Duration
-	conns     map[*conn]struct{}
-	faults    []*Fault // in force, oldest first
-	seen      []*request
+	hangs     chan struct{} // closed by Resume; nil unless the proxy hangs
+	latency   func() time.Duration
+	decide    func(Message) Action
+	rewrite   func(m Message, raw []byte)
+
+	passGreetings bool
+
+	conns  map[*conn]struct{}
+	faults []*Fault // in force, oldest first
+	seen   []*request
 }
 
-// New starts a proxy for the Redis server at target, a host:port, on a free port of 127.0.0.1. The server does not need to
-// be there yet: each connection to the proxy dials it anew, and is closed if that fails. For an address of memnet, the proxy
-// has one as well, and uses no sockets.
+// New starts a proxy for the Redis server at target, a host:port, on a free
+// port of 127.0.0.1. The server does not need to be there yet: each connection
+// to the proxy dials it anew, and is closed if that fails. For an address of
+// memnet, the proxy has one as well, and uses no sockets.
 func New(target string) (*Proxy, error) {
-	p := &Proxy{target: target, conns: make(map[*conn]struct{})}
 	if memnet.Has(target) {
 		l := memnet.Listen()
-		p.listener, p.addr, p.dial = l, l.Addr(), memnet.Dial
-	} else {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		p.listener, p.addr, p.dial = l, l.Addr().String(), (&net.Dialer{}).DialContext
+		p := proxyVia(memnet.Dial)
+		p.target, p.listener, p.addr = target, l, l.Addr()
+		p.running.Go(p.accept)
+		return p, nil
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := proxyVia((&net.Dialer{}).DialContext)
+	p.target, p.listener, p.addr = target, l, l.Addr().String()
 	p.running.Go(p.accept)
 	return p, nil
+}
+
+// NewInMemory returns a proxy for the server that dial connects to. It listens
+// nowhere: its clients use its Dialer. dial must return a connection whose two
+// directions can be closed one by one, such as one of memnet.
+func NewInMemory(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Proxy {
+	return proxyVia(dial)
+}
+
+func proxyVia(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Proxy {
+	p := &Proxy{dial: dial, conns: make(map[*conn]struct{})}
+	p.ctx, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+// Dialer returns a Dialer for a Redis client, which connects it to the proxy in
+// memory. The number tells its requests apart from those of others: see
+// Rule.Client and Message. It ignores the network and the address, and fails with
+// ECONNREFUSED while the proxy refuses connections or is closed.
+func (p *Proxy) Dialer(client int) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(context.Context, string, string) (net.Conn, error) {
+		near, far := memnet.Pipe()
+		if !p.open(far, client) {
+			return nil, &net.OpError{Op: "dial", Net: "memory", Err: syscall.ECONNREFUSED}
+		}
+		return near, nil
+	}
 }
 
 // Addr returns the address of the proxy, as host:port.
@@ -93,7 +145,11 @@ func (p *Proxy) Close() error {
 	if wasClosed {
 		return nil
 	}
-	err := p.listener.Close()
+	var err error
+	if p.listener != nil {
+		err = p.listener.Close()
+	}
+	p.end()
 	p.CutAll()
 	p.running.Wait()
 	return err
@@ -115,8 +171,86 @@ func (p *Proxy) DelayDial(d time.Duration) {
 	p.dialDelay = d
 }
 
-// CutAll closes every connection on both sides. What the proxy still holds of them is lost, delayed requests included; the
-// server may or may not execute what was forwarded just before.
+// Hang makes the proxy hold all messages back, until Resume: those that are on
+// their way already, and those that arrive later.
+func (p *Proxy) Hang() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangs == nil {
+		p.hangs = make(chan struct{})
+	}
+}
+
+// Resume ends a Hang. What was held back is forwarded.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangs != nil {
+		close(p.hangs)
+		p.hangs = nil
+	}
+}
+
+// awaitResume waits until the proxy does not hang. It returns false as soon as
+// ctx is done.
+func (p *Proxy) awaitResume(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		hangs := p.hangs
+		p.mu.Unlock()
+		if hangs == nil {
+			return true
+		}
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// PassGreetings makes the proxy forward what a Redis client sends first on each
+// new connection (HELLO, CLIENT and the like), and the replies to it, at once,
+// whatever else is in force, even if the proxy hangs. go-redis connects a
+// subscription while it holds a mutex that others wait for. In a bubble of
+// testing/synctest, the clock would stand still as long as the greeting takes.
+func (p *Proxy) PassGreetings() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passGreetings = true
+}
+
+// SetLatency makes every message take latency() on its way, or as long as an
+// Action says, if that is longer. Messages stay in order. nil is for no latency.
+func (p *Proxy) SetLatency(latency func() time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = latency
+}
+
+// Decide makes the proxy ask decide about each request, each reply and each value
+// that the server sends unasked, unless a rule applies to it. Of the Action for a
+// request, only what concerns the request is done, and of one for a reply, only
+// what concerns the reply. The proxy calls decide for one message at a time;
+// decide must not keep its Args or use the proxy. nil ends that.
+func (p *Proxy) Decide(decide func(Message) Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.decide = decide
+}
+
+// RewriteRequests makes the proxy call rewrite with each request, as it is
+// encoded. rewrite may change bytes, but not their number. Rules and Decide see
+// the request as it was before.
+func (p *Proxy) RewriteRequests(rewrite func(m Message, raw []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrite = rewrite
+}
+
+// CutAll closes every connection on both sides. What the proxy still holds of
+// them is lost, delayed requests included; the server may or may not execute
+// what was forwarded just before.
 func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,8 +259,9 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Add puts a rule into force for requests that arrive from now on, behind the rules that are in force already: a request is
-// dealt with by the first rule that matches it.
+// Add puts a rule into force for requests that arrive from now on, behind the
+// rules that are in force already: a request is dealt with by the first rule
+// that matches it.
 func (p *Proxy) Add(rule Rule) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,14 +270,22 @@ func (p *Proxy) Add(rule Rule) *Fault {
 	return f
 }
 
+// RemoveAll takes all rules out of force, as Fault.Remove does with one.
+func (p *Proxy) RemoveAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = nil
+}
+
 // Requests returns how many requests that match have reached the proxy since it
 // started, whatever became of them. A nil match counts every request.
 func (p *Proxy) Requests(match func(args []string) bool) int {
 	return p.count(func(r *request) bool { return matches(match, r.args) })
 }
 
-// Executed returns how many requests that match the proxy has forwarded whole to the server. The number includes a request
-// before its reply reaches the client. A nil match counts every request.
+// Executed returns how many requests that match the proxy has forwarded whole
+// to the server. The number includes a request before its reply reaches the
+// client. A nil match counts every request.
 func (p *Proxy) Executed(match func(args []string) bool) int {
 	return p.count(func(r *request) bool { return r.forwarded && matches(match, r.args) })
 }
@@ -174,13 +317,54 @@ func (p *Proxy) remember(r *request) {
 	}
 }
 
-// admit records a request that has arrived and returns what to do with it.
-func (p *Proxy) admit(r *request) Action {
+// admit records a request that has arrived, decides what to do with it, and
+// returns how long it takes at least.
+func (p *Proxy) admit(client int, e *exchange) (latency time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remember(r)
+	p.remember(e.request)
+	m := Message{Client: client, Args: e.request.args}
+	if p.rewrite != nil {
+		p.rewrite(m, e.raw)
+	}
+	e.action, e.ruled = p.rule(m)
+	if !e.ruled && p.decide != nil {
+		e.action = p.decide(m).ofRequest()
+	}
+	return p.takes()
+}
+
+// meet returns what to do with the reply to e, which has arrived, and how long
+// it takes at least.
+func (p *Proxy) meet(client int, e *exchange) (action Action, latency time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case e.ruled:
+		action = e.action
+	case p.decide != nil:
+		m := Message{Client: client, Reply: true}
+		if e.request != nil {
+			m.Args = e.request.args
+		}
+		action = p.decide(m).ofReply()
+	}
+	return action, p.takes()
+}
+
+// takes returns how long a message takes. The caller holds p.mu.
+func (p *Proxy) takes() time.Duration {
+	if p.latency == nil {
+		return 0
+	}
+	return p.latency()
+}
+
+// rule returns the action of the first rule that applies to a request. The
+// caller holds p.mu.
+func (p *Proxy) rule(m Message) (action Action, applies bool) {
 	for i, f := range p.faults {
-		if !matches(f.rule.Match, r.args) {
+		if f.rule.Client != 0 && f.rule.Client != m.Client || !matches(f.rule.Match, m.Args) {
 			continue
 		}
 		f.count++
@@ -190,9 +374,26 @@ func (p *Proxy) admit(r *request) Action {
 		if f.count == f.rule.Times {
 			p.faults = slices.Delete(p.faults, i, i+1)
 		}
-		return f.rule.Action
+		return f.rule.Action, true
 	}
-	return Action{}
+	return Action{}, false
+}
+
+// repeat sends a request once more after d, on a connection of its own.
+func (p *Proxy) repeat(raw []byte, d time.Duration) {
+	if !sleepUntil(p.ctx, time.Now().Add(d)) || !p.awaitResume(p.ctx) {
+		return
+	}
+	server, err := p.dial(p.ctx, "tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	stop := context.AfterFunc(p.ctx, func() { server.Close() })
+	defer stop()
+	if _, err := server.Write(raw); err == nil {
+		_, _ = readValue(bufio.NewReader(server))
+	}
 }
 
 // record records a request that arrived where no rule applies.
@@ -214,19 +415,22 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.open(client)
+		if !p.open(client, 0) {
+			client.Close()
+		}
 	}
 }
 
-func (p *Proxy) open(client net.Conn) {
+// open serves a connection of the client of that number, unless the proxy
+// refuses it.
+func (p *Proxy) open(client net.Conn, number int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.refuse {
-		client.Close()
-		return
+		return false
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := newConn(p, client, cancel)
+	c := newConn(p, number, client, cancel)
 	p.conns[c] = struct{}{}
 	delay := p.dialDelay
 	p.running.Go(func() {
@@ -235,4 +439,5 @@ func (p *Proxy) open(client net.Conn) {
 		defer p.mu.Unlock()
 		delete(p.conns, c)
 	})
+	return true
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -26,7 +26,7 @@ func TestKeepAliveThroughSilence(t *testing.T) {
 		ttl := time.Second + time.Duration(random.Int64N(int64(20*time.Second)))
 		calm := time.Duration(random.Int64N(int64(3 * ttl)))
 		share := 1.3 * random.Float64() // of the validity that is left when the silence begins
-		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, network *spec.Silence) {
+		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, server *spec.MemoryServer) {
 			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -34,11 +34,11 @@ func TestKeepAliveThroughSilence(t *testing.T) {
 			ctx, stop := lock.KeepAlive(t.Context())
 			defer stop()
 			time.Sleep(calm)
-			network.On.Store(true)
+			silence := server.Add(faultproxy.Rule{Action: faultproxy.SwallowReply()})
 			until := lock.Until()
 			left := time.Until(until)
 			time.Sleep(time.Duration(share * float64(left)))
-			network.On.Store(false)
+			silence.Remove()
 			name := fmt.Sprintf("run %d: ttl %v, silent at %v for %.2f of %v", run, ttl, calm, share, left)
 			switch {
 			case share < 0.95: // what is left is enough for one more try
@@ -70,7 +70,7 @@ func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 		if run < 10 {
 			ttl = 50 * time.Millisecond
 		}
-		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, network *spec.Silence) {
+		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, server *spec.MemoryServer) {
 			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -79,10 +79,10 @@ func TestKeepAliveThroughSilenceWithShortTTLs(t *testing.T) {
 			defer stop()
 			for range 3 { // connections that hang go on hanging, for longer than all of this takes
 				time.Sleep(time.Duration(random.Int64N(int64(3 * ttl))))
-				network.On.Store(true)
+				silence := server.Add(faultproxy.Rule{Action: faultproxy.SwallowReply()})
 				left := time.Until(lock.Until())
 				time.Sleep(time.Duration(0.8 * random.Float64() * float64(left)))
-				network.On.Store(false)
+				silence.Remove()
 				time.Sleep(2 * ttl)
 				if err := ctx.Err(); err != nil {
 					t.Fatalf("run %d: ttl %v: lost: %v", run, ttl, context.Cause(ctx))
@@ -100,7 +100,7 @@ func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 		random := rand.New(rand.NewPCG(uint64(run), 43))
 		ttl := 10*time.Millisecond + time.Duration(random.Int64N(int64(30*time.Second)))
 		calm := time.Duration(random.Int64N(int64(3 * ttl)))
-		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, network *spec.Silence) {
+		spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, server *spec.MemoryServer) {
 			lock, err := locks.Obtain(t.Context(), "k", ttl, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -108,12 +108,12 @@ func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 			ctx, stop := lock.KeepAlive(t.Context())
 			defer stop()
 			time.Sleep(calm)
-			network.On.Store(true)
+			server.Add(faultproxy.Rule{Action: faultproxy.SwallowReply()})
 			<-ctx.Done()
 			if late := time.Since(lock.Until()); late != 0 {
 				t.Errorf("run %d: ttl %v: ended %v after Until", run, ttl, late)
 			}
-			if left := network.Server.TTL("k"); left <= 0 {
+			if left := server.Memory.TTL("k"); left <= 0 {
 				t.Errorf("run %d: ttl %v: the key was gone before the context", run, ttl)
 			}
 		})
@@ -121,7 +121,7 @@ func TestKeepAliveEndsBeforeTheKey(t *testing.T) {
 }
 
 func TestKeepAliveSchedule(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
 		lock, err := locks.Obtain(t.Context(), "k", 30*time.Second, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestKeepAliveSchedule(t *testing.T) {
 
 // A very long ttl must not overflow anything on the way.
 func TestKeepAliveForAges(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *spec.MemoryServer) {
 		lock, err := locks.Obtain(t.Context(), "k", 200*365*24*time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
 // A waiter shows signs of life, and no more of them than it needs to.
 func TestQueueSignsOfLife(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
 		sent := spec.CountCalls(client)
 		held, err := locks.Obtain(t.Context(), "a", time.Hour, nil)
 		if err != nil {
@@ -53,7 +53,7 @@ func TestQueueSignsOfLife(t *testing.T) {
 // A lost reply costs a waiter a second, and never its turn, however many were lost before it in a long wait.
 func TestQueueLosesRepliesNowAndThen(t *testing.T) {
 	t.Parallel()
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, network *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, server *spec.MemoryServer) {
 		if _, err := locks.Obtain(t.Context(), "a", 10*time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -66,9 +66,9 @@ func TestQueueLosesRepliesNowAndThen(t *testing.T) {
 		}()
 		for lost := range 6 {
 			time.Sleep(3 * time.Minute)
-			network.On.Store(true)
+			silence := server.Add(faultproxy.Rule{Action: faultproxy.SwallowReply()})
 			time.Sleep(time.Second)
-			network.On.Store(false)
+			silence.Remove()
 			for range 100 {
 				time.Sleep(100 * time.Millisecond)
 				statuses, err := locks.Inspect(t.Context(), "a")
@@ -87,7 +87,7 @@ func TestQueueLosesRepliesNowAndThen(t *testing.T) {
 // The first in line tries to the millisecond when the ttl of a crashed holder ends, whatever that is, and the next ones
 // when his does.
 func TestQueueBehindCrashedHolders(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *spec.MemoryServer) {
 		type grant struct {
 			place int
 			at    time.Time
@@ -121,7 +121,7 @@ func TestQueueBehindCrashedHolders(t *testing.T) {
 
 // The subscription outlives the last waiter by ten seconds, and serves those who come in between.
 func TestQueueSubscription(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
 		subscriptions := func() int {
 			synctest.Wait()
 			return len(client.PubSubChannels(t.Context(), "*").Val())
@@ -157,7 +157,7 @@ func TestQueueSubscription(t *testing.T) {
 // A crashed waiter is passed over and no longer counted 3 s after its last try, in all of its lines. What is left of it
 // delays nobody, and ends with the lines, 3 s after the last waiter.
 func TestQueueCrashedWaiter(t *testing.T) {
-	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.Silence) {
+	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
 		keys := make([]string, 30)
 		for i := range keys {
 			keys[i] = "key" + strconv.Itoa(i)

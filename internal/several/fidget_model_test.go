@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -30,15 +30,15 @@ var troubles = []trouble{
 	{requests: true, often: 1, script: "refresh"},
 }
 
-// bother is the fate of a chunk between a client and a server that have a trouble.
-func (h *placesHistory) bother(f *spec.Fate, t trouble, reply bool, data []byte) {
-	happens := t.requests && !reply && (t.script == "" || spec.RunsScript(data, t.script)) || t.replies && reply
+// bother is the fate of a message between a client and a server that have a trouble.
+func (h *placesHistory) bother(delay *time.Duration, f *faultproxy.Action, t trouble, m faultproxy.Message) {
+	happens := t.requests && !m.Reply && (t.script == "" || spec.Running(t.script)(m.Args)) || t.replies && m.Reply
 	switch {
 	case !happens || h.random.IntN(t.often) > 0:
 	case t.late == 0:
-		f.Lost = true
+		*f = lost(m)
 	default:
-		f.Delay = h.anyOf(t.late)
+		*delay = h.anyOf(t.late)
 	}
 }
 

@@ -2,9 +2,6 @@ package several_test
 
 import (
 	"context"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,112 +15,59 @@ import (
 
 // A lock that has lapsed may have been another's since, at a server that has forgotten. So nothing that it gained before the
 // lapse counts any more.
-var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Quorum) {
-	var locks, other *redislock.Client
-	var start time.Time
-	at := func(d time.Duration) { time.Sleep(time.Until(start.Add(d))) }
-
-	// executed makes a server execute a script that client 1 sends, without a reply.
-	executed := func(i int, script string) {
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-			f.Cut = w.Owner == 1 && !reply && spec.RunsScript(data, script)
-		})
-	}
-	// slow makes a server answer client 1 after d.
-	slow := func(i int, d time.Duration) {
-		on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, _ []byte) {
-			if w.Owner == 1 && reply {
-				f.Delay = d
-			}
-		})
-	}
-	normal := func() {
-		for i := range on.Servers {
-			on.Fates(i, nil)
-		}
-	}
-	// extended returns a lock whose validity ends after a second, although one server has confirmed a Refresh to 10 s and
-	// another has executed it.
-	extended := func(ctx context.Context, handle func(*redislock.Lock) *redislock.Lock) *redislock.Lock {
-		GinkgoHelper()
-		lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
-		if handle != nil {
-			lock = handle(lock)
-		}
-		at(300 * time.Millisecond)
-		executed(0, "refresh")
-		on.Fates(2, cutsOff(1))
-		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		Expect(lock.Until()).To(BeTemporally("~", start.Add(time.Second), 50*time.Millisecond))
-		normal()
-		return lock
-	}
-
-	BeforeEach(func(ctx SpecContext) {
-		if spec.Together {
-			Skip("these are schedules of calls that go by themselves")
-		}
-		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
-		locks, other = on.TwoClients(ctx, nil)
-		lock := spec.Obtain(ctx, locks, time.Second, nil, "warm")
-		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // from now on, every server knows the script
-		Expect(lock.Release(ctx)).To(Succeed())
-		time.Sleep(100 * time.Millisecond)
-		start = time.Now()
-	})
-
+var _ = describeSchedules("a lapsed lock", func(on *schedule) {
 	It("is not revived by a Refresh that one server confirms, and an old hold", func(ctx SpecContext) {
-		lock := extended(ctx, nil)
-		at(1500 * time.Millisecond)
+		lock := extended(ctx, on, nil)
+		on.at(1500 * time.Millisecond)
 		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		slow(1, time.Second)
+		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+		on.Break(1, lateReplies(time.Second))
 		Expect(lock.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("is not revived by what one server confirms, and what another confirms later", func(ctx SpecContext) {
-		lock := extended(ctx, nil)
-		at(1500 * time.Millisecond)
-		on.Fates(1, cutsOff(1))
-		on.Fates(2, cutsOff(1))
+		lock := extended(ctx, on, nil)
+		on.at(1500 * time.Millisecond)
+		on.Break(1, noRequests)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 100*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		normal()
+		on.Heal()
 		on.Servers[0].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		slow(0, time.Second)
+		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+		on.Break(0, lateReplies(time.Second))
 		Expect(lock.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("is not revived by the late answer to a Refresh that was sent before", func(ctx SpecContext) {
-		lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
-		at(300 * time.Millisecond)
-		on.Fates(2, cutsOff(1))
-		slow(0, 1300*time.Millisecond)
+		lock := spec.Obtain(ctx, on.Locks, time.Second, nil, "a")
+		on.at(300 * time.Millisecond)
+		on.Break(2, noRequests)
+		on.Break(0, lateReplies(1300*time.Millisecond))
 		go func() { _ = lock.Refresh(ctx, 10*time.Second, nil) }() // ends at 1.6 s
-		at(1100 * time.Millisecond)
+		on.at(1100 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		at(2 * time.Second)
+		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+		on.at(2 * time.Second)
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("is not revived by renewals of the holds that last longer", func(ctx SpecContext) {
-		lock := extended(ctx, nil)
+		lock := extended(ctx, on, nil)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		on.Fates(0, cutsOff(1))
-		on.Fates(2, cutsOff(1))
-		at(1500 * time.Millisecond)
+		on.Break(0, noRequests)
+		on.Break(2, noRequests)
+		on.at(1500 * time.Millisecond)
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLapsed))
 		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		normal()
+		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+		on.Heal()
 		for time.Now().Before(second.Until()) {
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 			time.Sleep(10 * time.Millisecond)
@@ -131,125 +75,104 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	})
 
 	It("is revived by a Refresh that a majority confirms", func(ctx SpecContext) {
-		lock := extended(ctx, nil)
-		at(1500 * time.Millisecond)
+		lock := extended(ctx, on, nil)
+		on.at(1500 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
 		Expect(lock.Until()).To(BeTemporally("~", time.Now().Add(5*time.Second), 200*time.Millisecond))
 		time.Sleep(50 * time.Millisecond)
 		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		at(time.Minute)
+		on.at(time.Minute)
 		Expect(context.Cause(kept)).NotTo(HaveOccurred())
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
 	It("is not revived through an attached handle by one server", func(ctx SpecContext) {
-		attached := extended(ctx, func(lock *redislock.Lock) *redislock.Lock {
-			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+		attached := extended(ctx, on, func(lock *redislock.Lock) *redislock.Lock {
+			attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
 			Expect(err).NotTo(HaveOccurred())
 			return attached
 		})
-		at(1500 * time.Millisecond)
+		on.at(1500 * time.Millisecond)
 		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		slow(1, time.Second)
+		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+		on.Break(1, lateReplies(time.Second))
 		Expect(attached.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(attached.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("is not revived by a Refresh that began before the lapse, and a server that confirms another one", func(ctx SpecContext) {
-		locks, other := on.TwoClients(ctx, func(opt *redis.Options) { opt.MaxRetries = -1 })
-		var mu sync.Mutex
-		var lost []int // servers that requests of client 1 do not reach
-		lose := func(servers ...int) {
-			mu.Lock()
-			defer mu.Unlock()
-			lost = servers
-		}
-		var silent, late atomic.Bool
-		for i := range on.Servers {
-			on.Fates(i, func(f *spec.Fate, w *spec.Wire, reply bool, data []byte) {
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case w.Owner != 1:
-				case !reply && slices.Contains(lost, i):
-					f.Lost = true
-				case i == 1 && !reply && silent.Load():
-					f.Cut = true
-				case i == 2 && reply && late.Load():
-					f.Delay = time.Until(start.Add(1200 * time.Millisecond))
-				}
-			})
-		}
-		start = time.Now()
+		locks, other := twoClients(ctx, on.Quorum, func(opt *redis.Options) { opt.MaxRetries = -1 })
+		on.start = time.Now()
 		lock := spec.Obtain(ctx, locks, time.Second, nil, "a")
-		at(100 * time.Millisecond)
-		lose(0)
-		silent.Store(true)
+		on.at(100 * time.Millisecond)
+		on.Break(0, noRequests)
+		on.Break(1, faultproxy.Rule{Client: spec.Ours, Action: faultproxy.CutClient()})
 		Expect(lock.Refresh(spec.Within(ctx, 50*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 2 lasts longer
-		silent.Store(false)
-		at(500 * time.Millisecond)
-		lose(0, 1)
-		late.Store(true)
+		on.Heal(1)
+		on.at(500 * time.Millisecond)
+		on.Break(1, noRequests)
+		on.Break(2, lateReplies(700*time.Millisecond))
 		go func() { _ = lock.Refresh(ctx, 10*time.Second, nil) }() // keeps the next one waiting at server 2 until 1.2 s
-		at(900 * time.Millisecond)
-		late.Store(false)
-		at(950 * time.Millisecond)
-		lose(1)
+		on.at(900 * time.Millisecond)
+		on.Heal(2)
+		on.at(950 * time.Millisecond)
+		on.Heal(0)
 		ended := make(chan struct{})
 		go func() { // server 0 confirms it before the lapse, and server 2 after it
 			defer close(ended)
 			_ = lock.Refresh(ctx, 100*time.Millisecond, nil)
 		}()
-		at(1080 * time.Millisecond)
+		on.at(1080 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		lose(0, 2)
+		on.Heal(1)
+		on.Break(0, noRequests)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 40*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // but server 1 confirms it
-		at(1140 * time.Millisecond)
+		on.at(1140 * time.Millisecond)
 		on.Servers[1].Memory.Memory.FlushAll()
 		second := spec.Obtain(ctx, other, 5*time.Second, nil, "a")
-		at(1180 * time.Millisecond)
-		lose()
+		on.at(1180 * time.Millisecond)
+		on.Heal()
 		<-ended
 		Expect(time.Now()).To(BeTemporally("<", second.Until()))
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("has its keys everywhere again, if it is kept after the revival", func(ctx SpecContext) {
-		lock := extended(ctx, nil)
-		at(1500 * time.Millisecond)
-		on.Fates(2, cutsOff(1))
+		lock := extended(ctx, on, nil)
+		on.at(1500 * time.Millisecond)
+		on.Break(2, noRequests)
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
 		time.Sleep(300 * time.Millisecond)
-		normal()
+		on.Heal()
 		for round := range 6 { // each server forgets twice
 			time.Sleep(2500 * time.Millisecond)
 			Expect(kept.Err()).NotTo(HaveOccurred())
 			Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
 			on.Servers[round%3].Memory.Memory.FlushAll()
-			expectExclusive(ctx, other, lock)
+			expectExclusive(ctx, on.other, lock)
 		}
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
 	It("gets a server that grants the keys only after the revival", func(ctx SpecContext) {
-		slow(2, 1200*time.Millisecond)
-		lock := spec.Obtain(ctx, locks, 10*time.Second, nil, "a")
-		at(300 * time.Millisecond)
+		on.Break(2, lateReplies(1200*time.Millisecond))
+		lock := spec.Obtain(ctx, on.Locks, 10*time.Second, nil, "a")
+		on.at(300 * time.Millisecond)
 		Expect(lock.Refresh(ctx, 300*time.Millisecond, nil)).To(Succeed())
 		time.Sleep(time.Until(lock.Until()))
 		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
-		normal()
-		at(3 * time.Second)
+		on.Heal()
+		on.at(3 * time.Second)
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
-		at(23 * time.Second)
+		on.at(23 * time.Second)
 		Expect(kept.Err()).NotTo(HaveOccurred())
 		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -259,9 +182,9 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 
 	It("is over after a Release, whenever that comes during the revival", func(ctx SpecContext) {
 		for i := range 40 {
-			start = time.Now()
-			lock := extended(ctx, nil)
-			at(1500 * time.Millisecond)
+			on.start = time.Now()
+			lock := extended(ctx, on, nil)
+			on.at(1500 * time.Millisecond)
 			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
 			refreshed := make(chan struct{})
 			go func() { defer close(refreshed); _ = lock.Refresh(ctx, 5*time.Second, nil) }()
@@ -279,23 +202,23 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 		for _, s := range on.Servers {
 			masters = append(masters, s.Memory)
 		}
-		cluster := spec.NewMemoryCluster(masters, 1, nil)
+		cluster := spec.NewMemoryCluster(masters, spec.Ours, nil)
 		DeferCleanup(cluster.Close)
 		locks := redislock.New(cluster)
 		DeferCleanup(locks.Close)
 		lock := spec.Obtain(ctx, locks, time.Second, &redislock.Options{AcrossSlots: true}, "a", "b")
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-		start = time.Now()
-		at(300 * time.Millisecond)
-		executed(0, "refresh")
+		on.start = time.Now()
+		on.at(300 * time.Millisecond)
+		on.Break(0, ours("refresh", 0, faultproxy.CutClient()))
 		Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // b lasts for 10 s
-		normal()
-		at(1500 * time.Millisecond)
+		on.Heal()
+		on.at(1500 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		on.Fates(1, cutsOff(1))
+		on.Break(1, noRequests)
 		Expect(lock.Refresh(spec.Within(ctx, 100*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed()) // only a is confirmed
 		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-		normal()
+		on.Heal()
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
 		kept, stop := lock.KeepAlive(ctx)
@@ -306,67 +229,105 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 	})
 })
 
-// A lock that a majority has does not lapse.
-var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lock that has not lapsed", func(on *spec.Quorum) {
-	BeforeEach(func() {
-		if spec.Together {
-			Skip("these are schedules of calls that go by themselves")
-		}
-		DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends
+// extended returns a lock whose validity ends after a second, although one server has confirmed a Refresh to 10 s and
+// another has executed it. handle may exchange the handle before that.
+func extended(ctx context.Context, on *schedule, handle func(*redislock.Lock) *redislock.Lock) *redislock.Lock {
+	GinkgoHelper()
+	lock := spec.Obtain(ctx, on.Locks, time.Second, nil, "a")
+	if handle != nil {
+		lock = handle(lock)
+	}
+	on.at(300 * time.Millisecond)
+	on.Break(0, ours("refresh", 0, faultproxy.CutClient()))
+	on.Break(2, noRequests)
+	Expect(lock.Refresh(spec.Within(ctx, 200*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+	Expect(lock.Until()).To(BeTemporally("~", on.start.Add(time.Second), 50*time.Millisecond))
+	on.Heal()
+	return lock
+}
+
+var _ = spec.DescribeQuorumOf(spec.InMemory, 1, "a lock that was found lost", func(on *spec.Quorum) {
+	It("is not revived by a Refresh that is answered late", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, 3*time.Second, nil, "a")
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed()) // the server knows the script
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		on.Break(0, ours("refresh", 1, faultproxy.DelayReply(1500*time.Millisecond)))
+		time.Sleep(100 * time.Millisecond)
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, 3*time.Second, nil) }()
+		time.Sleep(100 * time.Millisecond)
+		on.Servers[0].Memory.Memory.Del("a")
+		<-kept.Done()
+		Eventually(refreshed).WithTimeout(5 * time.Second).Should(Receive(MatchError(redislock.ErrNotObtained)))
+		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+	})
+})
+
+var _ = describeSchedules("a lock that was found lost", func(on *schedule) {
+	It("is not valid again when a server gets the keys back", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, 3*time.Second, nil, "a")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		on.Break(0, ours("obtain", 1, faultproxy.DelayReply(1500*time.Millisecond)))
+		Expect(on.Servers[0].Own.Del(ctx, "a").Err()).To(Succeed())
+		time.Sleep(1200 * time.Millisecond) // by now, a renewal has found that, and the place is asked again
+		Expect(on.Servers[0].Own.Get(ctx, "a").Val()).To(Equal(lock.Token()))
+		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed())
+		time.Sleep(time.Second)
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		time.Sleep(600 * time.Millisecond) // the place has answered
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // it has a majority, and says so
+		Expect(lock.Until()).To(BeTemporally(">", time.Now()))
+		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
-	DescribeTable("is refreshed, if one server answers that it has forgotten, and another had not answered Attach", func(
-		ctx SpecContext, delays ...time.Duration,
-	) {
-		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
-		time.Sleep(100 * time.Millisecond)
-		on.Servers[2].Memory.Hang()
-		attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
-		Expect(err).NotTo(HaveOccurred())
-		on.Servers[2].Memory.Resume()
-		time.Sleep(time.Second)
-		on.Servers[1].Memory.Memory.FlushAll()
-		for i, delay := range delays {
-			on.Fates(i, func(f *spec.Fate, _ *spec.Wire, _ bool, _ []byte) { f.Delay += delay })
-		}
-		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
-		Expect(attached.Until()).To(BeTemporally("~", time.Now().Add(time.Minute), time.Second))
-		time.Sleep(time.Second)
-		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
-	},
-		Entry("before both of the others", 5*time.Millisecond, time.Duration(0), 10*time.Millisecond),
-		Entry("between them", time.Duration(0), 5*time.Millisecond, 10*time.Millisecond),
-	)
+	It("says so, although a server confirms late what came before", func(ctx SpecContext) {
+		locks := on.connect(ctx, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
+		lock := on.everywhere(ctx, locks, 3*time.Second, nil, "a")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		late := on.Break(2, ours("refresh", 1, faultproxy.DelayReply(2200*time.Millisecond)))[0]
+		Expect(lock.Refresh(ctx, 3*time.Second, nil)).To(Succeed())
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(2500 * time.Millisecond) // a renewal has found that, and a mend was refused
+		Expect(late.Count()).To(Equal(1))
+		Expect(on.Servers[1].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(1200 * time.Millisecond)
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+	})
+})
 
-	It("lasts as long as before, if a Refresh to a shorter ttl was never sent", func(ctx SpecContext) {
-		var clients []redislock.RedisClient
-		var pools []*redis.Client
+var _ = spec.DescribeQuorum("a lock that a majority has lost", func(on *spec.Quorum) {
+	It("is lost for good after a forced release", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, 300*time.Millisecond, nil, "a", "b")
+		kept, stop := lock.KeepAlive(ctx)
+		defer stop()
+		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(len(on.Servers), lock.Token())))
 		for _, s := range on.Servers {
-			client := s.Memory.Connect(1, func(opt *redis.Options) { opt.PoolSize = 1 })
-			DeferCleanup(client.Close)
-			clients, pools = append(clients, client), append(pools, client)
+			s.Own.Del(ctx, "a", "b")
 		}
-		locks := redislock.NewQuorum(clients)
-		DeferCleanup(locks.Close)
-		for range 10 { // whether the call is abandoned before it ends is a matter of chance
-			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-			until := lock.Until()
-			time.Sleep(50 * time.Millisecond)
-			var taken []*redis.Conn
-			for _, pool := range pools {
-				conn := pool.Conn()
-				Expect(conn.Ping(ctx).Err()).To(Succeed()) // from now on, others wait for a connection
-				taken = append(taken, conn)
-			}
-			Expect(lock.Refresh(spec.Within(ctx, 100*time.Millisecond), time.Second, nil)).NotTo(Succeed())
-			for _, conn := range taken {
-				Expect(conn.Close()).To(Succeed())
-			}
-			time.Sleep(2 * time.Second)
-			Expect(lock.Until()).To(BeTemporally("~", until, time.Second))
-			Expect(lock.Release(ctx)).To(Succeed())
-			time.Sleep(50 * time.Millisecond)
+		Eventually(kept.Done()).Should(BeClosed())
+		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Consistently(on.LeftKeys).WithArguments(ctx).WithTimeout(500 * time.Millisecond).Should(BeEmpty())
+	})
+
+	It("names the keys that no majority has", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a", "b", "c")
+		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(len(on.Servers), lock.Token())))
+		for _, s := range on.Servers[:on.Spare()+1] {
+			Expect(s.Own.Del(ctx, "b").Err()).To(Succeed())
 		}
+		err := lock.Refresh(ctx, time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(spec.LostKeys(err)).To(Equal([]string{"b"}))
+		Expect(lock.TTL(ctx)).To(BeZero())
+		Expect(spec.LostKeys(lock.Release(ctx))).To(Equal([]string{"b"}))
+		Eventually(on.LeftKeys).WithArguments(ctx).Should(BeEmpty())
 	})
 })
 

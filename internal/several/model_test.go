@@ -18,6 +18,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/history/check"
 	"github.com/redislock/redislock/internal/spec"
@@ -147,7 +148,7 @@ type placesHistory struct {
 	fates    sync.Mutex // protects the fields below
 	random   *rand.Rand
 	calm     bool
-	skew     []int64                          // of the clients' clocks, in µs
+	skew     []time.Duration                  // of the clients' clocks
 	stopped  map[int]time.Time                // by client: it stands still until then
 	dead     map[*spec.MemoryServer]time.Time // refreshes of the first client are lost until then
 	ways     map[way]time.Duration            // how long a chunk takes, of servers that are far
@@ -173,7 +174,9 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 	}
 	for range n {
 		server := spec.NewMemoryServer()
-		server.Fate = h.fate
+		server.SetLatency(nil)
+		server.Decide(func(m faultproxy.Message) faultproxy.Action { return h.fate(server, m) })
+		server.RewriteRequests(func(m faultproxy.Message, raw []byte) { spec.SkewProposal(m, raw, h.skewOf(m.Client-1)) })
 		t.Cleanup(server.End)
 		h.servers = append(h.servers, server)
 	}
@@ -185,7 +188,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		}
 	}
 	for i := range 3 {
-		h.skew = append(h.skew, int64(i-1)*900_000)
+		h.skew = append(h.skew, time.Duration(i-1)*900*time.Millisecond)
 		locks := h.connect(t, i, change)
 		t.Cleanup(func() { _ = locks.Close() })
 		h.clients = append(h.clients, locks)
@@ -204,13 +207,13 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 // connect returns a Client on the servers.
 func (h *placesHistory) connect(t *testing.T, owner int, change func(*redis.Options)) *redislock.Client {
 	if h.kind.slots {
-		cluster := spec.NewMemoryCluster(h.servers, owner, change)
+		cluster := spec.NewMemoryCluster(h.servers, owner+1, change)
 		t.Cleanup(func() { _ = cluster.Close() })
 		return redislock.New(cluster)
 	}
 	var clients []redislock.RedisClient
 	for _, server := range h.servers {
-		client := server.Connect(owner, change)
+		client := server.Connect(owner+1, change)
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
@@ -234,37 +237,52 @@ func (h *placesHistory) anyOf(d time.Duration) time.Duration {
 	return time.Duration(h.random.Int64N(int64(d)))
 }
 
-// fate is what the network does to a chunk.
-func (h *placesHistory) fate(w *spec.Wire, reply bool, data []byte) spec.Fate {
+// skewOf returns how far the clock of a client is ahead.
+func (h *placesHistory) skewOf(owner int) time.Duration {
+	h.fates.Lock()
+	defer h.fates.Unlock()
+	return h.skew[owner]
+}
+
+// fate is what the network does to a request, or to a reply.
+func (h *placesHistory) fate(server *spec.MemoryServer, m faultproxy.Message) faultproxy.Action {
 	h.fates.Lock()
 	defer h.fates.Unlock()
 	h.count()
-	now := time.Now()
-	if !reply {
-		spec.SkewProposals(data, h.skew[w.Owner])
-	}
-	f := spec.Fate{Delay: h.anyOf(300 * time.Microsecond)}
+	now, owner := time.Now(), m.Client-1
+	delay, f := h.anyOf(300*time.Microsecond), faultproxy.Action{}
 	switch {
 	case h.calm:
-		return f
 	case h.kind.messy:
-		h.mess(&f, reply, data)
+		h.mess(&delay, &f, m)
 	case h.kind.far:
-		f.Delay += h.distance(w)
+		delay += h.distance(owner, server)
 	case h.kind.late && h.random.IntN(8) == 0:
-		f.Delay = h.anyOf(400 * time.Millisecond)
-	case h.kind.revives && w.Owner == 0 && !reply:
+		delay = h.anyOf(400 * time.Millisecond)
+	case h.kind.revives && owner == 0 && !m.Reply:
 		switch {
-		case spec.RunsScript(data, "refresh"):
-			f.Lost = now.Before(h.dead[w.Server])
-		case spec.RunsScript(data, "obtain") && w.Server == h.slow:
-			f.Delay = h.ttl/4 + h.anyOf(h.ttl/2)
+		case refreshes(m.Args) && now.Before(h.dead[server]):
+			f = lost(m)
+		case obtains(m.Args) && server == h.slow:
+			delay = h.ttl/4 + h.anyOf(h.ttl/2)
 		}
-	case h.kind.fidgets && w.Owner == 0:
-		h.bother(&f, h.troubles[w.Server], reply, data)
+	case h.kind.fidgets && owner == 0:
+		h.bother(&delay, &f, h.troubles[server], m)
 	}
-	f.Delay = max(f.Delay, h.stopped[w.Owner].Sub(now))
-	return f
+	if !h.calm {
+		delay = max(delay, h.stopped[owner].Sub(now))
+	}
+	return faultproxy.DelayRequest(delay).And(faultproxy.DelayReply(delay)).And(f) // each message heeds its part
+}
+
+var obtains, refreshes = spec.Running("obtain"), spec.Running("refresh")
+
+// lost is what happens to a message that does not arrive, and whose connection is closed.
+func lost(m faultproxy.Message) faultproxy.Action {
+	if m.Reply {
+		return faultproxy.CutAfterReplyBytes(0)
+	}
+	return faultproxy.CutAfterRequestBytes(0)
 }
 
 // way is the network between a client and a server, for two seconds.
@@ -274,9 +292,9 @@ type way struct {
 	since  int64 // in units of two seconds
 }
 
-// distance returns how long a chunk takes on its way: up to 100 ms.
-func (h *placesHistory) distance(w *spec.Wire) time.Duration {
-	at := way{w.Owner, w.Server, time.Now().Unix() / 2}
+// distance returns how long a message takes on its way: up to 100 ms.
+func (h *placesHistory) distance(owner int, server *spec.MemoryServer) time.Duration {
+	at := way{owner, server, time.Now().Unix() / 2}
 	if _, known := h.ways[at]; !known {
 		most := []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}[h.random.IntN(3)]
 		h.ways[at] = h.anyOf(most)
@@ -296,27 +314,30 @@ func (h *placesHistory) count() {
 	h.busiest = max(h.busiest, h.chunks)
 }
 
-// mess is the fate of a chunk on a messy network.
-func (h *placesHistory) mess(f *spec.Fate, reply bool, data []byte) {
+// mess is the fate of a message on a messy network.
+func (h *placesHistory) mess(delay *time.Duration, f *faultproxy.Action, m faultproxy.Message) {
 	switch what := h.random.IntN(1000); {
 	case what < 12:
-		f.Delay = h.anyOf(2 * h.ttl)
+		*delay = h.anyOf(2 * h.ttl)
 	case what < 40:
-		f.Delay = h.anyOf(50 * time.Millisecond)
+		*delay = h.anyOf(50 * time.Millisecond)
+	case what < 50 && m.Reply:
+		*f = lost(m)
 	case what < 50:
-		f.Cut, f.Delay = true, h.anyOf(2*h.ttl)
+		*f, *delay = faultproxy.CutClient(), h.anyOf(2*h.ttl)
 	case what < 56:
-		f.Lost = true
+		*f = lost(m)
 	case what < 60:
-		f.Silent = true
-	case what < 80 && !reply:
-		f.Again = 1 + h.anyOf(10*time.Millisecond)
+		*f = faultproxy.SwallowReply()
+	case what < 80 && !m.Reply:
+		again := 1 + h.anyOf(10*time.Millisecond)
 		if what < 64 {
-			f.Again = 1 + h.anyOf(h.ttl)
+			again = 1 + h.anyOf(h.ttl)
 		}
-		if spec.RunsScript(data, "refresh") { // an old one, sent again by nobody, would shorten the ttl behind the holder's back
-			f.Again = 1
+		if refreshes(m.Args) { // an old one, sent again by nobody, would shorten the ttl behind the holder's back
+			again = 1
 		}
+		*f = faultproxy.RepeatRequestAfter(again)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -69,7 +69,9 @@ func takeTurns(t *testing.T, clients []*redislock.Client, times int, opt *redisl
 // mutex locked that Close wants, and the clock of a bubble does not move meanwhile.
 func calmDown(servers []*spec.MemoryServer) {
 	for _, server := range servers {
-		server.SetFate(spec.Latency(200 * time.Microsecond))
+		server.RemoveAll()
+		server.Decide(nil)
+		server.SetLatency(spec.UpTo(200 * time.Microsecond))
 	}
 	time.Sleep(10 * time.Second)
 }
@@ -218,12 +220,14 @@ func TestQuorumSlowServerDecidesAtLast(t *testing.T) {
 func TestQuorumSlowServerGetsTheKeysOfPollers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
-		servers[2].SetFate(func(w *spec.Wire, _ bool, _ []byte) spec.Fate { // it is far from the first two Clients, and near the third
-			if w.Owner == 3 {
-				return spec.Fate{Delay: 100 * time.Microsecond}
+		servers[2].Decide(func(m faultproxy.Message) faultproxy.Action { // it is far from the first two Clients, and near the third
+			delay := 200 * time.Millisecond
+			if m.Client == 3 {
+				delay = 100 * time.Microsecond
 			}
-			return spec.Fate{Delay: 200 * time.Millisecond}
+			return faultproxy.DelayRequest(delay).And(faultproxy.DelayReply(delay))
 		})
+		servers[2].SetLatency(nil)
 		holder, poller, other := connect(), connect(), connect()
 		for _, locks := range []*redislock.Client{holder, poller, other} {
 			getToKnow(t, locks)
@@ -397,16 +401,11 @@ func TestQuorumLapsedLockAsksNobody(t *testing.T) {
 		}
 		time.Sleep(time.Until(first.Until()) + 100*time.Millisecond)
 
-		var obtains atomic.Int64
-		servers[2].SetFate(func(_ *spec.Wire, reply bool, data []byte) spec.Fate {
-			if !reply && spec.RunsScript(data, "obtain") {
-				obtains.Add(1)
-			}
-			return spec.Fate{}
-		})
+		servers[2].SetLatency(nil)
+		asked := servers[2].Add(anyones("obtain", 0, passes))
 		servers[2].Resume()
 		time.Sleep(5 * time.Second)
-		if n := obtains.Load(); n > 0 {
+		if n := asked.Count(); n > 0 {
 			t.Errorf("the server was asked %d times for a lock that has lapsed", n)
 		}
 		calmDown(servers)

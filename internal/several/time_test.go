@@ -141,7 +141,7 @@ func TestQuorumRenewsOnlyWhatIsKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
 		locks := connect()
-		servers[2].Fate = func(*spec.Wire, bool, []byte) spec.Fate { return spec.Fate{Delay: 100 * time.Millisecond} }
+		servers[2].SetLatency(spec.Always(100 * time.Millisecond))
 		for i := range 40 {
 			key := fmt.Sprint("key ", i)
 			if err := servers[2].Memory.Set(key, "another's"); err != nil {

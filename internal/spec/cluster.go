@@ -11,10 +11,10 @@ import (
 )
 
 // NewMemoryCluster returns a client of a Cluster of the servers. The keys "a", "b" and "c" are on the first three, and all
-// others on the first.
-func NewMemoryCluster(servers []*MemoryServer, owner int, change func(*redis.Options)) *redis.ClusterClient {
+// others on the first. number is the client's.
+func NewMemoryCluster(servers []*MemoryServer, number int, change func(*redis.Options)) *redis.ClusterClient {
 	return NewCluster(len(servers), func(i int, opt *redis.Options) *redis.Client {
-		return servers[i].Connect(owner, func(own *redis.Options) {
+		return servers[i].Connect(number, func(own *redis.Options) {
 			own.MaxRetries = opt.MaxRetries // a Cluster resends by itself
 			if change != nil {
 				change(own)

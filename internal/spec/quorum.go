@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -39,48 +40,41 @@ func (on *Quorum) CountCalls(match func(args []string) bool) *CallCount {
 	return sent
 }
 
-// Fates sets what becomes of the chunks of a server in memory, apart from a latency.
-func (on *Quorum) Fates(i int, change func(f *Fate, w *Wire, reply bool, data []byte)) {
-	on.Servers[i].Memory.SetFate(func(w *Wire, reply bool, data []byte) Fate {
-		f := Fate{Delay: 100 * time.Microsecond}
-		if change != nil {
-			change(&f, w, reply, data)
-		}
-		return f
-	})
+// Break makes these the only rules at a server in memory. Every message takes 100 µs, unless a rule says otherwise.
+func (on *Quorum) Break(i int, rules ...faultproxy.Rule) []*faultproxy.Fault {
+	network := on.Servers[i].Memory
+	network.RemoveAll()
+	network.SetLatency(Always(100 * time.Microsecond))
+	var faults []*faultproxy.Fault
+	for _, rule := range rules {
+		faults = append(faults, network.Add(rule))
+	}
+	return faults
 }
 
-// ConnectAs returns a Client of its own on the servers in memory. owner tells it apart from others.
-func (on *Quorum) ConnectAs(owner int, change func(*redis.Options)) *redislock.Client {
+// Heal takes the rules at these servers in memory out of force, or those at all servers.
+func (on *Quorum) Heal(servers ...int) {
+	if servers == nil {
+		for i := range on.Servers {
+			servers = append(servers, i)
+		}
+	}
+	for _, i := range servers {
+		on.Break(i)
+	}
+}
+
+// ConnectAs returns a Client of its own on the servers in memory. The number tells it apart from others.
+func (on *Quorum) ConnectAs(number int, change func(*redis.Options)) *redislock.Client {
 	var clients []redislock.RedisClient
 	for _, s := range on.Servers {
-		client := s.Memory.Connect(owner, change)
+		client := s.Memory.Connect(number, change)
 		DeferCleanup(client.Close)
 		clients = append(clients, client)
 	}
 	locks := redislock.NewQuorum(clients)
 	DeferCleanup(locks.Close)
 	return locks
-}
-
-// TwoClients returns Clients of owners 1 and 2, the first of which may change the options, and has sent its scripts. From
-// then on, every chunk takes a moment.
-func (on *Quorum) TwoClients(ctx context.Context, change func(*redis.Options)) (locks, other *redislock.Client) {
-	GinkgoHelper()
-	locks, other = on.ConnectAs(1, change), on.ConnectAs(2, nil)
-	Expect(Obtain(ctx, locks, time.Second, nil, "warm").Release(ctx)).To(Succeed())
-	time.Sleep(100 * time.Millisecond)
-	for i := range on.Servers {
-		on.Fates(i, nil)
-	}
-	return locks, other
-}
-
-// RefuseOnce makes server 2 refuse an obtain of "a" that comes now, which then asks it once more.
-func (on *Quorum) RefuseOnce(ctx context.Context) {
-	GinkgoHelper()
-	Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-	time.AfterFunc(3*time.Millisecond, func() { on.Servers[2].Memory.Memory.Del("a") })
 }
 
 // Quorum is a quorum of servers that a spec runs on. Its fields are set anew for every spec.
@@ -138,7 +132,7 @@ func (on *Quorum) start(ctx context.Context, i int) *Server {
 	if on.Kind == InMemory {
 		s.Memory = NewMemoryServer()
 		DeferCleanup(s.Memory.End)
-		s.Client, s.Own = s.Memory.Connect(0, change), s.Memory.Connect(1, nil)
+		s.Client, s.Own = s.Memory.Connect(Ours, change), s.Memory.Connect(0, nil)
 	} else {
 		s.Real = quorumServers[i]
 		DeferCleanup(s.Restore)

@@ -19,19 +19,33 @@ import (
 
 // Running matches the requests that run one of our scripts, or its joint one.
 func Running(name string) func(args []string) bool {
-	var names []string // by which a request goes
-	for _, file := range []string{name, name + "_each"} {
-		if file != name && !exists(file) {
-			continue
-		}
-		text := Source(file)
-		sum := sha1.Sum([]byte(text))
-		names = append(names, "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
-	}
+	names := namesOf(name)
 	return func(args []string) bool {
 		return len(args) > 1 && slices.Contains(names, strings.ToLower(args[0])+" "+args[1])
 	}
 }
+
+// namesOf returns how the requests for a script and its joint one begin.
+func namesOf(script string) []string {
+	namesMu.Lock()
+	defer namesMu.Unlock()
+	if names[script] == nil {
+		for _, file := range []string{script, script + "_each"} {
+			if file != script && !exists(file) {
+				continue
+			}
+			text := Source(file)
+			sum := sha1.Sum([]byte(text))
+			names[script] = append(names[script], "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
+		}
+	}
+	return names[script]
+}
+
+var (
+	namesMu sync.Mutex // protects names
+	names   = map[string][]string{}
+)
 
 // List is an array as go-redis returns it.
 type List = []any

@@ -38,12 +38,12 @@ func keepMany(on *spec.Quorum) {
 			Eventually(there).WithArguments(ctx, s).Should(BeEquivalentTo(many))
 		}
 	}
-	expectRepaired := func(ctx context.Context, s *spec.Server) {
+	expectMended := func(ctx context.Context, s *spec.Server) {
 		GinkgoHelper()
 		back := time.Now()
 		Eventually(there).WithArguments(ctx, s).WithTimeout(5 * time.Second).WithPolling(10 * time.Millisecond).
 			Should(BeEquivalentTo(many))
-		AddReportEntry("repaired after", time.Since(back).String(), ReportEntryVisibilityFailureOrVerbose)
+		AddReportEntry("mended after", time.Since(back).String(), ReportEntryVisibilityFailureOrVerbose)
 	}
 
 	It("do not all wait for a server that hangs, and have their keys there again soon after", func(ctx SpecContext) {
@@ -53,7 +53,7 @@ func keepMany(on *spec.Quorum) {
 		time.Sleep(4500 * time.Millisecond)                                  // until all locks have lost their holds there, and would have them again
 		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+many/2)) // in memory, a connection has some
 		on.Servers[0].Restore()
-		expectRepaired(ctx, on.Servers[0])
+		expectMended(ctx, on.Servers[0])
 	})
 
 	It("have their keys at a server that was down and has forgotten them", func(ctx SpecContext) {
@@ -63,6 +63,6 @@ func keepMany(on *spec.Quorum) {
 		time.Sleep(4500 * time.Millisecond)
 		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+many/2)) // in memory, a connection has some
 		on.Servers[0].Restore()
-		expectRepaired(ctx, on.Servers[0])
+		expectMended(ctx, on.Servers[0])
 	})
 }
