@@ -72,6 +72,28 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of an owner,",
 		}
 	})
 
+	It("a Refresh waits for the confirmation of a place that grants the obtain late", func(ctx SpecContext) {
+		slowly(2, "obtain", 150*time.Millisecond)
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a") // by the others
+		Expect(on.Servers[1].Own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by 0 and 2
+		Expect(lock.Release(ctx)).To(Succeed())
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("a Refresh does not wait for a place that refuses the obtain late", func(ctx SpecContext) {
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		slowly(2, "obtain", 150*time.Millisecond)
+		began := time.Now()
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a") // by the others
+		Expect(on.Servers[1].Own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed())
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
 	It("a Release frees a key that a place still has after another one was taken there", func(ctx SpecContext) {
 		lock := everywhere(ctx, time.Minute, nil, "a", "b")
 		Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
