@@ -94,6 +94,21 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "of the schedules of an owner,",
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
+	It("a second Release counts a place where the first one has freed the keys", func(ctx SpecContext) {
+		lock := everywhere(ctx, time.Minute, nil, "a")
+		on.Servers[1].Hang()
+		on.Servers[2].Hang()
+		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		Expect(lock.Release(brief)).To(MatchError(context.DeadlineExceeded)) // 0 has freed the keys
+		on.Servers[1].Restore()
+		brief, cancel = context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		Expect(lock.Release(brief)).To(Succeed()) // by 0 and 1
+		on.Servers[2].Restore()
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
 	It("a Release frees a key that a place still has after another one was taken there", func(ctx SpecContext) {
 		lock := everywhere(ctx, time.Minute, nil, "a", "b")
 		Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
