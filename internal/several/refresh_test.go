@@ -31,6 +31,28 @@ var _ = spec.DescribeQuorum("a Refresh", func(on *spec.Quorum) {
 })
 
 var _ = describeSchedules("a Refresh", func(on *schedule) {
+	It("waits for the confirmation of a server that grants the obtain late", func(ctx SpecContext) {
+		on.Break(2, ours("obtain", 0, faultproxy.DelayReply(150*time.Millisecond)))
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a") // by the others
+		Expect(on.Servers[1].Own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // by 0 and 2
+		Expect(lock.Release(ctx)).To(Succeed())
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("does not wait for a server that refuses the obtain late", func(ctx SpecContext) {
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		on.Break(2, ours("obtain", 0, faultproxy.DelayReply(150*time.Millisecond)))
+		began := time.Now()
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a") // by the others
+		Expect(on.Servers[1].Own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed())
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
 	It("that was held up shortens no ttl that a later one has confirmed", func(ctx SpecContext) {
 		for range 100 { // it is by chance which of the last two is sent first
 			lock := on.everywhere(ctx, on.Locks, 10*time.Second, nil, "a")

@@ -14,6 +14,17 @@ import (
 )
 
 var _ = describeSchedules("a Release", func(on *schedule) {
+	It("that follows another one counts the server where the first one has freed the keys", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		on.Servers[1].Hang()
+		on.Servers[2].Hang()
+		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded)) // 0 has freed the keys
+		on.Servers[1].Restore()
+		Expect(lock.Release(spec.Within(ctx, time.Second))).To(Succeed()) // by 0 and 1
+		on.Servers[2].Restore()
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
 	It("succeeds if an earlier one has freed the keys, but has heard nothing", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
 		for i := range on.Servers {

@@ -10,9 +10,10 @@ import (
 )
 
 // lane is a way to one server on which calls share round trips. While there are few calls, each goes at once and by itself.
-// While there are many:   - a call that finds no trip under way goes at once and by itself;   - a call that finds one takes
-// along the calls that are about to be made;   - a call that finds more waits. As soon as a trip ends, all waiting calls go
-// in one pipeline.
+// While there are many:
+//   - a call that finds no trip under way goes at once and by itself;
+//   - a call that finds one takes along the calls that are about to be made;
+//   - a call that finds more waits. As soon as a trip ends, all waiting calls go in one pipeline.
 type lane struct {
 	redis  *Redis
 	server *server
