@@ -30,9 +30,10 @@ type Options struct {
 	Token string
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher
-	// than every one before: see [Lock.FenceToken]. The counter has no expiry. It belongs to the resource, not to the
-	// lock, and cannot be one of its keys. On a Cluster and a Ring, it needs the hash tag of the keys. The default "" mints
-	// no fencing token.
+	// than every one before: see [Lock.FenceToken]. On a quorum of servers, two obtains that overlap in time and have no
+	// key in common can get the same token. The counter has no expiry. It belongs to the resource, not to the lock, and
+	// cannot be one of its keys. On a Cluster and a Ring, it needs the hash tag of the keys. The default "" mints no
+	// fencing token.
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default

@@ -654,28 +654,49 @@ func (h *placesHistory) force() {
 	time.Sleep(h.ttl) // what is left of it at the other servers is gone
 }
 
-// spared waits until every valid lock is held by a majority without the victims, and reports whether there was such a
-// moment. A lock that stays on a bare majority is a problem; that there is always another one, just granted, is none.
+// spared waits until every valid lock is held by a majority without the victims, for as long as the lock is valid, and
+// reports whether there was such a moment: only then may they forget. It is not enough that a majority has the keys, because
+// fewer may have confirmed the last Refresh or renewal. A kept lock that stays on a bare majority is a problem; that there is
+// always another one, just granted, is none.
 func (h *placesHistory) spared(victims []*spec.MemoryServer) bool {
 	bare := map[*claim]int{} // for how many looks in a row
 	for range 100 {
-		before := bare
+		before, spared := bare, true
 		bare = map[*claim]int{}
 		for _, c := range h.valid() {
-			if h.holders(c.lock, 0, victims) >= h.need || time.Until(c.lock.Until()) <= 0 {
+			left := time.Until(c.lock.Until())
+			if left <= 0 || h.holders(c.lock, left, victims) >= h.need {
 				continue
 			}
-			if bare[c] = before[c] + 1; bare[c] == 20 {
-				h.problem("for 400 ms %q had a bare majority", c.lock.Keys())
+			spared = false
+			if bare[c] = before[c] + 1; !h.shouldSpread(c, victims) {
+				bare[c] = 0
+			}
+			if bare[c] == 30 { // a renewal comes after a third of the ttl
+				h.problem("for 600 ms %q had a bare majority", c.lock.Keys())
 				return false
 			}
 		}
-		if len(bare) == 0 {
+		if spared {
 			return true
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	return false
+}
+
+// shouldSpread reports whether a lock is on too few servers to spare the victims, and is to be acquired at another one after
+// its next renewal: it is kept, and nobody else has its keys where they are missing. A lock that is not kept may stay on a
+// bare majority. A server that has refused it for long is asked again only after a Refresh.
+func (h *placesHistory) shouldSpread(c *claim, victims []*spec.MemoryServer) bool {
+	if len(h.stillKept([]*claim{c})) == 0 || h.holders(c.lock, 0, victims) >= h.need || time.Until(c.lock.Until()) <= 0 {
+		return false
+	}
+	return !slices.ContainsFunc(h.servers, func(server *spec.MemoryServer) bool {
+		return slices.ContainsFunc(c.lock.Keys(), func(key string) bool {
+			return server.Memory.Exists(key) && !server.HasKey(key, c.lock.Token(), 0)
+		})
+	})
 }
 
 // holders returns how many servers, apart from some, hold a lock for that long.

@@ -227,7 +227,7 @@ func (h *serversHistory) empty(victims []*redistest.Server) {
 	missing := h.keptNow()
 	for patience := time.Now().Add(3 * h.ttl); ; time.Sleep(20 * time.Millisecond) {
 		missing = slices.DeleteFunc(h.stillKept(missing), func(c *claim) bool {
-			return time.Until(c.lock.Until()) <= 0 || h.count(c.lock, victims) == len(victims)
+			return time.Until(c.lock.Until()) <= 0 || h.count(c.lock, time.Time{}, victims) == len(victims)
 		})
 		if len(missing) == 0 {
 			return
@@ -239,23 +239,27 @@ func (h *serversHistory) empty(victims []*redistest.Server) {
 	}
 }
 
-// spared reports whether every valid lock is held by a majority without the victims.
+// spared reports whether every valid lock is held by a majority without the victims, for as long as the lock is valid: only
+// then may they forget.
 func (h *serversHistory) spared(victims []*redistest.Server) bool {
 	others := slices.DeleteFunc(slices.Clone(h.real), func(s *redistest.Server) bool { return slices.Contains(victims, s) })
 	return !slices.ContainsFunc(h.valid(), func(c *claim) bool {
-		return h.count(c.lock, others) < h.need && time.Until(c.lock.Until()) > 0
+		return h.count(c.lock, c.lock.Until(), others) < h.need && time.Until(c.lock.Until()) > 0
 	})
 }
 
-// count returns how many of the servers hold all keys of a lock.
-func (h *serversHistory) count(lock *redislock.Lock, servers []*redistest.Server) int {
+// count returns how many of the servers hold all keys of a lock, at least until that time.
+func (h *serversHistory) count(lock *redislock.Lock, until time.Time, servers []*redistest.Server) int {
 	n := 0
 	for i, server := range h.real {
 		if !slices.Contains(servers, server) {
 			continue
 		}
-		values, err := h.own[i].MGet(context.Background(), lock.Keys()...).Result()
-		if err == nil && !slices.ContainsFunc(values, func(value any) bool { return value != lock.Token() }) {
+		asked, ctx := time.Now(), context.Background()
+		holds := func(key string) bool {
+			return h.own[i].Get(ctx, key).Val() == lock.Token() && !asked.Add(h.own[i].PTTL(ctx, key).Val()).Before(until)
+		}
+		if !slices.ContainsFunc(lock.Keys(), func(key string) bool { return !holds(key) }) {
 			n++
 		}
 	}
