@@ -21,6 +21,7 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "acquire".
 func New(target *connect.Target) *cobra.Command {
 	f := new(claim.Flags)
 	var asJSON bool

@@ -111,6 +111,7 @@ func Release(ctx context.Context, s *connect.Session, keys []string, token strin
 	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
 }
 
+// UnreleasedError is the error for keys that could not be released.
 type UnreleasedError struct {
 	Keys []string
 	By   time.Time // when they have expired at the latest; zero if that is not known

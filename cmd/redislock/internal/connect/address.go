@@ -21,6 +21,7 @@ import (
 //go:embed addresses.txt
 var addresses string
 
+// NewAddressesTopic returns the page "redislock help addresses".
 func NewAddressesTopic() *cobra.Command {
 	return cli.Describe(addresses, &cobra.Command{Use: "addresses", Short: "How to name the Redis server"})
 }

@@ -21,6 +21,7 @@ type Quorum struct {
 	Wrong []error // why a server could not be used when connecting; nil for those that answered
 }
 
+// Close ends all connections.
 func (q *Quorum) Close() error {
 	var err error
 	for _, client := range q.All {
@@ -166,6 +167,7 @@ func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*red
 	return good, nil
 }
 
+// IsQuorum reports whether several servers are named.
 func (t *Target) IsQuorum() bool {
 	urls, _ := t.urlsOf()
 	return len(urls) > 1

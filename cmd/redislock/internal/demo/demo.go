@@ -37,6 +37,7 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
+// New returns the command "demo".
 func New(target *connect.Target) *cobra.Command {
 	var quorum bool
 	cmd := cli.Describe(help, &cobra.Command{

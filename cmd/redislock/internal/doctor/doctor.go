@@ -69,6 +69,7 @@ type doctorOptions struct {
 	json bool
 }
 
+// New returns the command "doctor".
 func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
 	cmd := cli.Describe(help, &cobra.Command{

@@ -20,6 +20,7 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "inspect".
 func New(target *connect.Target) *cobra.Command {
 	var asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{

@@ -39,6 +39,7 @@ type lsOptions struct {
 	template string
 }
 
+// New returns the command "ls".
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := cli.Describe(help, &cobra.Command{

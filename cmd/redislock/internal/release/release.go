@@ -27,6 +27,7 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "release".
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var force, lax, yes bool

@@ -23,6 +23,7 @@ var help string
 // answerLimit bounds the call. A renewal that comes later is of no use.
 const answerLimit = 5 * time.Second
 
+// New returns the command "renew".
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var ttl time.Duration

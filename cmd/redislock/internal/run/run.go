@@ -43,6 +43,7 @@ type runFlags struct {
 	log *log // nil: text
 }
 
+// New returns the command "run".
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
 	cmd := cli.Describe(help, &cobra.Command{

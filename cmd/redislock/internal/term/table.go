@@ -8,6 +8,7 @@ import (
 	"strings"
 )
 
+// Column is a column of a table.
 type Column struct {
 	Name  string
 	Right bool // aligned to the right, as numbers are
@@ -28,6 +29,7 @@ const (
 // Cell is one line of text in a table. Whatever in it comes from outside has been through Escape.
 type Cell struct{ Text, Colour string }
 
+// Table is rows of cells under a head, aligned.
 type Table struct {
 	Columns []Column
 	Rows    [][]Cell
@@ -46,6 +48,7 @@ const (
 	dropped = -columnGap // the width of a column that is left out, with its gap
 )
 
+// Add appends a row of plain texts.
 func (t *Table) Add(texts ...string) {
 	row := make([]Cell, len(texts))
 	for i, text := range texts {

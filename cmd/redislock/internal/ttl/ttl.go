@@ -18,6 +18,7 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "ttl".
 func New(target *connect.Target) *cobra.Command {
 	var ms bool
 	cmd := cli.Describe(help, &cobra.Command{

@@ -22,6 +22,7 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "wait".
 func New(target *connect.Target) *cobra.Command {
 	p := new(claim.Patience)
 	cmd := cli.Describe(help, &cobra.Command{
