@@ -36,7 +36,8 @@ var errSilent = errors.New("no answer from Redis")
 func Insist(ctx context.Context, try func(context.Context) error, tell func(why error)) error {
 	trying, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })()
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })
+	defer unhook()
 	var why atomic.Pointer[error]
 	why.Store(&errSilent)
 	told := make(chan struct{})

@@ -117,7 +117,7 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 		err = t.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
 	case mode == "cluster":
 		_ = client.Close()
-		a.kind = cluster
+		a.kind, a.cluster = cluster, new(redis.ClusterOptions)
 		return t.dial(a)
 	}
 	if err != nil {

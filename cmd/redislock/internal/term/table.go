@@ -19,6 +19,7 @@ type Column struct {
 // Fit says how the cells of a column get narrower.
 type Fit int
 
+// How cells get narrower.
 const (
 	Whole     Fit = iota // they do not
 	CutEnd               // an ellipsis replaces the end
@@ -130,7 +131,7 @@ func (t *Table) cut(natural []int, columns int) (widths []int, fits bool) {
 
 func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell) {
 	room := cmp.Or(s.Columns, math.MaxInt) // what is left of the screen's line
-	line := ""
+	var line strings.Builder
 	below := make([]Cell, len(cells)) // the rest of a text that goes on in the next line
 	for i, c := range cells {
 		if widths[i] == dropped {
@@ -153,12 +154,12 @@ func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell)
 		gap := strings.Repeat(" ", min(columnGap, room))
 		room -= len(gap)
 		if text = s.Paint(c.Colour, text); t.Columns[i].Right {
-			line += pad + text + gap
+			line.WriteString(pad + text + gap)
 		} else {
-			line += text + pad + gap
+			line.WriteString(text + pad + gap)
 		}
 	}
-	out.WriteString(strings.TrimRight(line, " ") + "\n")
+	out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	if slices.ContainsFunc(below, func(c Cell) bool { return c.Text != "" }) {
 		t.line(out, s, widths, below)
 	}

@@ -61,12 +61,12 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	gap, answered := firstWait, time.Now()
 	var busy redislock.Status
 	for late := p.NoWait(); ; {
-		looking := limited
+		looking, looked := limited, context.CancelFunc(func() {})
 		if late && !p.NoWait() { // the last look may be a second old
-			looking, cancel = context.WithTimeout(ctx, lastLook)
-			defer cancel()
+			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
 		statuses, err := s.Inspect(looking, keys)
+		looked()
 		if err == nil {
 			answered = time.Now()
 			first := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
