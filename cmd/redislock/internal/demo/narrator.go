@@ -44,11 +44,9 @@ func (n *narrator) scene(title, text string) {
 func (n *narrator) says(who, format string, args ...any) {
 	n.line(who, term.Plain, " ", format, args...)
 }
-
 func (n *narrator) gets(who, format string, args ...any) {
 	n.line(who, term.Green, "✓", format, args...)
 }
-
 func (n *narrator) fails(who, format string, args ...any) {
 	n.line(who, term.Red, "✗", format, args...)
 }

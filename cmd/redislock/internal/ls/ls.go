@@ -43,10 +43,8 @@ type lsOptions struct {
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "ls [PATTERN]",
-		Aliases:           []string{"list"},
-		Short:             "List the locks, who holds them and how many wait",
-		ValidArgsFunction: scan.CompleteKeys(target),
+		Use: "ls [PATTERN]", Aliases: []string{"list"},
+		Short: "List the locks, who holds them and how many wait", ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cli.Usagef("ls takes one PATTERN; put it into quotes, or the shell expands it")

@@ -29,10 +29,8 @@ func New(target *connect.Target) *cobra.Command {
 	var ttl time.Duration
 	var long, asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "renew KEY... --token T --ttl D",
-		Short:             "Extend the time of a lock that acquire took",
-		Args:              cli.KeysWanted,
-		ValidArgsFunction: scan.CompleteKeys(target),
+		Use: "renew KEY... --token T --ttl D", Short: "Extend the time of a lock that acquire took",
+		Args: cli.KeysWanted, ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			switch {
 			case token == "" && cmd.Flags().Changed("token"):

@@ -47,8 +47,7 @@ type runFlags struct {
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:   "run -k KEY... [flags] -- COMMAND...",
-		Short: "Run a command under locks",
+		Use: "run -k KEY... [flags] -- COMMAND...", Short: "Run a command under locks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
 			if err := f.check(cmd); err != nil {

@@ -22,9 +22,7 @@ var help string
 func New(target *connect.Target) *cobra.Command {
 	var ms bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "ttl KEY...",
-		Short:             "Show how long a lock is still held",
-		Args:              cli.KeysWanted,
+		Use: "ttl KEY...", Short: "Show how long a lock is still held", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
 			return showTTL(ctx, target, keys, ms)

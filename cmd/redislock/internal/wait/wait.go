@@ -26,9 +26,7 @@ var help string
 func New(target *connect.Target) *cobra.Command {
 	p := new(claim.Patience)
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "wait KEY...",
-		Short:             "Wait until locks are free, without taking them",
-		Args:              cli.KeysWanted,
+		Use: "wait KEY...", Short: "Wait until locks are free, without taking them", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			if err := p.Check(cmd.Flags()); err != nil {
