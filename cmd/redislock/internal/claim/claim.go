@@ -23,12 +23,11 @@ import (
 type Flags struct {
 	Patience
 
-	Keys     []string
-	TTL      time.Duration
-	FenceKey string
-	Meta     string
-	HasMeta  bool
-	Command  []string // that runs under the locks, for their metadata; nil if none does
+	Keys           []string
+	TTL            time.Duration
+	FenceKey, Meta string
+	HasMeta        bool
+	Command        []string // that runs under the locks, for their metadata; nil if none does
 
 	ConflictCode, UnavailableCode int
 

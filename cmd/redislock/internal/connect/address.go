@@ -48,8 +48,7 @@ type address struct {
 	serverName string // the name on every server's certificate; "" for the name that is dialled
 }
 
-// optionsOf are the options of go-redis that only one kind of client has. Those for other routes through Sentinels are left
-// out: the client that locks need does not have them.
+// optionsOf are the options that only one kind of client has. NewFailoverClient does not accept those that choose a route.
 var optionsOf = map[string][]string{
 	sentinel: {"replica_only", "use_disconnected_replicas"},
 	cluster:  {"max_redirects", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly"},
@@ -168,7 +167,8 @@ func (a *address) client(opt *redis.Options) redis.UniversalClient {
 	switch a.kind {
 	case sentinel:
 		o := *a.failover
-		o.MasterName, o.SentinelAddrs, o.SentinelUsername, o.SentinelPassword = a.master, a.hosts, a.sentinelUser, a.sentinelPassword
+		o.MasterName, o.SentinelAddrs = a.master, a.hosts
+		o.SentinelUsername, o.SentinelPassword = a.sentinelUser, a.sentinelPassword
 		fill(&o, opt)
 		return redis.NewFailoverClient(&o)
 	case cluster:

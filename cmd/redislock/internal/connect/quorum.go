@@ -52,8 +52,7 @@ func splitURLs(text string) []string {
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// the server counts. majority returns when all have answered, or wait after a majority has. It
-// reports whether a majority has answered.
+// the server counts. It returns when all have answered, or wait after a majority has, and reports whether a majority has.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
 		i   int

@@ -70,8 +70,7 @@ func (d *demo) allOrNothing(ctx context.Context) {
 
 	lock, err = d.locks.ObtainMulti(ctx, []string{stock, account}, ttl, options(restock, false))
 	d.keep(lock)
-	check(errors.Is(err, redislock.ErrNotObtained),
-		"restock asked for stock:42, which checkout holds; the error is: %v", err)
+	check(errors.Is(err, redislock.ErrNotObtained), "restock asked for stock:42, which checkout holds; the error is: %v", err)
 	d.fails(restock, "refused: stock:42 is taken (%v)", err)
 
 	status := d.inspect(ctx, account)
@@ -157,8 +156,7 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 	d.gets(checkout, "locked order:7 and stock:42")
 
 	err := d.second.Refresh(ctx, shortTTL, nil)
-	check(errors.Is(err, redislock.ErrNotObtained),
-		"restock has lost its lock, and refreshed it; the error is: %v", err)
+	check(errors.Is(err, redislock.ErrNotObtained), "restock has lost its lock, and refreshed it; the error is: %v", err)
 	d.says(restock, "wakes up; Lock.Until has passed, so it should stop here")
 	d.fails(restock, "cannot refresh either (%v)", err)
 }

@@ -52,8 +52,7 @@ func (n *narrator) fails(who, format string, args ...any) {
 }
 
 func (n *narrator) line(who, colour, mark, format string, args ...any) {
-	n.printf("%s  %s %s %s\n",
-		n.Paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
+	n.printf("%s  %s %s %s\n", n.Paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
 		n.Paint(colours[who], fmt.Sprintf("%-8s", who)),
 		n.Paint(colour, mark), fmt.Sprintf(format, args...))
 }

@@ -29,16 +29,14 @@ var help string
 type runFlags struct {
 	claim.Flags
 
-	token    string
-	hasToken bool
-	share    bool
-	reenter  bool
-	grace    time.Duration
-	hasGrace bool
-	atLeast  time.Duration // 0 for no such limit; likewise maxHold
-	maxHold  time.Duration
-	lostCode int
-	format   string
+	token                    string
+	hasToken, share, reenter bool
+	grace                    time.Duration
+	hasGrace                 bool
+	atLeast                  time.Duration // 0 for no such limit; likewise maxHold
+	maxHold                  time.Duration
+	lostCode                 int
+	format                   string
 
 	log *log // nil: text
 }

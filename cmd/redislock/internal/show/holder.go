@@ -85,10 +85,9 @@ func left(ttl time.Duration) string {
 
 // Owner is what metadata tells about who holds a lock, safe to print; "" for what it does not tell.
 type Owner struct {
-	Who     string // user@host, or one of them, or metadata that is not a JSON object
-	PID     string
-	Command string
-	Since   time.Time // when the lock was acquired, by the clock of that host
+	Who          string // user@host, or one of them, or metadata that is not a JSON object
+	PID, Command string
+	Since        time.Time // when the lock was acquired, by the clock of that host
 }
 
 // OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
