@@ -44,14 +44,11 @@ var help string
 func newRootCommand(env *cli.Env) *cobra.Command {
 	target := &connect.Target{Env: env}
 	root := cli.Describe(help, &cobra.Command{
-		Use:                        "redislock",
-		Short:                      "Run commands under locks on Redis, and see who holds what",
-		Version:                    version(),
-		Args:                       noSubcommand,
-		SilenceErrors:              true, // Finish prints them
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
-		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return target.CheckFlags(cmd.Flags()) },
+		Use: "redislock", Short: "Run commands under locks on Redis, and see who holds what",
+		Version: version(), Args: noSubcommand,
+		SilenceErrors: true, // Finish prints them
+		SilenceUsage:  true, SuggestionsMinimumDistance: 2,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return target.CheckFlags(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(env.Stderr)
 			_ = cmd.Help()
@@ -70,18 +67,9 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	root.PersistentFlags().SortFlags = false
 	target.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		run.New(target),
-		inspect.New(target),
-		ttl.New(target),
-		wait.New(target),
-		acquire.New(target),
-		renew.New(target),
-		release.New(target),
-		demo.New(target),
-		ls.New(target),
-		doctor.New(target),
-		cli.NewExitCodesTopic(),
-		connect.NewAddressesTopic(),
+		run.New(target), inspect.New(target), ttl.New(target), wait.New(target), acquire.New(target), renew.New(target),
+		release.New(target), demo.New(target), ls.New(target), doctor.New(target),
+		cli.NewExitCodesTopic(), connect.NewAddressesTopic(),
 	)
 	refuseUnknownTopics(root)
 	return root

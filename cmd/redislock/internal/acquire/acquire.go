@@ -21,13 +21,12 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "acquire".
 func New(target *connect.Target) *cobra.Command {
 	f := new(claim.Flags)
 	var asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "acquire KEY... --ttl D",
-		Short:             "Acquire a lock for a script; run is safer",
-		Args:              cli.KeysWanted,
+		Use: "acquire KEY... --ttl D", Short: "Acquire a lock for a script; run is safer", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: func(cmd *cobra.Command, keys []string) error {
 			f.Keys = keys

@@ -19,21 +19,22 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
 
+// Flags are the flags of a command that acquires locks.
 type Flags struct {
 	Patience
 
-	Keys     []string
-	TTL      time.Duration
-	FenceKey string
-	Meta     string
-	HasMeta  bool
-	Command  []string // that runs under the locks, for their metadata; nil if none does
+	Keys           []string
+	TTL            time.Duration
+	FenceKey, Meta string
+	HasMeta        bool
+	Command        []string // that runs under the locks, for their metadata; nil if none does
 
 	ConflictCode, UnavailableCode int
 
 	noWait, long bool
 }
 
+// AddFlags adds the flags, except that for the keys.
 func (f *Flags) AddFlags(flags *pflag.FlagSet, ttl time.Duration, ttlUsage string) {
 	cli.DurationVar(flags, &f.TTL, "ttl", "", ttl, ttlUsage+"; like 30, 90s, 10m")
 	flags.BoolVar(&f.long, "long", false, "allow a --ttl above 24h")
@@ -52,6 +53,7 @@ const LeastTTL = 100 * time.Millisecond
 // longTTL is the longest ttl without --long. If the holder dies, the lock blocks all others until the ttl ends.
 const longTTL = 24 * time.Hour
 
+// Check returns a usage error if the flags cannot be used.
 func (f *Flags) Check(flags *pflag.FlagSet) error {
 	f.HasMeta = flags.Changed("meta")
 	f.Limited = f.noWait
@@ -63,6 +65,7 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 		f.Patience.Check(flags))
 }
 
+// CheckTTL returns a usage error if a ttl cannot be used.
 func CheckTTL(ttl time.Duration, long bool) error {
 	switch {
 	case ttl < LeastTTL:
@@ -83,6 +86,7 @@ func (f *Flags) CheckLong(flag string, d time.Duration) error {
 	return nil
 }
 
+// CheckCode returns a usage error if a flag has a number that is not an exit code.
 func CheckCode(name string, code int) error {
 	if code < 0 || code > 255 {
 		return cli.Usagef("--%s %d is not an exit code; choose one from 0 to 255", name, code)
@@ -98,6 +102,7 @@ func (f *Flags) WithCode(err error) error {
 	return err
 }
 
+// Refuse returns the error for locks that could not be acquired.
 func (f *Flags) Refuse(format string, args ...any) error {
 	if f.Quiet {
 		return cli.Exit(f.ConflictCode)
@@ -111,6 +116,7 @@ const (
 	OuterVariable = "REDISLOCK_OUTER_TOKENS" // of the runs around that one, separated by spaces
 )
 
+// OuterTokens returns the tokens of the runs around this program, the innermost first.
 func OuterTokens(env *cli.Env) []string {
 	return strings.Fields(env.Getenv(TokenVariable) + " " + env.Getenv(OuterVariable))
 }

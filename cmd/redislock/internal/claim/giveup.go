@@ -36,7 +36,8 @@ var errSilent = errors.New("no answer from Redis")
 func Insist(ctx context.Context, try func(context.Context) error, tell func(why error)) error {
 	trying, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })()
+	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(lastAnswer, cancel) })
+	defer unhook()
 	var why atomic.Pointer[error]
 	why.Store(&errSilent)
 	told := make(chan struct{})
@@ -111,6 +112,7 @@ func Release(ctx context.Context, s *connect.Session, keys []string, token strin
 	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
 }
 
+// UnreleasedError is the error for keys that could not be released.
 type UnreleasedError struct {
 	Keys []string
 	By   time.Time // when they have expired at the latest; zero if that is not known

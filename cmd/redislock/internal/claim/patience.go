@@ -41,6 +41,7 @@ func (p *Patience) AddFlags(flags *pflag.FlagSet, wait, quiet string) {
 	flags.BoolVarP(&p.Quiet, "quiet", "q", false, quiet)
 }
 
+// Check returns a usage error if the flags cannot be used.
 func (p *Patience) Check(flags *pflag.FlagSet) error {
 	p.Limited = p.Limited || flags.Changed("wait")
 	switch {
@@ -52,8 +53,10 @@ func (p *Patience) Check(flags *pflag.FlagSet) error {
 	return nil
 }
 
+// NoWait reports whether the command does not wait.
 func (p *Patience) NoWait() bool { return p.Limited && p.Limit == 0 }
 
+// Context returns a ctx that ends when the wait does.
 func (p *Patience) Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.Limit == 0 {
 		return context.WithCancel(ctx)
@@ -164,6 +167,7 @@ func (p *Patience) speaks(target *connect.Target) bool {
 	return !p.Quiet && (p.Verbose || term.Is(target.Stderr))
 }
 
+// NewTeller returns the Teller for a wait that begins now.
 func (p *Patience) NewTeller(target *connect.Target) *Teller {
 	now := time.Now()
 	t := &Teller{say: p.Say, began: now, next: now.Add(firstWord), gap: shortestGap}

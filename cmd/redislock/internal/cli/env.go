@@ -15,6 +15,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
+// Env is the environment of the program.
 type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -23,8 +24,10 @@ type Env struct {
 	Report func(text string) // what to do with the text of an error; nil for a line on stderr
 }
 
+// Screen returns what can be shown on stdout.
 func (e *Env) Screen() term.Screen { return term.ScreenOf(e.Stdout, e.Getenv) }
 
+// Complain reports err, in one line.
 func (e *Env) Complain(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", ": ") // joined errors have lines
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "redislock: "), ": redislock: ", ": ")
@@ -35,6 +38,7 @@ func (e *Env) Complain(err error) {
 	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
 }
 
+// FlagsOnly is the Args of commands without arguments.
 func FlagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 { // do not repeat them: one may be an address with a password
 		return Usagef(`%s takes flags only; run "%s --help"`, cmd.Name(), cmd.CommandPath())
@@ -42,6 +46,7 @@ func FlagsOnly(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// KeysWanted is the Args of commands that take the names of keys.
 func KeysWanted(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return Usagef(`%s needs a KEY; run "%s --help"`, cmd.Name(), cmd.CommandPath())
@@ -49,6 +54,7 @@ func KeysWanted(cmd *cobra.Command, args []string) error {
 	return CheckKeys(args)
 }
 
+// CheckKeys returns a usage error if a key is empty.
 func CheckKeys(keys []string) error {
 	for i, key := range keys {
 		if key == "" {

@@ -30,6 +30,7 @@ const (
 	NotFound    = 127 // there is no such command
 )
 
+// NewExitCodesTopic returns the page "redislock help exit-codes".
 func NewExitCodesTopic() *cobra.Command {
 	return Describe(exitCodes, &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean"})
 }
@@ -75,6 +76,7 @@ func (e *Env) Finish(err error) (code int, signal syscall.Signal) {
 	return CodeOf(err), signal
 }
 
+// CodeOf returns the exit code for an error.
 func CodeOf(err error) int {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code

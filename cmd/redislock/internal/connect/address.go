@@ -21,6 +21,7 @@ import (
 //go:embed addresses.txt
 var addresses string
 
+// NewAddressesTopic returns the page "redislock help addresses".
 func NewAddressesTopic() *cobra.Command {
 	return cli.Describe(addresses, &cobra.Command{Use: "addresses", Short: "How to name the Redis server"})
 }
@@ -40,8 +41,17 @@ type address struct {
 	master                         string // the name that the Sentinels know
 	sentinelUser, sentinelPassword string
 
+	failover *redis.FailoverOptions // what the URL says of Sentinels beyond Options
+	cluster  *redis.ClusterOptions  // and of a Cluster
+
 	where      string // the same for people, without a password
 	serverName string // the name on every server's certificate; "" for the name that is dialled
+}
+
+// optionsOf are the options that only one kind of client has. NewFailoverClient does not accept those that choose a route.
+var optionsOf = map[string][]string{
+	sentinel: {"replica_only", "use_disconnected_replicas"},
+	cluster:  {"max_redirects", "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly"},
 }
 
 // parseAddress reads a URL as described in addresses.txt. Its errors say which part is wrong and how to write it. They quote
@@ -72,6 +82,12 @@ func parseAddress(text string) (*address, error) {
 	if kind == sentinel {
 		a.sentinelUser, a.sentinelPassword = take("sentinel_username"), take("sentinel_password")
 	}
+	own := url.Values{}
+	for _, name := range optionsOf[kind] {
+		if options.Has(name) {
+			own.Set(name, take(name))
+		}
+	}
 	u := &url.URL{Scheme: base, RawQuery: options.Encode()}
 	if err := a.parsePlace(u, rest); err != nil {
 		return nil, err
@@ -79,7 +95,15 @@ func parseAddress(text string) (*address, error) {
 	if db := options.Get("db"); db != "" && !isNumber(db, math.MaxInt32) {
 		return nil, wrong("the value of db is not a number", "unix:///run/redis.sock?db=2")
 	}
-	switch a.Options, err = redis.ParseURL(u.String()); {
+	a.Options, err = redis.ParseURL(u.String())
+	switch {
+	case err != nil:
+	case kind == sentinel:
+		a.failover, err = redis.ParseFailoverURL("redis://host?" + own.Encode())
+	case kind == cluster:
+		a.cluster, err = redis.ParseClusterURL("redis://host?" + own.Encode())
+	}
+	switch {
 	case err != nil:
 		return nil, wrongOption(err, query)
 	case kind == cluster && a.DB != 0:
@@ -142,15 +166,16 @@ func (a *address) parsePlace(u *url.URL, text string) (err error) {
 func (a *address) client(opt *redis.Options) redis.UniversalClient {
 	switch a.kind {
 	case sentinel:
-		o := &redis.FailoverOptions{
-			MasterName: a.master, SentinelAddrs: a.hosts, SentinelUsername: a.sentinelUser, SentinelPassword: a.sentinelPassword,
-		}
-		fill(o, opt)
-		return redis.NewFailoverClient(o)
+		o := *a.failover
+		o.MasterName, o.SentinelAddrs = a.master, a.hosts
+		o.SentinelUsername, o.SentinelPassword = a.sentinelUser, a.sentinelPassword
+		fill(&o, opt)
+		return redis.NewFailoverClient(&o)
 	case cluster:
-		o := &redis.ClusterOptions{Addrs: a.hosts}
-		fill(o, opt)
-		return redis.NewClusterClient(o)
+		o := *a.cluster
+		o.Addrs = a.hosts
+		fill(&o, opt)
+		return redis.NewClusterClient(&o)
 	}
 	return redis.NewClient(opt)
 }

@@ -34,12 +34,14 @@ var _ = Describe("parseAddress", func() {
 	})
 
 	It("reads Sentinels, with user and password for the servers", func() {
-		a, err := parseAddress("rediss+sentinel://u:p%2F@s1,s2:7,[::1]/my%20master/4?sentinel_password=x%40&server_name=n")
+		a, err := parseAddress("rediss+sentinel://u:p%2F@s1,s2:7,[::1]/my%20master/4?sentinel_password=x%40&server_name=n&" +
+			"replica_only=true")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("sentinel s1:26379,s2:7,[::1]:26379 for my master"))
 		Expect(a.serverName).To(Equal("n"))
 		Expect(a.hosts).To(Equal([]string{"s1:26379", "s2:7", "[::1]:26379"}))
 		Expect([]string{a.master, a.sentinelUser, a.sentinelPassword}).To(Equal([]string{"my master", "", "x@"}))
+		Expect(a.failover.ReplicaOnly).To(BeTrue())
 		client := a.client(a.Options).(*redis.Client)
 		DeferCleanup(client.Close)
 		o := client.Options()
@@ -49,7 +51,8 @@ var _ = Describe("parseAddress", func() {
 	})
 
 	It("reads a Cluster", func() {
-		a, err := parseAddress("rediss+cluster://u:p@h1:7000,h2?skip_verify=true&pool_size=7")
+		a, err := parseAddress("rediss+cluster://u:p@h1:7000,h2?skip_verify=true&pool_size=7&max_redirects=9&" +
+			"route_by_latency=true&route_by_latency_tolerance=2ms&read_only=1")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(a.where).To(Equal("cluster h1:7000,h2:6379"))
 		client := a.client(a.Options).(*redis.ClusterClient)
@@ -58,6 +61,9 @@ var _ = Describe("parseAddress", func() {
 		Expect(o.Addrs).To(ConsistOf("h1:7000", "h2:6379"))
 		Expect(o.Username + o.Password).To(Equal("up"))
 		Expect(o.PoolSize).To(Equal(7))
+		Expect(o.MaxRedirects).To(Equal(9))
+		Expect(o.RouteByLatency && o.ReadOnly).To(BeTrue())
+		Expect(o.RouteByLatencyTolerance).To(Equal(2 * time.Millisecond))
 		Expect(o.TLSConfig.InsecureSkipVerify).To(BeTrue())
 	})
 
@@ -110,5 +116,9 @@ var _ = Describe("parseAddress", func() {
 		Entry(nil, "redis+cluster://:secret@host/3", "only one"),
 		Entry(nil, "redis+cluster://:secret@host,", "a host is missing"),
 		Entry(nil, "redis+cluster://:secret@host?frob=1", "the option frob"),
+		Entry(nil, "redis+cluster://:secret@host?max_redirects=secret", "max_redirects=3"),
+		Entry(nil, "redis+sentinel://:secret@host/m?replica_only=secret", "replica_only=true"),
+		Entry(nil, "redis+sentinel://:secret@host/m?route_randomly=true", "the option route_randomly is not known"),
+		Entry(nil, "redis://:secret@host?max_redirects=9", "the option max_redirects is not known"),
 	)
 })

@@ -36,6 +36,7 @@ type Target struct {
 	overTLS bool
 }
 
+// AddFlags adds the flags that name the Redis.
 func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&t.urls, "redis", nil,
 		"`URL` of the Redis (default $REDIS_URL, or else "+defaultURL+`); several are a quorum; see "redislock help addresses"`)
@@ -47,6 +48,7 @@ func (t *Target) AddFlags(flags *pflag.FlagSet) {
 		"wait at most `D` for an answer when connecting")
 }
 
+// CheckFlags returns an error if the flags cannot be used.
 func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	if slices.Contains(t.urls, "") {
 		return cli.Usagef("--redis is empty; is a variable unset?")
@@ -57,6 +59,7 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
+// Silence returns the error for a Redis that has not answered within d.
 func (t *Target) Silence(d time.Duration) error {
 	if t.IsQuorum() {
 		return cli.Unavailablef("no answer from a majority of the servers %s within %v", t.Where, d)
@@ -114,7 +117,7 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 		err = t.unusable("it belongs to a Cluster; write redis+cluster://HOST:PORT")
 	case mode == "cluster":
 		_ = client.Close()
-		a.kind = cluster
+		a.kind, a.cluster = cluster, new(redis.ClusterOptions)
 		return t.dial(a)
 	}
 	if err != nil {

@@ -21,6 +21,7 @@ type Quorum struct {
 	Wrong []error // why a server could not be used when connecting; nil for those that answered
 }
 
+// Close ends all connections.
 func (q *Quorum) Close() error {
 	var err error
 	for _, client := range q.All {
@@ -51,8 +52,7 @@ func splitURLs(text string) []string {
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// the server counts. majority returns when all have answered, or wait after a majority has. It
-// reports whether a majority has answered.
+// the server counts. It returns when all have answered, or wait after a majority has, and reports whether a majority has.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
 		i   int
@@ -166,6 +166,7 @@ func (q *Quorum) answering(ctx context.Context, wait time.Duration) (good []*red
 	return good, nil
 }
 
+// IsQuorum reports whether several servers are named.
 func (t *Target) IsQuorum() bool {
 	urls, _ := t.urlsOf()
 	return len(urls) > 1

@@ -15,6 +15,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 )
 
+// Session is a connection to Redis for a command that asks something and ends.
 type Session struct {
 	*Target
 
@@ -39,6 +40,7 @@ func (t *Target) Open(ctx context.Context, opts ...redislock.ClientOption) (*Ses
 	return &Session{t, client, redislock.NewQuorum(servers, opts...)}, nil
 }
 
+// Close ends the connection.
 func (s *Session) Close() {
 	_ = s.Locks.Close()
 	_ = s.Client.Close()
@@ -47,6 +49,7 @@ func (s *Session) Close() {
 // answerLimit bounds one request to a Redis that has answered before.
 const answerLimit = 5 * time.Second
 
+// Line returns who waits for a key.
 func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -54,6 +57,7 @@ func (s *Session) Line(ctx context.Context, key string) ([]redislock.Waiter, err
 	return line, s.Refusal(err)
 }
 
+// Inspect returns who holds keys.
 func (s *Session) Inspect(ctx context.Context, keys []string) ([]redislock.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()

@@ -37,12 +37,11 @@ const (
 	beat     = 700 * time.Millisecond  // for the viewer to read
 )
 
+// New returns the command "demo".
 func New(target *connect.Target) *cobra.Command {
 	var quorum bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:   "demo",
-		Short: "Watch two workers share three resources, in eight seconds",
-		Args:  cli.FlagsOnly,
+		Use: "demo", Short: "Watch two workers share three resources, in eight seconds", Args: cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, end := context.WithCancelCause(ctx) // nobody reads any more, for example
 			defer end(nil)
@@ -71,8 +70,7 @@ func (d *demo) allOrNothing(ctx context.Context) {
 
 	lock, err = d.locks.ObtainMulti(ctx, []string{stock, account}, ttl, options(restock, false))
 	d.keep(lock)
-	check(errors.Is(err, redislock.ErrNotObtained),
-		"restock asked for stock:42, which checkout holds; the error is: %v", err)
+	check(errors.Is(err, redislock.ErrNotObtained), "restock asked for stock:42, which checkout holds; the error is: %v", err)
 	d.fails(restock, "refused: stock:42 is taken (%v)", err)
 
 	status := d.inspect(ctx, account)
@@ -158,8 +156,7 @@ func (d *demo) aHolderHangs(ctx context.Context) {
 	d.gets(checkout, "locked order:7 and stock:42")
 
 	err := d.second.Refresh(ctx, shortTTL, nil)
-	check(errors.Is(err, redislock.ErrNotObtained),
-		"restock has lost its lock, and refreshed it; the error is: %v", err)
+	check(errors.Is(err, redislock.ErrNotObtained), "restock has lost its lock, and refreshed it; the error is: %v", err)
 	d.says(restock, "wakes up; Lock.Until has passed, so it should stop here")
 	d.fails(restock, "cannot refresh either (%v)", err)
 }

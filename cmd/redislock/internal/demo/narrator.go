@@ -44,18 +44,15 @@ func (n *narrator) scene(title, text string) {
 func (n *narrator) says(who, format string, args ...any) {
 	n.line(who, term.Plain, " ", format, args...)
 }
-
 func (n *narrator) gets(who, format string, args ...any) {
 	n.line(who, term.Green, "✓", format, args...)
 }
-
 func (n *narrator) fails(who, format string, args ...any) {
 	n.line(who, term.Red, "✗", format, args...)
 }
 
 func (n *narrator) line(who, colour, mark, format string, args ...any) {
-	n.printf("%s  %s %s %s\n",
-		n.Paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
+	n.printf("%s  %s %s %s\n", n.Paint(term.Faint, fmt.Sprintf("%7.2f s", n.at(time.Now()))),
 		n.Paint(colours[who], fmt.Sprintf("%-8s", who)),
 		n.Paint(colour, mark), fmt.Sprintf(format, args...))
 }

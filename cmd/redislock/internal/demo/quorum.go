@@ -68,8 +68,7 @@ func (d *quorumDemo) oneDies(ctx context.Context) {
 	check(err == nil, "with two of three servers a lock could not be refreshed: %v", err)
 	d.gets(checkout, "refreshed its lock on the other two")
 	_, err = d.locks.Obtain(ctx, stock, ttl, &redislock.Options{Metadata: restock})
-	check(errors.Is(err, redislock.ErrNotObtained),
-		"restock asked for stock:42, which checkout holds; the error is: %v", err)
+	check(errors.Is(err, redislock.ErrNotObtained), "restock asked for stock:42, which checkout holds; the error is: %v", err)
 	d.fails(restock, "refused: stock:42 is taken (%v)", err)
 	d.show(ctx, 2)
 }

@@ -69,11 +69,11 @@ type doctorOptions struct {
 	json bool
 }
 
+// New returns the command "doctor".
 func New(target *connect.Target) *cobra.Command {
 	var opt doctorOptions
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "doctor",
-		Short:             "Check whether this Redis is safe for locks",
+		Use: "doctor", Short: "Check whether this Redis is safe for locks",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {

@@ -89,8 +89,7 @@ func (d *doctor) replicaClocks(ctx context.Context, server *redis.Client, f fact
 				"if it becomes the master and its clock is ahead, locks expire early",
 				"compare the output of TIME on both servers")
 		case ahead >= limit:
-			c = isWarning.says(found,
-				"when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
+			c = isWarning.says(found, "when it becomes the master, each lock expires that much early, while somebody holds it", ntp)
 		case ahead <= -limit:
 			c = isWarning.says(found, "when it becomes the master, locks last that much longer, fencing tokens may fall, "+
 				"and lines lose their order", ntp)

@@ -20,12 +20,12 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "inspect".
 func New(target *connect.Target) *cobra.Command {
 	var asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:   "inspect KEY...",
-		Short: "Show who holds a lock, since when, and who waits for it",
-		Args:  cli.KeysWanted,
+		Use: "inspect KEY...", Short: "Show who holds a lock, since when, and who waits for it",
+		Args: cli.KeysWanted,
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
 			return inspect(ctx, target, keys, asJSON)
 		}),

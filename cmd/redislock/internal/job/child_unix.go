@@ -51,7 +51,10 @@ func Start(command Command) (*Child, error) {
 	if term.Is(command.Stdin) && !isPipe(command.Stdout) && c.tty.isOurs() {
 		attr.Sys.Foreground, attr.Sys.Ctty, c.given = true, c.tty.fd, true
 	}
-	endWithUs(attr.Sys)
+	// The kernel kills the command when this process ends. Some systems lack that, and the field; there, the guardian kills it.
+	if field := reflect.ValueOf(attr.Sys).Elem().FieldByName("Pdeathsig"); field.IsValid() {
+		field.SetInt(int64(syscall.SIGKILL))
+	}
 	runtime.LockOSThread() // the kernel takes the thread that starts a process for its parent
 	process, err := os.StartProcess(command.Path, command.Args, attr)
 	if errors.Is(err, syscall.ENOEXEC) { // a script without #!, which shells run nevertheless
@@ -72,14 +75,6 @@ func Start(command Command) (*Child, error) {
 	go c.wait()
 	c.guard()
 	return c, nil
-}
-
-// endWithUs makes the kernel kill the command when this process ends, however it ends. Not every system has that, and the
-// field with it; elsewhere the guardian does it.
-func endWithUs(attr *syscall.SysProcAttr) {
-	if field := reflect.ValueOf(attr).Elem().FieldByName("Pdeathsig"); field.IsValid() {
-		field.SetInt(int64(syscall.SIGKILL))
-	}
 }
 
 func isPipe(stream any) bool {
@@ -110,7 +105,7 @@ func (c *Child) wait() {
 // guarding kills the command's whole group if this process ends without a word, for example by SIGKILL.
 const guarding = `trap '' HUP INT QUIT TERM; read -r word || kill -s KILL -- "-$1"`
 
-// guard starts the guardian. It reads from a pipe whose other end the kernel closes when this process ends. Where endWithUs
+// guard starts the guardian. It reads from a pipe whose other end the kernel closes when this process ends. Where Pdeathsig
 // works, the command itself is safe without the guardian, but what the command has started is not.
 func (c *Child) guard() {
 	guardian := exec.Command("/bin/sh", "-c", guarding, "redislock-guard", strconv.Itoa(c.pid))

@@ -89,6 +89,7 @@ func Interrupted(ctx context.Context, err error) error {
 // CodeOf returns the exit code of a process that a signal has ended, as shells have it.
 func CodeOf(sig syscall.Signal) int { return 128 + int(sig) }
 
+// Command is a command to start.
 type Command struct {
 	Path           string
 	Args, Env      []string

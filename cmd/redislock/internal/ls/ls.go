@@ -25,27 +25,24 @@ import (
 var help string
 
 type lsOptions struct {
-	filter   scan.Filter
-	sort     string // "" for the first that are found, by key
-	limit    int
-	limited  bool // by the user
-	output   string
-	json     bool
-	wide     bool
-	noHeader bool
-	watch    time.Duration
+	filter               scan.Filter
+	sort                 string // "" for the first that are found, by key
+	limit                int
+	limited              bool // by the user
+	output               string
+	json, wide, noHeader bool
+	watch                time.Duration
 
 	format   format
 	template string
 }
 
+// New returns the command "ls".
 func New(target *connect.Target) *cobra.Command {
 	var opt lsOptions
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "ls [PATTERN]",
-		Aliases:           []string{"list"},
-		Short:             "List the locks, who holds them and how many wait",
-		ValidArgsFunction: scan.CompleteKeys(target),
+		Use: "ls [PATTERN]", Aliases: []string{"list"},
+		Short: "List the locks, who holds them and how many wait", ValidArgsFunction: scan.CompleteKeys(target),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return cli.Usagef("ls takes one PATTERN; put it into quotes, or the shell expands it")
@@ -66,9 +63,8 @@ func New(target *connect.Target) *cobra.Command {
 		"sort by `WHAT`: key, age (oldest first), ttl (shortest first), line (longest first), holder, "+
 			"or none; -WHAT reverses it (default: the first that are found, by key)")
 	flags.IntVar(&opt.limit, "limit", 10000, "list at most `N`; 0 for all, whatever memory that takes")
-	flags.StringVarP(&opt.output, "output", "o", "table",
-		"print in FORMAT `F`: table, json, jsonl, name or template=TEXT; "+
-			"with --sort none, the last three print each lock at once")
+	flags.StringVarP(&opt.output, "output", "o", "table", "print in FORMAT `F`: table, json, jsonl, name or template=TEXT; "+
+		"with --sort none, the last three print each lock at once")
 	flags.BoolVar(&opt.json, "json", false, "print JSON, one object a line")
 	flags.BoolVar(&opt.wide, "wide", false, "print TOKEN and METADATA too, and cut nothing")
 	flags.BoolVar(&opt.noHeader, "no-header", false, "print no head above the table")

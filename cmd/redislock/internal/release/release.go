@@ -27,14 +27,13 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "release".
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var force, lax, yes bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "release KEY... (--token T | --force)",
-		Short:             "Release a lock by its token, or one that is stuck",
-		Args:              cli.KeysWanted,
-		ValidArgsFunction: scan.CompleteKeys(target),
+		Use: "release KEY... (--token T | --force)", Short: "Release a lock by its token, or one that is stuck",
+		Args: cli.KeysWanted, ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			hasToken := cmd.Flags().Changed("token")
 			switch {

@@ -23,15 +23,14 @@ var help string
 // answerLimit bounds the call. A renewal that comes later is of no use.
 const answerLimit = 5 * time.Second
 
+// New returns the command "renew".
 func New(target *connect.Target) *cobra.Command {
 	var token string
 	var ttl time.Duration
 	var long, asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "renew KEY... --token T --ttl D",
-		Short:             "Extend the time of a lock that acquire took",
-		Args:              cli.KeysWanted,
-		ValidArgsFunction: scan.CompleteKeys(target),
+		Use: "renew KEY... --token T --ttl D", Short: "Extend the time of a lock that acquire took",
+		Args: cli.KeysWanted, ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			switch {
 			case token == "" && cmd.Flags().Changed("token"):

@@ -29,25 +29,23 @@ var help string
 type runFlags struct {
 	claim.Flags
 
-	token    string
-	hasToken bool
-	share    bool
-	reenter  bool
-	grace    time.Duration
-	hasGrace bool
-	atLeast  time.Duration // 0 for no such limit; likewise maxHold
-	maxHold  time.Duration
-	lostCode int
-	format   string
+	token                    string
+	hasToken, share, reenter bool
+	grace                    time.Duration
+	hasGrace                 bool
+	atLeast                  time.Duration // 0 for no such limit; likewise maxHold
+	maxHold                  time.Duration
+	lostCode                 int
+	format                   string
 
 	log *log // nil: text
 }
 
+// New returns the command "run".
 func New(target *connect.Target) *cobra.Command {
 	f := new(runFlags)
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:   "run -k KEY... [flags] -- COMMAND...",
-		Short: "Run a command under locks",
+		Use: "run -k KEY... [flags] -- COMMAND...", Short: "Run a command under locks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.Command = args
 			if err := f.check(cmd); err != nil {

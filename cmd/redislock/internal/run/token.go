@@ -92,7 +92,8 @@ func rename(
 	if err != nil {
 		return nil, err
 	}
-	return renamed, renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
+	err = renamed.Refresh(ctx, ttl, nil) // an attached lock has no ttl yet that could be renewed
+	return renamed, err
 }
 
 // endless is how long a hold without expiry counts after a look: its holder gives it a ttl with the next renewal.

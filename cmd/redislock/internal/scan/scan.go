@@ -235,6 +235,7 @@ func moved(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN")
 }
 
+// Filter says which keys are wanted.
 type Filter struct {
 	All     bool     // every string, not only what looks like a lock
 	Token   string   // how the token begins

@@ -48,6 +48,7 @@ func Split(s redislock.Status) string {
 	return fmt.Sprintf("no majority: %d holders on %d of %d servers", len(tokens), held, len(s.Places))
 }
 
+// Holder says in a few words who holds a key, for how long, and how many wait for it.
 func Holder(s redislock.Status) string {
 	who := Who(s.Token, s.Metadata) + left(s.TTL)
 	if s.Waiters == 0 {
@@ -84,10 +85,9 @@ func left(ttl time.Duration) string {
 
 // Owner is what metadata tells about who holds a lock, safe to print; "" for what it does not tell.
 type Owner struct {
-	Who     string // user@host, or one of them, or metadata that is not a JSON object
-	PID     string
-	Command string
-	Since   time.Time // when the lock was acquired, by the clock of that host
+	Who          string // user@host, or one of them, or metadata that is not a JSON object
+	PID, Command string
+	Since        time.Time // when the lock was acquired, by the clock of that host
 }
 
 // OwnerOf reads metadata that run or redislock.ProcessMetadata has written, or anything like it.
@@ -165,6 +165,7 @@ func Fields(metadata string) (fields []Field, ok bool) {
 	return fields, true
 }
 
+// Value returns the value of a field, or "" if there is no such field.
 func Value(fields []Field, name string) string {
 	for _, f := range fields {
 		if f.Name == name {
@@ -174,6 +175,7 @@ func Value(fields []Field, name string) string {
 	return ""
 }
 
+// Metadata writes metadata on one line: an object as name=value, anything else unchanged.
 func Metadata(metadata string) string {
 	fields, ok := Fields(metadata)
 	if !ok {

@@ -55,12 +55,14 @@ type StatusJSON struct {
 	Places         []PlaceJSON     `json:"places,omitempty"`     // where the servers of a quorum disagree
 }
 
+// PlaceJSON is what one server of a quorum holds, in JSON.
 type PlaceJSON struct {
 	Server string `json:"server"`
 	Token  string `json:"token"`
 	TTL    *int64 `json:"ttl_ms"` // as in StatusJSON
 }
 
+// JSON returns the status as JSON has it.
 func (s Status) JSON() StatusJSON {
 	j := StatusJSON{
 		Key: s.Key, KeyBase64: inBase64(s.Key), Token: s.Token, TokenBase64: inBase64(s.Token),

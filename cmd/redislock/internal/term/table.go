@@ -8,6 +8,7 @@ import (
 	"strings"
 )
 
+// Column is a column of a table.
 type Column struct {
 	Name  string
 	Right bool // aligned to the right, as numbers are
@@ -18,6 +19,7 @@ type Column struct {
 // Fit says how the cells of a column get narrower.
 type Fit int
 
+// How cells get narrower.
 const (
 	Whole     Fit = iota // they do not
 	CutEnd               // an ellipsis replaces the end
@@ -28,6 +30,7 @@ const (
 // Cell is one line of text in a table. Whatever in it comes from outside has been through Escape.
 type Cell struct{ Text, Colour string }
 
+// Table is rows of cells under a head, aligned.
 type Table struct {
 	Columns []Column
 	Rows    [][]Cell
@@ -46,6 +49,7 @@ const (
 	dropped = -columnGap // the width of a column that is left out, with its gap
 )
 
+// Add appends a row of plain texts.
 func (t *Table) Add(texts ...string) {
 	row := make([]Cell, len(texts))
 	for i, text := range texts {
@@ -127,7 +131,7 @@ func (t *Table) cut(natural []int, columns int) (widths []int, fits bool) {
 
 func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell) {
 	room := cmp.Or(s.Columns, math.MaxInt) // what is left of the screen's line
-	line := ""
+	var line strings.Builder
 	below := make([]Cell, len(cells)) // the rest of a text that goes on in the next line
 	for i, c := range cells {
 		if widths[i] == dropped {
@@ -150,12 +154,12 @@ func (t *Table) line(out *strings.Builder, s Screen, widths []int, cells []Cell)
 		gap := strings.Repeat(" ", min(columnGap, room))
 		room -= len(gap)
 		if text = s.Paint(c.Colour, text); t.Columns[i].Right {
-			line += pad + text + gap
+			line.WriteString(pad + text + gap)
 		} else {
-			line += text + pad + gap
+			line.WriteString(text + pad + gap)
 		}
 	}
-	out.WriteString(strings.TrimRight(line, " ") + "\n")
+	out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	if slices.ContainsFunc(below, func(c Cell) bool { return c.Text != "" }) {
 		t.line(out, s, widths, below)
 	}

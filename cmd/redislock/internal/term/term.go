@@ -33,6 +33,7 @@ func ScreenOf(out io.Writer, getenv func(string) string) Screen {
 	return s
 }
 
+// Is reports whether a stream is a terminal.
 func Is(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
@@ -50,6 +51,7 @@ const (
 	Cyan   = "36"
 )
 
+// Paint colours a text if the screen has colours.
 func (s Screen) Paint(colour, text string) string {
 	if !s.Coloured || colour == Plain || text == "" {
 		return text
@@ -97,6 +99,7 @@ func Visible(r rune) bool {
 	return unicode.IsPrint(r)
 }
 
+// Width returns how many columns of a terminal an escaped text takes.
 func Width(text string) int { return runewidth.StringWidth(text) }
 
 // Shorten cuts a text to a number of columns. An ellipsis replaces what it cuts off.

@@ -18,12 +18,11 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "ttl".
 func New(target *connect.Target) *cobra.Command {
 	var ms bool
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "ttl KEY...",
-		Short:             "Show how long a lock is still held",
-		Args:              cli.KeysWanted,
+		Use: "ttl KEY...", Short: "Show how long a lock is still held", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, _ *cobra.Command, keys []string) error {
 			return showTTL(ctx, target, keys, ms)

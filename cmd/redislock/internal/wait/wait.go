@@ -22,12 +22,11 @@ import (
 //go:embed help.txt
 var help string
 
+// New returns the command "wait".
 func New(target *connect.Target) *cobra.Command {
 	p := new(claim.Patience)
 	cmd := cli.Describe(help, &cobra.Command{
-		Use:               "wait KEY...",
-		Short:             "Wait until locks are free, without taking them",
-		Args:              cli.KeysWanted,
+		Use: "wait KEY...", Short: "Wait until locks are free, without taking them", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
 			if err := p.Check(cmd.Flags()); err != nil {
@@ -60,12 +59,12 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	gap, answered := firstWait, time.Now()
 	var busy redislock.Status
 	for late := p.NoWait(); ; {
-		looking := limited
+		looking, looked := limited, context.CancelFunc(func() {})
 		if late && !p.NoWait() { // the last look may be a second old
-			looking, cancel = context.WithTimeout(ctx, lastLook)
-			defer cancel()
+			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
 		statuses, err := s.Inspect(looking, keys)
+		looked()
 		if err == nil {
 			answered = time.Now()
 			first := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
