@@ -2,6 +2,7 @@
 package ttl
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -66,8 +67,5 @@ func showTTL(ctx context.Context, target *connect.Target, keys []string, ms bool
 			t.Add(term.Escape(status.Key), left)
 		}
 	}
-	if err := t.Write(target.Stdout, term.Screen{}, false); err != nil {
-		return err
-	}
-	return result
+	return cmp.Or(t.Write(target.Stdout, term.Screen{}, false), result)
 }
