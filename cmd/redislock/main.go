@@ -30,7 +30,6 @@ func main() {
 	logging.Disable() // go-redis writes to stderr what its errors say as well
 	env := &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	root := newRootCommand(env)
-	root.SetArgs(os.Args[1:])
 	code, signal := env.Finish(root.ExecuteContext(context.Background()))
 	if signal == syscall.SIGINT {
 		job.Raise(signal)

@@ -46,7 +46,6 @@ type explained struct {
 }
 
 func (e *explained) Error() string { return e.text }
-
 func (e *explained) Unwrap() error { return e.cause }
 
 // meaning says what is wrong with Redis, or with the way to it, and how to mend it; "" for any other error.

@@ -49,10 +49,7 @@ func (c *Child) Gone() bool             { return true }
 func (c *Child) Sweep()                 {}
 func (c *Child) Close()                 {}
 
-func Raise(syscall.Signal) {}
-
-func ReadKeys(func(key byte)) (end func()) { return func() {} }
-
+func Raise(syscall.Signal)                             {}
+func ReadKeys(func(key byte)) (end func())             { return func() {} }
 func ScreenSignals() (resized, stopped chan os.Signal) { return nil, nil }
-
-func Suspend() {}
+func Suspend()                                         {}

@@ -61,11 +61,8 @@ func showTTL(ctx context.Context, target *connect.Target, keys []string, ms bool
 		if status.TTL == 0 {
 			result = cli.Exit(cli.No)
 		}
-		if len(keys) == 1 {
-			t.Add(left)
-		} else {
-			t.Add(term.Escape(status.Key), left)
-		}
+		row := []string{term.Escape(status.Key), left}
+		t.Add(row[len(row)-len(t.Columns):]...)
 	}
 	return cmp.Or(t.Write(target.Stdout, term.Screen{}, false), result)
 }
