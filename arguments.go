@@ -2,13 +2,10 @@ package redislock
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/several"
 	"github.com/redislock/redislock/internal/transport"
@@ -21,20 +18,20 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 	if err := c.usable(ctx, keys); err != nil {
 		return err
 	}
-	if err := checkTTL(ttl); err != nil {
+	if err := argument.TTL(ttl); err != nil {
 		return err
 	}
 	if opt == nil {
 		opt = &Options{}
 	}
-	if err := checkToken(opt.Token); err != nil {
+	if err := argument.Token(opt.Token); err != nil {
 		return err
 	}
-	if err := checkFenceKey(opt.FenceKey, keys); err != nil {
+	if err := argument.FenceKey(opt.FenceKey, keys); err != nil {
 		return err
 	}
 	if opt.Queue {
-		if err := checkLines(keys); err != nil {
+		if err := argument.Lines(keys); err != nil {
 			return err
 		}
 	}
@@ -52,64 +49,11 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	if err := checkKeys(keys); err != nil {
+	if err := argument.Keys(keys); err != nil {
 		return err
 	}
 	if fault.IsClosed(c.closed) {
 		return ErrClosed
-	}
-	return nil
-}
-
-func checkKeys(keys []string) error {
-	if len(keys) == 0 {
-		return fault.Invalid("no keys")
-	}
-	for i, key := range keys {
-		if key == "" {
-			return fault.Invalid("key %d of %d is empty", i+1, len(keys))
-		}
-		if strings.HasSuffix(key, keyname.LineSuffix) {
-			return fault.Invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
-		}
-	}
-	return nil
-}
-
-// minTTL is the least ttl of which something remains after the safety margin of validity.
-const minTTL = 2 * time.Millisecond
-
-func checkTTL(ttl time.Duration) error {
-	if ttl < minTTL {
-		return fault.Invalid("ttl %v is under %v", ttl, minTTL)
-	}
-	return nil
-}
-
-func checkToken(token string) error {
-	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return fault.Invalid("token %q holds white space or a control character", token)
-	}
-	return nil
-}
-
-func checkFenceKey(fenceKey string, keys []string) error {
-	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
-		return fault.Invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
-	}
-	if fenceKey != "" && slices.Contains(keys, fenceKey) {
-		return fault.Invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
-	}
-	return nil
-}
-
-// checkLines returns an error if one of the keys can have no line, so that nobody can wait for it.
-func checkLines(keys []string) error {
-	for _, key := range keys {
-		if !keyname.HasLine(key) {
-			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
-				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
-		}
 	}
 	return nil
 }
@@ -123,7 +67,7 @@ func checkLines(keys []string) error {
 // With a token of the caller, a lock at several places cannot tell which of its keys an earlier call with that token has
 // acquired. So the cleanup after one call could free keys on which the next one relies.
 func (c *Client) checkPlaces(keys []string, opt *Options) error {
-	together := haveOneTag(keys, opt.FenceKey)
+	together := argument.HaveOneTag(keys, opt.FenceKey)
 	switch {
 	case c.quorum != nil && opt.AcrossSlots:
 		return fault.Invalid("AcrossSlots does not work with a quorum of servers")
@@ -151,22 +95,9 @@ func (c *Client) placesFor(keys []string, fenceKey string, across bool) (*severa
 	if c.quorum != nil {
 		return c.quorum.With(keys)
 	}
-	divided := across && c.one.Redis.IsCluster() && !haveOneTag(keys, fenceKey)
+	divided := across && c.one.Redis.IsCluster() && !argument.HaveOneTag(keys, fenceKey)
 	if divided && len(transport.GroupBySlot(script.WithFence(keys, fenceKey))) > 1 { // the fence key can be elsewhere
 		return several.NewSlots(c.one, keys, &c.config)
 	}
 	return nil, script.TooMany(len(keys))
-}
-
-// haveOneTag reports whether all keys, and the fence key if there is one, have the same hash tag. One key has.
-func haveOneTag(keys []string, fenceKey string) bool {
-	if len(keys) == 1 && fenceKey == "" {
-		return true
-	}
-	first, tagged := keyname.HashTag(keys[0])
-	isOther := func(key string) bool {
-		tag, has := keyname.HashTag(key)
-		return !has || tag != first
-	}
-	return tagged && !slices.ContainsFunc(keys[1:], isOther) && (fenceKey == "" || !isOther(fenceKey))
 }

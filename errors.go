@@ -2,11 +2,8 @@ package redislock
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
@@ -100,10 +97,10 @@ func (e *RefusedError) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%v: %q is held", ErrNotObtained, e.Key)
 	if e.Token != "" {
-		fmt.Fprintf(&text, " by %s", printable(short(e.Token)))
+		fmt.Fprintf(&text, " by %s", fault.Printable(fault.Short(e.Token)))
 	}
 	if e.Metadata != "" {
-		fmt.Fprintf(&text, " (%s)", printable(e.Metadata))
+		fmt.Fprintf(&text, " (%s)", fault.Printable(e.Metadata))
 	}
 	if e.TTL < 0 {
 		text.WriteString(" without expiry")
@@ -118,25 +115,3 @@ func (e *RefusedError) Error() string {
 
 // Is reports whether target is ErrNotObtained.
 func (e *RefusedError) Is(target error) bool { return target == ErrNotObtained }
-
-// printable returns text that another process has stored. It quotes text that could forge log lines or control a
-// terminal.
-func printable(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(text) {
-		return strconv.Quote(text)
-	}
-	return text
-}
-
-// short returns the first characters of a token: those that may be shown.
-func short(token string) string {
-	const most = 6 // characters
-	count := 0
-	for at := range token {
-		if count == most {
-			return token[:at] + "…"
-		}
-		count++
-	}
-	return token
-}

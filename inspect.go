@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 )
@@ -96,7 +97,7 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	if token == "" {
 		return nil, fault.Invalid("the token is empty; pass what Lock.Token returned")
 	}
-	if err := checkToken(token); err != nil {
+	if err := argument.Token(token); err != nil {
 		return nil, err
 	}
 	if err := c.checkPlaces(keys, &Options{}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
@@ -146,7 +147,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	if err := checkTTL(ttl); err != nil {
+	if err := argument.TTL(ttl); err != nil {
 		return err
 	}
 	if opt == nil {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redislock/redislock/internal/fault"
 )
 
 // LogTracer returns a Tracer that writes to logger. If logger is nil, each event goes to the [slog.Default] of that
@@ -71,7 +73,7 @@ func (l *logTracer) obtainStart(ctx context.Context, e ObtainStart) context.Cont
 func (l *logTracer) refused(ctx context.Context, e Refused) {
 	attrs := []slog.Attr{slog.Int("try", e.Try)}
 	if e.Key != "" {
-		attrs = append(attrs, slog.String("key", e.Key), slog.String("holder", short(e.Holder)),
+		attrs = append(attrs, slog.String("key", e.Key), slog.String("holder", fault.Short(e.Holder)),
 			slog.String("metadata", e.Metadata), slog.Duration("ttl", e.TTL), slog.Int("ahead", e.Ahead))
 	}
 	l.log(ctx, slog.LevelDebug, "refused", e.Keys, nil, attrs...)

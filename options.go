@@ -92,5 +92,5 @@ func (o *Options) strategy() retry.Strategy {
 	if o == nil || o.RetryStrategy == nil || o.RetryStrategy == NoRetry() {
 		return nil
 	}
-	return restart(o.RetryStrategy)
+	return retry.Restart(o.RetryStrategy)
 }

@@ -1,4 +1,4 @@
-// Package retry makes the tries of a call, as a strategy says.
+// Package retry makes the tries of a call, as a strategy says, and has the strategies of the library.
 package retry
 
 import (

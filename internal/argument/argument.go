@@ -1,0 +1,82 @@
+// Package argument checks what callers pass, by itself: it knows no Client and no server.
+package argument
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/keyname"
+)
+
+// Keys returns an error if a lock cannot have these keys.
+func Keys(keys []string) error {
+	if len(keys) == 0 {
+		return fault.Invalid("no keys")
+	}
+	for i, key := range keys {
+		if key == "" {
+			return fault.Invalid("key %d of %d is empty", i+1, len(keys))
+		}
+		if strings.HasSuffix(key, keyname.LineSuffix) {
+			return fault.Invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
+		}
+	}
+	return nil
+}
+
+// minTTL is the least ttl of which something remains after the safety margin of validity.
+const minTTL = 2 * time.Millisecond
+
+// TTL returns an error if a lock cannot last so long.
+func TTL(ttl time.Duration) error {
+	if ttl < minTTL {
+		return fault.Invalid("ttl %v is under %v", ttl, minTTL)
+	}
+	return nil
+}
+
+// Token returns an error if a holder cannot have this token.
+func Token(token string) error {
+	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return fault.Invalid("token %q holds white space or a control character", token)
+	}
+	return nil
+}
+
+// FenceKey returns an error if a lock with these keys cannot have this fence key; "" is none.
+func FenceKey(fenceKey string, keys []string) error {
+	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
+		return fault.Invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
+	}
+	if fenceKey != "" && slices.Contains(keys, fenceKey) {
+		return fault.Invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)
+	}
+	return nil
+}
+
+// Lines returns an error if one of the keys can have no line, so that nobody can wait for it.
+func Lines(keys []string) error {
+	for _, key := range keys {
+		if !keyname.HasLine(key) {
+			return fault.Invalid("key %q has a brace but no hash tag, or repeats itself as its hash tag, so there is no place "+
+				"beside it for the line of Queue; name it without braces, or with a tag, as in {order:7}:stock", key)
+		}
+	}
+	return nil
+}
+
+// HaveOneTag reports whether all keys, and the fence key if there is one, have the same hash tag. One key has.
+func HaveOneTag(keys []string, fenceKey string) bool {
+	if len(keys) == 1 && fenceKey == "" {
+		return true
+	}
+	first, tagged := keyname.HashTag(keys[0])
+	isOther := func(key string) bool {
+		tag, has := keyname.HashTag(key)
+		return !has || tag != first
+	}
+	return tagged && !slices.ContainsFunc(keys[1:], isOther) && (fenceKey == "" || !isOther(fenceKey))
+}
