@@ -73,7 +73,7 @@ func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, 
 		case <-late:
 			return true
 		}
-		if good > n/2 && late == nil {
+		if good > n/2 && late == nil && wait >= 0 {
 			late = time.After(wait)
 		}
 	}
@@ -109,7 +109,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 	t.Where = strings.Join(names, ", ")
 	wait := straggler
 	if t.AskAll {
-		wait = t.patience
+		wait = -1
 	}
 	enough := majority(len(all), wait, func(i int) error {
 		ctx, cancel := context.WithTimeout(ctx, t.patience)
