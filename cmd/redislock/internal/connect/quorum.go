@@ -52,7 +52,8 @@ func splitURLs(text string) []string {
 const straggler = 100 * time.Millisecond
 
 // majority calls ask for each of n servers at the same time, and got for each answer, in this goroutine; got reports whether
-// the server counts. It returns when all have answered, or wait after a majority has, and reports whether a majority has.
+// the server counts. It returns when all have answered, or wait after a majority has, unless wait is negative. It reports
+// whether a majority has answered.
 func majority(n int, wait time.Duration, ask func(i int) error, got func(i int, err error) bool) bool {
 	type answer struct {
 		i   int
