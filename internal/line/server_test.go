@@ -170,13 +170,7 @@ var _ = Describe("Waiting in line on a Cluster", Ordered, Label(spec.OnServer), 
 	var client *redis.ClusterClient
 	keys := []string{"{q}:a", "{q}:b", "{q}:c"}
 
-	BeforeAll(func() {
-		spec.RequireServer()
-		var err error
-		cluster, err = redistest.StartCluster(3, 0)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return cluster.Close() })
-	})
+	BeforeAll(func() { cluster = spec.StartCluster() })
 
 	begin := func(ctx context.Context) (held *redislock.Lock, turns <-chan turn) {
 		GinkgoHelper()

@@ -193,13 +193,7 @@ var _ = Describe("While a Cluster answers that", Label(spec.OnServer), Ordered, 
 	var locks *redislock.Client
 	keys := []string{"{t}a", "{t}b"}
 
-	BeforeAll(func() {
-		spec.RequireServer()
-		var err error
-		cluster, err = redistest.StartCluster(3, 0)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return cluster.Close() })
-	})
+	BeforeAll(func() { cluster = spec.StartCluster() })
 	BeforeEach(func() {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 		DeferCleanup(client.Close)

@@ -277,11 +277,7 @@ var _ = Describe("On a Cluster, a user who may run only what docs/redis.md names
 	var cluster *redistest.Cluster
 
 	BeforeEach(func() {
-		spec.RequireServer()
-		var err error
-		cluster, err = redistest.StartCluster(3, 0)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return cluster.Close() })
+		cluster = spec.StartCluster()
 	})
 
 	It("Clusters, and fencing there", func(ctx SpecContext) {

@@ -16,16 +16,24 @@ import (
 // A lock that has lapsed may have been another's since, at a server that has forgotten. So nothing that it gained before the
 // lapse counts any more.
 var _ = describeSchedules("a lapsed lock", func(on *schedule) {
-	It("is not revived by a Refresh that one server confirms, and an old hold", func(ctx SpecContext) {
-		lock := extended(ctx, on, nil)
-		on.at(1500 * time.Millisecond)
-		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
-		on.Break(1, lateReplies(time.Second))
-		Expect(lock.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		Expect(time.Now()).To(BeTemporally("<", second.Until()))
-		Expect(lock.Until()).To(BeTemporally("<", time.Now()))
-	})
+	DescribeTable("is not revived by a Refresh that one server confirms, and an old hold",
+		func(ctx SpecContext, handle func(ctx context.Context, lock *redislock.Lock) *redislock.Lock) {
+			lock := extended(ctx, on, func(lock *redislock.Lock) *redislock.Lock { return handle(ctx, lock) })
+			on.at(1500 * time.Millisecond)
+			on.Servers[1].Memory.Memory.FlushAll()
+			second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
+			on.Break(1, lateReplies(time.Second))
+			Expect(lock.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
+			Expect(time.Now()).To(BeTemporally("<", second.Until()))
+			Expect(lock.Until()).To(BeTemporally("<", time.Now()))
+		},
+		Entry("through the handle of its obtain", func(_ context.Context, lock *redislock.Lock) *redislock.Lock { return lock }),
+		Entry("through an attached handle", func(ctx context.Context, lock *redislock.Lock) *redislock.Lock {
+			attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			return attached
+		}),
+	)
 
 	It("is not revived by what one server confirms, and what another confirms later", func(ctx SpecContext) {
 		lock := extended(ctx, on, nil)
@@ -86,21 +94,6 @@ var _ = describeSchedules("a lapsed lock", func(on *schedule) {
 		on.at(time.Minute)
 		Expect(context.Cause(kept)).NotTo(HaveOccurred())
 		Expect(lock.Release(ctx)).To(Succeed())
-	})
-
-	It("is not revived through an attached handle by one server", func(ctx SpecContext) {
-		attached := extended(ctx, on, func(lock *redislock.Lock) *redislock.Lock {
-			attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
-			Expect(err).NotTo(HaveOccurred())
-			return attached
-		})
-		on.at(1500 * time.Millisecond)
-		on.Servers[1].Memory.Memory.FlushAll()
-		second := spec.Obtain(ctx, on.other, 5*time.Second, nil, "a")
-		on.Break(1, lateReplies(time.Second))
-		Expect(attached.Refresh(spec.Within(ctx, 500*time.Millisecond), 10*time.Second, nil)).NotTo(Succeed())
-		Expect(time.Now()).To(BeTemporally("<", second.Until()))
-		Expect(attached.Until()).To(BeTemporally("<", time.Now()))
 	})
 
 	It("is not revived by a Refresh that began before the lapse, and a server that confirms another one", func(ctx SpecContext) {

@@ -200,11 +200,7 @@ var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered
 	var masters []*redis.Client
 
 	BeforeAll(func() {
-		spec.RequireServer()
-		var err error
-		cluster, err = redistest.StartCluster(3, 0)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return cluster.Close() })
+		cluster = spec.StartCluster()
 		for _, addr := range cluster.Addrs() {
 			master := redis.NewClient(&redis.Options{Addr: addr})
 			masters = append(masters, master)

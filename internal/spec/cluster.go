@@ -5,10 +5,23 @@ import (
 	"fmt"
 	"slices"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/internal/transport"
 )
+
+// StartCluster returns a real Cluster of three masters, which ends with the spec or the container of specs that starts it.
+func StartCluster() *redistest.Cluster {
+	GinkgoHelper()
+	RequireServer()
+	cluster, err := redistest.StartCluster(3, 0)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(cluster.Close)
+	return cluster
+}
 
 // NewMemoryCluster returns a client of a Cluster of the servers. The keys "a", "b" and "c" are on the first three, and all
 // others on the first. number is the client's.

@@ -19,18 +19,26 @@ import (
 	"github.com/redislock/redislock/internal/spec"
 )
 
+// locksKeysOf expects that a lock on two keys of one hash tag works, from its obtain to its release.
+func locksKeysOf(ctx context.Context, locks *redislock.Client, tag string) {
+	GinkgoHelper()
+	lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: tag + ":fence"}, tag+":order", tag+":stock")
+	Expect(lock.FenceToken()).To(BeNumerically(">", 0))
+	_, err := locks.ObtainMulti(ctx, []string{tag + ":free", tag + ":stock"}, time.Minute, nil)
+	Expect(err).To(Equal(redislock.ErrNotObtained))
+	Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+	Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
+	attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+	Expect(err).NotTo(HaveOccurred())
+	Expect(attached.Release(ctx)).To(Succeed())
+}
+
 var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 	var cluster *redistest.Cluster
 	var client *redis.ClusterClient
 	var locks *redislock.Client
 
-	BeforeAll(func() {
-		spec.RequireServer()
-		var err error
-		cluster, err = redistest.StartCluster(3, 0)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func() error { return cluster.Close() })
-	})
+	BeforeAll(func() { cluster = spec.StartCluster() })
 
 	BeforeEach(func(ctx SpecContext) {
 		spec.CheckLeaks()
@@ -73,15 +81,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 
 	It("locks keys of one hash tag, wherever their slot is", func(ctx SpecContext) {
 		for _, tag := range []string{"{order:7}", "{b}", "{c}", "{order:8}"} {
-			lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: tag + ":fence"}, tag+":order", tag+":stock")
-			Expect(lock.FenceToken()).To(BeNumerically(">", 0))
-			_, err := locks.ObtainMulti(ctx, []string{tag + ":free", tag + ":stock"}, time.Minute, nil)
-			Expect(err).To(Equal(redislock.ErrNotObtained))
-			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
-			Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
-			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(attached.Release(ctx)).To(Succeed())
+			locksKeysOf(ctx, locks, tag)
 		}
 	})
 
@@ -422,14 +422,7 @@ var _ = Describe("On a Ring", Label(spec.OnServer), func() {
 
 	It("locks keys of one shard", func(ctx SpecContext) {
 		for _, tag := range []string{"{" + near + "}", "{" + far + "}"} {
-			lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: tag + ":fence"}, tag+":1", tag+":2")
-			_, err := locks.ObtainMulti(ctx, []string{tag + ":3", tag + ":2"}, time.Minute, nil)
-			Expect(err).To(Equal(redislock.ErrNotObtained))
-			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
-			Expect(lock.TTL(ctx)).To(BeNumerically("~", time.Hour, time.Second))
-			attached, err := locks.Attach(ctx, lock.Keys(), lock.Token())
-			Expect(err).NotTo(HaveOccurred())
-			Expect(attached.Release(ctx)).To(Succeed())
+			locksKeysOf(ctx, locks, tag)
 		}
 	})
 

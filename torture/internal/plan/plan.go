@@ -149,7 +149,7 @@ func New(seed uint64, menu []Choice, length, pause time.Duration) []Fault {
 			Delay: 20*time.Millisecond + time.Duration(random.Int64N(int64(900*time.Millisecond))),
 			Times: 1 + random.IntN(6), Bytes: random.IntN(12),
 		}
-		if random.IntN(3) == 0 { // a cut that lets nothing through is the most common one in practice
+		if random.IntN(3) == 0 { // in practice, most cuts let nothing through
 			f.Bytes = 0
 		}
 		if most := menu[i].Most - menu[i].Least; most > 0 {
