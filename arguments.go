@@ -1,11 +1,13 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/redislock/redislock/internal/argument"
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/several"
 	"github.com/redislock/redislock/internal/transport"
@@ -18,7 +20,7 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 	if err := c.usable(ctx, keys); err != nil {
 		return err
 	}
-	if err := argument.TTL(ttl); err != nil {
+	if err := c.checkTTL(ttl); err != nil {
 		return err
 	}
 	if opt == nil {
@@ -36,6 +38,25 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 		}
 	}
 	return c.checkPlaces(keys, opt)
+}
+
+// checkTTL returns an error if a lock of the Client cannot last so long.
+func (c *Client) checkTTL(ttl time.Duration) error {
+	return cmp.Or(argument.TTL(ttl), argument.GuardedTTL(ttl, c.config.Scripts.Guard.MaxTTL))
+}
+
+// checkGuard returns an error if a place cannot have a guard. The marker is in one slot of a Cluster, and on one shard of a
+// Ring, and would say nothing of the others.
+func checkGuard(guard script.Guard, p *place.Place) error {
+	switch {
+	case !guard.IsSet():
+		return nil
+	case p.Redis.IsCluster():
+		return fault.Invalid("WithGuard does not work on a Cluster")
+	case p.Redis.IsRing():
+		return fault.Invalid("WithGuard does not work on a Ring")
+	}
+	return nil
 }
 
 // usable returns an error if nothing can be sent: New could not use its client, ctx is nil, a key cannot be locked, or
@@ -69,6 +90,8 @@ func (c *Client) usable(ctx context.Context, keys []string) error {
 func (c *Client) checkPlaces(keys []string, opt *Options) error {
 	together := argument.HaveOneTag(keys, opt.FenceKey)
 	switch {
+	case c.config.Scripts.Guard.IsSet() && opt.AcrossSlots:
+		return fault.Invalid("AcrossSlots does not work with WithGuard")
 	case c.quorum != nil && opt.AcrossSlots:
 		return fault.Invalid("AcrossSlots does not work with a quorum of servers")
 	case c.quorum != nil && opt.Token != "":

@@ -74,7 +74,7 @@ func (e *LostError) Is(target error) bool {
 // that key. It matches [ErrNotObtained].
 //
 // Key is the first key that another token holds. If no key is held, callers that wait in line go first; Key is then the
-// first key for which they wait. Key is "" if nothing blocked the call any more when the library asked, or if Redis did
+// first key for which they wait. If the guard of [WithGuard] is closed, Closed says for how long. Key is "" then, and if nothing blocked the call any more when the library asked, or if Redis did
 // not answer in time or refused the question.
 type RefusedError struct {
 	Key string
@@ -84,10 +84,17 @@ type RefusedError struct {
 	Metadata string        // the metadata of the holder
 	TTL      time.Duration // the remaining ttl of Key; -1 for a key without expiry, 0 if nobody holds Key
 	Ahead    int           // how many callers wait in line for Key before this call
+
+	// Closed is for how long the guard of [WithGuard] refuses every lock, because Redis may have forgotten some; 0 if the
+	// guard is open, or if there is none. If it is not 0, the other fields are zero.
+	Closed time.Duration
 }
 
 // Error names the key and its holder. It shows at most the first six characters of the token.
 func (e *RefusedError) Error() string {
+	if e.Closed > 0 {
+		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks", ErrNotObtained, e.Closed)
+	}
 	if e.Key == "" {
 		return ErrNotObtained.Error()
 	}

@@ -4,17 +4,29 @@ inspect: what each key holds, how long it lasts, and how many wait for it.
 KEYS[1..n]  keys
 KEYS[…]     the lines, as line.lua describes them, of the first of the keys in order; may be none
 ARGV[1]     n
+ARGV[2]     "1" to ask only while the guard is open; else "0" or missing
 
 Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for each key in order:
             value    nil if the key does not exist or is not a string
             ms       the remaining ttl; -1 for a key without expiry, -2 if the key does not exist
             waiters  how many live waiters its line has; 0 for a key without a line
             since    the ticket of the first of them; 0 if there is none
-Errors      none of its own
+            {-2, closed, id}  the guard is closed for closed ms; see guard.lua
+Errors      those of guard.lua, if ARGV[2] is "1"
 ]]
 local CHUNK = 2000 -- keys per command: Lua unpacks at most 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster than globals
+
+local guard -- see guard.lua; nil without a guard
+-- include guard
+if guard and ARGV[2] == '1' then
+	local closed, term = guard()
+	if closed ~= 0 then
+		return type(closed) == 'table' and closed or { -2, closed, term }
+	end
+end
+
 local n = tonumber(ARGV[1])
 
 local now = call('TIME')

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -26,6 +27,7 @@ func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.Exi
 // bearer is what bears a lock: a hold at one place, or several of them.
 type bearer interface {
 	life.Bearer
+	Home() *place.Place
 	TTL(ctx context.Context) (time.Duration, error)
 	Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error
 	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // does the work of a Release that began now
@@ -135,7 +137,7 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 //   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
 //     matches it;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
-//   - an error that wraps [ErrInvalid] if ctx is nil or the ttl is under 2 ms;
+//   - an error that wraps [ErrInvalid] if ctx is nil, or the ttl is under 2 ms or above the maxTTL of [WithGuard];
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
 //     ms after Until, and any other error of Redis, wrapped. After these three, nobody knows whether the ttl has
 //     changed or still will change. So Until assumes the worse: unless the answer arrives after all, this handle
@@ -147,13 +149,13 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	if err := argument.TTL(ttl); err != nil {
+	b := l.bearer()
+	if err := cmp.Or(argument.TTL(ttl), argument.GuardedTTL(ttl, b.Home().MaxTTL())); err != nil {
 		return err
 	}
 	if opt == nil {
 		opt = &Options{}
 	}
-	b := l.bearer()
 	report := b.Events().Refreshed
 	if report == nil {
 		return b.Refresh(ctx, ttl, opt.Metadata, opt.strategy())

@@ -18,8 +18,9 @@ import (
 // LogTracer returns a Tracer that writes to logger. If logger is nil, each event goes to the [slog.Default] of that
 // moment.
 //
-// It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped,
-// and when renewals begin to fail. It logs failing renewals once per outage. An outage lasts until Redis has answered
+// It logs at level Warn when a lock is lost, when the validity of a kept lock ends, when a cleanup fails or is dropped, when
+// the guard of a server closes, and when renewals begin to fail. It logs at level Info when keys are put back under a guard.
+// It logs failing renewals once per outage. An outage lasts until Redis has answered
 // and no lock is left whose last renewal failed. The tracer logs everything else at level Debug.
 //
 // It logs at most five keys of a lock, and how many more there are. It logs at most six characters of a token, because
@@ -31,6 +32,8 @@ func LogTracer(logger *slog.Logger) *Tracer {
 		Refused:     l.refused,
 		ObtainEnd:   l.obtainEnd,
 		Refreshed:   l.refreshed,
+		GuardClosed: l.guardClosed,
+		Restored:    l.restored,
 		Lost:        l.lost,
 		Released:    l.released,
 		CleanedUp:   l.cleanedUp,
@@ -53,7 +56,10 @@ func (l *logTracer) log(
 	if !logger.Enabled(ctx, level) {
 		return
 	}
-	all := append([]slog.Attr{slog.String("keys", listKeys(keys))}, attrs...)
+	all := attrs
+	if len(keys) > 0 {
+		all = append([]slog.Attr{slog.String("keys", listKeys(keys))}, attrs...)
+	}
 	if err != nil {
 		all = append(all, logError(err))
 	}
@@ -110,6 +116,15 @@ func (l *logTracer) refreshed(ctx context.Context, e Refreshed) {
 		message = "not renewed"
 	}
 	l.log(ctx, level, message, e.Keys, e.Err, slog.Duration("ttl", e.TTL), slog.Duration("left", e.Left))
+}
+
+func (l *logTracer) guardClosed(ctx context.Context, e GuardClosed) {
+	l.log(ctx, slog.LevelWarn, "guard closed: Redis may have forgotten locks", nil, nil,
+		slog.String("server", e.Server), slog.Duration("for", e.For))
+}
+
+func (l *logTracer) restored(ctx context.Context, e Restored) {
+	l.log(ctx, slog.LevelInfo, "put back", e.Keys, nil, slog.String("back", listKeys(e.Back)))
 }
 
 func (l *logTracer) lost(ctx context.Context, e Lost) {

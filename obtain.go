@@ -263,13 +263,14 @@ func (o *obtaining) refused(ctx context.Context) {
 	if o.opt.Explain && o.why == nil {
 		o.why, o.explained = o.blocker(ctx), e.Try
 		e.Key, e.Holder, e.Metadata, e.TTL, e.Ahead = o.why.Key, o.why.Token, o.why.Metadata, o.why.TTL, o.why.Ahead
+		e.Closed = o.why.Closed
 	}
 	if tell := o.client.tracer.Refused; tell != nil {
 		tell(ctx, e)
 	}
 }
 
-// blocker asks Redis what blocks the obtain.
+// blocker returns what blocks the obtain. Unless that is a guard, it asks Redis.
 func (o *obtaining) blocker(ctx context.Context) *RefusedError {
 	var why RefusedError
 	if o.spread != nil {
@@ -299,7 +300,7 @@ func (o *obtaining) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if o.progress().Tries > o.explained || o.cut != nil {
-		if now := o.blocker(ctx); now.Key != "" {
+		if now := o.blocker(ctx); now.Key != "" || now.Closed > 0 {
 			o.why = now
 		}
 	}

@@ -36,6 +36,9 @@ Returns     1                 granted, all newly taken, no fencing token
                               when it is woken; missing is 1 if it had a ticket but was no
                               longer in one of the lines, else 0
                               After a grant the waiter is in no line any more.
+            {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
+                              ms; see guard.lua. A waiter gets a place in line instead, and the
+                              reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
             if it is the first one and the keys are taken for less than its interval and than
@@ -52,9 +55,20 @@ local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to 
 local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
 
+local guard, closed, term = nil, 0, nil -- see guard.lua; without a guard they stay as they are
+-- include guard
+if guard then
+	closed, term = guard()
+	if type(closed) == 'table' then
+		return closed
+	elseif closed > 0 and not ARGV[6] then
+		return { -2, closed, term }
+	end
+end
+
 -- Most locks are one free key without waiters. The rest of the script would do the same for them with more commands. It also
 -- says what is wrong with a bad ttl.
-if #KEYS == 2 and not ARGV[4] and call('EXISTS', KEYS[2]) == 0 then
+if closed == 0 and #KEYS == 2 and not ARGV[4] and call('EXISTS', KEYS[2]) == 0 then
 	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
 	if done and done.ok then
 		return 1
@@ -106,7 +120,7 @@ local free = false -- whether every key was
 
 -- The usual case: every key is free. One MSETNX sets all keys or none, but several do not, so EXISTS looks at a larger set
 -- first. MSETEX (Redis 8.4 and Valkey 9.1 or newer) is MSETNX and the expiry in one command.
-if not queued then
+if not queued and closed == 0 then
 	local lasting = (redis.REDIS_VERSION_NUM or 0) >= 0x80400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x90100
 	free = true
 	for first = 1, n > CHUNK and n or 0, CHUNK do
@@ -170,7 +184,7 @@ if not free then
 		granted = 1
 	end
 
-	local entry, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0
+	local entry, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0 or closed > 0
 	if queued or refused and entry then
 		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]
@@ -217,7 +231,7 @@ if not free then
 			end
 		end
 
-		if refused and id then -- those ahead will take the blocked key first, so its line says enough
+		if #blocked > 0 and id then -- those ahead will take the blocked key first, so its line says enough
 			local waiter = queued and count > 0 and turnOf(KEYS[lines + blocked[1] - 1])
 			if waiter then
 				behind(KEYS[lines + blocked[1] - 1], waiter)
@@ -226,7 +240,7 @@ if not free then
 				local left = call('PTTL', KEYS[blocked[i]])
 				wait = math.max(wait, left < 0 and interval or left + 1)
 			end
-		elseif not refused and not next(held) then
+		elseif #blocked == 0 and not next(held) then
 			for i = lines, #KEYS do
 				local waiter = turnOf(KEYS[i])
 				if waiter then
@@ -239,6 +253,7 @@ if not free then
 			end
 		end
 
+		wait = math.max(wait, closed > 0 and closed + 1 or 0)
 		if refused and id and count > 0 then
 			local fresh = not placed
 			if ticket == 0 then
@@ -263,7 +278,7 @@ if not free then
 					call('PEXPIRE', line, life * 1000 + math.floor(interval / 2))
 				end
 			end
-			return { -1, math.min(wait, interval), ticket, now, life * 1000, missing }
+			return { -1, math.min(wait, interval), ticket, now, life * 1000, missing, closed > 0 and closed or nil, closed > 0 and term or nil }
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
@@ -275,7 +290,7 @@ if not free then
 		end
 	end
 	if refused then
-		return 0
+		return closed > 0 and { -2, closed, term } or 0
 	end
 	for i = 1, takes do
 		local done = pcall('SET', taken[i], value, 'PX', ttl)

@@ -8,16 +8,29 @@ ARGV[3i-1]    its metadata; "" for none
 ARGV[3i]      its ttl in whole milliseconds
 
 Returns     {r, …}  for each lock 1: granted, newly taken; 0: refused, another's; or -1:
-                    nothing was done, call obtain for it
-Errors      none of its own
+                    nothing was done, call obtain for it; or {-2, closed, id}: refused, because
+                    the guard is closed for closed ms; see guard.lua
+Errors      those of guard.lua
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
+
+local guard, closed, term = nil, 0, nil -- see guard.lua; without a guard they stay as they are
+-- include guard
+if guard then
+	closed, term = guard()
+	if type(closed) == 'table' then
+		return closed
+	end
+end
+
 local n = #KEYS / 2
 local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines
 local replies = {}
 for i = 1, n do
 	local reply = -1
-	if not queued or pcall('EXISTS', KEYS[n + i]) == 0 then
+	if closed > 0 then
+		reply = { -2, closed, term }
+	elseif not queued or pcall('EXISTS', KEYS[n + i]) == 0 then
 		local token, metadata = ARGV[3 * i - 2], ARGV[3 * i - 1]
 		local done = pcall('SET', KEYS[i], metadata == '' and token or token .. ' ' .. metadata, 'NX', 'PX', ARGV[3 * i])
 		if not done then

@@ -48,6 +48,9 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 		return New(clients[0], opts...)
 	}
 	c := newClientOptions(opts).placeless()
+	if c.unusable != nil {
+		return c
+	}
 	if len(clients) == 0 {
 		c.unusable = fault.Invalid("a quorum of no servers; pass three or five clients")
 		return c
@@ -56,6 +59,9 @@ func NewQuorum(clients []RedisClient, opts ...ClientOption) *Client {
 	seen := map[RedisClient]int{}
 	for i, client := range clients {
 		server, err := place.New(client, &c.config)
+		if err == nil {
+			err = checkGuard(c.config.Scripts.Guard, server)
+		}
 		if err != nil {
 			c.unusable = fmt.Errorf("client %d of the quorum: %w", i+1, err)
 			return c

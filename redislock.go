@@ -57,6 +57,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/several"
 )
 
@@ -115,7 +116,9 @@ type ClientOption func(*clientOptions)
 type clientOptions struct {
 	separate bool
 	tracer   *Tracer
-	short    bool // for a single call, after which nothing stays open
+	guard    script.Guard
+	invalid  error // why WithGuard cannot be used; nil if it can
+	short    bool  // for a single call, after which nothing stays open
 }
 
 // WithSeparateCalls makes every call, also a renewal, go by itself through the client that New was given, with all of
@@ -161,16 +164,22 @@ func newClientOptions(opts []ClientOption) clientOptions {
 // newClient is New with these options.
 func (set clientOptions) newClient(client RedisClient) *Client {
 	c := set.placeless()
-	c.one, c.unusable = place.New(client, &c.config)
+	one, err := place.New(client, &c.config)
+	if err == nil {
+		err = checkGuard(set.guard, one)
+	}
+	if c.one = one; c.unusable == nil {
+		c.unusable = err
+	}
 	return c
 }
 
 // placeless returns a Client with these options, which has no place yet.
 func (set clientOptions) placeless() *Client {
-	c := &Client{tracer: set.tracer, closed: make(chan struct{})}
+	c := &Client{tracer: set.tracer, closed: make(chan struct{}), unusable: set.invalid}
 	c.config = place.Config{
-		Scripts: scripts, Events: set.tracer.events(), CleanedUp: set.tracer.cleanedUp(), LostError: newLostError,
-		Closed: c.closed, Separate: set.separate, Lingers: !set.short,
+		Scripts: scriptsWith(set.guard), Events: set.tracer.events(), CleanedUp: set.tracer.cleanedUp(), LostError: newLostError,
+		Closed: c.closed, Separate: set.separate, Lingers: !set.short, GuardClosed: set.tracer.guardClosed(),
 	}
 	return c
 }

@@ -7,13 +7,20 @@ ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
 ARGV[4]     "1" for a renewal, which never brings an expiry forward: it leaves a key
             alone that lasts longer than the ttl; else "0"
+ARGV[5]     the metadata of keys that are put back, if ARGV[3] is ""; missing without a guard
 
 A key without expiry gets the ttl, because nobody would free it if its holder died.
 
 Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
                     i KEYS[-i] is gone
+            While the guard is closed, for closed ms; see guard.lua:
+            {0, closed, id, i, …}  every key is mine and has the new ttl; KEYS[i] … were gone and are
+                    put back. If another has one, none is put back, and the reply is as above
+            {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again
+                    after ms
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
+            Those of guard.lua, and those of a SET that Redis refuses; no key is put back then
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
@@ -24,7 +31,18 @@ if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
 end
 
-local lost -- what to return, if not 0
+local guard, closed, term, early = nil, 0, nil, 0 -- see guard.lua; without a guard they stay as they are
+-- include guard
+if guard then
+	closed, term, early = guard()
+	if type(closed) == 'table' then
+		return closed
+	elseif early > 0 then
+		return { 0, closed, term, -early }
+	end
+end
+
+local lost, taken -- what to return, if not 0; whether another holder has a key
 for first = 1, #KEYS, CHUNK do
 	local values = call('MGET', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS)))
 	for i = 1, #values do
@@ -33,13 +51,26 @@ for first = 1, #KEYS, CHUNK do
 			lost = lost or {}
 			lost[#lost + 1] = -index
 		elseif not stored or stored ~= token and string.sub(stored, 1, #token + 1) ~= token .. ' ' then
-			lost = lost or {}
+			lost, taken = lost or {}, true
 			lost[#lost + 1] = index
 		end
 	end
 end
-if lost then
+if lost and (taken or closed == 0) then
 	return lost
+end
+
+local back = { 0, closed, term } -- and the indices of keys that are put back
+for i = 1, lost and #lost or 0 do
+	local kept = metadata == '' and ARGV[5] or metadata
+	local done = pcall('SET', KEYS[-lost[i]], kept == '' and token or token .. ' ' .. kept, 'PX', ttl)
+	if done.err then
+		for j = 1, i - 1 do
+			call('DEL', KEYS[-lost[j]])
+		end
+		return done
+	end
+	back[#back + 1] = -lost[i]
 end
 
 if metadata ~= '' and not renewal then
@@ -57,4 +88,4 @@ for i = 1, #KEYS do
 		call('SET', KEYS[i], token .. ' ' .. metadata, 'PX', ttl)
 	end
 end
-return 0
+return closed > 0 and back or 0

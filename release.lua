@@ -17,14 +17,15 @@ ARGV[7]     "1" if its subscription is open, on this server; else "0"
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
-                    every other key was mine and is deleted
+                    every other key was mine and is deleted. While the guard is closed, keys that
+                    were gone are not listed; see guard.lua
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
             waiter was first, or where dead ones were first. A waiter that steps back is not
             served. It hands the keys over if the first waiter wants only deleted keys, is first
             in all their lines, is not late, has its subscription open on this server, and has
-            no fence key except KEYS[n+1]: the keys then hold its value with its ttl, and it is
-            in no line any more. Otherwise it wakes that waiter. If nobody receives a message to
+            no fence key except KEYS[n+1], and if the guard is open: the keys then hold its value
+            with its ttl, and it is in no line any more. Otherwise it wakes that waiter. If nobody receives a message to
             an open subscription, it serves the next waiter with another inbox and removes those
             before it; if there is no such waiter, they all stay. One call passes over about
             10,000 waiters and does not look behind those.
@@ -35,6 +36,9 @@ Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " 
             its interval and than the line lasts
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
+local guard -- see guard.lua; nil without a guard
+-- include guard
+
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
@@ -80,6 +84,23 @@ for start = start, n, CHUNK do
 	end
 end
 
+-- isClosed reports whether the guard is closed. It counts as closed if nobody can tell.
+local closed
+local function isClosed()
+	if closed == nil then
+		closed = guard and guard() ~= 0 or false
+	end
+	return closed
+end
+
+if lost and guard and isClosed() then -- their holder had them, and only the memory is gone
+	local taken = {}
+	for i = 1, #lost do
+		taken[#taken + 1] = lost[i] > 0 and lost[i] or nil
+	end
+	lost = taken[1] and taken
+end
+
 for start = lines, queued and 0 or #KEYS, CHUNK do
 	local found = pcall('EXISTS', unpack(KEYS, start, math.min(start + CHUNK - 1, #KEYS)))
 	queued = queued or found ~= 0
@@ -99,7 +120,7 @@ spares = true
 local function handOver(waiter, places)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
 	length = tonumber(length)
-	if told[waiter.id] or tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or not waiter.open or late(waiter) then
+	if told[waiter.id] or tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or not waiter.open or late(waiter) or isClosed() then
 		return false
 	end
 	for i = 1, #places do

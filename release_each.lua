@@ -5,11 +5,16 @@ KEYS[1..n]    lock keys, one of each lock
 KEYS[n+1..2n] their lines, as line.lua describes them
 ARGV[i]       token of lock i
 
-Returns     {r, …}  for each lock 0: its key was mine and is deleted; {-1}: it was gone;
-                    {1}: it is another's; or -1: nothing was done, call release for it
+Returns     {r, …}  for each lock 0: its key was mine and is deleted, or it was gone and the guard
+                    is closed; {-1}: it was gone; {1}: it is another's; or -1: nothing was done,
+                    call release for it
 Errors      none of its own
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
+
+local guard, closed -- see guard.lua; nil without a guard
+-- include guard
+
 local n = #KEYS / 2
 local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines
 local values = pcall('MGET', unpack(KEYS, 1, n))
@@ -22,6 +27,10 @@ for i = 1, n do
 			reply = seen[key] and { -1 } or 0
 		elseif not values.err then
 			reply = { not stored and pcall('EXISTS', key) == 0 and -1 or 1 }
+			if guard and reply[1] == -1 then
+				closed = closed or guard()
+				reply = closed == 0 and reply or 0
+			end
 		end
 	end
 	if reply == 0 then

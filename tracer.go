@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/undo"
 )
 
@@ -52,6 +53,15 @@ type Tracer struct {
 	// answer has no event until its connection fails or times out. The library sends other renewals meanwhile.
 	Refreshed func(context.Context, Refreshed)
 
+	// GuardClosed is called when a Client with [WithGuard] first learns that the guard of a server is closed. It is called
+	// once for each time that the server may have forgotten locks, in a goroutine of the library, with the values of the
+	// ctx of a call that has learned it.
+	GuardClosed func(context.Context, GuardClosed)
+
+	// Restored is called when a Refresh or a renewal under [WithGuard] has put keys back that a server had forgotten. The
+	// goroutine and the ctx are those of Refreshed. On a quorum, each server has its own event.
+	Restored func(context.Context, Restored)
+
 	// Lost is called once for a hold: when a renewal, a Refresh or a Release finds that keys of the lock are lost, or when
 	// the validity of a kept lock ends. The goroutine is that of the Refresh, of the Release, of a caller that looks at the
 	// context of the kept lock, or one of the library. In a Refresh or a Release, the ctx is that of the call. Otherwise, it
@@ -77,7 +87,7 @@ type ObtainStart struct {
 	Fenced bool // the obtain asks for a fencing token
 }
 
-// Refused reports a refused try. Key, Holder, Metadata, TTL and Ahead mean the same as in [RefusedError]. The first
+// Refused reports a refused try. Key, Holder, Metadata, TTL, Ahead and Closed mean the same as in [RefusedError]. The first
 // refusal of a call with [Options.Explain] has them; in all others they are zero. The Err of ObtainEnd explains the last
 // refusal.
 type Refused struct {
@@ -88,6 +98,7 @@ type Refused struct {
 	Metadata string
 	TTL      time.Duration
 	Ahead    int
+	Closed   time.Duration
 }
 
 // ObtainEnd reports the end of an obtain.
@@ -108,6 +119,19 @@ type Refreshed struct {
 	TTL     time.Duration // the new ttl
 	Left    time.Duration // how much of the old validity was left at the end of the call; 0 if it had passed
 	Err     error         // nil if the lock has the new ttl
+}
+
+// GuardClosed reports that the guard of a server is closed: the server may have forgotten locks, and grants none until every
+// lock that it can have forgotten has ended.
+type GuardClosed struct {
+	Server string        // the address of the server, or the type of a client that does not say
+	For    time.Duration // for how long the guard stays closed; longer if the server forgets again
+}
+
+// Restored reports that a server has keys again that it had forgotten.
+type Restored struct {
+	Keys []string
+	Back []string // those of Keys that were put back
 }
 
 // LossCause says why a lock was lost.
@@ -172,6 +196,8 @@ func Tracers(tracers ...*Tracer) *Tracer {
 		Refused:     both(first.Refused, rest.Refused),
 		ObtainEnd:   both(first.ObtainEnd, rest.ObtainEnd),
 		Refreshed:   both(first.Refreshed, rest.Refreshed),
+		GuardClosed: both(first.GuardClosed, rest.GuardClosed),
+		Restored:    both(first.Restored, rest.Restored),
 		Lost:        both(first.Lost, rest.Lost),
 		Released:    both(first.Released, rest.Released),
 		CleanedUp:   both(first.CleanedUp, rest.CleanedUp),
@@ -218,12 +244,15 @@ var (
 
 // events returns what the Tracer hears of locks.
 func (t *Tracer) events() *life.Events {
-	if t.Refreshed == nil && t.Lost == nil && t.Released == nil {
+	if t.Refreshed == nil && t.Restored == nil && t.Lost == nil && t.Released == nil {
 		return silence
 	}
 	events := &life.Events{}
 	if report := t.Refreshed; report != nil {
 		events.Refreshed = func(ctx context.Context, e life.Refreshed) { report(ctx, Refreshed(e)) }
+	}
+	if report := t.Restored; report != nil {
+		events.Restored = func(ctx context.Context, e life.Restored) { report(ctx, Restored(e)) }
 	}
 	if report := t.Lost; report != nil {
 		events.Lost = func(ctx context.Context, e life.Lost) {
@@ -234,6 +263,15 @@ func (t *Tracer) events() *life.Events {
 		events.Released = func(ctx context.Context, e life.Released) { report(ctx, Released(e)) }
 	}
 	return events
+}
+
+// guardClosed returns what to do when a guard was found closed; nil for nothing.
+func (t *Tracer) guardClosed() func(context.Context, place.GuardClosed) {
+	report := t.GuardClosed
+	if report == nil {
+		return nil
+	}
+	return func(ctx context.Context, e place.GuardClosed) { report(ctx, GuardClosed(e)) }
 }
 
 // cleanedUp returns what to do at the end of a cleanup; nil for nothing.

@@ -23,6 +23,9 @@ func Keys(keys []string) error {
 		if strings.HasSuffix(key, keyname.LineSuffix) {
 			return fault.Invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
 		}
+		if key == keyname.GuardMarker {
+			return fault.Invalid("key %q is reserved for the marker of a guard", key)
+		}
 	}
 	return nil
 }
@@ -38,6 +41,30 @@ func TTL(ttl time.Duration) error {
 	return nil
 }
 
+// GuardedTTL returns an error if a lock cannot last so long under a guard with that longest ttl; 0 is no guard.
+func GuardedTTL(ttl, maxTTL time.Duration) error {
+	if maxTTL > 0 && ttl > maxTTL {
+		return fault.Invalid("ttl %v is above the %v that WithGuard allows", ttl, maxTTL)
+	}
+	return nil
+}
+
+// Guard returns an error if there can be no guard with this longest ttl and this time for a deposed master.
+func Guard(maxTTL, deposed time.Duration) error {
+	switch {
+	case maxTTL < minTTL:
+		return fault.Invalid("WithGuard: maxTTL %v is under %v", maxTTL, minTTL)
+	case deposed < 0:
+		return fault.Invalid("WithGuard: deposed %v is negative", deposed)
+	case maxTTL > maxGrace || deposed > maxGrace:
+		return fault.Invalid("WithGuard: nobody would wait longer than %v for an obtain after a restart", maxGrace)
+	}
+	return nil
+}
+
+// maxGrace bounds both parts of the grace of a guard.
+const maxGrace = 24 * time.Hour
+
 // Token returns an error if a holder cannot have this token.
 func Token(token string) error {
 	if strings.ContainsFunc(token, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
@@ -50,6 +77,9 @@ func Token(token string) error {
 func FenceKey(fenceKey string, keys []string) error {
 	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
 		return fault.Invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
+	}
+	if fenceKey == keyname.GuardMarker {
+		return fault.Invalid("FenceKey %q is reserved for the marker of a guard", fenceKey)
 	}
 	if fenceKey != "" && slices.Contains(keys, fenceKey) {
 		return fault.Invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)

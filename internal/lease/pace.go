@@ -77,6 +77,14 @@ func (p *Pace) Failed(now time.Time) time.Time {
 	return earlier(p.until, p.retryAt)
 }
 
+// Postponed notes that a renewal was not executed and must not be sent again before that time has passed. It returns when to
+// look again.
+func (p *Pace) Postponed(now time.Time, wait time.Duration) time.Time {
+	spread := max(p.until.Sub(now)-wait, 0) / 16 // at random, as in Failed
+	p.retryAt = now.Add(wait + rand.N(spread+1))
+	return earlier(p.until, p.retryAt)
+}
+
 // Due returns when to look, whatever is under way.
 func (p *Pace) Due() time.Time { return earlier(p.until, p.renewAt) }
 

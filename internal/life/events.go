@@ -9,8 +9,16 @@ import (
 // concurrently, and may call the library.
 type Events struct {
 	Refreshed func(ctx context.Context, e Refreshed)
+	Restored  func(ctx context.Context, e Restored)
 	Lost      func(ctx context.Context, e Lost)
 	Released  func(ctx context.Context, e Released)
+}
+
+// SendRestored sends the event that a server which has forgotten keys has them again; nil is none.
+func (t *Events) SendRestored(ctx context.Context, keys, back []string) {
+	if len(back) > 0 && t.Restored != nil {
+		t.Restored(ctx, Restored{Keys: keys, Back: back})
+	}
 }
 
 // SendLost sends the event; nil is none.
@@ -27,6 +35,12 @@ type Refreshed struct {
 	TTL     time.Duration
 	Left    time.Duration
 	Err     error
+}
+
+// Restored says that keys were put back at a server that had forgotten them. Its fields are those of Restored in the root.
+type Restored struct {
+	Keys []string
+	Back []string
 }
 
 // Lost is the end of a hold that was lost. Its fields are those of Lost in the root.

@@ -66,6 +66,9 @@ func (l *Life) Metadata() string {
 	return l.metadata
 }
 
+// LastMetadata is Metadata for callers that hold l.Mu.
+func (l *Life) LastMetadata() string { return l.metadata }
+
 // SetMetadata notes the metadata that this handle has stored or found; "" changes nothing. The caller holds l.Mu, or nobody
 // else knows the lock yet.
 func (l *Life) SetMetadata(metadata string) {

@@ -25,6 +25,8 @@ type Attempt struct {
 	Doubtful bool // a sending with the token may have been executed without a reply
 	Late     bool // a call with the token was granted too late to be relied on
 
+	Closure script.Closure // of a guard, by the last answer; zero while it is open
+
 	// Of tries that were abandoned without an answer; empty at several places.
 	abandoned []*transport.Call // the tries that may still run
 	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
@@ -41,6 +43,8 @@ func (a *Attempt) fillObtain(c *transport.Call) {
 // read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
 func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, error) {
 	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
+	a.Closure = g.Closure
+	a.Place.noteClosure(c.Ctx, g.Closure)
 	switch {
 	case err != nil:
 		a.Doubtful = true
@@ -103,8 +107,11 @@ func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, erro
 	return Granted{c.Sent, g.Fence}, err
 }
 
-// Blocker asks what blocks the attempt; see Place.Blocker.
+// Blocker returns what blocks the attempt. Unless the last answer says that a guard does, it asks; see Place.Blocker.
 func (a *Attempt) Blocker(ctx context.Context) script.Blocker {
+	if !a.Closure.IsOver() {
+		return script.Blocker{Closed: a.Closure.For}
+	}
 	return a.Place.Blocker(ctx, a.Keys.Names, a.Token, a.Waiter.LastTicket())
 }
 

@@ -24,24 +24,31 @@ type Claim struct {
 	release    *transport.Call // the last release, unless that was answered
 	pursuit    *pursuit        // the rounds that go on with release; nil for none
 	unanswered *Attempt        // see isDoubtful; nil if each sending was answered, and after a release
+	revivals   *revivals       // nil without a guard
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
-func (k *Claim) RefreshCall(ttl time.Duration, metadata string, renewal bool) *transport.Call {
-	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, renewal)
+func (k *Claim) RefreshCall(ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
+	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, kept, renewal)
 }
 
-// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns which, and an error that matches
-// ErrNotObtained.
-func (k *Claim) ReadRefresh(operation string, c *transport.Call) (script.Loss, error) {
+// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained. It
+// also returns an error if a guard has not executed the call.
+func (k *Claim) ReadRefresh(operation string, c *transport.Call) (r script.Refreshed, err error) {
 	if c.Err != nil {
-		return script.Loss{}, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+		return r, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
 	}
-	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrNotObtained)
+	if r, err = script.ReadRefreshed(k.Keys.Names, c.Reply); err == nil {
+		k.Place.noteClosure(c.Ctx, r.Closure)
+		err = k.Place.LossError(r.Loss, fault.ErrNotObtained)
+	}
+	if r.Again > 0 {
+		err = notExecuted(r.Again)
+	}
 	if err != nil && !errors.Is(err, fault.ErrNotObtained) {
 		err = fault.Failed(operation, k.Keys.Names, err)
 	}
-	return loss, err
+	return r, err
 }
 
 // TTL asks for the least remaining ttl of the keys: 0 if the token lacks one of them.

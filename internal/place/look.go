@@ -52,15 +52,24 @@ func (h *Hold) Find(p *Place, keys []string, token string, found Found) {
 // Attach looks whether the token has the keys. If some are missing, Attach returns an error that matches ErrLockNotHeld, and
 // Found.Lost.
 func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
-	held, sent, err := p.look(ctx, "attach", keys, false)
+	request := p.set.Scripts.InspectOpen(keys)
+	reply, err := p.ask(ctx, "attach", keys, request)
 	if err != nil {
 		return Found{}, err
+	}
+	if c := script.ReadClosure(reply); !c.IsOver() {
+		p.noteClosure(ctx, c)
+		return Found{}, attachClosed(keys, c)
+	}
+	held, err := script.ReadHeld(keys, reply)
+	if err != nil {
+		return Found{}, fault.Failed("attach", keys, err)
 	}
 	loss, ttl := script.ReadOwned(keys, held, token)
 	if err := p.LossError(loss, fault.ErrLockNotHeld); err != nil {
 		return Found{Lost: loss.Keys}, err
 	}
-	return Found{Since: sent, TTL: ttl, Metadata: held[0].Metadata}, nil
+	return Found{Since: request.Sent, TTL: ttl, Metadata: held[0].Metadata}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.
@@ -79,7 +88,7 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 			some[i] = keys[at]
 		}
 		lookAt := func() {
-			found, _, err := p.look(ctx, "inspect", some, true)
+			found, err := p.look(ctx, some)
 			errs[g] = err
 			for i := range found {
 				all[group[i]] = found[i]
@@ -99,20 +108,17 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 	return all, cmp.Or(errs...)
 }
 
-// look asks what the keys hold and, if lines is set, who waits for them. It also returns when the question was sent.
-func (p *Place) look(
-	ctx context.Context, operation string, keys []string, lines bool,
-) (held []script.Held, sent time.Time, err error) {
-	request := p.set.Scripts.Inspect(keys, lines)
-	reply, err := p.ask(ctx, operation, keys, request)
+// look asks what the keys hold and who waits for them.
+func (p *Place) look(ctx context.Context, keys []string) ([]script.Held, error) {
+	reply, err := p.ask(ctx, "inspect", keys, p.set.Scripts.Inspect(keys, true))
 	if err != nil {
-		return nil, time.Time{}, err
+		return nil, err
 	}
-	held, err = script.ReadHeld(keys, reply)
+	held, err := script.ReadHeld(keys, reply)
 	if err != nil {
-		return nil, time.Time{}, fault.Failed(operation, keys, err)
+		return nil, fault.Failed("inspect", keys, err)
 	}
-	return held, request.Sent, nil
+	return held, nil
 }
 
 // Waiters returns who waits in line for a key.

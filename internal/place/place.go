@@ -25,6 +25,8 @@ type Place struct {
 	shared *shared
 	set    *Config
 	keeps  atomic.Bool // a lock was kept: Shut has to look at the renewals
+
+	closedIn atomic.Pointer[string] // the last term of the server in which its guard was found closed; nil for none
 }
 
 // Config says what a Client wants of its places. It never changes after New.
@@ -36,6 +38,8 @@ type Config struct {
 	Closed    <-chan struct{}                             // closed when the Client is
 	Separate  bool                                        // no call shares a pipeline with others
 	Lingers   bool                                        // subscriptions stay open for a while after the last waiter
+
+	GuardClosed func(context.Context, GuardClosed) // reports a guard that was found closed; nil reports nothing
 }
 
 // New returns the place for a Redis client. It returns an error that wraps ErrInvalid if the client cannot be used.

@@ -25,7 +25,7 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 		return err
 	}
 	h.renewSooner()
-	valid, stop := WhileValid(ctx, h, LateAnswer)
+	valid, stop := WhileValid(ctx, h, h.Place.LateAnswer())
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer func() { // also if a hook or a strategy panics, because the next Refresh waits for this one
@@ -40,6 +40,7 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	}
 	life.Lapse(h) // if the lock was found lost
 	h.renewSooner()
+	h.Events().SendRestored(ctx, h.Keys.Names, r.back)
 	h.Events().SendLost(ctx, r.loss)
 	return err
 }
@@ -56,6 +57,8 @@ type refreshing struct {
 	sent      bool           // a request was sent
 	loss      *life.Lost     // the event to send; nil for none
 	losses    int32          // of the lock, when the refresh began
+	back      []string       // the keys that a guard has put back
+	postpone  time.Duration  // a guard has not executed the last call; send it again after that time
 }
 
 // announce makes a later obtain with the same token wait for the refresh. Executed after that obtain, the refresh could
@@ -99,7 +102,7 @@ func (r *refreshing) begin(ctx context.Context) error {
 		return fault.ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
-	if h.isDoubtful() && lease.Passed(h.Lease.Until()) {
+	if (h.isDoubtful() || h.Place.IsGuarded()) && lease.Passed(h.Lease.Until()) {
 		return fault.ErrNotObtained
 	}
 	r.refresh, r.losses = h.Lease.Begin(time.Now(), r.ttl), h.Losses()
@@ -115,19 +118,38 @@ func (r *refreshing) end() {
 	h.Place.Cleanups.End(r.work)
 }
 
-// try sends the refresh once. again says whether it failed in a way that makes another try worthwhile. WhileValid has made
-// valid from ctx.
+// try sends the refresh once, and again when a guard that has just closed executes refreshes. again says whether it failed
+// in a way that makes another try worthwhile. WhileValid has made valid from ctx.
 func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
+	for {
+		again, err = r.send(ctx, valid)
+		if r.postpone == 0 {
+			return again, err
+		}
+		timer := time.NewTimer(r.postpone)
+		select {
+		case <-timer.C:
+		case <-valid.Done():
+			timer.Stop()
+			return false, fault.Failed("refresh", r.hold.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
+		}
+	}
+}
+
+// send does the work of try for one call.
+func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
-	c := h.RefreshCall(r.ttl, r.metadata, false)
+	c := h.RefreshCall(r.ttl, r.metadata, h.Metadata(), false)
 	c.Ctx = valid
 	c.GiveUp = life.Until(h)
+	ended := h.BeginRevival()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
 			h.Life.Mu.Lock()
 			defer h.Life.Mu.Unlock()
 			r.note(c)
+			ended(true)
 		}
 	}()
 	if r.work != nil {
@@ -136,9 +158,10 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 	answered := h.Place.Redis.Do(valid, c)
 	returned = true
 	if !answered {
-		r.abandon(c)
+		r.abandon(c, ended)
 		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
 	}
+	ended(c.Doubtful)
 	again, err = r.conclude(c)
 	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
 		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
@@ -147,7 +170,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 }
 
 // abandon lets a call go on after its caller has returned.
-func (r *refreshing) abandon(c *transport.Call) {
+func (r *refreshing) abandon(c *transport.Call, ended func(doubtful bool)) {
 	h := r.hold
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
@@ -156,6 +179,7 @@ func (r *refreshing) abandon(c *transport.Call) {
 	r.announce()
 	go func() { // ends with the call
 		<-c.Done()
+		ended(c.Doubtful)
 		h.Life.Mu.Lock()
 		r.note(c)
 		h.Life.Mu.Unlock()
@@ -177,14 +201,18 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	r.note(c)
-	switch loss, err := h.ReadRefresh("refresh", c); {
+	got, err := h.ReadRefresh("refresh", c)
+	r.postpone, r.back = got.Again, append(r.back, got.Back...)
+	switch {
 	case c.Err != nil:
 		return true, err
 	case errors.Is(err, fault.ErrNotObtained):
-		r.loss = h.lose(loss, h.Place.contextCause(loss))
+		r.loss = h.lose(got.Loss, h.Place.contextCause(got.Loss))
 		return false, err
 	case err != nil:
 		return false, err
+	case h.Place.IsGuarded() && lease.Passed(h.Lease.Until()): // nobody knows who has had the keys since
+		return false, fault.ErrNotObtained
 	}
 	if h.Losses() != r.losses { // a request that was sent later has found the keys lost
 		return false, fault.ErrNotObtained

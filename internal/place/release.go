@@ -241,8 +241,10 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 	return life.Loss{}, nil
 }
 
-// undoLate releases, in the background, what unanswered sendings of the obtain may acquire after the release.
+// undoLate releases, in the background, what unanswered sendings of the obtain, and refreshes under a guard, may acquire
+// after the release.
 func (k *Claim) undoLate(ctx context.Context) {
+	k.undoRevivals(ctx)
 	k.mu.Lock()
 	u := k.unanswered
 	k.unanswered = nil

@@ -24,7 +24,7 @@ func (h *Hold) Look(now time.Time) (next time.Time, early time.Duration) {
 	if due == nil {
 		return next, 0
 	}
-	sends := h.Renewal(h.RenewalCtx(), due.TTL, due.Until, due.Patience)
+	sends := h.Renewal(h.RenewalCtx(), due.TTL, h.LastMetadata(), due.Until, due.Patience)
 	h.Place.Renewals.Enqueue(&holdRenewal{Renewal: sends, hold: h, lease: due})
 	return next, due.Early
 }
@@ -59,6 +59,7 @@ type holdRenewal struct {
 	left    time.Duration // of the validity
 	err     error
 	loss    *life.Lost
+	back    []string // the keys that a guard has put back
 }
 
 // Finish applies the result, and reports it unless it makes no difference any more.
@@ -81,6 +82,7 @@ func (r *holdRenewal) Finish(sent bool) {
 	if report := h.Events().Refreshed; report != nil {
 		report(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
+	h.Events().SendRestored(r.Call.Ctx, h.Keys.Names, r.back)
 	h.Events().SendLost(r.Call.Ctx, r.loss)
 }
 
@@ -95,15 +97,23 @@ func (r *holdRenewal) apply() (next time.Time, exact bool) {
 	}
 	before := h.Lease.Until()
 	r.left = max(0, time.Until(before))
-	var loss script.Loss
+	var got script.Refreshed
 	err := r.Call.Err
 	if err == nil {
-		loss, err = script.ReadLoss(h.Keys.Names, r.Call.Reply)
+		got, err = script.ReadRefreshed(h.Keys.Names, r.Call.Reply)
+		h.Place.noteClosure(r.Call.Ctx, got.Closure)
 	}
-	switch {
-	case !loss.IsNone():
-		r.matters, r.err = true, h.Place.contextCause(loss)
-		r.loss = h.lose(loss, r.err)
+	switch r.back = got.Back; {
+	case !got.Loss.IsNone():
+		r.matters, r.err = true, h.Place.contextCause(got.Loss)
+		r.loss = h.lose(got.Loss, r.err)
+		return time.Now(), false // the next look ends the contexts
+	case got.Again > 0:
+		err = notExecuted(got.Again)
+		h.Renewed(err)
+		r.matters, r.err = true, fault.Failed("renew", h.Keys.Names, err)
+		return h.Lease.Postponed(time.Now(), got.Again), true
+	case h.Place.IsGuarded() && lease.Passed(before):
 		return time.Now(), false // the next look ends the contexts
 	case err != nil:
 		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())

@@ -36,15 +36,24 @@ type Renewal struct {
 	Call *transport.Call
 
 	at       *Place
-	until    time.Time     // the end of the lock's validity
-	patience time.Duration // how long to wait for the answer before another renewal follows
+	until    time.Time           // the end of the lock's validity
+	patience time.Duration       // how long to wait for the answer before another renewal follows
+	ended    func(doubtful bool) // see Claim.BeginRevival
 }
 
-// Renewal returns an unsent renewal.
-func (k *Claim) Renewal(ctx context.Context, ttl time.Duration, until time.Time, patience time.Duration) Renewal {
-	c := k.RefreshCall(ttl, "", true)
+// Renewal returns an unsent renewal. kept is the metadata of keys that a guard puts back.
+func (k *Claim) Renewal(
+	ctx context.Context, ttl time.Duration, kept string, until time.Time, patience time.Duration,
+) Renewal {
+	c := k.RefreshCall(ttl, "", kept, true)
 	c.Ctx = ctx
-	return Renewal{Call: c, at: k.Place, until: until, patience: patience}
+	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: k.BeginRevival()}
+}
+
+// finish calls Finish of a renewal whose request has ended, or was not sent.
+func finish(r Renewing, sent bool) {
+	r.renewal().ended(sent && r.renewal().Call.Doubtful)
+	r.Finish(sent)
 }
 
 func (r *Renewal) renewal() *Renewal { return r }
@@ -113,8 +122,8 @@ func SendRenewals(due []Renewing) {
 			calls = append(calls, c)
 			return true
 		})
-		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { c.Tag.(Renewing).Finish(true) }) {
-			c.Tag.(Renewing).Finish(false)
+		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { finish(c.Tag.(Renewing), true) }) {
+			finish(c.Tag.(Renewing), false)
 		}
 	}
 }

@@ -10,9 +10,17 @@ import (
 	"github.com/redislock/redislock/internal/life"
 )
 
-// LateAnswer is how long past Until a Refresh waits. At one place, an answer that comes so late may still extend the
+// lateAnswer is how long past Until a Refresh waits. At one place, an answer that comes so late may still extend the
 // validity. At several places, it may only if the lock had lapsed before the Refresh began.
-const LateAnswer = 250 * time.Millisecond
+const lateAnswer = 250 * time.Millisecond
+
+// LateAnswer returns how long past Until a Refresh waits. Under a guard, no answer counts that comes so late.
+func (p *Place) LateAnswer() time.Duration {
+	if p.IsGuarded() {
+		return 0
+	}
+	return lateAnswer
+}
 
 // WhileValid returns a ctx that ends with ctx, or that time after the end of the lock's validity. A Refresh that waited
 // any longer for a server that hangs would leave the holder in the belief that it has the lock. Call the returned

@@ -47,6 +47,24 @@ func (s *Scripts) Inspect(names []string, lines bool) *transport.Call {
 	return c
 }
 
+// InspectOpen is Inspect for the keys of a lock, but only while the guard is open.
+func (s *Scripts) InspectOpen(names []string) *transport.Call {
+	c := s.Inspect(names, false)
+	if s.Guard.IsSet() {
+		c.Args = append(c.Args, "1")
+	}
+	return c
+}
+
+// ReadClosure reads the closure that a reply of inspect has in place of what the keys hold.
+func ReadClosure(reply any) Closure {
+	parts, _ := reply.([]any)
+	if !isClosed(parts) {
+		return Closure{}
+	}
+	return readClosure(parts, 1)
+}
+
 // ReadHeld reads a reply of inspect for these keys.
 func ReadHeld(keys []string, reply any) ([]Held, error) {
 	values, _ := reply.([]any)
@@ -113,6 +131,7 @@ type Blocker struct {
 	Metadata string        // of its holder
 	TTL      time.Duration // of Key; -1 without expiry, 0 if nobody holds it
 	Ahead    int           // how many callers wait in line for Key before this one
+	Closed   time.Duration // for how long a guard refuses every obtain; 0 if that is not the reason
 }
 
 // Blocker returns a call that asks what blocks an obtain with this token and ticket (0 for none). The keys must be in the

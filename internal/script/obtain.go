@@ -46,7 +46,10 @@ func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal 
 }
 
 // isNoRefusal reports whether a reply of obtain_each ends the call. After a refusal, only obtain gives a place in line.
-func isNoRefusal(reply any) bool { return reply != int64(0) }
+func isNoRefusal(reply any) bool {
+	parts, _ := reply.([]any)
+	return reply != any(int64(0)) && !isClosed(parts)
+}
 
 func flag(is bool) any {
 	if is {
@@ -80,6 +83,7 @@ type Grant struct {
 	Granted bool
 	Fence   int64
 	Taken   []string // the keys that were newly acquired
+	Closure Closure  // of the guard that has refused; zero if none has
 
 	// Of a refused waiter with a place in line.
 
@@ -104,11 +108,14 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 	}
 	first, ok := parts[0].(int64)
 	switch {
-	case first == -1 && len(parts) == 6: // refused, with a place in line
+	case isClosed(parts):
+		return Grant{Closure: readClosure(parts, 1)}, nil
+	case first == -1 && (len(parts) == 6 || len(parts) == 8): // refused, with a place in line
 		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 		return Grant{
 			Wait: time.Duration(number(1)) * time.Millisecond, Ticket: number(2), Served: number(3),
 			Life: time.Duration(number(4)) * time.Millisecond, Missing: number(5) == 1,
+			Closure: readClosure(parts, 6),
 		}, nil
 	case !ok || first < 0:
 		return Grant{}, unexpected(reply)

@@ -55,10 +55,45 @@ func Deleted(c *transport.Call) int {
 }
 
 // Refresh returns a call that gives the keys a new ttl. A renewal never shortens a ttl. Metadata "" keeps what is stored.
-func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata string, renewal bool) *transport.Call {
-	return &transport.Call{
+// Under a guard, keys that are put back get the metadata in kept then.
+func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
+	c := &transport.Call{
 		Script: s.refresh, Keys: keys.args(), Token: token, Args: []any{ttl.Milliseconds(), metadata, flag(renewal)},
 	}
+	if s.Guard.IsSet() {
+		c.Args = append(c.Args, kept)
+	}
+	return c
+}
+
+// Refreshed is the reply to a refresh.
+type Refreshed struct {
+	Loss    Loss
+	Closure Closure       // of the guard; zero while that is open
+	Back    []string      // the keys that were put back
+	Again   time.Duration // if not 0, nothing was done: call again after that time
+}
+
+// ReadRefreshed reads a reply of refresh for these keys.
+func ReadRefreshed(keys []string, reply any) (r Refreshed, err error) {
+	parts, _ := reply.([]any)
+	if len(parts) < 3 || parts[0] != int64(0) {
+		r.Loss, err = ReadLoss(keys, reply)
+		return r, err
+	}
+	r.Closure = readClosure(parts, 1)
+	for _, entry := range parts[3:] {
+		index, _ := entry.(int64)
+		if index < 0 && len(parts) == 4 {
+			r.Again = time.Duration(-index) * time.Millisecond
+			return r, nil
+		}
+		if index < 1 || int(index) > len(keys) {
+			return Refreshed{}, unexpected(reply)
+		}
+		r.Back = append(r.Back, keys[index-1])
+	}
+	return r, nil
 }
 
 // Loss says which keys were not mine, as a reply of refresh or release reports. The zero value says that all were mine.

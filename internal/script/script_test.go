@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-var scripts = script.New(script.Sources{Obtain: "return 1\n-- include line\n", Line: "-- the line\n"})
+var scripts = script.New(script.Sources{Obtain: "return 1\n-- include line\n", Line: "-- the line\n"}, script.Guard{})
 
 func want(t *testing.T, what string, got, want any) {
 	t.Helper()

@@ -31,6 +31,7 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 	h := newLock(ctx, s.places, s.keys, s.token)
 	h.Fence, h.Random = fence, true
 	h.SetMetadata(s.want.Metadata)
+	h.obtained = s.want.Metadata
 	var requests []majority.Request
 	h.lock, requests = majority.Acquiring(len(s.parts), s.places.need, s.began, s.want.TTL)
 	for i, p := range s.parts {

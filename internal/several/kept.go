@@ -69,7 +69,7 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := h.at[r.Place]
-		sends := at.Renewal(ctx, call.TTL, until, patience)
+		sends := at.Renewal(ctx, call.TTL, h.kept(), until, patience)
 		round = append(round, &renewal{Renewal: sends, lock: h, asked: r, certain: at.refreshes.Certain(call.TTL)})
 	}
 	return round
@@ -102,6 +102,7 @@ func (r *renewal) Finish(sent bool) {
 		a = h.at[r.asked.Place].read("renew", r.Call, r.certain)
 	}
 	out, before := h.answer(ctx, r.asked, a)
+	h.Events().SendRestored(ctx, h.keys, a.back)
 	err := a.err
 	switch {
 	case out.Confirmed:

@@ -1,6 +1,7 @@
 package several
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,6 +40,7 @@ type Lock struct {
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
 	counted   time.Time   // until when it was valid before that
+	obtained  string      // the metadata of the obtain
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
 }
@@ -141,6 +143,9 @@ func (h *Lock) CertainAt(i int, left time.Duration) time.Duration {
 	defer h.mu.Unlock()
 	return h.at[i].refreshes.Certain(left)
 }
+
+// kept returns the metadata of keys that a guard puts back. The caller holds h.mu.
+func (h *Lock) kept() string { return cmp.Or(h.metadata, h.obtained) }
 
 // await waits until a place has answered the obtain that made the lock, if it has not yet. It waits for as long as for a
 // server that nobody knows yet, and no longer than ctx allows. Without this, a call could fail that a majority answers, if

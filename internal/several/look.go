@@ -159,6 +159,7 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
 			h.Since = found.Since
 			h.SetMetadata(found.Metadata)
+			h.obtained = cmp.Or(found.Metadata, h.obtained)
 		}
 		h.answer(h.ctx, requests[i], a)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,17 +278,27 @@ func (s *Rounds) End(ctx context.Context) {
 }
 
 // Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one
-// place may name a caller that has too few places. Across slots, it asks the first place that has refused.
+// place may name a caller that has too few places. If too many guards are closed, it asks nobody. Across slots, it asks the
+// first place that has refused.
 func (s *Rounds) Blocker(ctx context.Context) script.Blocker {
 	var asked []int
+	var closed []time.Duration
 	attempts := make([]place.Attempt, len(s.parts)) // copies, because the obtain may end first
 	s.mu.Lock()
 	for i, p := range s.parts {
-		if hasDenied(p) && !p.busy && (s.places.quorum || len(asked) == 0) {
+		switch {
+		case !hasDenied(p) || p.busy:
+		case !p.Closure.IsOver():
+			closed = append(closed, p.Closure.For)
+		case s.places.quorum || len(asked) == 0:
 			asked, attempts[i] = append(asked, i), p.Attempt
 		}
 	}
 	s.mu.Unlock()
+	if more := len(closed) - s.places.spare(); more > 0 { // so many have to open first
+		slices.Sort(closed)
+		return script.Blocker{Closed: closed[more-1]}
+	}
 	type holder struct{ key, token string }
 	count := map[holder]int{}
 	most, why := 0, script.Blocker{}

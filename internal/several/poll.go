@@ -30,6 +30,7 @@ type reply struct {
 	lost  []string      // the keys that the place has lost, or has not granted; nil for none
 	taken bool          // another has some of them
 	left  time.Duration // the remaining ttl, if that was the question
+	back  []string      // the keys that a guard has put back
 }
 
 // errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.

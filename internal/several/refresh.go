@@ -37,7 +37,7 @@ func (h *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	if h.WasReleased() {
 		return fault.ErrNotObtained
 	}
-	valid, stop := place.WhileValid(ctx, h, place.LateAnswer)
+	valid, stop := place.WhileValid(ctx, h, h.Home().LateAnswer())
 	defer stop()
 	leave := h.takeTurn(ctx)
 	defer leave()
@@ -88,6 +88,10 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	h.mu.Lock()
 	now := time.Now()
 	lapsed := h.lock.HasLapsed(now)
+	if lapsed && h.Home().IsGuarded() { // nobody knows who has had the keys since
+		h.mu.Unlock()
+		return false, fault.ErrNotObtained
+	}
 	call, requests := h.lock.Refresh(now, ttl, metadata)
 	q.call, h.questions = call, append(h.questions, q)
 	h.pace.Follow(now, h.lock.Until(now))
@@ -244,19 +248,22 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 		}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
-	c := at.RefreshCall(call.TTL, metadata, refresh == nil)
+	c := at.RefreshCall(call.TTL, metadata, h.kept(), refresh == nil)
 	c.GiveUp = h.lock.Until(time.Now())
+	ended := at.BeginRevival()
 	h.mu.Unlock()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
 			c.Doubtful, c.Err = true, fault.ErrPanicked
+			ended(true)
 			h.asked(ctx, r, c, certain)
 		}
 	}()
 	answered := at.Place.Do(ctx, c)
 	returned = true
 	if answered {
+		ended(c.Doubtful)
 		return h.asked(ctx, r, c, certain)
 	}
 	h.mu.Lock()
@@ -266,6 +273,7 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 	h.mu.Unlock()
 	go func() { // ends with the call
 		<-c.Done()
+		ended(c.Doubtful)
 		h.asked(ctx, r, c, certain)
 	}()
 	return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
@@ -284,20 +292,26 @@ func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 	}
 	h.mu.Unlock()
 	h.answer(ctx, r.Request, a)
+	h.Events().SendRestored(ctx, h.keys, a.back)
 	return a
 }
 
+// errClosed is the error of a place whose guard is closed. It may be about to forget the keys again, so it does not count.
+var errClosed = errors.New("the guard is closed, because the server may have forgotten locks")
+
 // read reads the reply to a refresh or a renewal. A success is certain to hold for that long.
 func (at *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
-	loss, err := at.ReadRefresh(operation, c)
-	a.Doubtful, a.err = c.Doubtful, err
+	got, err := at.ReadRefresh(operation, c)
+	a.Doubtful, a.err, a.back = c.Doubtful, err, got.Back
 	switch {
 	case c.Err != nil:
 		if c.First.IsZero() {
 			a.Result = majority.Unsent
 		}
 	case errors.Is(err, fault.ErrNotObtained):
-		a.Result, a.lost, a.taken = majority.Denied, loss.Keys, loss.Taken > 0
+		a.Result, a.lost, a.taken = majority.Denied, got.Loss.Keys, got.Loss.Taken > 0
+	case err == nil && !got.Closure.IsOver():
+		a.err = errClosed
 	case err == nil:
 		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(c.Sent, certain)
 		if lease.Passed(a.Until) {

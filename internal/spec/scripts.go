@@ -15,6 +15,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 // Running matches the requests that run one of our scripts, or its joint one.
@@ -34,9 +36,10 @@ func namesOf(script string) []string {
 			if file != script && !exists(file) {
 				continue
 			}
-			text := Source(file)
-			sum := sha1.Sum([]byte(text))
-			names[script] = append(names[script], "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
+			for _, text := range []string{Source(file), Guarded(file)} {
+				sum := sha1.Sum([]byte(text))
+				names[script] = append(names[script], "evalsha "+hex.EncodeToString(sum[:]), "eval "+text)
+			}
 		}
 	}
 	return names[script]
@@ -50,9 +53,15 @@ var (
 // List is an array as go-redis returns it.
 type List = []any
 
-// Source reads a script as it is sent, with the rules of the line where it has them.
-func Source(name string) string {
-	return strings.Replace(Written(name), "-- include line\n", Written("line"), 1)
+// Source reads a script as it is sent, with the rules of the line where it has them, and without a guard.
+func Source(name string) string { return including(name, "") }
+
+// Guarded is Source for a Client with a guard.
+func Guarded(name string) string { return including(name, Written("guard")) }
+
+func including(name, guard string) string {
+	text := strings.Replace(Written(name), "-- include line\n", Written("line"), 1)
+	return strings.Replace(text, "-- include guard\n", guard, 1)
 }
 
 // Written reads a script as it is embedded.
@@ -110,6 +119,12 @@ const FullLife = 3 * time.Second
 // Run runs a script on keys, given as one word each.
 func (on *Redis) Run(ctx context.Context, name, keys string, args ...any) (any, error) {
 	return on.Client.Eval(ctx, Source(name), strings.Fields(keys), args...).Result()
+}
+
+// RunGuarded is Run with a guard: the marker and the grace go behind keys and args.
+func (on *Redis) RunGuarded(ctx context.Context, name, keys, grace string, args ...any) (any, error) {
+	names := append(strings.Fields(keys), keyname.GuardMarker)
+	return on.Client.Eval(ctx, Guarded(name), names, append(args, grace)...).Result()
 }
 
 // Set sets a key for a minute.

@@ -167,21 +167,22 @@ func (command) NoRetry() bool { return true }
 
 func newCommand(c *Call, how *[2]any) command {
 	const others = 4 // the two values of how, the number of keys, and the token
-	keys, rest := len(c.Keys)+len(c.Spare), c.args()
-	args := make([]any, 3, others+keys+len(rest))
+	s, rest := c.Script, c.args()
+	keys := len(c.Keys) + len(c.Spare) + len(s.endKeys)
+	args := make([]any, 3, others+keys+len(rest)+len(s.endArgs))
 	args[0], args[1], args[2] = how[0], how[1], keys
-	args = append(append(args, c.Keys...), c.Spare...)
+	args = append(append(append(args, c.Keys...), c.Spare...), s.endKeys...)
 	if c.Token != "" {
 		args = append(args, c)
 	}
-	cmd := command{redis.NewCmd(c.sending(), append(args, rest...)...)}
+	cmd := command{redis.NewCmd(c.sending(), append(append(args, rest...), s.endArgs...)...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }
 
 // isUnchanged reports whether a command still has the arguments that newCommand gave it. A hook may rewrite them in place.
 func (c *Call) isUnchanged(args []any) bool {
-	keys := len(c.Keys) + len(c.Spare)
+	keys := len(c.Keys) + len(c.Spare) + len(c.Script.endKeys)
 	how := &c.Script.evalsha
 	if c.whole {
 		how = &c.Script.eval
@@ -189,7 +190,7 @@ func (c *Call) isUnchanged(args []any) bool {
 	if len(args) < 3+keys || args[0] != how[0] || args[1] != how[1] || args[2] != keys {
 		return false
 	}
-	if !startsWith(args[3:], c.Keys) || !startsWith(args[3+len(c.Keys):], c.Spare) {
+	if !c.hasKeys(args[3:]) {
 		return false
 	}
 	args = args[3+keys:]
@@ -199,8 +200,19 @@ func (c *Call) isUnchanged(args []any) bool {
 		}
 		args = args[1:]
 	}
-	rest := c.args()
-	return len(args) == len(rest) && startsWith(args, rest)
+	rest, end := c.args(), c.Script.endArgs
+	return len(args) == len(rest)+len(end) && startsWith(args, rest) && startsWith(args[len(rest):], end)
+}
+
+// hasKeys reports whether args begin with KEYS.
+func (c *Call) hasKeys(args []any) bool {
+	for _, keys := range [3][]any{c.Keys, c.Spare, c.Script.endKeys} {
+		if !startsWith(args, keys) {
+			return false
+		}
+		args = args[len(keys):]
+	}
+	return true
 }
 
 func startsWith(args, wanted []any) bool {

@@ -95,15 +95,17 @@ func (q *request) takeApart(finished func(*Call)) []request {
 }
 
 func newJointCommand(calls []*Call, how *[2]any) command {
-	n, each := len(calls), calls[0].Script.jointArgs
-	args := make([]any, 3+2*n, 3+(2+each)*n)
-	args[0], args[1], args[2] = how[0], how[1], 2*n
+	n, each, end := len(calls), calls[0].Script.jointArgs, calls[0].Script.joint
+	keys := 2*n + len(end.endKeys)
+	args := make([]any, 3+keys, 3+keys+each*n+len(end.endArgs))
+	args[0], args[1], args[2] = how[0], how[1], keys
+	copy(args[3+2*n:], end.endKeys)
 	for i, c := range calls {
 		args[3+i], args[3+n+i] = c.Keys[0], c.Spare[0]
 		args = append(args, c)
 		args = append(args, c.Args[:each-1]...)
 	}
-	cmd := command{redis.NewCmd(calls[0].Ctx, args...)}
+	cmd := command{redis.NewCmd(calls[0].Ctx, append(args, end.endArgs...)...)}
 	cmd.SetFirstKeyPos(3)
 	return cmd
 }

@@ -128,12 +128,13 @@ func (r *Redis) noteAnswer(err error, unchanged bool) {
 
 // eval does the work of command for a client on which only EvalSha and Eval may be called.
 func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
-	args := c.args()
+	var args []any
 	if c.Token != "" {
-		args = append([]any{c.Token}, args...)
+		args = append(args, c.Token)
 	}
+	args = append(append(args, c.args()...), c.Script.endArgs...)
 	var keys []string
-	for _, some := range [][]any{c.Keys, c.Spare} {
+	for _, some := range [][]any{c.Keys, c.Spare, c.Script.endKeys} {
 		for _, key := range some {
 			keys = append(keys, key.(string))
 		}
@@ -157,7 +158,6 @@ func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
 	reply, err = cmd.Result()
 	// The client may have made this command from other keys, or the command may say nothing about keys.
 	sent := cmd.Args()
-	kept := len(sent) >= 3 && startsWith(sent[3:], c.Keys) && startsWith(sent[min(3+len(c.Keys), len(sent)):], c.Spare)
-	r.noteAnswer(err, kept)
+	r.noteAnswer(err, len(sent) >= 3 && c.hasKeys(sent[3:]))
 	return reply, err
 }

@@ -16,6 +16,8 @@ type Script struct {
 
 	joint     *Script // does several simple calls at once; nil for none
 	jointArgs int     // how many of ARGV the joint script takes from each call, the token included
+
+	endKeys, endArgs []any // what End has set; nil for nothing
 }
 
 // NewScript returns a script with the given source.
@@ -37,5 +39,15 @@ func NewScript(source string) *Script {
 // and a proxy might send it to the server of its first key, where nobody would look for the others.
 func (s *Script) Join(source string, args int) *Script {
 	s.joint, s.jointArgs = NewScript(source), args
+	return s
+}
+
+// End makes every call of the script, and of its joint script, end its KEYS with key and its ARGV with arg, and returns the
+// script.
+func (s *Script) End(key string, arg any) *Script {
+	s.endKeys, s.endArgs = []any{key}, []any{arg}
+	if s.joint != nil {
+		s.joint.End(key, arg)
+	}
 	return s
 }
