@@ -74,8 +74,8 @@ func (e *LostError) Is(target error) bool {
 // that key. It matches [ErrNotObtained].
 //
 // Key is the first key that another token holds. If no key is held, callers that wait in line go first; Key is then the
-// first key for which they wait. If the guard of [WithGuard] is closed, Closed says for how long. Key is "" then, and if nothing blocked the call any more when the library asked, or if Redis did
-// not answer in time or refused the question.
+// first key for which they wait. If the guard of [WithGuard] is closed, Closed says for how long. Key is "" then, and if
+// nothing blocked the call any more when the library asked, or if Redis did not answer in time or refused the question.
 type RefusedError struct {
 	Key string
 	// Token is the token of the holder; "" if nobody holds Key. Show only a few characters of it: anyone who knows the
@@ -93,7 +93,8 @@ type RefusedError struct {
 // Error names the key and its holder. It shows at most the first six characters of the token.
 func (e *RefusedError) Error() string {
 	if e.Closed > 0 {
-		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks", ErrNotObtained, e.Closed)
+		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks",
+			ErrNotObtained, e.Closed)
 	}
 	if e.Key == "" {
 		return ErrNotObtained.Error()

@@ -8,9 +8,9 @@ import (
 )
 
 // WithGuard makes locks survive a Redis that forgets: a restart without the latest data, a failover to a replica that lacks
-// the last writes, a FLUSHALL. Before a script grants anything, it checks by a marker key beside the locks whether the server
-// may have lost its memory. If so, the guard closes: the server grants nothing until every lock that it can have forgotten
-// has ended. Meanwhile, holders put their keys back with their next Refresh or renewal. The default is no guard.
+// the last writes, a FLUSHALL. Before a script grants anything, it checks by a marker key beside the locks whether the
+// server may have lost its memory. If so, the guard closes: the server grants nothing until every lock that it can have
+// forgotten has ended. Meanwhile, holders put their keys back with their next Refresh or renewal. The default is no guard.
 //
 // maxTTL is the longest ttl of any lock in the database, at least 2 ms and at most 24 h. An Obtain or a Refresh for longer
 // returns an error that wraps [ErrInvalid]. deposed is for how long a master may go on granting after a replica has taken
@@ -21,8 +21,8 @@ import (
 // All programs that lock in a database must use the same WithGuard. A program without it, or one with a shorter maxTTL,
 // breaks the promise for all. The guard needs the command INFO (+info in an ACL). It closes also when nothing was lost: at
 // the first use of a database, after a restart with all data, and after a failover. The command redislock guard open says
-// that nothing was lost. The file docs/guarantees.md says what the guard notices and what it does not, and docs/redis.md what
-// it costs.
+// that nothing was lost. The file docs/guarantees.md says what the guard notices and what it does not, and docs/redis.md
+// what it costs.
 //
 // Under a guard:
 //   - While it is closed, an obtain is refused: the error is [ErrNotObtained]; with [Options.Explain], the Closed of its

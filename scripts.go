@@ -43,8 +43,8 @@ var sources = script.Sources{
 // scripts are those of Clients without a guard.
 var scripts = script.New(sources, script.Guard{})
 
-// guarded has the scripts of Clients with a guard: from script.Guard to *script.Scripts. Clients with the same guard have the
-// same scripts, so their calls share pipelines and joint scripts. A program has few different guards.
+// guarded has the scripts of Clients with a guard: from script.Guard to *script.Scripts. Clients with the same guard have
+// the same scripts, so their calls share pipelines and joint scripts. A program has few different guards.
 var guarded sync.Map
 
 // scriptsWith returns the scripts with this guard.

@@ -20,11 +20,27 @@ type Claim struct {
 	FenceKey string        // "" for no fencing token, and for an attached lock
 	Obtained time.Duration // the ttl of the obtain; 0 for an attached lock
 
-	mu         sync.Mutex      // protects the fields below
-	release    *transport.Call // the last release, unless that was answered
-	pursuit    *pursuit        // the rounds that go on with release; nil for none
-	unanswered *Attempt        // see isDoubtful; nil if each sending was answered, and after a release
-	revivals   *revivals       // nil without a guard
+	mu      sync.Mutex      // protects the fields below
+	release *transport.Call // the last release, unless that was answered
+	pursuit *pursuit        // the rounds that go on with release; nil for none
+	strays  *strays         // nil for none
+}
+
+// strays are requests of a Claim that may still be executed, even after its release. Claim.mu protects the fields.
+type strays struct {
+	obtain *Attempt // see isDoubtful; nil if each sending was answered, and after a release
+
+	// Refreshes that may put the keys back, because the place has a guard and Redis forgets: see BeginRevival.
+	underWay []chan struct{} // closed when the refresh has ended
+	unheard  bool            // one has ended, but may still be executed
+}
+
+// stray returns the strays, which can be changed. The caller holds k.mu.
+func (k *Claim) stray() *strays {
+	if k.strays == nil {
+		k.strays = &strays{}
+	}
+	return k.strays
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
@@ -32,8 +48,8 @@ func (k *Claim) RefreshCall(ttl time.Duration, metadata, kept string, renewal bo
 	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, kept, renewal)
 }
 
-// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained. It
-// also returns an error if a guard has not executed the call.
+// ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained.
+// It also returns an error if a guard has not executed the call.
 func (k *Claim) ReadRefresh(operation string, c *transport.Call) (r script.Refreshed, err error) {
 	if c.Err != nil {
 		return r, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
@@ -77,14 +93,24 @@ func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool)
 func (k *Claim) isDoubtful() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.unanswered != nil
+	return k.strays != nil && k.strays.obtain != nil
 }
 
 // Doubt notes that some sending of the obtain was never answered.
 func (k *Claim) Doubt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.unanswered == nil {
-		k.unanswered = &Attempt{}
+	if s := k.stray(); s.obtain == nil {
+		s.obtain = &Attempt{}
 	}
+}
+
+// doubt notes what may still arrive of the obtain; nil if each sending was answered.
+func (k *Claim) doubt(unanswered *Attempt) {
+	if unanswered == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stray().obtain = unanswered
 }

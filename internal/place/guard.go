@@ -26,11 +26,14 @@ func (p *Place) MaxTTL() time.Duration { return p.set.Scripts.Guard.MaxTTL }
 // noteClosure reports a guard that was found closed, once for each term of the server. It does so in another goroutine,
 // because the caller may hold a mutex.
 func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
-	if c.IsOver() || p.set.GuardClosed == nil {
-		return
+	if !c.IsOver() && p.set.GuardClosed != nil {
+		p.reportClosure(ctx, c.For, c.Term)
 	}
-	if before := p.closedIn.Swap(&c.Term); before == nil || *before != c.Term {
-		go p.set.GuardClosed(context.WithoutCancel(ctx), GuardClosed{Server: p.Address(), For: c.For})
+}
+
+func (p *Place) reportClosure(ctx context.Context, closed time.Duration, term string) {
+	if before := p.closedIn.Swap(&term); before == nil || *before != term {
+		go p.set.GuardClosed(context.WithoutCancel(ctx), GuardClosed{Server: p.Address(), For: closed})
 	}
 }
 
@@ -39,15 +42,9 @@ func notExecuted(again time.Duration) error {
 	return fmt.Errorf("the guard has closed, because Redis may have forgotten locks; it renews none for another %v", again)
 }
 
-// revivals are the refreshes of a Claim that may put its keys back, because the place has a guard and Redis forgets. A
-// release before them does not free the keys: see Claim.undoLate. Claim.mu protects the fields.
-type revivals struct {
-	underWay []chan struct{} // closed when the refresh has ended
-	unheard  bool            // one has ended, but may still be executed
-}
-
-// BeginRevival notes that a refresh is about to be sent. Call the returned function when it has ended, and say whether it
-// may still be executed.
+// BeginRevival notes that a refresh is about to be sent. Under a guard, it may put keys back that Redis has forgotten, and
+// then a release before it does not free them: see undoRevivals. Call the returned function when the refresh has ended, and
+// say whether it may still be executed.
 func (k *Claim) BeginRevival() (end func(doubtful bool)) {
 	if !k.Place.IsGuarded() {
 		return func(bool) {}
@@ -55,16 +52,13 @@ func (k *Claim) BeginRevival() (end func(doubtful bool)) {
 	ended := make(chan struct{})
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.revivals == nil {
-		k.revivals = &revivals{}
-	}
-	r := k.revivals
-	r.underWay = append(r.underWay, ended)
+	s := k.stray()
+	s.underWay = append(s.underWay, ended)
 	return func(doubtful bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		r.unheard = r.unheard || doubtful
-		r.underWay = slices.DeleteFunc(r.underWay, func(other chan struct{}) bool { return other == ended })
+		s.unheard = s.unheard || doubtful
+		s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
 		close(ended)
 	}
 }
@@ -73,13 +67,13 @@ func (k *Claim) BeginRevival() (end func(doubtful bool)) {
 // release, and that may have put the keys back after it.
 func (k *Claim) undoRevivals(ctx context.Context) {
 	k.mu.Lock()
-	r := k.revivals
-	if r == nil || len(r.underWay) == 0 && !r.unheard {
+	s := k.strays
+	if s == nil || len(s.underWay) == 0 && !s.unheard {
 		k.mu.Unlock()
 		return
 	}
-	underWay, unheard := slices.Clone(r.underWay), r.unheard
-	r.unheard = false
+	underWay, unheard := slices.Clone(s.underWay), s.unheard
+	s.unheard = false
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
 	x.Again = unheard

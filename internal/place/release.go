@@ -246,8 +246,10 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 func (k *Claim) undoLate(ctx context.Context) {
 	k.undoRevivals(ctx)
 	k.mu.Lock()
-	u := k.unanswered
-	k.unanswered = nil
+	var u *Attempt
+	if k.strays != nil {
+		u, k.strays.obtain = k.strays.obtain, nil
+	}
 	k.mu.Unlock()
 	if u == nil {
 		return

@@ -60,10 +60,6 @@ func (a *Attempt) Drop(ctx context.Context, granted bool) {
 // PassDoubt ends an attempt whose keys belong to a lock now: the claim takes over what is known of sendings that were not
 // answered.
 func (a *Attempt) PassDoubt(to *Claim) {
-	if u := a.unanswered(); u != nil {
-		to.mu.Lock()
-		to.unanswered = u
-		to.mu.Unlock()
-	}
+	to.doubt(a.unanswered())
 	a.Waiter.QuitInbox()
 }

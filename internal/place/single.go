@@ -176,7 +176,8 @@ func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (
 // Fill makes h the hold of the lock that was granted.
 func (s *Single) Fill(h *Hold) {
 	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
-	h.Lease, h.Obtained, h.unanswered = s.valid, s.TTL, s.unanswered()
+	h.Lease, h.Obtained = s.valid, s.TTL
+	h.doubt(s.unanswered())
 	h.Fence, h.Since, h.Random = s.fence, s.since, !s.Custom
 	h.SetMetadata(s.Metadata)
 }
