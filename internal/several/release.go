@@ -18,7 +18,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		for i, at := range h.at {
 			switch {
 			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-			case at.hasSome() || at.Obtained == 0: // another handle may have got the keys back
+			case at.hasSome() || at.Obtained == 0 || at.MayRevive(): // another handle may have got the keys back, or a guard
 				at.releases = true
 			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
