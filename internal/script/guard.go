@@ -32,8 +32,8 @@ type Closure struct {
 // IsOver reports whether the guard is open.
 func (c Closure) IsOver() bool { return c.For == 0 }
 
-// readClosure reads the closure that begins at that index of a reply. It is zero if the reply ends before that. ok is false if
-// no script replies that.
+// readClosure reads the closure that begins at that index of a reply. It is zero if the reply ends before that. ok is false
+// if no script replies that.
 func readClosure(parts []any, at int) (c Closure, ok bool) {
 	if len(parts) <= at {
 		return Closure{}, true
