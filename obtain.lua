@@ -47,6 +47,7 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
                               key does not hold an integer below 2^53-1
+            Those of guard.lua
                               After any error no newly taken key is left behind.
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis

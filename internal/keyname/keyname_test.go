@@ -37,3 +37,10 @@ func TestTokenOfALock(t *testing.T) {
 		t.Errorf("the token %q is not recognised", token)
 	}
 }
+
+// Programs of different releases share the marker, and users name it in ACLs.
+func TestGuardMarkerHasItsName(t *testing.T) {
+	if keyname.GuardMarker != "redislock:guard" {
+		t.Errorf("the marker is %q", keyname.GuardMarker)
+	}
+}

@@ -57,15 +57,16 @@ var _ = Describe("docs/redis.md", func() {
 		Entry(nil, "waiters", "Looking at a line"),
 		Entry(nil, "blocker", "Explaining"),
 		Entry(nil, "line", "Waiting in line"),
+		Entry(nil, "guard", "Guarding"),
 	)
 
 	It("knows every script", func() {
-		Expect(spec.Scripts()).To(HaveLen(11), "the table above has a row for each")
+		Expect(spec.Scripts()).To(HaveLen(12), "the table above has a row for each")
 	})
 
 	It("shows an ACL with all of them", func() {
 		_, shown, _ := strings.Cut(spec.Read("docs/redis.md"), "ACL SETUSER")
-		shown, _, _ = strings.Cut(shown, "```")
+		shown, after, _ := strings.Cut(shown, "```")
 		var rights []string
 		for _, feature := range []string{
 			"Locking", "Renewing", "Asking", "Attaching", "Inspecting", "Looking at a line", "Explaining", "Fencing",
@@ -79,6 +80,12 @@ var _ = Describe("docs/redis.md", func() {
 		words = slices.DeleteFunc(words, func(word string) bool { return !strings.HasPrefix(word, "+") })
 		slices.Sort(words)
 		Expect(words).To(Equal(slices.Compact(rights)))
+
+		guarding := slices.DeleteFunc(redispage.Rights(page.Commands("Guarding")), func(right string) bool {
+			return right == "+msetex" || slices.Contains(words, right)
+		})
+		Expect(guarding).To(Equal([]string{"+info"}))
+		Expect(after).To(ContainSubstring("`~" + keyname.GuardMarker + " +info`"))
 	})
 })
 
@@ -233,6 +240,25 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 		can("Fencing", func(locks *redislock.Client, _ chan struct{}) {
 			fenced := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{FenceKey: "f"}, "a")
 			Expect(fenced.FenceToken()).To(BeNumerically(">", 0))
+		})
+	})
+
+	It("Guarding", func(ctx SpecContext) {
+		guard := redislock.WithGuard(time.Second, 0)
+		runOnlyNamed([]*redistest.Server{server}, []string{"Guarding"}, func(user *redis.Options) {
+			locks := redislock.New(spec.Connect(user), guard)
+			defer locks.Close()
+			Expect(on.Client.Set(ctx, "kept", "mine", time.Minute).Err()).To(Succeed())
+			_, err := locks.Obtain(ctx, "a", time.Second, nil)
+			Expect(err).To(MatchError(redislock.ErrNotObtained), "it is closed")
+			_, err = locks.Attach(ctx, []string{"kept"}, "mine")
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			var lock *redislock.Lock
+			Eventually(func() error {
+				lock, err = locks.Obtain(ctx, "a", time.Second, nil)
+				return err
+			}).WithTimeout(10 * time.Second).Should(Succeed())
+			Expect(lock.Release(ctx)).To(Succeed())
 		})
 	})
 

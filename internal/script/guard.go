@@ -32,14 +32,21 @@ type Closure struct {
 // IsOver reports whether the guard is open.
 func (c Closure) IsOver() bool { return c.For == 0 }
 
-// readClosure reads the closure that begins at that index of a reply. It is zero if the reply ends before that.
-func readClosure(parts []any, at int) (c Closure) {
-	if len(parts) >= at+2 {
-		ms, _ := parts[at].(int64)
-		c.For = time.Duration(ms) * time.Millisecond
-		c.Term, _ = parts[at+1].(string)
+// readClosure reads the closure that begins at that index of a reply. It is zero if the reply ends before that. ok is false
+// if no script replies that.
+func readClosure(parts []any, at int) (c Closure, ok bool) {
+	if len(parts) <= at {
+		return Closure{}, true
 	}
-	return c
+	if len(parts) < at+2 {
+		return Closure{}, false
+	}
+	ms, _ := parts[at].(int64)
+	term, _ := parts[at+1].(string)
+	if ms <= 0 || term == "" {
+		return Closure{}, false
+	}
+	return Closure{For: time.Duration(ms) * time.Millisecond, Term: term}, true
 }
 
 // isClosed reports whether a reply says {-2, closed, id}.

@@ -62,7 +62,8 @@ func ReadClosure(reply any) Closure {
 	if !isClosed(parts) {
 		return Closure{}
 	}
-	return readClosure(parts, 1)
+	c, _ := readClosure(parts, 1)
+	return c
 }
 
 // ReadHeld reads a reply of inspect for these keys.

@@ -109,13 +109,21 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 	first, ok := parts[0].(int64)
 	switch {
 	case isClosed(parts):
-		return Grant{Closure: readClosure(parts, 1)}, nil
+		closure, ok := readClosure(parts, 1)
+		if !ok {
+			return Grant{}, unexpected(reply)
+		}
+		return Grant{Closure: closure}, nil
 	case first == -1 && (len(parts) == 6 || len(parts) == 8): // refused, with a place in line
 		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
+		closure, ok := readClosure(parts, 6)
+		if !ok {
+			return Grant{}, unexpected(reply)
+		}
 		return Grant{
 			Wait: time.Duration(number(1)) * time.Millisecond, Ticket: number(2), Served: number(3),
 			Life: time.Duration(number(4)) * time.Millisecond, Missing: number(5) == 1,
-			Closure: readClosure(parts, 6),
+			Closure: closure,
 		}, nil
 	case !ok || first < 0:
 		return Grant{}, unexpected(reply)

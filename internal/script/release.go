@@ -81,7 +81,11 @@ func ReadRefreshed(keys []string, reply any) (r Refreshed, err error) {
 		r.Loss, err = ReadLoss(keys, reply)
 		return r, err
 	}
-	r.Closure = readClosure(parts, 1)
+	closure, ok := readClosure(parts, 1)
+	if !ok {
+		return Refreshed{}, unexpected(reply)
+	}
+	r.Closure = closure
 	for _, entry := range parts[3:] {
 		index, _ := entry.(int64)
 		if index < 0 && len(parts) == 4 {

@@ -36,12 +36,28 @@ func TestReadGrant(t *testing.T) {
 			[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(1)},
 			script.Grant{Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Life: 3 * time.Second, Missing: true},
 		},
+		{
+			[]any{int64(-2), int64(1500), "id"},
+			script.Grant{Closure: script.Closure{For: 1500 * time.Millisecond, Term: "id"}},
+		},
+		{
+			[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), int64(1500), "id"},
+			script.Grant{
+				Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Life: 3 * time.Second,
+				Closure: script.Closure{For: 1500 * time.Millisecond, Term: "id"},
+			},
+		},
 	} {
 		got, err := script.ReadGrant(keys, test.reply)
 		want(t, "error", err, nil)
 		want(t, "grant", got, test.want)
 	}
-	for _, reply := range []any{nil, int64(2), "OK", []any{}, []any{"1"}, []any{int64(-1)}, []any{int64(-2), int64(1)}} {
+	for _, reply := range []any{
+		nil, int64(2), "OK", []any{}, []any{"1"}, []any{int64(-1)}, []any{int64(-2), int64(1)}, []any{int64(-2), int64(1), "id", int64(1)},
+		[]any{int64(-2), "soon", "id"}, []any{int64(-2), int64(0), "id"}, []any{int64(-2), int64(1500), int64(7)},
+		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), int64(1500)},
+		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), nil, nil},
+	} {
 		if got, err := script.ReadGrant(keys, reply); err == nil || got.Granted {
 			t.Errorf("reply %v: got %+v, want an error", reply, got)
 		}
@@ -69,6 +85,93 @@ func TestReadLoss(t *testing.T) {
 		if got, err := script.ReadLoss(keys, reply); err == nil {
 			t.Errorf("reply %v: got %+v, want an error", reply, got)
 		}
+	}
+}
+
+func TestReadRefreshed(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	closure := script.Closure{For: 1500 * time.Millisecond, Term: "id"}
+	for _, test := range []struct {
+		reply any
+		want  script.Refreshed
+	}{
+		{int64(0), script.Refreshed{}},
+		{[]any{int64(-2)}, script.Refreshed{Loss: script.Loss{Keys: []string{"b"}, Total: 3}}},
+		{[]any{int64(-1), int64(2), int64(3)}, script.Refreshed{Loss: script.Loss{Keys: keys, Taken: 2, Other: "b", Total: 3}}},
+		{[]any{int64(0), int64(1500), "id"}, script.Refreshed{Closure: closure}},
+		{[]any{int64(0), int64(1500), "id", int64(2)}, script.Refreshed{Closure: closure, Back: []string{"b"}}},
+		{[]any{int64(0), int64(1500), "id", int64(1), int64(2), int64(3)}, script.Refreshed{Closure: closure, Back: keys}},
+		{[]any{int64(0), int64(1500), "id", int64(-700)}, script.Refreshed{Closure: closure, Again: 700 * time.Millisecond}},
+	} {
+		got, err := script.ReadRefreshed(keys, test.reply)
+		want(t, "error", err, nil)
+		want(t, "refreshed", got, test.want)
+	}
+	for _, reply := range []any{
+		nil, int64(1), "OK", []any{int64(4)}, []any{int64(0)}, []any{int64(0), int64(1500)}, []any{"a"},
+		[]any{int64(0), int64(1500), "id", int64(4)}, []any{int64(0), int64(1500), "id", int64(0)},
+		[]any{int64(0), int64(1500), "id", "a"}, []any{int64(0), int64(1500), "id", int64(-1), int64(2)},
+		[]any{int64(0), int64(1500), "id", int64(2), int64(-1)},
+		[]any{int64(0), "soon", "id"}, []any{int64(0), int64(1500), int64(7)}, []any{int64(0), int64(0), "id"},
+	} {
+		if got, err := script.ReadRefreshed(keys, reply); err == nil {
+			t.Errorf("reply %v: got %+v, want an error", reply, got)
+		}
+	}
+}
+
+func TestReadClosure(t *testing.T) {
+	for _, test := range []struct {
+		reply any
+		want  script.Closure
+	}{
+		{[]any{int64(-2), int64(1500), "id"}, script.Closure{For: 1500 * time.Millisecond, Term: "id"}},
+		{[]any{"T", int64(1500), int64(0), int64(0)}, script.Closure{}},
+		{[]any{nil, int64(-2), int64(0), int64(0)}, script.Closure{}},
+		{[]any{int64(-2), int64(1500)}, script.Closure{}},
+		{[]any{int64(-2), int64(0), "id"}, script.Closure{}},
+		{[]any{int64(-2), int64(1500), int64(7)}, script.Closure{}},
+		{int64(-2), script.Closure{}},
+		{nil, script.Closure{}},
+	} {
+		got := script.ReadClosure(test.reply)
+		want(t, "closure", got, test.want)
+		want(t, "over", got.IsOver(), test.want.For == 0)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	for _, test := range []struct {
+		guard script.Guard
+		set   bool
+		grace time.Duration
+	}{
+		{script.Guard{}, false, 0},
+		{script.Guard{MaxTTL: time.Minute}, true, time.Minute},
+		{script.Guard{MaxTTL: time.Minute, Deposed: 3 * time.Second}, true, 63 * time.Second},
+	} {
+		want(t, "set", test.guard.IsSet(), test.set)
+		want(t, "grace", test.guard.Grace(), test.grace)
+		want(t, "guard of the scripts", script.New(script.Sources{}, test.guard).Guard, test.guard)
+	}
+}
+
+// Only under a guard, a call says what a script needs for that. What ends KEYS and ARGV is up to package transport.
+func TestGuardedCalls(t *testing.T) {
+	keys := script.Box([]string{"a", "b"})
+	guarded := script.New(script.Sources{}, script.Guard{MaxTTL: time.Hour})
+	for _, test := range []struct {
+		scripts      *script.Scripts
+		refresh      []any
+		inspect      []any
+		inspectLines []any
+	}{
+		{scripts, []any{int64(60000), "new", "1"}, []any{2}, []any{2}},
+		{guarded, []any{int64(60000), "new", "1", "kept"}, []any{2, "1"}, []any{2}},
+	} {
+		want(t, "refresh", test.scripts.Refresh("T", keys, time.Minute, "new", "kept", true).Args, test.refresh)
+		want(t, "inspect for Attach", test.scripts.InspectOpen(keys.Names).Args, test.inspect)
+		want(t, "inspect", test.scripts.Inspect(keys.Names, true).Args, test.inspectLines)
 	}
 }
 
@@ -201,6 +304,7 @@ func TestAndWait(t *testing.T) {
 	want(t, "simple", c.Simple, true)
 	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "entry", int64(0), "1", int64(77)})
 	want(t, "a refusal finishes it", c.Accept(int64(0)), false)
+	want(t, "a closed guard finishes it", c.Accept([]any{int64(-2), int64(1500), "id"}), false)
 	want(t, "a grant finishes it", c.Accept(int64(1)), true)
 	scripts.Obtain(c, &o)
 	script.AndWait(c, "entry", 5, false, 77)
