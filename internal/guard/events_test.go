@@ -4,6 +4,7 @@ package guard_test
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -166,7 +167,11 @@ var _ = Describe("A lock that is kept, without a guard and with one,", Label(spe
 		Entry("by FAILOVER, with all data", event{
 			servers: pair(),
 			happens: func(ctx context.Context, s *stage) {
-				Expect(operator(s.server).Do(ctx, "failover").Err()).To(Succeed())
+				err := operator(s.server).Do(ctx, "failover").Err()
+				if err != nil && strings.Contains(err.Error(), "unknown command") {
+					Skip("FAILOVER needs Redis 6.2 or newer")
+				}
+				Expect(err).NotTo(HaveOccurred())
 				replica := operator(s.replica)
 				Eventually(func() string { return about(ctx, replica, "role") }).WithTimeout(wait).Should(Equal("master"))
 				s.serve(ctx, s.replica)

@@ -110,6 +110,30 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 		Expect(closed(ctx, locks, "kept")).To(BeZero())
 	})
 
+	It("begins a whole grace whenever the server may have forgotten, also while it is closed", func(ctx SpecContext) {
+		begin(spec.StartServer("appendonly yes", "appendfsync always"), maxTTL, 0)
+		const part = maxTTL - 200*time.Millisecond
+		Expect(closed(ctx, locks, "a")).To(BeNumerically(">", part))
+		Eventually(func() time.Duration { return closed(ctx, locks, "a") }).WithTimeout(wait).Should(BeNumerically("<", part))
+		Expect(server.Kill()).To(Succeed())
+		Expect(server.Restart()).To(Succeed())
+		Expect(client.Exists(ctx, keyname.GuardMarker).Val()).To(BeEquivalentTo(1), "of the term before")
+		Expect(closed(ctx, locks, "a")).To(BeNumerically(">", part))
+	})
+
+	It("is closed for the longest grace of all programs", func(ctx SpecContext) {
+		begin(spec.StartServer("appendonly yes", "appendfsync always"), maxTTL, 0)
+		short := redislock.New(client, redislock.WithGuard(time.Second, 0))
+		DeferCleanup(short.Close)
+		openGuard(ctx, client, time.Second)
+		Expect(closed(ctx, short, "a")).To(BeZero())
+		spec.Obtain(ctx, locks, maxTTL, nil, "b")
+		Expect(closed(ctx, short, "c")).To(BeZero(), "nothing was forgotten")
+		Expect(server.Kill()).To(Succeed())
+		Expect(server.Restart()).To(Succeed())
+		Expect(closed(ctx, short, "c")).To(And(BeNumerically(">", maxTTL-time.Second), BeNumerically("<=", maxTTL)))
+	})
+
 	It("puts nothing back while a deposed master may grant", func(ctx SpecContext) {
 		const deposed = 500 * time.Millisecond
 		begin(spec.StartServer(), maxTTL, deposed)
@@ -181,6 +205,22 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 		began := time.Now()
 		Eventually(func() time.Duration { return closed(ctx, locks, "a") }).WithTimeout(wait).Should(BeZero())
 		Expect(time.Since(began)).To(BeNumerically(">=", maxTTL))
+	})
+
+	It("renews nothing while memory is too short for the marker and a deposed master may grant", func(ctx SpecContext) {
+		const deposed = 500 * time.Millisecond
+		begin(spec.StartServer(), maxTTL, deposed)
+		openGuard(ctx, client, maxTTL+deposed)
+		lock := spec.Obtain(ctx, locks, maxTTL, nil, "a")
+		full(ctx, true)
+		Expect(client.Del(ctx, keyname.GuardMarker).Err()).To(Succeed())
+		before := client.PTTL(ctx, "a").Val()
+		Expect(lock.Refresh(spec.Within(ctx, deposed/2), maxTTL, nil)).To(MatchError(context.DeadlineExceeded))
+		left := client.PTTL(ctx, "a").Val()
+		Expect(left).To(BeNumerically("<", before))
+		full(ctx, false)
+		Expect(lock.Refresh(ctx, maxTTL, nil)).To(Succeed())
+		Expect(client.PTTL(ctx, "a").Val()).To(BeNumerically(">", left))
 	})
 
 	It("renews locks whose keys are there while memory is too short for the marker", func(ctx SpecContext) {
