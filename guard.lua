@@ -34,7 +34,7 @@ do
 	guard = function()
 		local info, stored = redis.pcall('INFO', 'replication'), redis.pcall('GET', marker) or ''
 		if type(info) == 'table' then
-			return info
+			return redis.error_reply('ERR a guard needs INFO replication (+info in an ACL): ' .. info.err)
 		elseif type(stored) == 'table' then
 			return redis.error_reply('WRONGTYPE guard marker "' .. marker .. '" is not a string')
 		elseif not string.find(info, 'role:master', 1, true) then

@@ -81,18 +81,11 @@ func (s *Sentinel) Close() error {
 }
 
 func (s *Sentinel) start() (err error) {
-	const promptSync = "repl-diskless-sync-delay 0"
-	if s.master, err = Start(promptSync); err != nil {
-		return err
-	}
-	replicaOf := fmt.Sprintf("replicaof 127.0.0.1 %d", s.master.port)
-	if s.replica, err = Start(promptSync, replicaOf); err != nil {
+	if s.master, err = Start(PromptSync); err != nil {
 		return err
 	}
 	// In sync first: a sentinel asks on sight, and then every 10 seconds only.
-	if err := s.replica.with(func(client *redis.Client) error {
-		return poll(nil, settleLimit, func() error { return linked(client) })
-	}); err != nil {
+	if s.replica, err = StartReplica(s.master, nil); err != nil {
 		return err
 	}
 
