@@ -23,8 +23,15 @@ func (p *Place) IsGuarded() bool { return p.set.Scripts.Guard.IsSet() }
 // MaxTTL returns the longest ttl that a guard allows; 0 without one.
 func (p *Place) MaxTTL() time.Duration { return p.set.Scripts.Guard.MaxTTL }
 
-// noteClosure reports a guard that was found closed, once for each term of the server. It does so in another goroutine,
-// because the caller may hold a mutex.
+// closing is a closure of a guard that was reported.
+type closing struct {
+	term string
+	end  time.Time
+}
+
+// noteClosure reports a guard that was found closed: once for each term of the server, and again if the server forgets again
+// in the same term, as after a FLUSHALL, when the guard has been open meanwhile. It reports in another goroutine, because the
+// caller may hold a mutex.
 func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
 	if !c.IsOver() && p.set.GuardClosed != nil {
 		p.reportClosure(ctx, c.For, c.Term)
@@ -32,7 +39,11 @@ func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
 }
 
 func (p *Place) reportClosure(ctx context.Context, closed time.Duration, term string) {
-	if before := p.closedIn.Swap(&term); before == nil || *before != term {
+	now := time.Now()
+	next := &closing{term: term, end: now.Add(closed)}
+	if before := p.closing.Load(); before != nil && before.term == term && now.Before(before.end) {
+		return
+	} else if p.closing.CompareAndSwap(before, next) { // otherwise another answer has just reported it
 		go p.set.GuardClosed(context.WithoutCancel(ctx), GuardClosed{Server: p.Address(), For: closed})
 	}
 }
