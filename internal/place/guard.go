@@ -54,23 +54,48 @@ func notExecuted(again time.Duration) error {
 }
 
 // BeginRevival notes that a refresh is about to be sent. Under a guard, it may put keys back that Redis has forgotten, and
-// then a release before it does not free them: see undoRevivals. Call the returned function when the refresh has ended, and
-// say whether it may still be executed.
-func (k *Claim) BeginRevival() (end func(doubtful bool)) {
+// then a release before it does not free them: see undoRevivals. Call end when the refresh has ended, and say whether it may
+// still be executed. If may is false, a release has begun, which does not know of the refresh: do not send it.
+func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 	if !k.Place.IsGuarded() {
-		return func(bool) {}
+		return func(bool) {}, true
 	}
 	ended := make(chan struct{})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.stray()
 	s.underWay = append(s.underWay, ended)
+	may = !fault.IsClosed(s.over)
 	return func(doubtful bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		s.unheard = s.unheard || doubtful
 		s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
 		close(ended)
+	}, may
+}
+
+// released returns what is closed when a release has begun. The place has a guard.
+func (k *Claim) released() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.stray()
+	if s.over == nil {
+		s.over = make(chan struct{})
+	}
+	return s.over
+}
+
+// endRevivals notes that a release has begun.
+func (k *Claim) endRevivals() {
+	if !k.Place.IsGuarded() {
+		return
+	}
+	over := k.released()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !fault.IsClosed(over) {
+		close(k.strays.over)
 	}
 }
 

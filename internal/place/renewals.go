@@ -47,7 +47,8 @@ func (k *Claim) Renewal(
 ) Renewal {
 	c := k.RefreshCall(ttl, "", kept, true)
 	c.Ctx = ctx
-	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: k.BeginRevival()}
+	ended, _ := k.BeginRevival() // the lock is not released yet
+	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: ended}
 }
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.
