@@ -53,7 +53,8 @@ func (k *Claim) Renewal(
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.
 func finish(r Renewing, sent bool) {
-	r.renewal().ended(sent && r.renewal().Call.Doubtful)
+	c := r.renewal().Call
+	r.renewal().ended(sent && c.Err != nil && !transport.IsAnswer(c.Err)) // a renewal is sent once, so nobody has set Doubtful
 	r.Finish(sent)
 }
 
