@@ -82,6 +82,9 @@ func (l *logTracer) refused(ctx context.Context, e Refused) {
 		attrs = append(attrs, slog.String("key", e.Key), slog.String("holder", fault.Short(e.Holder)),
 			slog.String("metadata", e.Metadata), slog.Duration("ttl", e.TTL), slog.Int("ahead", e.Ahead))
 	}
+	if e.Closed > 0 {
+		attrs = append(attrs, slog.Duration("closed", e.Closed))
+	}
 	l.log(ctx, slog.LevelDebug, "refused", e.Keys, nil, attrs...)
 }
 

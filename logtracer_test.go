@@ -49,6 +49,19 @@ var _ = Describe("LogTracer", func() {
 			"holder=q83vEj… metadata=\"\" ttl=0s ahead=2\n"))
 	})
 
+	It("says for how long the guard is closed, if that is why a try was refused", func(ctx SpecContext) {
+		t.Refused(ctx, redislock.Refused{Keys: a, Try: 2, Closed: 20 * time.Second})
+		Expect(text.String()).To(Equal(`level=DEBUG msg="redislock: refused" keys=a try=2 closed=20s` + "\n"))
+	})
+
+	It("logs a guard that closes at Warn, and keys that are put back at Info", func(ctx SpecContext) {
+		t.GuardClosed(ctx, redislock.GuardClosed{Server: "db:6379", For: 33 * time.Second})
+		t.Restored(ctx, redislock.Restored{Keys: []string{"a", "b", "c", "d", "e", "f", "g"}, Back: []string{"b"}})
+		Expect(text.String()).To(Equal(
+			`level=WARN msg="redislock: guard closed: Redis may have forgotten locks" server=db:6379 for=33s` + "\n" +
+				`level=INFO msg="redislock: put back" keys="a b c d e and 2 more" back=b` + "\n"))
+	})
+
 	It("logs losses and failed cleanups at Warn", func(ctx SpecContext) {
 		t.Lost(ctx, redislock.Lost{
 			Keys: []string{"a", "b"}, LostKeys: []string{"b"}, Cause: redislock.LossTaken, Held: time.Second, Err: down,

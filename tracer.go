@@ -54,8 +54,8 @@ type Tracer struct {
 	Refreshed func(context.Context, Refreshed)
 
 	// GuardClosed is called when a Client with [WithGuard] first learns that the guard of a server is closed. It is called
-	// once for each time that the server may have forgotten locks, in a goroutine of the library, with the values of the
-	// ctx of a call that has learned it.
+	// once for each term of the server, and again if the guard has opened meanwhile, as after a second FLUSHALL. The
+	// goroutine is one of the library, and the ctx has the values of the ctx of a call that has learned it.
 	GuardClosed func(context.Context, GuardClosed)
 
 	// Restored is called when a Refresh or a renewal under [WithGuard] has put keys back that a server had forgotten. The

@@ -588,13 +588,20 @@ var _ = Describe("Tracers", func() {
 					order = append(order, name+" starts")
 					return context.WithValue(ctx, key(name), true)
 				},
-				Released: func(context.Context, redislock.Released) { order = append(order, name+" released") },
+				GuardClosed: func(context.Context, redislock.GuardClosed) { order = append(order, name+" closed") },
+				Restored:    func(context.Context, redislock.Restored) { order = append(order, name+" restored") },
+				Released:    func(context.Context, redislock.Released) { order = append(order, name+" released") },
 			}
 		}
 		all := redislock.Tracers(one("a"), nil, one("b"), &redislock.Tracer{}, one("c"))
 		derived := all.ObtainStart(ctx, redislock.ObtainStart{})
+		all.GuardClosed(ctx, redislock.GuardClosed{})
+		all.Restored(ctx, redislock.Restored{})
 		all.Released(ctx, redislock.Released{})
-		Expect(order).To(Equal([]string{"a starts", "b starts", "c starts", "a released", "b released", "c released"}))
+		Expect(order).To(Equal([]string{
+			"a starts", "b starts", "c starts", "a closed", "b closed", "c closed", "a restored", "b restored", "c restored",
+			"a released", "b released", "c released",
+		}))
 		for _, name := range []string{"a", "b", "c"} {
 			Expect(derived.Value(key(name))).To(BeTrue())
 		}

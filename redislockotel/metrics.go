@@ -19,6 +19,7 @@ const (
 	causeKey   = attribute.Key("cause")
 	whyKey     = attribute.Key("why")
 	resultKey  = attribute.Key("result")
+	serverKey  = attribute.Key("server")
 )
 
 // The bounds of the histograms. An obtain takes between a tenth of a millisecond, for a free key on a server nearby, and
@@ -40,12 +41,14 @@ type metrics struct {
 	waiting  metric.Int64UpDownCounter
 	lost     metric.Int64Counter
 	cleanups metric.Int64Counter
+	closures metric.Int64Counter
+	restored metric.Int64Counter
 	holds    *holds // behind redislock.held
 }
 
 func newMetrics(meter metric.Meter, name func(keys []string) string) (*metrics, error) {
 	m := &metrics{name: name, holds: newHolds()}
-	var errs [7]error
+	var errs [9]error
 	m.obtain, errs[0] = meter.Float64Histogram("redislock.obtain.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long calls of Obtain took, including their waits."),
 		metric.WithExplicitBucketBoundaries(obtainBounds...))
@@ -69,6 +72,10 @@ func newMetrics(meter metric.Meter, name func(keys []string) string) (*metrics, 
 		metric.WithDescription("Locks that were lost."))
 	m.cleanups, errs[6] = meter.Int64Counter("redislock.cleanups", metric.WithUnit("{cleanup}"),
 		metric.WithDescription("Releases in the background."))
+	m.closures, errs[7] = meter.Int64Counter("redislock.guard.closures", metric.WithUnit("{closure}"),
+		metric.WithDescription("How often the guard of a server closed."))
+	m.restored, errs[8] = meter.Int64Counter("redislock.restored", metric.WithUnit("{lock}"),
+		metric.WithDescription("Locks whose keys were put back at a server that had forgotten them."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -78,6 +85,8 @@ func (m *metrics) tracer() *redislock.Tracer {
 		Refused:     m.refused,
 		ObtainEnd:   m.obtainEnd,
 		Refreshed:   m.refreshed,
+		GuardClosed: m.guardClosed,
+		Restored:    m.lockRestored,
 		Lost:        m.lockLost,
 		Released:    m.released,
 		CleanedUp:   m.cleanedUp,
@@ -148,6 +157,14 @@ func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {
 	if validity > 0 {
 		m.margin.Record(ctx, min(1, e.Left.Seconds()/validity.Seconds()), with(name))
 	}
+}
+
+func (m *metrics) guardClosed(ctx context.Context, e redislock.GuardClosed) {
+	m.closures.Add(ctx, 1, with("", serverKey.String(e.Server)))
+}
+
+func (m *metrics) lockRestored(ctx context.Context, e redislock.Restored) {
+	m.restored.Add(ctx, 1, with(m.name(e.Keys)))
 }
 
 func (m *metrics) lockLost(ctx context.Context, e redislock.Lost) {

@@ -232,6 +232,18 @@ func TestLostBeginsWithZero(t *testing.T) {
 	w.expect("redislock.lost", none)
 }
 
+func TestGuard(t *testing.T) {
+	w := watch(t, redislockotel.WithLockName(byPrefix))
+	ctx := t.Context()
+	for range 2 {
+		w.tracer.GuardClosed(ctx, redislock.GuardClosed{Server: "a:6379", For: time.Minute})
+	}
+	w.tracer.GuardClosed(ctx, redislock.GuardClosed{Server: "b:6379", For: time.Minute})
+	w.tracer.Restored(ctx, redislock.Restored{Keys: []string{"order:1", "order:2"}, Back: []string{"order:2"}})
+	w.expect("redislock.guard.closures", map[string]int64{"server=a:6379": 2, "server=b:6379": 1})
+	w.expect("redislock.restored", map[string]int64{"redislock.lock=order": 1})
+}
+
 func TestWaiting(t *testing.T) {
 	w := watch(t)
 	lock := w.obtain("a", time.Minute)

@@ -17,6 +17,10 @@
 //   - redislock.lost (counter): lost locks. Attribute cause: taken, gone or lapsed.
 //   - redislock.cleanups (counter): releases in the background. Attribute result: done, failed or dropped; attribute why:
 //     one of redislock's Why constants.
+//   - redislock.guard.closures (counter): how often a Client found that the guard of a server had closed, because the
+//     server may have forgotten locks. Attribute server: its address.
+//   - redislock.restored (counter): locks whose keys were put back at a server that had forgotten them. On a quorum, each
+//     server counts.
 //
 // No metric has keys or tokens. [WithLockName] adds the attribute redislock.lock, a name that you choose for a set of keys.
 //

@@ -159,3 +159,51 @@ func TestRenewedInTimeAfterAShorterRefresh(t *testing.T) {
 		t.Errorf("not renewed when that was due: %+v", renewal)
 	}
 }
+
+// A guard that has just closed executes no renewal for a while.
+func TestRenewalPostponed(t *testing.T) {
+	for range 100 {
+		l := lease.Granted(start, 10*sec)
+		const wait = 3 * sec
+		now := l.Until().Add(-6 * sec)
+		if renewal, _ := l.Renew(now); renewal == nil {
+			t.Fatal("not due")
+		}
+		next := l.Postponed(now, wait)
+		if pause := next.Sub(now); pause < wait || pause > wait+(6*sec-wait)/16 {
+			t.Fatalf("the next try is %v later, want 3 s to 3.19 s", pause)
+		}
+		if again, _ := l.Renew(next.Add(-time.Nanosecond)); again != nil {
+			t.Fatal("renewed again too soon")
+		}
+		if again, _ := l.Renew(next); again == nil {
+			t.Fatal("not renewed again when that was due")
+		}
+	}
+}
+
+// A lease that ends before that is looked at when it ends.
+func TestRenewalPostponedPastTheEnd(t *testing.T) {
+	l := lease.Granted(start, 10*sec)
+	now := l.Until().Add(-2 * sec)
+	l.Renew(now)
+	if next := l.Postponed(now, 3*sec); !next.Equal(l.Until()) {
+		t.Errorf("the next look is %v before the end, want none before that", l.Until().Sub(next))
+	}
+	if again, _ := l.Renew(l.Until()); again != nil {
+		t.Error("renewed before the time that the guard has named")
+	}
+}
+
+// A Refresh that is confirmed meanwhile begins anew.
+func TestRefreshEndsPostponement(t *testing.T) {
+	l := lease.Granted(start, 10*sec)
+	now := at(4 * sec)
+	renewal, _ := l.Renew(now)
+	l.Postponed(now, 5*sec)
+	l.Renewed(renewal, at(4*sec)) // for example the answer to another renewal
+	wantTime(t, "the next look", l.Due(), 4*sec+9899*ms/3)
+	if again, _ := l.Renew(l.Due()); again == nil {
+		t.Error("not renewed when that was due")
+	}
+}

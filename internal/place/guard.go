@@ -23,8 +23,15 @@ func (p *Place) IsGuarded() bool { return p.set.Scripts.Guard.IsSet() }
 // MaxTTL returns the longest ttl that a guard allows; 0 without one.
 func (p *Place) MaxTTL() time.Duration { return p.set.Scripts.Guard.MaxTTL }
 
-// noteClosure reports a guard that was found closed, once for each term of the server. It does so in another goroutine,
-// because the caller may hold a mutex.
+// closing is a closure of a guard that was reported.
+type closing struct {
+	term string
+	end  time.Time
+}
+
+// noteClosure reports a guard that was found closed: once for each term of the server, and again if the server forgets again
+// in the same term, as after a FLUSHALL, when the guard has been open meanwhile. It reports in another goroutine, because the
+// caller may hold a mutex.
 func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
 	if !c.IsOver() && p.set.GuardClosed != nil {
 		p.reportClosure(ctx, c.For, c.Term)
@@ -32,7 +39,11 @@ func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
 }
 
 func (p *Place) reportClosure(ctx context.Context, closed time.Duration, term string) {
-	if before := p.closedIn.Swap(&term); before == nil || *before != term {
+	now := time.Now()
+	next := &closing{term: term, end: now.Add(closed)}
+	if before := p.closing.Load(); before != nil && before.term == term && now.Before(before.end) {
+		return
+	} else if p.closing.CompareAndSwap(before, next) { // otherwise another answer has just reported it
 		go p.set.GuardClosed(context.WithoutCancel(ctx), GuardClosed{Server: p.Address(), For: closed})
 	}
 }
@@ -43,23 +54,48 @@ func notExecuted(again time.Duration) error {
 }
 
 // BeginRevival notes that a refresh is about to be sent. Under a guard, it may put keys back that Redis has forgotten, and
-// then a release before it does not free them: see undoRevivals. Call the returned function when the refresh has ended, and
-// say whether it may still be executed.
-func (k *Claim) BeginRevival() (end func(doubtful bool)) {
+// then a release before it does not free them: see undoRevivals. Call end when the refresh has ended, and say whether it may
+// still be executed. If may is false, a release has begun, which does not know of the refresh: do not send it.
+func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 	if !k.Place.IsGuarded() {
-		return func(bool) {}
+		return func(bool) {}, true
 	}
 	ended := make(chan struct{})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.stray()
 	s.underWay = append(s.underWay, ended)
+	may = !fault.IsClosed(s.over)
 	return func(doubtful bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		s.unheard = s.unheard || doubtful
 		s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
 		close(ended)
+	}, may
+}
+
+// released returns what is closed when a release has begun. The place has a guard.
+func (k *Claim) released() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.stray()
+	if s.over == nil {
+		s.over = make(chan struct{})
+	}
+	return s.over
+}
+
+// endRevivals notes that a release has begun.
+func (k *Claim) endRevivals() {
+	if !k.Place.IsGuarded() {
+		return
+	}
+	over := k.released()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !fault.IsClosed(over) {
+		close(k.strays.over)
 	}
 }
 

@@ -26,7 +26,7 @@ type Place struct {
 	set    *Config
 	keeps  atomic.Bool // a lock was kept: Shut has to look at the renewals
 
-	closedIn atomic.Pointer[string] // the last term of the server in which its guard was found closed; nil for none
+	closing atomic.Pointer[closing] // the closure of the guard that was reported last; nil for none
 }
 
 // Config says what a Client wants of its places. It never changes after New.

@@ -129,6 +129,9 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		timer := time.NewTimer(r.postpone)
 		select {
 		case <-timer.C:
+		case <-r.hold.released():
+			timer.Stop()
+			return false, fault.ErrNotObtained
 		case <-valid.Done():
 			timer.Stop()
 			return false, fault.Failed("refresh", r.hold.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
@@ -139,10 +142,15 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 // send does the work of try for one call.
 func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	h := r.hold
+	r.postpone = 0
+	ended, may := h.BeginRevival()
+	if !may { // the lock was released, and the refresh could put its keys back
+		ended(false)
+		return false, fault.ErrNotObtained
+	}
 	c := h.RefreshCall(r.ttl, r.metadata, h.Metadata(), false)
 	c.Ctx = valid
 	c.GiveUp = life.Until(h)
-	ended := h.BeginRevival()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did

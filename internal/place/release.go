@@ -21,6 +21,7 @@ const (
 // last for no longer than longest, as far as is known; 0 if that is not known. If keys were lost, Free also returns which
 // ones and how.
 func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
+	k.endRevivals()
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))

@@ -47,12 +47,14 @@ func (k *Claim) Renewal(
 ) Renewal {
 	c := k.RefreshCall(ttl, "", kept, true)
 	c.Ctx = ctx
-	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: k.BeginRevival()}
+	ended, _ := k.BeginRevival() // the lock is not released yet
+	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: ended}
 }
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.
 func finish(r Renewing, sent bool) {
-	r.renewal().ended(sent && r.renewal().Call.Doubtful)
+	c := r.renewal().Call
+	r.renewal().ended(sent && c.Err != nil && !transport.IsAnswer(c.Err)) // a renewal is sent once, so nobody has set Doubtful
 	r.Finish(sent)
 }
 

@@ -247,10 +247,19 @@ func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 			return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
+	ended, may := at.BeginRevival()
+	if !may || h.over && at.Place.IsGuarded() { // the lock was released, and the request could put its keys back
+		ended(false)
+		if refresh != nil {
+			at.refreshes.Finish(refresh)
+		}
+		h.mu.Unlock()
+		h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
+		return reply{err: fault.ErrNotObtained}
+	}
 	certain := at.refreshes.Certain(call.TTL) // 7
 	c := at.RefreshCall(call.TTL, metadata, h.kept(), refresh == nil)
 	c.GiveUp = h.lock.Until(time.Now())
-	ended := at.BeginRevival()
 	h.mu.Unlock()
 	returned := false
 	defer func() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/memnet"
 )
 
@@ -25,6 +26,7 @@ import (
 type MemoryServer struct {
 	*faultproxy.Proxy // the network; it tells clients apart by their numbers
 	Memory            *miniredis.Miniredis
+	Identity          *incarnation.Server // what a guard knows the server by
 }
 
 // The numbers by which the network tells clients apart. 0 is a client that the spec looks at servers with.
@@ -48,6 +50,7 @@ func newMemoryServer() *MemoryServer {
 	if first, err := s.Memory.Dial(); err == nil { // starts it without a socket
 		_ = first.Close()
 	}
+	s.Identity = incarnation.Of(s.Memory)
 	s.Proxy = faultproxy.NewInMemory(func(context.Context, string, string) (net.Conn, error) {
 		near, far := memnet.Pipe()
 		s.Memory.Server().ServeConn(far)
@@ -77,10 +80,17 @@ func (s *MemoryServer) Refuse() {
 // Revive ends a Refuse.
 func (s *MemoryServer) Revive() { s.RefuseConnections(false) }
 
-// Kill is Refuse, and the server forgets all its keys.
+// Kill is Refuse, and LoseMemory.
 func (s *MemoryServer) Kill() {
 	s.Refuse()
+	s.LoseMemory()
+}
+
+// LoseMemory makes the server forget all its keys and begin a new term, as a restart without its data does. Connections stay
+// open.
+func (s *MemoryServer) LoseMemory() {
 	s.Memory.FlushAll()
+	s.Identity.Begin()
 }
 
 // End ends the server and all connections.

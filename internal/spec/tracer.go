@@ -29,12 +29,14 @@ func (r *Recorder) Tracer() *redislock.Tracer {
 			start(ctx, e)
 			return ctx
 		},
-		Refused:   record[redislock.Refused](r),
-		ObtainEnd: record[redislock.ObtainEnd](r),
-		Refreshed: record[redislock.Refreshed](r),
-		Lost:      record[redislock.Lost](r),
-		Released:  record[redislock.Released](r),
-		CleanedUp: record[redislock.CleanedUp](r),
+		Refused:     record[redislock.Refused](r),
+		ObtainEnd:   record[redislock.ObtainEnd](r),
+		Refreshed:   record[redislock.Refreshed](r),
+		GuardClosed: record[redislock.GuardClosed](r),
+		Restored:    record[redislock.Restored](r),
+		Lost:        record[redislock.Lost](r),
+		Released:    record[redislock.Released](r),
+		CleanedUp:   record[redislock.CleanedUp](r),
 	}
 }
 
