@@ -23,8 +23,8 @@ type Lease struct {
 	Refreshes
 
 	ttl   time.Duration // of the last grant or refresh; 0 if not known
-	begun int           // number of refreshes so far, and of times that End was called
-	ends  int           // of these, how often End was called
+	begun int32         // number of refreshes so far, and of times that End was called
+	ends  int32         // of these, how often End was called
 }
 
 // Refresh is one refresh of a Lease that is under way, or may be.
@@ -33,8 +33,8 @@ type Refresh struct {
 
 	before  time.Time // the lease's until before Begin
 	lowered time.Time // the lease's until after Begin
-	number  int       // begun, after Begin
-	ends    int       // of the lease at Begin: if it has ended since, a success gains nothing
+	number  int32     // begun, after Begin
+	ends    int32     // of the lease at Begin: if it has ended since, a success gains nothing
 }
 
 // Granted returns the Lease that a request sent at that time gained, for ttl.
@@ -108,7 +108,7 @@ type Renewal struct {
 	Patience time.Duration // how long to wait for the answer before another renewal follows
 
 	certain time.Duration // for how long a success is certain to hold
-	begun   int           // of the lease, when this renewal was made
+	begun   int32         // of the lease, when this renewal was made
 }
 
 // Renew returns the renewal that is due at that time, and when to look at the lease again if the renewal has no result.
