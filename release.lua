@@ -98,7 +98,7 @@ if lost and guard and isClosed() then -- their holder had them, and only the mem
 	for i = 1, #lost do
 		taken[#taken + 1] = lost[i] > 0 and lost[i] or nil
 	end
-	lost = taken[1] and taken
+	lost = #taken > 0 and taken or nil -- not taken[1] and taken: the Lua of miniredis would leave lost as it is
 end
 
 for start = lines, queued and 0 or #KEYS, CHUNK do
