@@ -78,15 +78,17 @@ func (k *Claim) undoRevivals(ctx context.Context) {
 		k.mu.Unlock()
 		return
 	}
-	underWay, unheard := slices.Clone(r.underWay), r.unheard
-	r.unheard = false
+	underWay := slices.Clone(r.underWay)
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
-	x.Again = unheard
 	k.Place.Cleanups.Run(x, func() error {
 		for _, ended := range underWay {
 			<-ended
 		}
+		k.mu.Lock()
+		x.Again = r.unheard // only now: one of those that were under way may have ended without an answer
+		r.unheard = false
+		k.mu.Unlock()
 		return k.Place.Cleanups.SweepNow(x)
 	})
 }
