@@ -3,7 +3,9 @@ package redislock_test
 import (
 	"context"
 	"math"
+	"strconv"
 	"time"
+	"unsafe"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -254,3 +256,12 @@ var waysToLose = []TableEntry{
 		on.Client.Append(ctx, key, "0")
 	}),
 }
+
+var _ = Describe("The memory of a lock", func() {
+	It("is 480 bytes, which is a size class: one more byte would cost 32", func() {
+		if strconv.IntSize != 64 {
+			Skip("the figure is that of 64-bit processors")
+		}
+		Expect(int(unsafe.Sizeof(redislock.Lock{}))).To(BeNumerically("<=", 480))
+	})
+})

@@ -60,7 +60,7 @@ if lost and (taken or closed == 0) then
 	return lost
 end
 
-local back = { 0, closed, term } -- and the indices of keys that are put back
+local back = closed > 0 and { 0, closed, term } or 0 -- what to return; the indices of keys that are put back follow
 for i = 1, lost and #lost or 0 do
 	local kept = metadata == '' and ARGV[5] or metadata
 	local done = pcall('SET', KEYS[-lost[i]], kept == '' and token or token .. ' ' .. kept, 'PX', ttl)
@@ -88,4 +88,4 @@ for i = 1, #KEYS do
 		call('SET', KEYS[i], token .. ' ' .. metadata, 'PX', ttl)
 	end
 end
-return closed > 0 and back or 0
+return back

@@ -33,7 +33,8 @@ type strays struct {
 	// Refreshes that may put the keys back, because the place has a guard and Redis forgets: see BeginRevival.
 	underWay []chan struct{} // closed when the refresh has ended
 	unheard  bool            // one has ended, but may still be executed
-	over     chan struct{}   // closed when a release has begun: no other is to be sent; nil if nobody has asked
+	released bool            // a release has begun: no other is to be sent
+	over     chan struct{}   // closed when released is set; nil if nobody has asked
 }
 
 // stray returns the strays, which can be changed. The caller holds k.mu.

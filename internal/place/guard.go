@@ -65,7 +65,7 @@ func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 	defer k.mu.Unlock()
 	s := k.stray()
 	s.underWay = append(s.underWay, ended)
-	may = !fault.IsClosed(s.over)
+	may = !s.released
 	return func(doubtful bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -75,13 +75,16 @@ func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 	}, may
 }
 
-// released returns what is closed when a release has begun. The place has a guard.
-func (k *Claim) released() <-chan struct{} {
+// awaitRelease returns what is closed when a release has begun.
+func (k *Claim) awaitRelease() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.stray()
 	if s.over == nil {
 		s.over = make(chan struct{})
+		if s.released {
+			close(s.over)
+		}
 	}
 	return s.over
 }
@@ -91,12 +94,13 @@ func (k *Claim) endRevivals() {
 	if !k.Place.IsGuarded() {
 		return
 	}
-	over := k.released()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !fault.IsClosed(over) {
-		close(k.strays.over)
+	s := k.stray()
+	if s.over != nil && !s.released {
+		close(s.over)
 	}
+	s.released = true
 }
 
 // MayRevive reports whether a refresh may still put keys back that the place has forgotten.
@@ -115,15 +119,17 @@ func (k *Claim) undoRevivals(ctx context.Context) {
 		k.mu.Unlock()
 		return
 	}
-	underWay, unheard := slices.Clone(s.underWay), s.unheard
-	s.unheard = false
+	underWay := slices.Clone(s.underWay)
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
-	x.Again = unheard
 	k.Place.Cleanups.Run(x, func() error {
 		for _, ended := range underWay {
 			<-ended
 		}
+		k.mu.Lock()
+		x.Again = s.unheard // only now: one of those that were under way may have ended without an answer
+		s.unheard = false
+		k.mu.Unlock()
 		return k.Place.Cleanups.SweepNow(x)
 	})
 }

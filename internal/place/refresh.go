@@ -129,7 +129,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		timer := time.NewTimer(r.postpone)
 		select {
 		case <-timer.C:
-		case <-r.hold.released():
+		case <-r.hold.awaitRelease():
 			timer.Stop()
 			return false, fault.ErrNotObtained
 		case <-valid.Done():

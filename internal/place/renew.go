@@ -59,7 +59,6 @@ type holdRenewal struct {
 	left    time.Duration // of the validity
 	err     error
 	loss    *life.Lost
-	back    []string // the keys that a guard has put back
 }
 
 // Finish applies the result, and reports it unless it makes no difference any more.
@@ -68,7 +67,8 @@ func (r *holdRenewal) Finish(sent bool) {
 		return
 	}
 	h := r.hold
-	switch next, exact := r.apply(); {
+	next, exact, back := r.apply()
+	switch {
 	case next.IsZero():
 	case exact:
 		h.Place.Renewals.LookAt(h, next)
@@ -76,24 +76,21 @@ func (r *holdRenewal) Finish(sent bool) {
 	default:
 		h.Place.Renewals.LookBy(h, next)
 	}
-	if !r.matters {
-		return
-	}
-	if report := h.Events().Refreshed; report != nil {
+	if report := h.Events().Refreshed; report != nil && r.matters {
 		report(r.Call.Ctx, life.Refreshed{Keys: h.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
 	}
-	h.Events().SendRestored(r.Call.Ctx, h.Keys.Names, r.back)
+	h.Events().SendRestored(r.Call.Ctx, h.Keys.Names, back) // also if the renewal gains nothing: the server has the keys again
 	h.Events().SendLost(r.Call.Ctx, r.loss)
 }
 
 // apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and
-// whether the schedule must not look sooner.
-func (r *holdRenewal) apply() (next time.Time, exact bool) {
+// whether the schedule must not look sooner, and the keys that a guard has put back.
+func (r *holdRenewal) apply() (next time.Time, exact bool, back []string) {
 	h := r.hold
 	h.Life.Mu.Lock()
 	defer h.Life.Mu.Unlock()
 	if !h.IsRenewed() {
-		return time.Time{}, false
+		return time.Time{}, false, nil
 	}
 	before := h.Lease.Until()
 	r.left = max(0, time.Until(before))
@@ -103,30 +100,30 @@ func (r *holdRenewal) apply() (next time.Time, exact bool) {
 		got, err = script.ReadRefreshed(h.Keys.Names, r.Call.Reply)
 		h.Place.noteClosure(r.Call.Ctx, got.Closure)
 	}
-	switch r.back = got.Back; {
+	switch back = got.Back; {
 	case !got.Loss.IsNone():
 		r.matters, r.err = true, h.Place.contextCause(got.Loss)
 		r.loss = h.lose(got.Loss, r.err)
-		return time.Now(), false // the next look ends the contexts
+		return time.Now(), false, back // the next look ends the contexts
 	case got.Again > 0:
 		err = notExecuted(got.Again)
 		h.Renewed(err)
 		r.matters, r.err = true, fault.Failed("renew", h.Keys.Names, err)
-		return h.Lease.Postponed(time.Now(), got.Again), true
+		return h.Lease.Postponed(time.Now(), got.Again), true, nil
 	case h.Place.IsGuarded() && lease.Passed(before):
-		return time.Now(), false // the next look ends the contexts
+		return time.Now(), false, back // the next look ends the contexts
 	case err != nil:
 		next, counts := h.Lease.RenewalFailed(r.lease, time.Now())
 		if counts {
 			h.Renewed(err)
 			r.matters, r.err = true, fault.Failed("renew", h.Keys.Names, err)
 		}
-		return next, false
+		return next, false, nil
 	}
 	next = h.Lease.Renewed(r.lease, r.Call.Sent)
 	if h.Lease.Until().After(before) {
 		h.Renewed(nil)
 		r.matters = true
 	}
-	return next, true
+	return next, true, back
 }
