@@ -99,10 +99,10 @@ func (t *Target) guardAt(ctx context.Context, client redis.UniversalClient) (red
 	defer cancel()
 	var grace time.Duration
 	for _, server := range Servers(client) {
-		m, err := marker.Read(ctx, server)
+		there, err := marker.GraceOf(ctx, server)
 		switch {
 		case err == nil:
-			grace = max(grace, m.Grace)
+			grace = max(grace, there)
 		case redis.HasErrorPrefix(err, "NOPERM"), t.IsQuorum(): // not allowed to look, or a server that is away
 		default:
 			return nil, t.Explain(err)

@@ -104,6 +104,19 @@ func Read(ctx context.Context, server redis.Cmdable) (m Marker, err error) {
 	return m, nil
 }
 
+// GraceOf returns for how long the guard of a database closes; 0 if it has no marker. Unlike Read, it needs no right but that
+// to read the key.
+func GraceOf(ctx context.Context, server redis.Cmdable) (time.Duration, error) {
+	text, err := server.Get(ctx, keyname.GuardMarker).Result()
+	if errors.Is(err, redis.Nil) {
+		return 0, nil
+	}
+	if parts := format.FindStringSubmatch(text); parts != nil {
+		return millis(parts[2]), nil
+	}
+	return 0, err
+}
+
 func millis(text string) time.Duration {
 	ms, _ := strconv.ParseInt(text, 10, 64) // digits; a number that is too large becomes the largest one
 	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
