@@ -16,6 +16,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/demo"
 	"github.com/redislock/redislock/cmd/redislock/internal/doctor"
+	"github.com/redislock/redislock/cmd/redislock/internal/guard"
 	"github.com/redislock/redislock/cmd/redislock/internal/inspect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 	"github.com/redislock/redislock/cmd/redislock/internal/ls"
@@ -67,7 +68,7 @@ func newRootCommand(env *cli.Env) *cobra.Command {
 	target.AddFlags(root.PersistentFlags())
 	root.AddCommand(
 		run.New(target), inspect.New(target), ttl.New(target), wait.New(target), acquire.New(target), renew.New(target),
-		release.New(target), demo.New(target), ls.New(target), doctor.New(target),
+		release.New(target), demo.New(target), ls.New(target), doctor.New(target), guard.New(target),
 		cli.NewExitCodesTopic(), connect.NewAddressesTopic(),
 	)
 	refuseUnknownTopics(root)

@@ -54,12 +54,12 @@ var _ = Describe("the reference", func() {
 	})
 })
 
-// shownCommands returns the commands that the help lists, those of cobra's own left out.
+// shownCommands returns the commands that the help lists, each before its own commands. Those of cobra are left out.
 func shownCommands(root *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{root}
 	for _, cmd := range root.Commands() {
 		if !cmd.Hidden && cmd.Name() != "help" && cmd.Name() != "completion" {
-			all = append(all, cmd)
+			all = append(all, shownCommands(cmd)...)
 		}
 	}
 	return all

@@ -36,6 +36,7 @@ func New(target *connect.Target) *cobra.Command {
 			if err := f.Check(cmd.Flags()); err != nil {
 				return err
 			}
+			target.Guarded, target.Longest = true, f.TTL
 			return f.WithCode(acquire(cmd.Context(), target, f, asJSON))
 		},
 	})

@@ -31,7 +31,7 @@ func (f *Flags) Acquire(ctx context.Context, s *connect.Session, keys []string, 
 	metadata := f.metadata()
 	began := time.Now()
 	end := f.tell(ctx, s, func(ctx context.Context) (*redislock.RefusedError, error) {
-		return inTheWay(ctx, s.Locks, keys, token, metadata)
+		return inTheWay(ctx, s, keys, token, metadata)
 	})
 	answers := f.probe(ctx, s)
 	lock, err := s.Locks.ObtainMulti(ctx, keys, f.TTL, &redislock.Options{
@@ -123,17 +123,24 @@ func (f *Flags) refusal(ctx context.Context, s *connect.Session, err error, answ
 		return cli.Exit(f.ConflictCode)
 	}
 	why := "others were faster"
-	if refused.Key != "" {
+	switch {
+	case refused.Closed > 0:
+		why = show.InTheWay(refused)
+	case refused.Key != "":
 		why = fmt.Sprintf("%q is %s", refused.Key, show.InTheWay(refused))
 	}
 	return &cli.Error{Code: f.ConflictCode, Err: fmt.Errorf("not acquired%s: %s", waited, why)}
 }
 
 // inTheWay returns who holds the first key that others hold, and how many wait before the caller, whom its token or its
-// metadata identifies. It returns nil if nobody is in the way.
+// metadata identifies; or that the guard is closed. It returns nil if nothing is in the way.
 func inTheWay(
-	ctx context.Context, locks *redislock.Client, keys []string, token, metadata string,
+	ctx context.Context, s *connect.Session, keys []string, token, metadata string,
 ) (*redislock.RefusedError, error) {
+	if left := s.Closed(ctx); left > 0 {
+		return &redislock.RefusedError{Closed: left}, nil
+	}
+	locks := s.Locks
 	statuses, err := locks.Inspect(ctx, keys...)
 	if err != nil {
 		return nil, err

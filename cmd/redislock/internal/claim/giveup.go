@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
@@ -94,22 +96,36 @@ func GiveUp(ctx context.Context, s *connect.Session, lock *redislock.Lock, by ti
 
 // Release releases keys if the token holds all of them, and tries as GiveUp does. It returns an error that matches
 // redislock.ErrLockNotHeld if the token does not, an *UnreleasedError if keys stay, and any other error as Attach does.
+// While the guard is closed, keys that are gone count as held.
 func Release(ctx context.Context, s *connect.Session, keys []string, token string, tell func(error)) error {
+	_, err := release(ctx, s, keys, token, "", tell)
+	return err
+}
+
+// release is Release. While the guard is closed, it puts value into the keys, unless that is "", and returns how long they
+// keep it.
+func release(
+	ctx context.Context, s *connect.Session, keys []string, token, value string, tell func(error),
+) (kept time.Duration, err error) {
 	var lock *redislock.Lock
 	var left time.Duration // Until does not tell a key without expiry
-	err := Insist(ctx, func(ctx context.Context) (err error) {
-		if lock, err = s.Locks.Attach(ctx, keys, token); err == nil {
+	err = Insist(ctx, func(ctx context.Context) (err error) {
+		if lock, err = s.Locks.Attach(ctx, keys, cmp.Or(token, nobody)); err == nil {
 			left, err = lock.TTL(ctx)
+		} else if s.IsClosed(err) {
+			kept, err = releaseClosed(ctx, s, keys, token, value)
 		}
 		return err
 	}, func(why error) { tell(fmt.Errorf("still trying to release %s: %w", Names(keys), Plainly(s, why))) })
 	switch {
+	case err == nil && lock == nil: // the guard is closed
+		return kept, nil
 	case err == nil:
-		return GiveUp(ctx, s, lock, time.Now().Add(left).Add(time.Millisecond), tell) // TTL is rounded down
+		return 0, GiveUp(ctx, s, lock, time.Now().Add(left).Add(time.Millisecond), tell) // TTL is rounded down
 	case isFinal(err):
-		return err
+		return 0, err
 	}
-	return &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
+	return 0, &UnreleasedError{Keys: keys, Err: Plainly(s, err)}
 }
 
 // UnreleasedError is the error for keys that could not be released.
@@ -180,6 +196,9 @@ func Plainly(s *connect.Session, err error) error {
 // NotHeld returns the error for a token that does not hold all keys: what was not done, and who holds the first other key.
 // It returns other errors with their exit code.
 func NotHeld(ctx context.Context, s *connect.Session, what string, keys []string, token string, why error) error {
+	if left := s.Closed(ctx); s.IsClosed(why) && left > 0 {
+		return cli.Unavailablef("%s: %s", what, show.Closed(left))
+	}
 	if !errors.Is(why, redislock.ErrLockNotHeld) {
 		return s.Refusal(why)
 	}

@@ -174,7 +174,11 @@ func (p *Patience) NewTeller(target *connect.Target) *Teller {
 	t.fail = func(err error) { p.complain(target, err) }
 	if t.say == nil && p.speaks(target) {
 		t.say = func(e *redislock.RefusedError) {
-			target.Complain(errors.New("waiting for " + term.Escape(e.Key) + ": " + show.InTheWay(e)))
+			what := "waiting for " + term.Escape(e.Key)
+			if e.Closed > 0 {
+				what = "waiting"
+			}
+			target.Complain(errors.New(what + ": " + show.InTheWay(e)))
 		}
 	}
 	return t

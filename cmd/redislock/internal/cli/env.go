@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,6 +38,23 @@ func (e *Env) Complain(err error) {
 		return
 	}
 	fmt.Fprintf(e.Stderr, "redislock: %s\n", term.Printable(text))
+}
+
+// Agrees asks a question on stderr, and reports whether the answer is yes. The end of ctx is no.
+func (e *Env) Agrees(ctx context.Context, question string) bool {
+	fmt.Fprint(e.Stderr, question+" [y/N] ")
+	answers := make(chan string, 1)
+	go func() { // ends with an answer, or with the program
+		answer, _ := bufio.NewReader(e.Stdin).ReadString('\n')
+		answers <- answer
+	}()
+	select {
+	case answer := <-answers:
+		answer = strings.ToLower(strings.TrimSpace(answer))
+		return answer == "y" || answer == "yes"
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // FlagsOnly is the Args of commands without arguments.

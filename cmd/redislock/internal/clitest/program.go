@@ -112,7 +112,7 @@ func keep(cache, name string, program []byte) {
 // variables given.
 func Environ(variables ...string) []string {
 	env := append(os.Environ(), "REDIS_URL=", "NO_COLOR=", "TERM=xterm", "USER=alice", "REDISLOCK_PASSWORD_FILE=",
-		"REDISLOCK_TLS_CA=", "REDISLOCK_TLS_CERT=", "REDISLOCK_TLS_KEY=")
+		"REDISLOCK_MAX_TTL=", "REDISLOCK_DEPOSED=", "REDISLOCK_TLS_CA=", "REDISLOCK_TLS_CERT=", "REDISLOCK_TLS_KEY=")
 	env = append(env, "GORACE=atexit_sleep_ms=0") // the race detector would make each run a second longer
 	return append(env, variables...)
 }

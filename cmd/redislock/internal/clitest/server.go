@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -60,6 +62,17 @@ func RefusingReleases(server *redistest.Server, times int) (*faultproxy.Proxy, *
 		Times: times, Action: faultproxy.RefuseReply("NOREPLICAS Not enough good replicas to write."),
 	})
 	return proxy, fault
+}
+
+// NewMemory starts a Redis in memory for one spec, which has the identity that a guard needs.
+func NewMemory() (server *miniredis.Miniredis, identity *incarnation.Server, url string) {
+	ginkgo.GinkgoHelper()
+	Program()
+	server = miniredis.NewMiniRedis()
+	server.ClockTTL(true)
+	gomega.Expect(server.Start()).To(gomega.Succeed())
+	ginkgo.DeferCleanup(server.Close)
+	return server, incarnation.Of(server), "redis://" + server.Addr()
 }
 
 // Redis is a server of its own for each spec.

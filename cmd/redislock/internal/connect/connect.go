@@ -29,6 +29,11 @@ type Target struct {
 	Where  string // the address, without a password; set by Connect
 	AskAll bool   // Connect waits for all servers of a quorum, and not only a moment longer than for a majority
 
+	Guarded bool          // Open gives the locks the guard of the flags, or the one that it finds
+	Longest time.Duration // the longest ttl of these locks; 0 if none is acquired
+
+	Guard Guard
+
 	urls     []string
 	files    files
 	patience time.Duration // how long Connect waits for an answer
@@ -46,6 +51,7 @@ func (t *Target) AddFlags(flags *pflag.FlagSet) {
 	t.files.key.addFlag(flags, "tls-key", "REDISLOCK_TLS_KEY", "the certificate's private key")
 	cli.DurationVar(flags, &t.patience, "connect-timeout", "", defaultPatience,
 		"wait at most `D` for an answer when connecting")
+	t.Guard.addFlags(flags)
 }
 
 // CheckFlags returns an error if the flags cannot be used.
@@ -56,7 +62,7 @@ func (t *Target) CheckFlags(flags *pflag.FlagSet) error {
 	if t.patience <= 0 {
 		return cli.Usagef("--connect-timeout %v is not more than 0", t.patience)
 	}
-	return nil
+	return t.Guard.check(flags, t.Getenv)
 }
 
 // Silence returns the error for a Redis that has not answered within d.

@@ -21,6 +21,8 @@ type Session struct {
 
 	Client redis.UniversalClient
 	Locks  *redislock.Client
+
+	guard redislock.ClientOption // of Locks; nil for none
 }
 
 // Open connects. The caller calls Close.
@@ -29,15 +31,21 @@ func (t *Target) Open(ctx context.Context, opts ...redislock.ClientOption) (*Ses
 	if err != nil {
 		return nil, err
 	}
+	guard, err := t.guardAt(ctx, client)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	opts = append(opts, guard)
 	q, several := client.(*Quorum)
 	if !several {
-		return &Session{t, client, redislock.New(client, opts...)}, nil
+		return &Session{t, client, redislock.New(client, opts...), guard}, nil
 	}
 	var servers []redislock.RedisClient
 	for _, server := range q.All {
 		servers = append(servers, server)
 	}
-	return &Session{t, client, redislock.NewQuorum(servers, opts...)}, nil
+	return &Session{t, client, redislock.NewQuorum(servers, opts...), guard}, nil
 }
 
 // Close ends the connection.

@@ -39,7 +39,7 @@ const (
 
 // New returns the command "demo".
 func New(target *connect.Target) *cobra.Command {
-	var quorum bool
+	var quorum, guard bool
 	cmd := cli.Describe(help, &cobra.Command{
 		Use: "demo", Short: "Watch two workers share three resources, in eight seconds", Args: cli.FlagsOnly,
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
@@ -47,8 +47,12 @@ func New(target *connect.Target) *cobra.Command {
 			defer end(nil)
 			n, named := newNarrator(target.Stdout, target.Screen(), end), cmd.Flags().Changed("redis")
 			switch {
-			case quorum && named:
-				return cli.Usagef("--quorum kills servers, so it works on its own in memory only; leave out --redis")
+			case (quorum || guard) && named:
+				return cli.Usagef("--quorum and --guard kill servers, so they work on their own in memory only; leave out --redis")
+			case quorum && guard:
+				return cli.Usagef("--quorum and --guard exclude each other")
+			case guard:
+				return (&guardDemo{narrator: n}).run(ctx)
 			case quorum:
 				return (&quorumDemo{narrator: n}).run(ctx)
 			case target.IsQuorum():
@@ -58,6 +62,7 @@ func New(target *connect.Target) *cobra.Command {
 		}),
 	})
 	cmd.Flags().BoolVar(&quorum, "quorum", false, "show a lock on three servers of which one dies")
+	cmd.Flags().BoolVar(&guard, "guard", false, "show a lock on a server that forgets it, without and with a guard")
 	return cmd
 }
 

@@ -87,6 +87,30 @@ func TestStoryInMemory(t *testing.T) {
 	})
 }
 
+// guardEssentials are what the story of the guard must tell, in this order.
+var guardEssentials = []string{
+	`checkout ✓ locked stock:42 for 1\.5 s, and keeps it\n`, `server     restarts`,
+	`restock  ✗ locked stock:42 as well: two workers hold one lock\n`, `checkout ✗ learns by its next renewal`,
+	`checkout ✓ locked stock:42 for 1\.5 s, and keeps it\n`, `server     restarts`,
+	`restock  ✗ refused: the guard is closed for another \d\.\d s\n`, `checkout ✓ put its lock back`,
+	`restock  ✗ refused: the guard is open again, and checkout holds stock:42\n`,
+	`checkout ✓ has held its lock all the time`, `restock  ✓ locked stock:42\n$`,
+}
+
+func TestGuardStory(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		var out strings.Builder
+		began := time.Now()
+		g.Expect((&guardDemo{narrator: newNarrator(&out, term.Screen{}, nil)}).run(t.Context())).To(Succeed())
+		g.Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second))
+		g.Expect(out.String()).To(MatchRegexp(`(?s)` + strings.Join(guardEssentials, `.*`)))
+		for line := range strings.Lines(out.String()) {
+			g.Expect(utf8.RuneCountInString(line)).To(BeNumerically("<=", 101), line)
+		}
+	})
+}
+
 var _ = Describe("demo", func() {
 	// serving starts a Redis in memory that listens on a port, with keys that expire as time passes.
 	serving := func() (server *miniredis.Miniredis, url string) {
@@ -193,7 +217,18 @@ var _ = Describe("redislock demo --quorum", func() {
 	})
 
 	It("leaves real servers alone", func() {
-		session := clitest.Run("", "demo", "--quorum", "--redis", "redis://127.0.0.1:1")
-		Expect(session).To(gexec.Exit(cli.Usage))
+		for _, story := range []string{"--quorum", "--guard"} {
+			session := clitest.Run("", "demo", story, "--redis", "redis://127.0.0.1:1")
+			Expect(session).To(gexec.Exit(cli.Usage))
+		}
+	})
+})
+
+var _ = Describe("redislock demo --guard", func() {
+	It("tells how a lock survives a server that forgets it", func() {
+		session := clitest.Run("redis://127.0.0.1:1", "demo", "--guard")
+		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+		Expect(clitest.Stdout(session)).To(MatchRegexp(`(?s)` + strings.Join(guardEssentials, `.*`)))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
 	})
 })

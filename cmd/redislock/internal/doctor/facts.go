@@ -21,7 +21,7 @@ type facts struct {
 // settings are read by CONFIG GET, because INFO does not have all of them.
 var settings = []string{
 	"appendfsync", "save", "maxmemory", "maxmemory-policy", "cluster-require-full-coverage", "min-replicas-to-write",
-	"min-replicas-max-lag",
+	"min-replicas-max-lag", "repl-backlog-ttl",
 }
 
 // learn asks a server. The facts lack what it refuses to say.

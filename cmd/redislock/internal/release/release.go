@@ -2,14 +2,12 @@
 package release
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,6 +33,7 @@ func New(target *connect.Target) *cobra.Command {
 		Use: "release KEY... (--token T | --force)", Short: "Release a lock by its token, or one that is stuck",
 		Args: cli.KeysWanted, ValidArgsFunction: scan.CompleteKeys(target),
 		RunE: cli.UntilSignal(func(ctx context.Context, cmd *cobra.Command, keys []string) error {
+			target.Guarded = true
 			hasToken := cmd.Flags().Changed("token")
 			switch {
 			case hasToken && force:
@@ -84,7 +83,10 @@ func releaseByToken(ctx context.Context, target *connect.Target, keys []string, 
 
 // giveUp releases keys by their token. Its errors are ready to be printed, except those that match redislock.ErrLockNotHeld.
 func giveUp(ctx context.Context, s *connect.Session, keys []string, token string) error {
-	err := claim.Release(ctx, s, keys, token, s.Complain)
+	return explain(s, claim.Release(ctx, s, keys, token, s.Complain))
+}
+
+func explain(s *connect.Session, err error) error {
 	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
 		return err
 	}
@@ -117,9 +119,12 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	if err != nil {
 		return patience.Unreachable(opening, target, err)
 	}
+	closed := claim.Notice(opening, s, keys)
 	var held []redislock.Status
 	for _, status := range statuses {
 		switch {
+		case status.TTL == 0 && closed > 0: // the holder may put it back
+			held = append(held, status)
 		case status.TTL == 0:
 			fmt.Fprintf(target.Stdout, "%s is free\n", term.Escape(status.Key))
 		case status.Token == "":
@@ -144,7 +149,8 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	defer cancel()
 	var failed error
 	for _, status := range held {
-		err := giveUp(releasing, s, []string{status.Key}, status.Token) // if the holder is still the same
+		taken, err := claim.ReleaseByForce(releasing, s, status.Key, status.Token, s.Complain) // from the same holder only
+		err = explain(s, err)
 		if errors.Is(err, redislock.ErrLockNotHeld) {
 			err = fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)
 		}
@@ -153,7 +159,12 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 			target.Complain(err)
 			continue
 		}
-		fmt.Fprintf(target.Stdout, "released %s, held by %s\n", term.Escape(status.Key), show.Holder(status))
+		if taken > 0 {
+			fmt.Fprintf(target.Stdout, "took %s until the guard opens in %s; it was %s\n", term.Escape(status.Key),
+				show.Duration(taken), holder(status))
+			continue
+		}
+		fmt.Fprintf(target.Stdout, "released %s, %s\n", term.Escape(status.Key), holder(status))
 	}
 	if failed != nil {
 		return cli.Exit(cli.CodeOf(failed))
@@ -172,19 +183,14 @@ func withoutRepeats(keys []string) []string {
 
 func agreed(ctx context.Context, target *connect.Target, held []redislock.Status) bool {
 	for _, status := range held {
-		fmt.Fprintf(target.Stderr, "%s is held by %s\n", term.Escape(status.Key), show.Holder(status))
+		fmt.Fprintf(target.Stderr, "%s is %s\n", term.Escape(status.Key), holder(status))
 	}
-	fmt.Fprint(target.Stderr, "Release it nevertheless? [y/N] ")
-	answers := make(chan string, 1)
-	go func() { // ends with an answer, or with the program
-		answer, _ := bufio.NewReader(target.Stdin).ReadString('\n')
-		answers <- answer
-	}()
-	select {
-	case answer := <-answers:
-		answer = strings.ToLower(strings.TrimSpace(answer))
-		return answer == "y" || answer == "yes"
-	case <-ctx.Done():
-		return false
+	return target.Agrees(ctx, "Release it nevertheless?")
+}
+
+func holder(status redislock.Status) string {
+	if status.TTL == 0 { // while the guard is closed
+		return "free, but Redis may have forgotten its holder, who would put it back"
 	}
+	return "held by " + show.Holder(status)
 }

@@ -43,6 +43,7 @@ func New(target *connect.Target) *cobra.Command {
 			if err := claim.CheckTTL(ttl, long); err != nil {
 				return err
 			}
+			target.Guarded, target.Longest = true, ttl
 			return renew(ctx, target, keys, token, ttl, asJSON)
 		}),
 	})

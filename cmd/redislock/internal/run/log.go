@@ -37,6 +37,9 @@ func (l *log) tracer() *redislock.Tracer {
 
 // blocker describes who is in the way. It cuts the token, because a whole one is enough to release the lock.
 func blocker(e *redislock.RefusedError) slog.Attr {
+	if e.Closed > 0 {
+		return slog.Group("guard", millis("closed", e.Closed))
+	}
 	token := strings.ToValidUTF8(e.Token[:min(len(e.Token), 6)], "") // without half a character
 	return slog.Group("blocker", "key", e.Key, "token", token, "metadata", e.Metadata, millis("ttl", e.TTL), "ahead", e.Ahead)
 }

@@ -54,6 +54,7 @@ func New(target *connect.Target) *cobra.Command {
 			if f.hasToken && target.IsQuorum() { // the token is put into the keys behind the library's back, on one server
 				return cli.Usagef("--token does not work on a quorum of servers")
 			}
+			target.Guarded, target.Longest = true, max(f.TTL, f.atLeast)
 			return f.WithCode(f.run(cmd.Context(), target))
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -102,8 +102,9 @@ const endless = 10 * time.Second
 // watch is a hold of somebody else, whose token this run was given. The run looks at it again and again, but never renews
 // it: it could only set its own ttl, and that would hide that the one who renews the hold is gone.
 type watch struct {
-	lock *redislock.Lock // attached
-	end  context.CancelCauseFunc
+	lock   *redislock.Lock // attached
+	end    context.CancelCauseFunc
+	closed func(context.Context) time.Duration // how much longer the guard is closed
 
 	mu    sync.Mutex // protects until
 	until time.Time
@@ -129,7 +130,7 @@ func (h *hold) reenter(ctx context.Context, keys []string) (missing []string, er
 		if len(held) == 0 {
 			return missing, nil
 		}
-		w := &watch{}
+		w := &watch{closed: h.Closed}
 		if w.lock, err = h.Locks.Attach(ctx, held, h.token); err == nil {
 			err = w.look(ctx)
 		}
@@ -178,10 +179,16 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
+// errForgotten is the error of a look at keys that Redis has forgotten. Until the guard opens, their holder can put them back.
+var errForgotten = errors.New("Redis has forgotten the locks to re-enter")
+
 // look asks Redis once. It returns an error that matches redislock.ErrLockNotHeld if the locks are lost.
 func (w *watch) look(ctx context.Context) error {
 	sent := time.Now()
 	left, err := w.lock.TTL(ctx)
+	if err == nil && left == 0 && w.closed(ctx) > 0 {
+		return errForgotten
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

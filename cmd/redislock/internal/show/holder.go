@@ -57,8 +57,16 @@ func Holder(s redislock.Status) string {
 	return who + fmt.Sprintf("; %d in line", s.Waiters)
 }
 
-// InTheWay says who is in the way of a caller that is refused a lock.
+// Closed says that the guard is closed, and for how much longer.
+func Closed(left time.Duration) string {
+	return "the guard is closed for another " + Duration(left) + ", because Redis may have forgotten locks"
+}
+
+// InTheWay says who, or what, is in the way of a caller that is refused a lock.
 func InTheWay(e *redislock.RefusedError) string {
+	if e.Closed > 0 {
+		return Closed(e.Closed)
+	}
 	who, free := "held by "+Who(e.Token, e.Metadata)+left(e.TTL), e.Token == "" && e.TTL == 0
 	if free {
 		who = "it is the turn of others"

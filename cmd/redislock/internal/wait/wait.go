@@ -32,6 +32,7 @@ func New(target *connect.Target) *cobra.Command {
 			if err := p.Check(cmd.Flags()); err != nil {
 				return err
 			}
+			target.Guarded = true
 			return wait(ctx, target, keys, p)
 		}),
 	})
@@ -57,22 +58,20 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	defer s.Close()
 	teller := p.NewTeller(target)
 	gap, answered := firstWait, time.Now()
-	var busy redislock.Status
+	var why *redislock.RefusedError
 	for late := p.NoWait(); ; {
 		looking, looked := limited, context.CancelFunc(func() {})
 		if late && !p.NoWait() { // the last look may be a second old
 			looking, looked = context.WithTimeout(ctx, lastLook)
 		}
-		statuses, err := s.Inspect(looking, keys)
+		found, err := look(looking, s, keys)
 		looked()
 		if err == nil {
-			answered = time.Now()
-			first := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
-			if first < 0 {
+			if found == nil {
 				return nil
 			}
-			busy = statuses[first]
-			teller.See(inTheWay(busy))
+			why, answered = found, time.Now()
+			teller.See(why)
 		} else if !late {
 			teller.Miss(err)
 		}
@@ -82,9 +81,9 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 		case late && p.Quiet:
 			return cli.Exit(cli.No)
 		case late && p.NoWait():
-			return fmt.Errorf("not free: %q is %s", busy.Key, show.InTheWay(inTheWay(busy)))
+			return fmt.Errorf("not free: %s", words(why))
 		case late:
-			return fmt.Errorf("not free within %v: %q is %s", p.Limit, busy.Key, show.InTheWay(inTheWay(busy)))
+			return fmt.Errorf("not free within %v: %s", p.Limit, words(why))
 		}
 		select {
 		case <-time.After(gap):
@@ -98,9 +97,31 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	}
 }
 
-// inTheWay describes a key that is not free. All who wait in line are ahead of somebody who joins no line.
-func inTheWay(s redislock.Status) *redislock.RefusedError {
-	return &redislock.RefusedError{Key: s.Key, Token: s.Token, Metadata: s.Metadata, TTL: s.TTL, Ahead: s.Waiters}
+// look returns why the keys are not free; nil if they are. While the guard is closed, Redis may have forgotten holders. All who
+// wait in line are ahead of somebody who joins no line.
+func look(ctx context.Context, s *connect.Session, keys []string) (*redislock.RefusedError, error) {
+	statuses, err := s.Inspect(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
+	if at < 0 {
+		if left := claim.Notice(ctx, s, keys); left > 0 {
+			return &redislock.RefusedError{Closed: left}, nil
+		}
+		return nil, nil //nolint:nilnil // nothing is in the way
+	}
+	busy := statuses[at]
+	return &redislock.RefusedError{
+		Key: busy.Key, Token: busy.Token, Metadata: busy.Metadata, TTL: busy.TTL, Ahead: busy.Waiters,
+	}, nil
+}
+
+func words(why *redislock.RefusedError) string {
+	if why.Closed > 0 {
+		return show.InTheWay(why)
+	}
+	return fmt.Sprintf("%q is %s", why.Key, show.InTheWay(why))
 }
 
 // isFree reports whether anybody could acquire a key now. If there is a line, only its first waiter can.
