@@ -94,7 +94,8 @@ type RefusedError struct {
 // Error names the key and its holder. It shows at most the first six characters of the token.
 func (e *RefusedError) Error() string {
 	if e.Closed > 0 {
-		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks", ErrNotObtained, e.Closed)
+		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks",
+			ErrNotObtained, e.Closed)
 	}
 	if e.Key == "" {
 		return ErrNotObtained.Error()

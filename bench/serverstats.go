@@ -68,7 +68,8 @@ func parseStats(info string) (serverStats, error) {
 // since returns the difference to an earlier reading.
 func (s serverStats) since(earlier serverStats) serverStats {
 	added := serverStats{
-		calls: map[string]float64{}, scripts: s.scripts - earlier.scripts, cpu: s.cpu - earlier.cpu, reads: s.reads - earlier.reads,
+		calls: map[string]float64{}, scripts: s.scripts - earlier.scripts,
+		cpu: s.cpu - earlier.cpu, reads: s.reads - earlier.reads,
 	}
 	for command, calls := range s.calls {
 		added.calls[command] = calls - earlier.calls[command]
