@@ -146,9 +146,9 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - an error that wraps [ErrInvalid] if ctx is nil, or the ttl is under 2 ms or above the maxTTL of [WithGuard];
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
-//     ms after Until (under a guard, by Until), and any other error of Redis, wrapped. After these three, nobody knows whether the ttl has
-//     changed or still will change. So Until assumes the worse: unless the answer arrives after all, this handle
-//     promises no more than that ttl from then on, even after a Refresh with a longer one.
+//     ms after Until (under a guard, by Until), and any other error of Redis, wrapped. After these three, nobody knows
+//     whether the ttl has changed or still will change. So Until assumes the worse: unless the answer arrives after all,
+//     this handle promises no more than that ttl from then on, even after a Refresh with a longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -229,8 +229,8 @@ func (l *Lock) Release(ctx context.Context) error {
 // that has lost its expiry gets one again. So a renewal that is under way when the lock is released, or when the function
 // is called, does no harm, and nobody waits for it. Refresh may still be called meanwhile.
 //
-// While the guard of [WithGuard] is closed, renewals put back keys that Redis has forgotten, as Refresh does. If a renewal is
-// under way when the lock is released, the library releases the keys once more when it has ended.
+// While the guard of [WithGuard] is closed, renewals put back keys that Redis has forgotten, as Refresh does. If a renewal
+// is under way when the lock is released, the library releases the keys once more when it has ended.
 //
 // KeepAlive may be called several times. The lock is renewed while any of the contexts lives, and each context ends by
 // itself. Always call the returned function; it may be called several times and concurrently. It does not release the
