@@ -29,7 +29,7 @@ bench: ## every benchmark six times, summed up; the runs are kept in bench.out
 	@! grep '^FAIL' bench.out
 	$(BENCHSTAT) bench.out
 
-peers: ## this library beside others, seven minutes; written to bench/results
+peers: ## this library beside others, eight minutes; written to bench/results
 	$(GO) -C bench run .
 
 torture: ## faults and checkers for five minutes; see docs/torture.md

@@ -23,6 +23,8 @@ import (
 //     with the error of fn if there was one, so that [errors.Is] finds both;
 //   - the error of Release, if fn returned nil and the lock was not lost.
 //
+// Under [WithGuard], the lock also lives on while Redis has forgotten its keys: see KeepAlive.
+//
 // If fn panics or calls runtime.Goexit, Do releases the lock and lets the panic or exit go on. After Close, Do returns
 // [ErrClosed], and a running fn's ctx ends with ErrClosed as its cause.
 //

@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, or callers wait in line
-	// for one, and by Refresh if the whole lock is lost. The error of an obtain also matches it if ctx ended the obtain, or
-	// if the grant came too late.
+	// ErrNotObtained is returned by Obtain and ObtainMulti if another holder has one of the keys, callers wait in line for
+	// one, or the guard of [WithGuard] is closed, and by Refresh if the whole lock is lost. The error of an obtain also
+	// matches it if ctx ended the obtain, or if the grant came too late, and that of an Attach if the guard is closed.
 	ErrNotObtained = fault.ErrNotObtained
 
 	// ErrLockNotHeld is returned by Release and Attach if the token holds no key of the lock: the lock expired, was
@@ -74,8 +74,9 @@ func (e *LostError) Is(target error) bool {
 // that key. It matches [ErrNotObtained].
 //
 // Key is the first key that another token holds. If no key is held, callers that wait in line go first; Key is then the
-// first key for which they wait. If the guard of [WithGuard] is closed, Closed says for how long. Key is "" then, and if
-// nothing blocked the call any more when the library asked, or if Redis did not answer in time or refused the question.
+// first key for which they wait. Key is "" if nothing blocked the call any more when the library asked, or if Redis did
+// not answer in time or refused the question. If the guard of [WithGuard] is closed, Closed says for how long, and Key
+// is "" as well.
 type RefusedError struct {
 	Key string
 	// Token is the token of the holder; "" if nobody holds Key. Show only a few characters of it: anyone who knows the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/incarnation"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -112,6 +115,21 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			proxy.Add(faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.RefuseReply("ERR broken")})
 			return ctx
 		},
+		"Redis forgot, guard closed": func(ctx context.Context, _ string) context.Context {
+			if on.Memory != nil {
+				incarnation.Of(on.Memory)
+			}
+			info := on.Client.Info(ctx, "replication").Val()
+			id := regexp.MustCompile(`master_replid:(\w+)`).FindStringSubmatch(info)
+			Expect(id).To(HaveLen(2))
+			on.Client.FlushDB(ctx)
+			on.Client.Set(ctx, keyname.GuardMarker, id[1]+" 60000", 0)
+			locks = redislock.New(on.Client, redislock.WithGuard(time.Minute, 0))
+			DeferCleanup(locks.Close)
+			lock = spec.Obtain(ctx, locks, time.Minute, nil, keys...)
+			on.Client.FlushDB(ctx)
+			return ctx
+		},
 	}
 	// Each cell says what the method returns.
 	cells := map[string]func(method string, result any, err error){
@@ -122,6 +140,24 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			Expect(errors.As(err, &refused)).To(BeTrue())
 			Expect(refused.Key).To(Equal("a"))
 			Expect(refused.Token).To(Equal(lock.Token()))
+		},
+		"`*RefusedError` with `Closed`": func(_ string, _ any, err error) {
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			refused, ok := errors.AsType[*redislock.RefusedError](err)
+			Expect(ok).To(BeTrue())
+			Expect(refused.Closed).To(BeNumerically("~", 30*time.Second, 30*time.Second))
+			Expect(refused.Key).To(BeEmpty())
+		},
+		"nil; keys are back": func(_ string, _ any, err error) {
+			Expect(err).NotTo(HaveOccurred())
+			for _, key := range keys {
+				Expect(on.Client.Get(context.Background(), key).Val()).To(Equal(lock.Token()))
+			}
+		},
+		"nil": func(_ string, _ any, err error) { Expect(err).NotTo(HaveOccurred()) },
+		"matches `ErrNotObtained`": func(_ string, _ any, err error) {
+			Expect(err).To(MatchError(redislock.ErrNotObtained))
+			Expect(err).NotTo(MatchError(redislock.ErrLockNotHeld))
 		},
 		"`ErrLockNotHeld`": func(_ string, _ any, err error) { Expect(err).To(BeIdenticalTo(redislock.ErrLockNotHeld)) },
 		"`ErrInvalid`":     func(_ string, _ any, err error) { Expect(err).To(MatchError(redislock.ErrInvalid)) },

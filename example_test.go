@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+
+	"github.com/redislock/redislock/internal/incarnation"
 )
 
 // setUp stands for what a program has anyway: a context, and a client of its Redis. Here that is one in memory.
@@ -75,11 +77,9 @@ func ExampleOptions_queue() {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { held.Release(context.Background()) })
 
-	// First come, first served, for two seconds at most.
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // first come, first served, for two seconds at most
 	defer cancel()
-	inLine := &redislock.Options{Queue: true}
-	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, 10*time.Second, inLine)
+	lock, err := locks.ObtainMulti(ctx, []string{"order:7", "stock:42"}, 10*time.Second, &redislock.Options{Queue: true})
 	if errors.Is(err, context.DeadlineExceeded) {
 		fmt.Println("two seconds were not enough")
 		return
@@ -244,18 +244,14 @@ func ExampleLock_FenceToken() {
 		log.Fatal(err)
 	}
 
-	var highest int64 // what the guarded storage remembers
+	var highest int64 // what the resource remembers
 	for _, writer := range []*redislock.Lock{next, slow} {
-		if writer.FenceToken() < highest {
-			fmt.Println("refused: a later holder has written already")
-			continue
-		}
-		highest = writer.FenceToken()
-		fmt.Println("written")
+		fmt.Println("may write:", writer.FenceToken() >= highest)
+		highest = max(highest, writer.FenceToken())
 	}
 	// Output:
-	// written
-	// refused: a later holder has written already
+	// may write: true
+	// may write: false
 }
 
 func ExampleClient_Inspect() {
@@ -400,6 +396,37 @@ func ExampleOptions_explain() {
 	// Output:
 	// stock:42 is held by host api-3, pid 4121 for 1m0s more, 0 ahead
 	// refused: true
+}
+
+// setUpGuarded is setUp for a Redis that has had a guard for a while, so the guard is open.
+func setUpGuarded() (context.Context, *redis.Client) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = server.Set("redislock:guard", incarnation.Of(server).ID()+" 30000") // as redislock guard open does
+	if err != nil {
+		log.Fatal(err)
+	}
+	return context.Background(), redis.NewClient(&redis.Options{Addr: server.Addr()})
+}
+
+func ExampleWithGuard() {
+	ctx, client := setUpGuarded()
+	locks := redislock.New(client, redislock.WithGuard(30*time.Second, 0))
+	lock, err := locks.Obtain(ctx, "order:7", 30*time.Second, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.FlushAll(ctx) // Redis forgets
+	_, err = locks.Obtain(ctx, "order:7", 30*time.Second, nil)
+	fmt.Println("another caller:", err)
+	fmt.Println("the holder:", lock.Refresh(ctx, 30*time.Second, nil))
+	fmt.Println("its key is back:", client.Exists(ctx, "order:7").Val() == 1)
+	// Output:
+	// another caller: redislock: not obtained
+	// the holder: <nil>
+	// its key is back: true
 }
 
 func ExampleNewQuorum() {

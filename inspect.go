@@ -43,6 +43,9 @@ type PlaceStatus struct {
 // has at least. Without such a token, Token is "" and TTL is 0, and Places says what each server that has answered holds.
 // The others may hold the key as well. Inspect needs the answers of a majority.
 //
+// Inspect shows what is there, also while the guard of [WithGuard] is closed. A lock whose keys Redis has forgotten, and
+// whose holder has not put them back yet, looks free.
+//
 // Inspect blocks until Redis answers or ctx ends. It returns an error that wraps [ErrInvalid] without keys, for a key
 // that cannot be a lock, or for more keys than one script can hold (see [Client.ObtainMulti]); [ErrClosed] after Close;
 // an error that wraps ctx.Err() if ctx ended first; and any error of Redis, wrapped.
@@ -87,7 +90,8 @@ func statusOf(key string, h *script.Held) Status {
 // renewal through another handle may give that key any ttl. Then Refresh the lock first.
 //
 // Attach blocks until Redis answers or ctx ends. It returns [ErrLockNotHeld] if the token holds none of keys; a
-// [*LostError] if it holds only some of them; an error that wraps [ErrInvalid] if an argument cannot be used;
+// [*LostError] if it holds only some of them; an error that matches [ErrNotObtained] if the guard of [WithGuard] is closed,
+// because the keys may be those of a lock that has ended; an error that wraps [ErrInvalid] if an argument cannot be used;
 // [ErrClosed] after Close; an error that wraps ctx.Err() if ctx ended first; and any error of Redis, wrapped.
 func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	keys = script.Unique(keys)

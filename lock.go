@@ -110,7 +110,8 @@ func (l *Lock) Until() time.Time {
 
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
 // if the lock has lost any of its keys, and the largest Duration if no key has an expiry. On a quorum, it returns the ttl
-// that a majority of the servers have at least.
+// that a majority of the servers have at least. Under [WithGuard], it is 0 also while the keys are forgotten and the lock
+// has not put them back yet; Until says for how long the lock is valid all the same.
 //
 // TTL blocks until Redis answers or ctx ends. It returns an error, wrapped, if Redis fails or ctx ends first; an error
 // that wraps [ErrInvalid] for a nil ctx; and [ErrLockNotHeld] for a nil lock.
@@ -132,16 +133,22 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh to a shorter ttl that
 // is still under way. Refresh sends at least one request, even past [Lock.Until], because the keys may still exist. It
 // sends none past Until if some request of the Obtain was never answered, because that request may have acquired the keys
-// again, after another holder. It returns:
+// again, after another holder.
+//
+// While the guard of [WithGuard] is closed, Refresh puts back keys that Redis has forgotten, all or none. Right after it has
+// closed, for the deposed of WithGuard, Refresh waits. Under a guard, Refresh sends nothing past Until and waits no longer
+// than that, so a lock that has lapsed never comes back.
+//
+// Refresh returns:
 //   - [ErrNotObtained] if all keys are lost or it must not rely on them, after Release, and for a nil lock;
 //   - ErrNotObtained if the answer came too late to be relied on; for a lock on several servers or slots, an error that
 //     matches it;
 //   - a [*LostError], which matches [ErrNotObtained] and [ErrLockNotHeld], if some keys are lost;
 //   - an error that wraps [ErrInvalid] if ctx is nil, or the ttl is under 2 ms or above the maxTTL of [WithGuard];
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
-//     ms after Until, and any other error of Redis, wrapped. After these three, nobody knows whether the ttl has
-//     changed or still will change. So Until assumes the worse: unless the answer arrives after all, this handle
-//     promises no more than that ttl from then on, even after a Refresh with a longer one.
+//     ms after Until (under a guard, by Until), and any other error of Redis, wrapped. After these three, nobody knows
+//     whether the ttl has changed or still will change. So Until assumes the worse: unless the answer arrives after all,
+//     this handle promises no more than that ttl from then on, even after a Refresh with a longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():
@@ -181,7 +188,8 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // Errors of the network may pass, and so may answers that mean "not now", as during a failover.
 //
 // Release returns:
-//   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until;
+//   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until, or if those that are
+//     missing were forgotten, because the guard of [WithGuard] is closed;
 //   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
 //   - a [*LostError] if the lock had lost some keys; the others are free now;
 //   - an error that wraps [ErrInvalid] for a nil ctx;
@@ -220,6 +228,9 @@ func (l *Lock) Release(ctx context.Context) error {
 // retries a failed renewal for as long as the lock is valid. A renewal never shortens a ttl and never creates a key. A key
 // that has lost its expiry gets one again. So a renewal that is under way when the lock is released, or when the function
 // is called, does no harm, and nobody waits for it. Refresh may still be called meanwhile.
+//
+// While the guard of [WithGuard] is closed, renewals put back keys that Redis has forgotten, as Refresh does. If a renewal
+// is under way when the lock is released, the library releases the keys once more when it has ended.
 //
 // KeepAlive may be called several times. The lock is renewed while any of the contexts lives, and each context ends by
 // itself. Always call the returned function; it may be called several times and concurrently. It does not release the

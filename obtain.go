@@ -39,8 +39,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 // as newly acquired.
 //
 // It returns:
-//   - [ErrNotObtained] if another holder has one of the keys, or callers wait in line for one, and the strategy allows
-//     no further try; with [Options.Explain], a [*RefusedError], which matches it;
+//   - [ErrNotObtained] if another holder has one of the keys, callers wait in line for one, or the guard of [WithGuard] is
+//     closed, and the strategy allows no further try; with [Options.Explain], a [*RefusedError], which matches it;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
 //     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
 //     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
@@ -48,7 +48,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //   - an error that matches [ErrNotObtained] and [ErrLapsed], and says how long the answer took, if the lock was granted
 //     but had lapsed when the grant arrived. If the ttl limits the call, and there was no answer within it, the error of
 //     the second kind matches ErrLapsed as well;
-//   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used; nothing was sent then;
+//   - an error that wraps [ErrInvalid], and says why, if the arguments cannot be used, or if the ttl is above the maxTTL of
+//     WithGuard; nothing was sent then;
 //   - [ErrClosed] if the Client is closed;
 //   - any other error from Redis or the network, wrapped. Such an error ends the call. But the library first resends for a
 //     short time after a failure that may pass. With [Options.Queue], the call waits for the end of such failures: from

@@ -32,13 +32,15 @@ import (
 //   - A lock is lost when so many servers have lost keys that no majority is left. The keys of a [*LostError] are those
 //     that a majority misses.
 //   - Waiters are woken; no server hands keys over directly.
+//   - With [WithGuard], each server has a guard of its own. What a closed one answers does not count towards the majority:
+//     it grants nothing and confirms nothing, but gets the keys of kept locks back.
 //   - An Obtain with [Options.AcrossSlots] or [Options.Token] returns an error that wraps [ErrInvalid]. To resume or share
 //     a lock, use Attach. If a client is a Ring, several keys, or a key with a FenceKey, need one hash tag, as on one Ring.
 //
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the lock
 // since the loss became known. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. If a
-// majority of servers lose their data within one ttl, that can break exclusion. So can a change of the list of servers
-// while locks are held. The file docs/guarantees.md has the details.
+// majority of servers lose their data within one ttl, that can break exclusion, unless they have a guard. So can a change
+// of the list of servers while locks are held. The file docs/guarantees.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
 // returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis

@@ -17,7 +17,8 @@
 //
 // A server that loses data loses locks: by a restart without persistence, a failover that drops the last writes, or an
 // eviction. Where that matters, set [Options.FenceKey], and let the resource refuse any fencing token that is lower than
-// one it has seen. On a Redis Cluster, all keys of one lock share a hash tag, unless you set [Options.AcrossSlots]. On a
+// one it has seen. With [WithGuard], locks survive most of what makes a server lose data; afterwards it grants none for a
+// while. On a Redis Cluster, all keys of one lock share a hash tag, unless you set [Options.AcrossSlots]. On a
 // [redis.Ring], they always share one. While a shard is down, a Ring uses other shards for its keys. The file
 // docs/guarantees.md says what holds under which fault.
 //

@@ -45,7 +45,7 @@ func (b *bench) freshKey() string {
 func (b *bench) groups() []*group {
 	return []*group{
 		b.parallelGroup(), b.cancellableGroup(), b.keysGroup(), b.contendedGroup(), b.quorumGroup(), b.quorumContendedGroup(),
-		b.slotsGroup(), b.slotsContendedGroup(), b.keptGroup(),
+		b.slotsGroup(), b.slotsContendedGroup(), b.keptGroup(), b.guardGroup(),
 	}
 }
 

@@ -28,12 +28,12 @@ func (b *bench) keptGroup() *group {
 		name string
 		open func(addr string, ttl time.Duration) (*keeper, error)
 	}{
-		{thisLibrary, openRedislockKeeper},
+		{thisLibrary, redislockKeeper(newOneClient)},
 		{"rueidislock", openRueidislockKeeper},
 	} {
 		c.contestants = append(c.contestants, contestant{
 			name:  who.name,
-			round: func(ctx context.Context) (figures, error) { return b.keep(ctx, who.open) },
+			round: func(ctx context.Context) (figures, error) { return b.keep(ctx, b.target, who.open) },
 		})
 	}
 	return &group{
@@ -46,11 +46,11 @@ func (b *bench) keptGroup() *group {
 	}
 }
 
-// keep keeps locks alive for some time, with its own client, and returns what that costs.
+// keep keeps locks alive on a server for some time, with its own client, and returns what that costs.
 func (b *bench) keep(
-	ctx context.Context, open func(addr string, ttl time.Duration) (*keeper, error),
+	ctx context.Context, t *target, open func(addr string, ttl time.Duration) (*keeper, error),
 ) (_ figures, err error) {
-	k, err := open(b.target.addr, b.keptTTL)
+	k, err := open(t.addr, b.keptTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ func (b *bench) keep(
 		stack.head:       (withLocks.stack - clients.stack) / locks,
 		goroutines.head:  float64(runtime.NumGoroutine()-routines) / locks,
 	}
-	before, err := b.target.stats(ctx)
+	before, err := t.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	time.Sleep(b.keeping)
-	after, err := b.target.stats(ctx)
+	after, err := t.stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (b *bench) keep(
 	f[renewalRate.head] = renewals / seconds
 	f[perRead.head] = renewals / max(server.reads, 1)
 	f[perRenewal.head] = server.cpu * 1e6 / max(renewals, 1)
-	if f[lost.head], err = s.lost(ctx, b.target); err != nil {
+	if f[lost.head], err = s.lost(ctx, t); err != nil {
 		return nil, err
 	}
 	return f, s.releaseAll()

@@ -23,6 +23,9 @@ type plan struct {
 	contending    time.Duration
 	hold          time.Duration
 
+	guardGoroutines []int
+	guardCalls      int // of each kind, in a round
+
 	keptRounds int
 	kept       int // locks
 	keptTTL    time.Duration
@@ -53,7 +56,7 @@ const mostInTurn = 64
 // mostBare is the most keys that the bare scripts can unpack, rounded down to a number of the plan.
 const mostBare = 512
 
-// fullPlan takes about seven minutes.
+// fullPlan takes about eight minutes.
 func fullPlan() plan {
 	return plan{
 		few:        turns{rounds: 50, slice: 40 * time.Millisecond, warmUp: 10 * time.Millisecond},
@@ -62,6 +65,7 @@ func fullPlan() plan {
 		keys:       []int{2, 8, 64, 512, 4096},
 		quorums:    []int{3, 5}, quorumGoroutines: []int{1, 16}, slotsContenders: []int{16},
 		contendRounds: 3, contenders: []int{8, 64}, processes: 4, contending: 2 * time.Second, hold: time.Millisecond,
+		guardGoroutines: []int{1, 16, 256}, guardCalls: 500,
 		keptRounds: 2, kept: 10_000, keptTTL: 2 * time.Second, keeping: 6 * time.Second,
 	}
 }
@@ -75,6 +79,7 @@ func shortPlan() plan {
 		keys:       []int{2, 4096},
 		quorums:    []int{3}, quorumGoroutines: []int{1}, slotsContenders: []int{16},
 		contendRounds: 1, contenders: []int{8}, processes: 4, contending: 150 * time.Millisecond, hold: time.Millisecond,
+		guardGoroutines: []int{1, 16}, guardCalls: 20,
 		keptRounds: 1, kept: 200, keptTTL: 600 * time.Millisecond, keeping: time.Second,
 	}
 }

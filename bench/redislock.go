@@ -140,22 +140,24 @@ func redislockContender(
 	}
 }
 
-func openRedislockKeeper(addr string, ttl time.Duration) (*keeper, error) {
-	client := newGoRedis(addr)
-	locks := redislock.New(client)
-	return &keeper{
-		redisKey: func(name string) string { return name },
-		keep: func(ctx context.Context, name string) (context.Context, func() error, error) {
-			lock, err := locks.Obtain(ctx, name, ttl, nil)
-			if err != nil {
-				return nil, nil, err
-			}
-			held, stop := lock.KeepAlive(ctx)
-			return held, func() error {
-				stop()
-				return lock.Release(ctx)
-			}, nil
-		},
-		close: closeRedislock(locks, client),
-	}, nil
+// redislockKeeper returns a function that opens this library as a keeper.
+func redislockKeeper(connect connectRedislock) func(addr string, ttl time.Duration) (*keeper, error) {
+	return func(addr string, ttl time.Duration) (*keeper, error) {
+		locks, end := connect([]string{addr})
+		return &keeper{
+			redisKey: func(name string) string { return name },
+			keep: func(ctx context.Context, name string) (context.Context, func() error, error) {
+				lock, err := locks.Obtain(ctx, name, ttl, nil)
+				if err != nil {
+					return nil, nil, err
+				}
+				held, stop := lock.KeepAlive(ctx)
+				return held, func() error {
+					stop()
+					return lock.Release(ctx)
+				}, nil
+			},
+			close: end,
+		}, nil
+	}
 }

@@ -3,15 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // serverStats are the counters of a server, or the difference of two readings of them.
 type serverStats struct {
-	calls map[string]float64 // by the name of the command, in lower case; with the calls of scripts
-	cpu   float64            // how long the server has run on a processor, in seconds
-	reads float64            // how often the server has read from a connection
+	calls   map[string]float64 // by the name of the command, in lower case; with the calls of scripts
+	scripts float64            // for how long scripts have run, in µs
+	cpu     float64            // how long the server has run on a processor, in seconds
+	reads   float64            // how often the server has read from a connection
 }
 
 // stats reads the counters of the server.
@@ -30,7 +32,16 @@ func parseStats(info string) (serverStats, error) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		command, isCommand := strings.CutPrefix(name, "cmdstat_")
 		if isCommand {
-			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			calls, times, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			value = calls
+			if slices.Contains(scripts, command) {
+				micros, _, _ := strings.Cut(strings.TrimPrefix(times, "usec="), ",")
+				took, err := strconv.ParseFloat(micros, 64)
+				if err != nil {
+					return serverStats{}, fmt.Errorf("INFO: %s: %w", name, err)
+				}
+				s.scripts += took
+			}
 		}
 		var into *float64
 		switch {
@@ -56,7 +67,10 @@ func parseStats(info string) (serverStats, error) {
 
 // since returns the difference to an earlier reading.
 func (s serverStats) since(earlier serverStats) serverStats {
-	added := serverStats{calls: map[string]float64{}, cpu: s.cpu - earlier.cpu, reads: s.reads - earlier.reads}
+	added := serverStats{
+		calls: map[string]float64{}, scripts: s.scripts - earlier.scripts,
+		cpu: s.cpu - earlier.cpu, reads: s.reads - earlier.reads,
+	}
 	for command, calls := range s.calls {
 		added.calls[command] = calls - earlier.calls[command]
 	}
@@ -65,6 +79,7 @@ func (s serverStats) since(earlier serverStats) serverStats {
 
 // add adds the counters of another server.
 func (s *serverStats) add(other serverStats) {
+	s.scripts += other.scripts
 	s.cpu += other.cpu
 	s.reads += other.reads
 	for command, calls := range other.calls {
@@ -97,5 +112,6 @@ func (s serverStats) perLock(f figures, commands []string, locks float64) {
 	f[sent.head] = s.sent(commands) / locks
 	f[executed.head] = s.executed() / locks
 	f[serverCPU.head] = s.cpu * 1e6 / locks
+	f[scriptTime.head] = s.scripts / locks
 	f[freed.head] = s.calls["del"] / locks
 }

@@ -1,6 +1,9 @@
 package spec
 
 import (
+	"context"
+	"fmt"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -8,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redislock/redislock/internal/incarnation"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -32,11 +37,27 @@ func BenchClient(b *testing.B) *redis.Client {
 		addr = server.Addr()
 	} else {
 		b.Log("on miniredis: the figures say little")
-		addr = miniredis.RunT(b).Addr()
+		m := miniredis.RunT(b)
+		incarnation.Of(m)
+		addr = m.Addr()
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64})
 	b.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// OpenGuard opens the guard of a server that nobody has used yet, with this G. Without that, it is closed for G.
+func OpenGuard(b *testing.B, client *redis.Client, grace time.Duration) {
+	b.Helper()
+	ctx := context.Background()
+	id := regexp.MustCompile(`master_replid:(\w{40})`).FindStringSubmatch(client.Info(ctx, "replication").Val())
+	if id == nil {
+		b.Fatal("the server has no master_replid")
+	}
+	marker := fmt.Sprintf("%s %d", id[1], grace.Milliseconds())
+	if err := client.Set(ctx, keyname.GuardMarker, marker, 0).Err(); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchKeys returns the names of n lock keys.
