@@ -8,7 +8,7 @@ import (
 )
 
 // goesBack makes a server lose the latest of its data again and again.
-var goesBack = []plan.Choice{{Kind: plan.RestartOld, Weight: 9, Least: 50 * time.Millisecond, Most: 600 * time.Millisecond}}
+var goesBack = []plan.Choice{{Kind: plan.RestartOld, Weight: 9, Least: 300 * time.Millisecond, Most: 900 * time.Millisecond}}
 
 // All are the controls.
 var All = []Control{

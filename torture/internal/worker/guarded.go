@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -64,72 +65,104 @@ func (g *goroutine) rely() {
 	}
 }
 
-// releaseTwice releases a lock through one handle, and much later through another one. The second release must not touch
-// what others have by then, even if a server has gone back to a time before the first one.
+// releaseTwice releases a lock through one handle, and much later through others. The late releases must not touch what the
+// next holder has by then, or hand it over to the waiter, even if a server has gone back to a time before the first release.
 func (g *goroutine) releaseTwice() {
 	longest := g.Endpoint.Guard.MaxTTL
-	c := g.newCall("Obtain", []string{key(g.random.IntN(g.Groups), g.random.IntN(g.Hot))}, longest, longest)
+	keys := g.ownKey()
+	time.Sleep(g.uniform(0, longest/2)) // so that not all do the same at the same time, which a closed guard causes
+	c := g.newCall("Obtain", keys, longest, 2*longest)
 	defer c.cancel()
-	c.opt.Metadata = c.op
 	g.inLine(c)
-	client := g.someClient(c)
+	client := g.client(0)
 	h := g.obtain(c, client)
 	if h == nil {
 		return
 	}
-	e := history.Event{Name: "Attach"}
-	ctx, cancel := g.limited(time.Second, &e)
-	defer cancel()
-	e.Start = clock.Now()
-	lock, err := client.Attach(ctx, c.keys, h.lock.Token())
-	e.Lost = isLoss(err)
-	h.done(e, err)
 	h.shared = true
-	time.Sleep(g.moment(300 * time.Millisecond))
+	var late []*held
+	for range 4 {
+		e := history.Event{Name: "Attach", Start: clock.Now()}
+		lock, err := client.Attach(c.ctx, keys, h.lock.Token())
+		e.Lost = isLoss(err)
+		h.done(e, err)
+		if err == nil {
+			late = append(late, &held{g: g, op: h.op, lock: lock, client: client, keys: keys, ttl: h.ttl, shared: true})
+		}
+	}
+	time.Sleep(g.uniform(50*time.Millisecond, 500*time.Millisecond))
 	h.release(time.Second)
-	if err != nil {
-		return
+
+	next := g.newCall("Obtain", keys, longest, longest)
+	defer next.cancel()
+	g.inLine(next)
+	holder := g.obtain(next, client)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		c := g.newCall("Obtain", keys, longest, 2*longest)
+		defer c.cancel()
+		c.opt.Queue = true
+		if h := g.obtain(c, client); h != nil {
+			h.release(time.Second)
+		}
+	})
+	for _, h := range late {
+		time.Sleep(g.uniform(longest/8, longest/4))
+		h.release(time.Second)
 	}
-	second := &held{g: g, op: h.op, lock: lock, client: client, keys: c.keys, ttl: h.ttl, shared: true}
-	time.Sleep(g.uniform(longest/8, longest))
-	second.release(time.Second)
-}
-
-// moment returns a short time, or in every other case a time that is almost as long as the longest ttl. If a server goes back
-// to a short hold, the next holder is still there.
-func (g *goroutine) moment(short time.Duration) time.Duration {
-	if longest := g.Endpoint.Guard.MaxTTL; g.chance(2) {
-		return g.uniform(longest/2, longest)
+	if holder != nil {
+		time.Sleep(time.Until(holder.lock.Until()))
+		holder.release(time.Second)
 	}
-	return g.uniform(short/4, short)
+	waiting.Wait()
 }
 
-// uniform returns a random duration.
-func (g *goroutine) uniform(least, most time.Duration) time.Duration {
-	return least + time.Duration(g.random.Int64N(int64(most-least)))
-}
-
-// reuse obtains one key again and again with the same custom token, as a job does whose token is its name.
+// reuse obtains one key with a custom token, as a job does whose token is its name, and then with another one. While that one
+// has the key, the first one must not get it again.
 func (g *goroutine) reuse() {
 	if g.Endpoint.Topology == "quorum" { // there, a caller cannot choose the token
 		g.rely()
 		return
 	}
-	token := g.Worker + "/reuse/" + string(rune('a'+g.n))
-	var slot int
-	_, _ = fmt.Sscanf(g.Worker, "w%d.", &slot)
-	number := (slot*g.Goroutines + g.n) % (g.Groups * g.Hot) // with few goroutines a worker, few want the same key
-	keys := []string{key(number%g.Groups, number/g.Groups)}
-	client := g.client(0)
-	for range 4 {
-		c := g.newCall("Obtain", keys, g.Endpoint.Guard.MaxTTL, 700*time.Millisecond)
-		c.opt.Token = token
+	longest := g.Endpoint.Guard.MaxTTL
+	token, keys, client := g.Worker+"/reuse", g.ownKey(), g.client(0)
+	obtain := func(suffix string, patience time.Duration) *held {
+		c := g.newCall("Obtain", keys, longest, patience)
+		defer c.cancel()
+		c.opt.Token = fmt.Sprintf("%s%s/%d", token, suffix, g.n)
 		c.with("token")
 		c.opt.RetryStrategy = redislock.LinearBackoff(10 * time.Millisecond)
-		if h := g.obtain(c, client); h != nil {
-			time.Sleep(g.moment(250 * time.Millisecond))
+		return g.obtain(c, client)
+	}
+	time.Sleep(g.uniform(0, longest/2)) // as above
+	h := obtain("", 2*longest)
+	if h == nil {
+		return
+	}
+	time.Sleep(g.uniform(50*time.Millisecond, longest/2))
+	h.release(time.Second)
+	other := obtain("d", time.Second)
+	if other == nil {
+		return
+	}
+	for time.Until(other.lock.Until()) > 0 {
+		if h := obtain("", 100*time.Millisecond); h != nil {
 			h.release(time.Second)
 		}
-		c.cancel()
+		time.Sleep(20 * time.Millisecond)
 	}
+	other.release(time.Second)
+}
+
+// ownKey returns a key that few others want.
+func (g *goroutine) ownKey() []string {
+	var slot int
+	_, _ = fmt.Sscanf(g.Worker, "w%d.", &slot)
+	number := slot*g.Goroutines + g.n
+	return []string{key(number%g.Groups, g.Keys-1-number/g.Groups%(g.Keys-g.Hot))}
+}
+
+// uniform returns a random duration.
+func (g *goroutine) uniform(least, most time.Duration) time.Duration {
+	return least + time.Duration(g.random.Int64N(int64(most-least)))
 }
