@@ -198,28 +198,6 @@ var All = []Control{
 		}},
 	},
 	{
-		Name: "no-time-for-the-deposed", Off: "a guard does not allow for a deposed master that goes on granting",
-		Topology: "sentinel+guard", Checks: []string{check.Exclusion},
-		Aim: []plan.Choice{{Kind: plan.IsolateMaster, Weight: 60, Least: 2200 * time.Millisecond, Most: 2600 * time.Millisecond}}, Scene: "rely",
-		Edits: []Edit{{
-			"internal/script/guard.go", "deposed := (g.Deposed + time.Millisecond - 1).Milliseconds()", "deposed := int64(0)",
-		}},
-	},
-	{
-		Name: "renewed-at-once", Off: "a guard executes renewals while a deposed master may go on granting",
-		Topology: "sentinel+guard", Checks: []string{check.Exclusion},
-		Aim: []plan.Choice{{Kind: plan.IsolateMaster, Weight: 60, Least: 2200 * time.Millisecond, Most: 2600 * time.Millisecond}}, Scene: "keep-one",
-		Edits: []Edit{{
-			"guard.lua", "return closed, id, math.max(0, closed - longest + tonumber(D))", "return closed, id, 0",
-		}},
-	},
-	{
-		Name: "handed-over-while-closed", Off: "a release hands keys over although the guard is closed",
-		Topology: "memory+guard", Checks: []string{check.Exclusion},
-		Aim: goesBack, Scene: "release-twice",
-		Edits: []Edit{{"release.lua", "or late(waiter) or isClosed() then", "or late(waiter) then"}},
-	},
-	{
 		Name: "own-keys-while-closed", Off: "a token obtains keys that it has, although the guard is closed",
 		Topology: "memory+guard", Checks: []string{check.Exclusion},
 		Aim: goesBack, Scene: "reuse",
@@ -231,21 +209,5 @@ var All = []Control{
 	end
 	closed = mine and 0 or closed
 `}},
-	},
-	{
-		Name: "run-id", Off: "a guard takes the run_id of the process for its term as a master",
-		Topology: "sentinel+guard", Checks: []string{check.Exclusion},
-		Edits: []Edit{
-			{"guard.lua", "redis.pcall('INFO', 'replication')", "redis.pcall('INFO')"},
-			{"guard.lua", "'master_replid:' .. id, 1, true", "'run_id:' .. id, 1, true"},
-			{"guard.lua", "string.match(info, 'master_replid:(%w+)')", "string.match(info, 'run_id:(%w+)')"},
-		},
-	},
-	{
-		Name: "closed-servers-count", Off: "a quorum counts what a server with a closed guard answers",
-		Topology: "quorum+guard", Checks: []string{check.Exclusion},
-		Edits: []Edit{{
-			"internal/several/refresh.go", "case err == nil && !got.Closure.IsOver():", "case false:",
-		}},
 	},
 }

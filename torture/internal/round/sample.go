@@ -110,7 +110,8 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			key, _ := found[n].(string)
 			value, _ := found[n+1].(string)
 			left, _ := found[n+2].(int64)
-			if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker || strings.HasSuffix(key, lineSuffix) && !lines {
+			if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker ||
+				strings.HasSuffix(key, lineSuffix) && !lines {
 				continue
 			}
 			held = append(held, history.Held{

@@ -28,8 +28,8 @@ func lag(master, replica *redistest.Server) error {
 	return nil
 }
 
-// crash kills the master, whose replica lags. When the replica has taken over, the old master comes back, and at once follows
-// the new one, because that takes no writes without a replica.
+// crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new one,
+// which takes no writes without a replica.
 func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
 	if t.guard.MaxTTL > 0 {
 		err := lag(master, replica)
@@ -59,8 +59,9 @@ func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, 
 	return errors.Join(err, follow(master, replica), t.settled())
 }
 
-// isolate cuts the network between the master and its replica, which takes over. The old master goes on with its clients until
-// f.For is over, if it takes writes without a replica. isolate returns an error if that was longer than the guard allows for.
+// isolate cuts the network between the master and its replica, which takes over. Meanwhile, both take writes without a
+// replica, so the old master goes on with its clients until f.For is over. isolate also reports whether that was longer than
+// the guard allows for.
 func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (tooLong bool, err error) {
 	l, err := newLink(master.Addr())
 	if err != nil {

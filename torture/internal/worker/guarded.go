@@ -12,11 +12,12 @@ import (
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 
-// guarded returns the scenes for servers with a guard. They do what goes wrong if a server forgets and the guard is too soon,
-// or grants too much.
+// guarded returns the scenes for servers with a guard. They do what goes wrong if a server forgets, and the guard opens too
+// soon or grants too much.
 func (g *goroutine) guarded() []scene {
 	all := map[string]scene{
-		"rely": {16, g.rely}, "release-twice": {16, g.releaseTwice}, "reuse": {20, g.reuse}, "keep-one": {24, g.keepOne},
+		"rely": {16, g.rely}, "release-twice": {16, g.releaseTwice}, "reuse": {20, g.reuse},
+		"keep-one": {24, g.keepOne},
 	}
 	if one, aimed := all[g.Scene]; aimed {
 		one.weight *= 20
@@ -117,8 +118,8 @@ func (g *goroutine) releaseTwice() {
 	waiting.Wait()
 }
 
-// reuse obtains one key with a custom token, as a job does whose token is its name, and then with another one. While that one
-// has the key, the first one must not get it again.
+// reuse obtains one key with a custom token, as a job does whose token is its name, and then with another one. While that
+// one has the key, the first one must not get it again.
 func (g *goroutine) reuse() {
 	if g.Endpoint.Topology == "quorum" { // there, a caller cannot choose the token
 		g.rely()
