@@ -70,6 +70,7 @@ func (s *settings) runControl(ctx context.Context, c control.Control, root strin
 	start := time.Now()
 	for n := 0; row.Check == "" && time.Since(start) < within; n++ {
 		o := s.options(c.Topology, n, program)
+		o.Aim, o.Scene = c.Aim, c.Scene
 		if c.Peace {
 			o.Pause *= 3
 		}

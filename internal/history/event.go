@@ -42,7 +42,8 @@ const (
 const (
 	// Fault: the fault Name lasted from At until End, at the worker or server Target ("" for all). Lossy says that Redis may
 	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys, of the hold Op, and, if
-	// Fresh is set, of what was granted while the fault lasted.
+	// Fresh is set, of what was granted while the fault lasted. With Grace, the servers have a guard: whatever they forget, no
+	// second hold may come of it, and for up to Grace after the fault nothing is granted.
 	Fault Kind = "fault"
 
 	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".
@@ -79,6 +80,7 @@ type Event struct {
 	End      int64
 	TTL      time.Duration
 	Left     time.Duration
+	Grace    time.Duration
 	Need     int64
 
 	Name    string

@@ -25,6 +25,7 @@ func (e *Event) Append(b []byte) []byte {
 	b = number(b, "end", e.End)
 	b = number(b, "ttl", int64(e.TTL))
 	b = number(b, "left", int64(e.Left))
+	b = number(b, "grace", int64(e.Grace))
 	b = number(b, "need", e.Need)
 	b = text(b, "name", e.Name)
 	b = text(b, "outcome", e.Outcome)
@@ -86,7 +87,7 @@ func Parse(line string) (Event, error) {
 	flags := map[string]*bool{
 		"queue": &e.Queue, "custom": &e.Custom, "lost": &e.Lost, "lossy": &e.Lossy, "fresh": &e.Fresh, "exact": &e.Exact,
 	}
-	durations := map[string]*time.Duration{"ttl": &e.TTL, "left": &e.Left}
+	durations := map[string]*time.Duration{"ttl": &e.TTL, "left": &e.Left, "grace": &e.Grace}
 	for field := range strings.FieldsSeq(rest) {
 		name, value, _ := strings.Cut(field, "=")
 		var err error

@@ -73,6 +73,7 @@ func sample(when float64, held ...string) history.Event {
 }
 
 func lossy(e *history.Event)    { e.Lossy = true }
+func guarded(e *history.Event)  { e.Lossy, e.Grace = true, 2*time.Second }
 func fresh(e *history.Event)    { e.Fresh = true }
 func exact(e *history.Event)    { e.Exact = true }
 func onQuorum(e *history.Event) { e.Need = 3 }
@@ -184,6 +185,8 @@ func TestExclusion(t *testing.T) {
 			grant("w2/1", 3.5, 5, "a")), 1, 0},
 
 		{"Redis forgot in between", the(grant("w1/1", 1, 9, "a"), forget(2, 2.5), grant("w2/1", 3, 4, "a")), 0, 1},
+		{"Redis forgot in between, and has a guard", the(grant("w1/1", 1, 9, "a"), fault("flush-all", "", 2, 2, guarded),
+			grant("w2/1", 3, 4, "a")), 1, 0},
 		{"Redis forgot before both", the(forget(0.1, 0.5), grant("w1/1", 1, 9, "a"), grant("w2/1", 3, 4, "a")), 1, 0},
 		{"Redis forgot after both", the(grant("w1/1", 1, 9, "a"), grant("w2/1", 3, 4, "a"), forget(5, 6)), 1, 0},
 		{"a fault in between that forgets nothing", the(grant("w1/1", 1, 9, "a"), fault("restart-server", "", 2, 2.5),
@@ -380,6 +383,10 @@ func TestLoss(t *testing.T) {
 		{"gone while it is relied on", the(grant("w1/1", 1, 3, "a"), sample(2)), 1, 0},
 		{"one of two keys gone", the(grant("w1/1", 1, 3, "a,b"), sample(2, "a w1/1 5")), 1, 0},
 		{"another's while it is relied on", the(grant("w1/1", 1, 3, "a"), sample(2, "a w2/1 5")), 1, 0},
+		{"Redis has a guard and forgot it, as TTL says", the(grant("w1/1", 1, 3, "a"), fault("flush-all", "", 1.2, 1.4, guarded),
+			done("TTL", "w1/1", 2, "ok", lost)), 0, 1},
+		{"Redis has a guard and forgot it, as Refresh says", the(grant("w1/1", 1, 3, "a"),
+			fault("flush-all", "", 1.2, 1.4, guarded), done("Refresh", "w1/1", 2, "lost", lost)), 1, 0},
 		{"Redis forgot it", the(grant("w1/1", 1, 3, "a"), fault("restart-server", "", 1.2, 1.4, lossy),
 			release(2.1, "lost", lost)), 0, 1},
 	})
@@ -404,6 +411,9 @@ func TestLine(t *testing.T) {
 
 		{"overtaken", all(beats, the(waiter, overtakes)), 1, 0},
 		{"overtaken for one of its keys", all(beats, the(gaveUp, overtakes)), 1, 0},
+		{"overtaken right after Redis forgot the line", all(beats, the(waiter, overtakes, fault("flush-all", "", 10.5, 10.6, guarded))), 0, 0},
+		{"overtaken when the guard had opened again", all(beats, the(grant("w1/1", 14, 16, "a", queued(10, 10.1)),
+			grant("w2/1", 13, 13.5, "a", begun(12.9)), fault("flush-all", "", 10.5, 10.6, guarded))), 1, 0},
 		{"overtaken twice", all(beats, the(waiter, overtakes, grant("w2/2", 11.8, 11.9, "a", begun(11.7)))), 2, 0},
 		{"overtaken while another worker is stopped", all(beats, the(waiter, overtakes, fault("stop-worker", "w3", 9, 13))), 1, 0},
 		{"scripts were flushed, which nobody must notice", all(beats, the(waiter, overtakes, fault("flush-scripts", "", 11, 11))), 1, 0},

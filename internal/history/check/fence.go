@@ -56,7 +56,7 @@ func fences(m *model, r *Result) {
 				}
 			}
 			if a != b && len(b.spans) > 0 {
-				r.falling(key, a, b, m.forgot(a, min(a.Start, b.Start), b.At))
+				r.falling(key, a, b, m.broke(a, min(a.Start, b.Start), b.At))
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func guardedStore(m *model, r *Result) {
 		case w.Outcome == refused && w.Fence >= top.Fence:
 			r.add(Store, w.At, ops, "the store refused %d of %s after %d", w.Fence, w.FenceKey, top.Fence)
 		case w.Outcome == refused && valid:
-			r.addUnless(m.forgot(h, h.Start, w.At), Store, w.At, ops, "the store refused %d of %s after %d, although %s holds %s",
+			r.addUnless(m.broke(h, h.Start, w.At), Store, w.At, ops, "the store refused %d of %s after %d, although %s holds %s",
 				w.Fence, w.FenceKey, top.Fence, w.Op, strings.Join(h.Keys, ","))
 		case w.Outcome == refused:
 			r.LateRefused++

@@ -133,7 +133,11 @@ func losses(m *model, r *Result) {
 		}
 		r.Checked[Loss]++
 		if until := h.untilAt(e.Start); e.Lost && e.At < until {
-			r.addUnless(m.forgot(h, h.Start, e.At), Loss, e.At, []string{e.Op},
+			excused := m.broke
+			if !endsHold(e) {
+				excused = m.forgot
+			}
+			r.addUnless(excused(h, h.Start, e.At), Loss, e.At, []string{e.Op},
 				"%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At))
 		}
 	}
@@ -183,6 +187,16 @@ func missing(m *model, r *Result) {
 			}
 		}
 	}
+}
+
+// endsHold reports whether a call that reports a loss ends the hold. The others, such as TTL, say what Redis has. Under a
+// guard, a hold is valid up to Until even if Redis has forgotten it.
+func endsHold(e history.Event) bool {
+	switch e.Name {
+	case "Release", "Refresh", "KeepAlive", "Do":
+		return true
+	}
+	return false
 }
 
 func reportsLoss(e history.Event) bool {

@@ -62,7 +62,7 @@ func lines(m *model, r *Result) {
 					continue
 				}
 				looked = true
-				if h.Start <= w.Refused || !m.quiet(w.Worker, w.Start, h.At, settle) ||
+				if h.Start <= w.Refused || !m.inOrder(w, h) ||
 					!m.quiet(h.Worker, h.Start, h.At, 0) || m.stalled(w.Worker, w.Start, h.At, signOfLife) {
 					continue
 				}
@@ -74,6 +74,18 @@ func lines(m *model, r *Result) {
 			r.Checked[Line]++
 		}
 	}
+}
+
+// inOrder reports whether a waiter must have kept its place until the grant of h: no fault touched it. If servers with a
+// guard forget the lines, the waiters have the grace to take their places again, with their old tickets.
+func (m *model) inOrder(w history.Event, h *hold) bool {
+	for _, f := range m.touching(w.Worker, w.Start, h.At, settle) {
+		forgotten := f.Grace > 0 && f.Lossy && f.At >= w.Refused && h.At-f.End >= int64(f.Grace)
+		if !forgotten {
+			return false
+		}
+	}
+	return true
 }
 
 // served: a live waiter does not wait for longer than patience while nobody holds its keys. After that time, no other waiter
@@ -106,7 +118,7 @@ func served(m *model, r *Result) {
 			case free == 0:
 				free = s.At
 			}
-			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free, s.At, settled) &&
+			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free-m.grace, s.At, settled) &&
 				!m.stalled(w.Worker, free, s.At, signOfLife) {
 				r.add(Served, s.At, []string{w.Op}, "%s waited for %s although its keys were free", w.Op, seconds(s.At-free))
 				break

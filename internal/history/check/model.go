@@ -90,6 +90,7 @@ type model struct {
 	beats   map[string][]int64 // by worker
 	ends    map[string]int64   // by op: from when on its owner held nothing
 	left    map[string]span    // by op, if its owner then cut its connections: from the obtain until then
+	grace   int64              // for how long a guard stays closed; 0 without one
 }
 
 func newModel(events []history.Event) *model {
@@ -131,6 +132,7 @@ func newModel(events []history.Event) *model {
 			m.beats[e.Worker] = append(m.beats[e.Worker], e.At)
 		case history.Fault:
 			m.faults = append(m.faults, e)
+			m.grace = max(m.grace, int64(e.Grace))
 		case history.Write:
 			m.writes = append(m.writes, e)
 		case history.Sample:
@@ -216,13 +218,18 @@ func isHarmless(fault string) bool { return fault == "flush-scripts" }
 
 // quiet reports whether no fault touched a worker from from until to, or ended less than settle before.
 func (m *model) quiet(worker string, from, to, settle int64) bool {
+	return len(m.touching(worker, from, to, settle)) == 0
+}
+
+// touching returns the faults that touched a worker from from until to, or that ended less than settle before.
+func (m *model) touching(worker string, from, to, settle int64) (found []history.Event) {
 	name := slot(worker)
 	for _, f := range m.faults {
 		if (f.Target == "" || f.Target == name) && f.At <= to && f.End+settle >= from && !isHarmless(f.Name) {
-			return false
+			found = append(found, f)
 		}
 	}
-	return true
+	return found
 }
 
 // stalled reports whether the worker process may have stood still for longer than most, between from and to.
@@ -245,8 +252,17 @@ func (m *model) stalled(worker string, from, to, most int64) bool {
 
 // forgot reports whether Redis may have forgotten, between from and to, what it acknowledged about the keys of a hold.
 func (m *model) forgot(h *hold, from, to int64) bool {
-	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys) || f.Op == h.Op ||
-			f.Fresh && f.At <= h.At && h.At <= f.End)
-	})
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return mayHarm(f, h, from, to) })
+}
+
+// broke reports whether that may have broken the hold, because the servers have no guard.
+func (m *model) broke(h *hold, from, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Grace == 0 && mayHarm(f, h, from, to) })
+}
+
+// mayHarm reports whether a fault may have made Redis forget, between from and to, what it acknowledged about the keys of a
+// hold.
+func mayHarm(f history.Event, h *hold, from, to int64) bool {
+	return f.At <= to && f.End >= from && (f.Lossy || shareKey(f.Keys, h.Keys) || f.Op == h.Op ||
+		f.Fresh && f.At <= h.At && h.At <= f.End)
 }

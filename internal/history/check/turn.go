@@ -24,7 +24,7 @@ func (m *model) turn(h *hold, grants map[string][]*hold, r *Result) {
 			if !valid || other.validAt(at) {
 				continue
 			}
-			r.addUnless(m.forgot(h, h.Start, other.At) || m.forgot(other, other.Start, at), Exclusion, at,
+			r.addUnless(m.broke(h, h.Start, other.At) || m.broke(other, other.Start, at), Exclusion, at,
 				[]string{h.Op, other.Op}, "%s held %s after %s was granted it", h.Op, key, other.Op)
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/redislock/redislock/internal/overlay"
+	"github.com/redislock/redislock/torture/internal/plan"
 )
 
 // Control is one protection, and how to switch it off.
@@ -24,6 +25,11 @@ type Control struct {
 
 	// Peace says that the checks look only at calls that no fault has touched for some seconds, so fewer faults show more.
 	Peace bool
+
+	// Aim are the faults in which the protection matters, in place of those of the servers, and Scene the scene of the workers
+	// that does. Without them, everything happens as in other rounds.
+	Aim   []plan.Choice
+	Scene string
 }
 
 // Edit replaces a text of a file of the library, which occurs there once.

@@ -1,6 +1,14 @@
 package control
 
-import "github.com/redislock/redislock/internal/history/check"
+import (
+	"time"
+
+	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/torture/internal/plan"
+)
+
+// goesBack makes a server lose the latest of its data again and again.
+var goesBack = []plan.Choice{{Kind: plan.RestartOld, Weight: 9, Least: 300 * time.Millisecond, Most: 900 * time.Millisecond}}
 
 // All are the controls.
 var All = []Control{
@@ -180,5 +188,26 @@ var All = []Control{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
 		Topology: "quorum", Checks: []string{check.Repair},
 		Edits: []Edit{{"internal/several/mend.go", "	if h.over {\n		return", "	if true {\n		return"}},
+	},
+	{
+		Name: "half-the-grace", Off: "a guard opens when half of the longest ttl is over",
+		Topology: "memory+guard", Checks: []string{check.Exclusion},
+		Aim: []plan.Choice{{Kind: plan.FlushAll, Weight: 8}}, Scene: "rely",
+		Edits: []Edit{{
+			"guard.lua", "opens = now + longest -- a new term", "opens = now + math.floor(longest / 2) -- a new term",
+		}},
+	},
+	{
+		Name: "own-keys-while-closed", Off: "a token obtains keys that it has, although the guard is closed",
+		Topology: "memory+guard", Checks: []string{check.Exclusion},
+		Aim: goesBack, Scene: "reuse",
+		Edits: []Edit{{"obtain.lua", "	closed, term = guard()\n", `	closed, term = guard()
+	local mine = type(closed) == 'number'
+	for i = 1, tonumber(ARGV[4] or 1) do
+		local stored = redis.pcall('GET', KEYS[i])
+		mine = mine and type(stored) == 'string' and string.sub(stored .. ' ', 1, #token + 1) == token .. ' '
+	end
+	closed = mine and 0 or closed
+`}},
 	},
 }

@@ -53,6 +53,15 @@ const (
 	MigrateSlot  Kind = "migrate-slot"
 )
 
+// Faults of servers with a guard.
+const (
+	FlushAll      Kind = "flush-all"
+	RestartEmpty  Kind = "restart-empty"  // SIGKILL, and a restart without data
+	RestartOld    Kind = "restart-old"    // SIGKILL, and a restart with the data of some time ago
+	WakeMaster    Kind = "wake-master"    // SIGSTOP, and SIGCONT when the replica has taken over
+	IsolateMaster Kind = "isolate-master" // a replica takes over, and the old master and some workers do not hear of it
+)
+
 // Choice is a kind of fault, how often it is chosen, and how long it takes.
 type Choice struct {
 	Kind        Kind
@@ -103,7 +112,24 @@ var Clocks = []Choice{
 
 // Menu returns the faults of a topology, or nil for an unknown topology.
 func Menu(topology string) []Choice {
+	ms, s := time.Millisecond, time.Second
 	own := map[string][]Choice{
+		"memory+guard": {{FlushAll, 3, 0, 0}, {RestartEmpty, 3, 50 * ms, s}, {RestartOld, 9, 50 * ms, s}},
+		"sentinel+guard": {
+			{FlushAll, 2, 0, 0},
+			{RestartEmpty, 2, 50 * ms, 500 * ms},
+			{CrashMaster, 3, 200 * ms, 1500 * ms},
+			{Failover, 2, 0, 0},
+			{WakeMaster, 3, 0, 300 * ms},
+			{IsolateMaster, 8, 1200 * ms, 2400 * ms},
+		},
+		"quorum+guard": {
+			{RestartServer, 2, 50 * ms, 1500 * ms},
+			{FlushAll, 4, 0, 0},
+			{ForgetServer, 6, 50 * ms, 800 * ms},
+			{RestartOld, 6, 50 * ms, s},
+			{ForgetMany, 2, 50 * ms, 500 * ms},
+		},
 		"one":      {{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond}},
 		"memory":   {{RestartServer, 2, 50 * time.Millisecond, 1500 * time.Millisecond}},
 		"sentinel": {{CrashMaster, 1, 0, 0}, {Failover, 1, 0, 0}},
@@ -123,6 +149,9 @@ func Menu(topology string) []Choice {
 	}
 	return slices.Concat(network, everywhere, own)
 }
+
+// Aimed returns the faults of the network with some others.
+func Aimed(faults []Choice) []Choice { return slices.Concat(network, faults) }
 
 // New returns the faults of a round, by time. They come at random times, pause apart on average, and each kind as often
 // as its weight says. Faults may overlap. All have ended by the end of the round. In the third quarter none begins, so

@@ -9,7 +9,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 
-var topologies = []string{"one", "memory", "sentinel", "cluster", "quorum"}
+var topologies = []string{"one", "memory", "sentinel", "cluster", "quorum", "memory+guard", "sentinel+guard", "quorum+guard"}
 
 const length, pause = 40 * time.Second, 400 * time.Millisecond
 

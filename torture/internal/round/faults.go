@@ -2,6 +2,7 @@ package round
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,13 +59,20 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		e.Target = s.name
 		s.disturb(ctx, f, action)
 	default:
-		if f.Kind == plan.Failover {
+		takesOver := f.Kind == plan.CrashMaster || f.Kind == plan.WakeMaster || f.Kind == plan.IsolateMaster
+		if f.Kind == plan.Failover || takesOver && r.grace > 0 {
 			r.handovers.Add(1)
 			defer time.AfterFunc(2*time.Second, func() { r.handovers.Add(-1) })
 		}
+		if f.Kind == plan.IsolateMaster {
+			defer r.misguide()()
+		}
 		var harm topology.Harm
 		harm, err = r.topology.Inject(ctx, f)
-		e.Lossy, e.Keys = harm.Everything, harm.Keys
+		e.Lossy, e.Keys, e.Grace = harm.Everything, harm.Keys, r.grace
+		if harm.Unguarded {
+			e.Grace = 0
+		}
 	}
 	e.End = clock.Now()
 	if err != nil {
@@ -72,6 +80,27 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		e.Options = []string{word(err.Error())}
 	}
 	r.log.Write(e)
+}
+
+// misguide keeps the workers behind proxies from hearing of a new master, until the returned function is called.
+func (r *round) misguide() (guide func()) {
+	var silent []*faultproxy.Proxy
+	for _, s := range r.slots {
+		for i, server := range r.topology.Servers() {
+			if len(s.proxies) > 0 && slices.Contains(r.topology.Endpoint().Addrs, server.Addr()) {
+				silent = append(silent, s.proxies[i])
+			}
+		}
+	}
+	for _, p := range silent {
+		p.Hang()
+	}
+	return func() {
+		for _, p := range silent {
+			p.Resume()
+			p.CutAll()
+		}
+	}
 }
 
 // hit stops or kills the worker of a slot.

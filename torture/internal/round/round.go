@@ -28,9 +28,11 @@ type Options struct {
 	Length     time.Duration // of the faults and the work; the start and the end take longer
 	Pause      time.Duration // between two faults, on average
 	Workers    int
-	Goroutines int    // of each worker
-	Program    string // to start as a worker
-	Dir        string // an empty directory for the files of the round
+	Goroutines int           // of each worker
+	Program    string        // to start as a worker
+	Aim        []plan.Choice // faults in place of those of the servers; nil for those of the topology
+	Scene      string        // see worker.Config
+	Dir        string        // an empty directory for the files of the round
 
 	// Enough reports whether the round may end at once, given the events so far. It is called every few seconds. Nil lets
 	// the round go on.
@@ -52,7 +54,8 @@ type round struct {
 	store    *store.Store
 	slots    []*slot
 	progress *Progress
-	until    int64 // the workers begin nothing after it
+	grace    time.Duration // of the guard; 0 without one
+	until    int64         // the workers begin nothing after it
 	enough   atomic.Bool
 
 	handovers atomic.Int64 // planned failovers that are under way or have just ended
@@ -104,6 +107,7 @@ func (r *round) start() (err error) {
 	if r.topology, err = topology.Start(r.Topology); err != nil {
 		return err
 	}
+	r.grace = r.topology.Endpoint().Guard.Grace()
 	r.store, err = store.Listen(filepath.Join(r.Dir, "store"), r.log)
 	return err
 }
@@ -111,6 +115,9 @@ func (r *round) start() (err error) {
 // startWorkers starts the workers.
 func (r *round) startWorkers() error {
 	r.until = clock.Now() + int64(r.Length)
+	if now := clock.Now(); r.grace > 0 { // a guard cannot know that nothing has been locked yet
+		r.log.Write(history.Event{Kind: history.Fault, At: now, End: now, Name: "first-use", Outcome: "done", Grace: r.grace})
+	}
 	for i := range r.Workers {
 		s, err := r.newSlot(i)
 		if err != nil {
@@ -158,7 +165,7 @@ func (r *round) config(name string, seed uint64) *worker.Config {
 	return &worker.Config{
 		Worker: name, Seed: seed, Endpoint: r.topology.Endpoint(), Store: filepath.Join(r.Dir, "store"),
 		History: filepath.Join(r.Dir, name), Goroutines: r.Goroutines, Until: r.until,
-		Groups: groups, Keys: keysPerGroup, Hot: hotKeys,
+		Groups: groups, Keys: keysPerGroup, Hot: hotKeys, Scene: r.Scene,
 	}
 }
 
@@ -247,6 +254,9 @@ func (r *round) close() error {
 // Plan returns the faults of a round with these options.
 func (o Options) Plan() []plan.Fault {
 	menu := plan.Menu(o.Topology)
+	if o.Aim != nil {
+		menu = plan.Aimed(o.Aim)
+	}
 	if topology.CanMoveClocks() && o.Topology == "one" {
 		menu = append(menu, plan.Clocks...)
 	}

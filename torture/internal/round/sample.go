@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/topology"
 	"github.com/redislock/redislock/torture/internal/worker"
@@ -83,13 +84,14 @@ func (r *round) watchRoles(before []string, last int64) []string {
 	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
 		r.log.Write(history.Event{
 			Kind: history.Fault, Name: "role-change", At: last - around, End: clock.Now() + around, Lossy: true, Outcome: "noticed",
+			Grace: r.grace,
 		})
 	}
 	return now
 }
 
 // look returns what all servers hold now, and whether all have answered. It returns lines only if lines is true, and
-// never the counters of fencing tokens.
+// never the counters of fencing tokens, nor the marker of a guard.
 func (r *round) look(clients map[string]*redis.Client, lines bool) (held []history.Held, whole bool) {
 	holders := r.topology.Holders()
 	whole = len(holders) > 0
@@ -108,7 +110,8 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			key, _ := found[n].(string)
 			value, _ := found[n+1].(string)
 			left, _ := found[n+2].(int64)
-			if strings.HasSuffix(key, worker.FenceSuffix) || strings.HasSuffix(key, lineSuffix) && !lines {
+			if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker ||
+				strings.HasSuffix(key, lineSuffix) && !lines {
 				continue
 			}
 			held = append(held, history.Held{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
+	"github.com/redislock/redislock/torture/internal/worker"
 )
 
 func TestTheClockOfAServerMoves(t *testing.T) {
@@ -20,7 +21,7 @@ func TestTheClockOfAServerMoves(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	started, err := startOne("one")
+	started, err := startOne("one", worker.Guard{})
 	if err != nil {
 		t.Fatal(err)
 	}

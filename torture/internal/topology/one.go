@@ -12,12 +12,13 @@ import (
 // one is a single server.
 type one struct {
 	name   string // "one" if the server keeps over a restart what it acknowledged, "memory" if not
+	guard  worker.Guard
 	server *redistest.Server
 	clock  *wallClock // nil if the clock cannot be moved
 }
 
-func startOne(name string, config ...string) (Topology, error) {
-	t := &one{name: name}
+func startOne(name string, guard worker.Guard, config ...string) (Topology, error) {
+	t := &one{name: name, guard: guard}
 	var env []string
 	var err error
 	if name == "one" { // if the counters of fencing tokens are lost, a clock that goes back may repeat tokens
@@ -32,7 +33,7 @@ func startOne(name string, config ...string) (Topology, error) {
 }
 
 func (t *one) Endpoint() worker.Endpoint {
-	return worker.Endpoint{Topology: t.name, Addrs: []string{t.server.Addr()}}
+	return worker.Endpoint{Topology: t.name, Addrs: []string{t.server.Addr()}, Guard: t.guard}
 }
 
 func (t *one) Servers() []*redistest.Server { return []*redistest.Server{t.server} }
@@ -42,6 +43,8 @@ func (t *one) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	switch f.Kind {
 	case plan.ClockForward, plan.ClockBack, plan.ClockDrift:
 		return t.clock.inject(ctx, f)
+	case plan.FlushAll, plan.RestartEmpty, plan.RestartOld:
+		return harm(true), forget(ctx, t.server, f)
 	}
 	return harm(f.Kind == plan.RestartServer && t.name == "memory"), single(ctx, t.server, f)
 }

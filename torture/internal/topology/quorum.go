@@ -17,15 +17,18 @@ const places = 5
 
 // quorum is several independent servers. They keep over a restart what they acknowledged, unless the fault says otherwise.
 type quorum struct {
+	guard   worker.Guard
 	servers []*redistest.Server
 }
 
-func startQuorum() (Topology, error) {
-	t := &quorum{servers: make([]*redistest.Server, places)}
+func startQuorum(guard worker.Guard) (Topology, error) {
+	t := &quorum{guard: guard, servers: make([]*redistest.Server, places)}
 	errs := make([]error, places)
 	var wg sync.WaitGroup
 	for i := range places {
-		wg.Go(func() { t.servers[i], errs[i] = redistest.Start("appendonly yes", "appendfsync always") })
+		wg.Go(func() {
+			t.servers[i], errs[i] = redistest.Start("appendonly yes", "appendfsync always", "auto-aof-rewrite-percentage 0")
+		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -35,7 +38,7 @@ func startQuorum() (Topology, error) {
 }
 
 func (t *quorum) Endpoint() worker.Endpoint {
-	return worker.Endpoint{Topology: "quorum", Addrs: addrs(t.servers)}
+	return worker.Endpoint{Topology: "quorum", Addrs: addrs(t.servers), Guard: t.guard}
 }
 
 func (t *quorum) Servers() []*redistest.Server { return t.servers }
@@ -43,7 +46,13 @@ func (t *quorum) Holders() []*redistest.Server { return t.servers }
 
 func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	switch f.Kind {
+	case plan.FlushAll, plan.RestartOld:
+		return harm(true), forget(ctx, t.servers[f.Pick%places], f)
 	case plan.ForgetServer:
+		if t.guard.MaxTTL > 0 { // then nothing is excused
+			f.Kind = plan.RestartEmpty
+			return harm(true), forget(ctx, t.servers[f.Pick%places], f)
+		}
 		return t.forget(ctx, f)
 	case plan.ForgetMany:
 		return harm(true), t.forgetMany(ctx, f)

@@ -19,17 +19,24 @@ import (
 type sentinel struct {
 	*redistest.Sentinel
 
+	guard worker.Guard
+
 	one sync.Mutex // held during a fault, because two at once could leave no server with the data
 }
 
-func startSentinel() (Topology, error) {
+func startSentinel(guard worker.Guard) (Topology, error) {
 	s, err := redistest.StartSentinel()
 	if err != nil {
 		return nil, err
 	}
-	t := &sentinel{Sentinel: s}
+	t := &sentinel{Sentinel: s, guard: guard}
 	for _, one := range t.Sentinels() { // so that a busy machine does not look like a dead server
 		if err := ask(one, "sentinel", "set", t.MasterName(), "down-after-milliseconds", "3000"); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	if guard.MaxTTL > 0 {
+		if err := t.refuseAlone(); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -37,7 +44,7 @@ func startSentinel() (Topology, error) {
 }
 
 func (t *sentinel) Endpoint() worker.Endpoint {
-	return worker.Endpoint{Topology: "sentinel", Addrs: t.Addrs(), Master: t.MasterName()}
+	return worker.Endpoint{Topology: "sentinel", Addrs: t.Addrs(), Master: t.MasterName(), Guard: t.guard}
 }
 
 func (t *sentinel) data() []*redistest.Server { return []*redistest.Server{t.Master(), t.Replica()} }
@@ -71,19 +78,20 @@ func (t *sentinel) roles() (master, replica *redistest.Server, err error) {
 func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	t.one.Lock()
 	defer t.one.Unlock()
-	master, _, err := t.roles()
+	master, replica, err := t.roles()
 	if err != nil {
 		return Harm{}, err
 	}
 	switch f.Kind {
 	case plan.CrashMaster: // replication is asynchronous, and the new master may lack the last writes
-		if err := master.Kill(); err != nil {
-			return harm(true), err
-		}
-		if err := t.taken(master); err != nil {
-			return harm(true), errors.Join(err, master.Restart())
-		}
-		return harm(true), errors.Join(master.Restart(), t.settled())
+		return harm(true), t.crash(ctx, master, replica, f)
+	case plan.WakeMaster:
+		return harm(true), t.wake(ctx, master, replica, f)
+	case plan.IsolateMaster:
+		tooLong, err := t.isolate(ctx, master, replica, f)
+		return Harm{Everything: true, Unguarded: tooLong}, err
+	case plan.FlushAll, plan.RestartEmpty:
+		return harm(true), forget(ctx, master, f)
 	case plan.Failover: // no server pauses, and the old master takes writes until it hears of the new one
 		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
 			return Harm{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,9 @@ import (
 )
 
 // Names are the names of all topologies.
-var Names = []string{"one", "memory", "sentinel", "cluster", "quorum"}
+var Names = []string{
+	"one", "memory", "sentinel", "cluster", "quorum", "memory+guard", "sentinel+guard", "quorum+guard",
+}
 
 // Topology is one or more Redis servers on which locks are kept.
 type Topology interface {
@@ -47,25 +50,40 @@ type Topology interface {
 type Harm struct {
 	Everything bool
 	Keys       []string
+
+	// Unguarded says that not even a guard can make up for it.
+	Unguarded bool
 }
 
 // harm returns the Harm to all keys, or to none.
 func harm(everything bool) Harm { return Harm{Everything: everything} }
 
+// guards are the guards of the topologies whose names end in "+guard". The ttls are short, so that much happens in a round.
+var guards = map[string]worker.Guard{
+	"memory":   {MaxTTL: 3 * time.Second},
+	"sentinel": {MaxTTL: 5 * time.Second, Deposed: 3 * time.Second},
+	"quorum":   {MaxTTL: 3 * time.Second},
+}
+
 // Start starts a topology.
 func Start(name string) (Topology, error) {
+	name, guarded := strings.CutSuffix(name, "+guard")
+	var guard worker.Guard
+	if guarded {
+		guard = guards[name]
+	}
 	switch name {
 	case "one":
 		// The server writes before it replies, so a SIGKILL loses nothing.
-		return startOne(name, "appendonly yes", "appendfsync always")
+		return startOne(name, guard, "appendonly yes", "appendfsync always")
 	case "memory":
-		return startOne(name)
+		return startOne(name, guard)
 	case "sentinel":
-		return startSentinel()
+		return startSentinel(guard)
 	case "cluster":
 		return startCluster()
 	case "quorum":
-		return startQuorum()
+		return startQuorum(guard)
 	}
 	return nil, fmt.Errorf("there is no topology %q", name)
 }

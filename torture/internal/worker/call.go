@@ -49,7 +49,7 @@ var tracer = &redislock.Tracer{
 
 // newCall prepares a call for keys whose ctx ends after patience, or never if that is 0.
 func (g *goroutine) newCall(name string, keys []string, ttl, patience time.Duration) *call {
-	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: ttl, opt: &redislock.Options{}}
+	c := &call{op: g.nextOp(), name: name, keys: keys, ttl: g.Endpoint.Guard.clamp(ttl), opt: &redislock.Options{}}
 	if slices.ContainsFunc(keys, func(key string) bool { return key[1] != keys[0][1] }) {
 		c.opt.AcrossSlots = true
 		c.with("across-slots")

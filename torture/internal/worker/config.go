@@ -18,9 +18,24 @@ import (
 
 // Endpoint is where the locks are.
 type Endpoint struct {
-	Topology string   // one, memory, sentinel, cluster or quorum
+	Topology string   // one, memory, sentinel, cluster or quorum, in each case without "+guard"
 	Addrs    []string // of the server, the sentinels, the nodes, or the independent servers
 	Master   string   // the name of the master at the sentinels
+	Guard    Guard
+}
+
+// Guard is what WithGuard is given. The zero Guard is none.
+type Guard struct{ MaxTTL, Deposed time.Duration }
+
+// Grace returns for how long a guard stays closed; 0 without one.
+func (g Guard) Grace() time.Duration { return g.MaxTTL + g.Deposed }
+
+// clamp returns ttl, or the longest one that the guard allows.
+func (g Guard) clamp(ttl time.Duration) time.Duration {
+	if g.MaxTTL > 0 {
+		return min(ttl, g.MaxTTL)
+	}
+	return ttl
 }
 
 // Config is the configuration of a worker.
@@ -32,10 +47,11 @@ type Config struct {
 	Store      string            // the socket of the guarded store
 	History    string            // the file to write
 	Goroutines int
-	Until      int64 // from when on a goroutine begins nothing new
-	Groups     int   // of keys; the keys of a lock are of one group
-	Keys       int   // of a group
-	Hot        int   // how many keys of a group are contended
+	Until      int64  // from when on a goroutine begins nothing new
+	Groups     int    // of keys; the keys of a lock are of one group
+	Keys       int    // of a group
+	Hot        int    // how many keys of a group are contended
+	Scene      string // of those with a guard, the one to play most of the time; "" plays all
 }
 
 // Read reads the configuration from a file.
@@ -80,13 +96,17 @@ func (c *Config) dial(ctx context.Context, network, addr string) (net.Conn, erro
 
 // backend is the Redis of one user, or the independent servers of a quorum.
 type backend struct {
-	client  redislock.RedisClient // nil for a quorum
+	client  redislock.RedisClient // for the functions that need no Client; nil for a quorum, and with a guard
 	clients []redislock.RedisClient
 	closers []io.Closer
+	guard   Guard
 }
 
 // newClient returns a Client of the library.
 func (b *backend) newClient(opts ...redislock.ClientOption) *redislock.Client {
+	if b.guard.MaxTTL > 0 {
+		opts = append(opts, redislock.WithGuard(b.guard.MaxTTL, b.guard.Deposed))
+	}
 	return redislock.NewQuorum(b.clients, opts...)
 }
 
@@ -105,7 +125,7 @@ func (b *backend) add(client interface {
 }
 
 func (c *Config) connect() (*backend, error) {
-	b := new(backend)
+	b := &backend{guard: c.Endpoint.Guard}
 	switch e := c.Endpoint; e.Topology {
 	case "one", "memory", "quorum":
 		for _, addr := range e.Addrs {
@@ -127,7 +147,7 @@ func (c *Config) connect() (*backend, error) {
 	default:
 		return nil, fmt.Errorf("there is no topology %q", e.Topology)
 	}
-	if len(b.clients) == 1 {
+	if len(b.clients) == 1 && b.guard.MaxTTL == 0 {
 		b.client = b.clients[0]
 	}
 	return b, nil

@@ -19,15 +19,21 @@ type goroutine struct {
 	store  *store.Client
 }
 
+// scene is one way to use the library, and how often it is chosen.
+type scene struct {
+	weight int
+	play   func()
+}
+
 // run goes from one scene to the next until the time is over.
 func (g *goroutine) run() {
-	scenes := []struct {
-		weight int
-		play   func()
-	}{
+	scenes := []scene{
 		{10, g.plain}, {22, g.queued}, {8, g.keep}, {8, g.do}, {7, g.outlive}, {9, g.abandon}, {7, g.refreshes},
 		{14, g.custom}, {4, g.attach}, {3, g.packaged}, {9, g.burst}, {4, g.leave},
 		{1, g.close},
+	}
+	if g.Endpoint.Guard.MaxTTL > 0 {
+		scenes = append(scenes, g.guarded()...)
 	}
 	total := 0
 	for _, s := range scenes {

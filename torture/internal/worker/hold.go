@@ -117,6 +117,7 @@ func (g *goroutine) limited(patience time.Duration, e *history.Event) (context.C
 // refresh gives the lock a new ttl. While a Refresh to a shorter one is under way, the worker does not rely on the lock.
 func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) error {
 	e := history.Event{Name: "Refresh"}
+	ttl = h.g.Endpoint.Guard.clamp(ttl)
 	shorter := ttl < h.ttl
 	if shorter {
 		h.unclaim()

@@ -10,7 +10,7 @@ import (
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 
-// keep keeps a lock alive for a while, and checks its context all the time.
+// keep keeps a lock alive for a while.
 func (g *goroutine) keep() {
 	ttl := g.between(150*time.Millisecond, 1500*time.Millisecond)
 	c := g.newObtain(ttl, g.between(300*time.Millisecond, 3*time.Second))
@@ -20,6 +20,16 @@ func (g *goroutine) keep() {
 	if h == nil {
 		return
 	}
+	long := g.between(100*time.Millisecond, 3*time.Second)
+	if g.Endpoint.Topology == "quorum" && g.chance(2) { // so long that a server that forgets gets its keys again
+		long = g.between(3*time.Second, 6*time.Second)
+	}
+	h.keep(long)
+}
+
+// keep keeps the lock alive for that long, checks its context all the time, and releases it.
+func (h *held) keep(long time.Duration) {
+	g := h.g
 	ctx, stop := h.lock.KeepAlive(context.Background())
 	defer stop()
 	derived, cancel := context.WithCancel(ctx)
@@ -28,10 +38,6 @@ func (g *goroutine) keep() {
 	context.AfterFunc(derived, func() { lapsed <- clock.Now() })
 
 	last := int64(0) // the end of the validity, as last read
-	long := g.between(100*time.Millisecond, 3*time.Second)
-	if g.Endpoint.Topology == "quorum" && g.chance(2) { // so long that a server that forgets gets its keys again
-		long = g.between(3*time.Second, 6*time.Second)
-	}
 	for enough := time.Now().Add(long); time.Now().Before(enough); {
 		at := clock.Now()
 		if ctx.Err() != nil {
@@ -52,7 +58,7 @@ func (g *goroutine) keep() {
 		if g.chance(6) {
 			h.ask()
 		}
-		time.Sleep(ttl / 12)
+		time.Sleep(min(h.ttl/12, 100*time.Millisecond))
 	}
 	if ctx.Err() == nil {
 		h.done(history.Event{Name: "KeepAlive", Start: clock.Now()}, nil)

@@ -9,7 +9,8 @@ import (
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 
-// Last locks and releases every key after the workers have ended, and writes whether that was possible within a ttl.
+// Last locks and releases every key after the workers have ended, and writes whether that was possible within a ttl, and
+// the grace of a guard.
 func Last(file string) error {
 	config, err := Read(file)
 	if err != nil {
@@ -32,8 +33,10 @@ func Last(file string) error {
 		for i := range config.Keys {
 			keys = append(keys, key(group, i))
 		}
-		const ttl = 5 * time.Second
-		ctx, cancel := context.WithTimeout(context.Background(), ttl)
+		const patience = 5 * time.Second
+		guard := config.Endpoint.Guard
+		ttl := guard.clamp(patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience+guard.Grace())
 		// On a busy machine, a quorum may not answer a round in time.
 		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(200 * time.Millisecond)}
 		lock, err := client.ObtainMulti(ctx, keys, ttl, again)

@@ -34,6 +34,8 @@ func outcomeOf(err error, good string) (outcome, code string) {
 		return "canceled", code
 	case errors.Is(err, redislock.ErrNotObtained):
 		return "refused", code
+	case strings.Contains(err.Error(), "the guard"): // it executes no renewals, or too many servers of a quorum are closed
+		return "guard", code
 	case code != "":
 		return "redis", code
 	case isNetwork(err):

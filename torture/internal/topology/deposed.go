@@ -1,0 +1,124 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/torture/internal/plan"
+)
+
+// lag makes a replica lag: it stands still, and what the master writes from now on is behind so much that no buffer of the
+// machine holds it. So the replica never gets it if the master dies. The replica must be resumed.
+func lag(master, replica *redistest.Server) error {
+	if err := replica.Pause(); err != nil {
+		return err
+	}
+	const mega = 1 << 20
+	text := strings.Repeat("x", mega)
+	for range 16 { // a publication is replicated, and writes no key
+		if err := ask(master, "publish", "lag", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new one,
+// which takes no writes without a replica.
+func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
+	if t.guard.MaxTTL > 0 {
+		err := lag(master, replica)
+		wait(ctx, f.For)
+		if err := errors.Join(err, master.Kill(), replica.Resume()); err != nil {
+			return errors.Join(err, master.Restart())
+		}
+	} else if err := master.Kill(); err != nil {
+		return err
+	}
+	err := errors.Join(t.taken(master), master.Restart())
+	if err == nil && t.guard.MaxTTL > 0 {
+		err = follow(master, replica)
+	}
+	return errors.Join(err, t.settled())
+}
+
+// wake stops the master, and lets it go on some time after the replica has taken over.
+func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
+	if err := master.Pause(); err != nil {
+		return err
+	}
+	err := t.taken(master)
+	wait(ctx, f.For)
+	err = errors.Join(err, master.Resume())
+	time.Sleep(700 * time.Millisecond) // it goes on as a master
+	return errors.Join(err, follow(master, replica), t.settled())
+}
+
+// isolate cuts the network between the master and its replica, which takes over. Meanwhile, both take writes without a
+// replica, so the old master goes on with its clients until f.For is over. isolate also reports whether that was longer than
+// the guard allows for.
+func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (tooLong bool, err error) {
+	l, err := newLink(master.Addr())
+	if err != nil {
+		return false, err
+	}
+	defer l.close()
+	for _, s := range t.data() {
+		err = errors.Join(err, ask(s, "config", "set", "min-replicas-to-write", "0"))
+	}
+	defer func() { err = errors.Join(err, t.refuseAlone()) }()
+	if err := errors.Join(err, ask(replica, "replicaof", "127.0.0.1", l.port())); err != nil {
+		return false, err
+	}
+	err = eventually(3*time.Second, func() error { return says(replica, "master_link_status:up") })
+	if err == nil {
+		err = ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName())
+	}
+	if err != nil {
+		return false, errors.Join(err, follow(replica, master), t.settled())
+	}
+	before := time.Now() // the replica is not a master yet
+	for err = errors.New("?"); err != nil && time.Since(before) < 15*time.Second; time.Sleep(5 * time.Millisecond) {
+		now := time.Now()
+		if err = says(replica, "role:master"); err != nil {
+			before = now
+		}
+	}
+	if err != nil {
+		return true, errors.Join(err, t.settled())
+	}
+	wait(ctx, f.For)
+	err = follow(master, replica)
+	tooLong = err != nil || time.Since(before) > t.guard.Deposed
+	return tooLong, errors.Join(err, t.taken(master), t.settled())
+}
+
+// follow makes a server the replica of another one.
+func follow(s, master *redistest.Server) error {
+	host, port, err := net.SplitHostPort(master.Addr())
+	if err != nil {
+		return err
+	}
+	return ask(s, "replicaof", host, port)
+}
+
+// refuseAlone makes both servers refuse writes without a replica that has answered in the last second, and keep that setting
+// over a restart.
+func (t *sentinel) refuseAlone() error {
+	var errs []error
+	for _, s := range t.data() {
+		for name, value := range map[string]string{"min-replicas-to-write": "1", "min-replicas-max-lag": "1"} {
+			errs = append(errs, ask(s, "config", "set", name, value))
+		}
+		errs = append(errs, ask(s, "config", "rewrite"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("the servers could not be set up: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/torture/internal/plan"
+)
+
+// forget does a fault after which a server does not have the data that it had.
+func forget(ctx context.Context, s *redistest.Server, f plan.Fault) error {
+	switch f.Kind {
+	case plan.FlushAll:
+		return ask(s, "flushall", "sync")
+	case plan.RestartEmpty:
+		err := errors.Join(s.Kill(), s.Forget())
+		wait(ctx, f.For)
+		return errors.Join(err, s.Restart())
+	case plan.RestartOld:
+		return goBack(ctx, s, f)
+	}
+	return fmt.Errorf("a server cannot forget by %q", f.Kind)
+}
+
+// goBack restarts a server with the data that it had when goBack began.
+func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) error {
+	dir, err := setting(s, "dir")
+	if err != nil {
+		return err
+	}
+	appends, err := setting(s, "appendonly")
+	if err != nil {
+		return err
+	}
+	old, err := os.MkdirTemp("", "old-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(old)
+	saved := "dump.rdb"
+	if appends == "yes" { // the file grows meanwhile, so the copy may end within a command, as after a power failure
+		saved = "appendonlydir"
+		err = os.CopyFS(filepath.Join(old, saved), os.DirFS(filepath.Join(dir, saved)))
+	} else if err = ask(s, "save"); err == nil {
+		err = os.Rename(filepath.Join(dir, saved), filepath.Join(old, saved))
+	}
+	if err != nil {
+		return err
+	}
+	wait(ctx, f.For)
+	if err := errors.Join(s.Kill(), s.Forget()); err != nil {
+		return errors.Join(err, s.Restart())
+	}
+	return errors.Join(os.Rename(filepath.Join(old, saved), filepath.Join(dir, saved)), s.Restart())
+}
+
+// setting returns a setting of a server.
+func setting(s *redistest.Server, name string) (string, error) {
+	client := Connect(s)
+	defer client.Close()
+	found, err := client.ConfigGet(context.Background(), name).Result()
+	return found[name], err
+}
