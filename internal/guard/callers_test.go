@@ -114,6 +114,13 @@ func (m *model) obtain(
 	return m.granted("ObtainMulti", began, lock, opt, m.need())
 }
 
+// doubles sets whether requests arrive again, late.
+func (m *model) doubles(on bool) {
+	m.fates.Lock()
+	defer m.fates.Unlock()
+	m.doubled = on
+}
+
 // echo passes a lock on, while releases arrive a second time, late. In between, the server restarts with what it held before
 // the lock was passed on, and somebody comes who waits in line.
 func (m *model) echo() {
@@ -125,7 +132,9 @@ func (m *model) echo() {
 		}
 		time.Sleep(10*time.Millisecond + m.upTo(50*time.Millisecond))
 		then := time.Now()
+		m.doubles(true)
 		m.release(first)
+		m.doubles(false)
 		second := m.obtain(1, []string{"a"}, m.maxTTL, opt, 3*time.Second)
 		time.Sleep(m.upTo(100 * time.Millisecond))
 		master, _ := m.groups[0].nodes()

@@ -91,6 +91,7 @@ var controls = []control{
 		edits: []overlay.Edit{
 			{File: "internal/place/refresh.go", Old: "(h.isDoubtful() || h.Place.IsGuarded())", New: "h.isDoubtful()"},
 			{File: "internal/place/refresh.go", Old: "case h.Place.IsGuarded() && lease.Passed(h.Lease.Until()):", New: "case false:"},
+			{File: "internal/place/valid.go", Old: "if p.IsGuarded() {", New: "if false {"},
 			{File: "internal/place/renew.go", Old: "case h.Place.IsGuarded() && lease.Passed(before):", New: "case false:"},
 		},
 	},
@@ -101,7 +102,7 @@ var controls = []control{
 		}},
 	},
 	{
-		name: "a renewal takes another's keys", kind: "a messy network", check: check.Exclusion, limit: 60,
+		name: "a renewal takes another's keys", kind: "a replica that takes over", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{{
 			File: "refresh.lua", Old: "lost, taken = lost or {}, true\n\t\t\tlost[#lost + 1] = index",
 			New: "lost, taken = lost or {}, closed == 0\n\t\t\tlost[#lost + 1] = closed > 0 and -index or index",
