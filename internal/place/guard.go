@@ -82,11 +82,13 @@ func (k *Claim) undoRevivals(ctx context.Context) {
 	r.unheard = false
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
-	x.Again = unheard
 	k.Place.Cleanups.Run(x, func() error {
 		for _, ended := range underWay {
 			<-ended
 		}
+		k.mu.Lock()
+		x.Again = unheard || r.unheard // also one that was under way may still be executed
+		k.mu.Unlock()
 		return k.Place.Cleanups.SweepNow(x)
 	})
 }
