@@ -20,7 +20,9 @@ import (
 func BenchmarkGuard(b *testing.B) {
 	const maxTTL, deposed = time.Minute, 3 * time.Second
 	client := spec.BenchClient(b)
-	spec.OpenGuard(b, client, maxTTL+deposed)
+	if err := spec.OpenGuard(b.Context(), client, maxTTL+deposed); err != nil {
+		b.Fatal(err)
+	}
 	clients := map[bool]*redislock.Client{
 		false: redislock.New(client),
 		true:  redislock.New(client, redislock.WithGuard(maxTTL, deposed)),

@@ -403,7 +403,7 @@ var _ = spec.DescribeOnRedis("With a guard,", func(on *spec.Redis) {
 		}
 		locks := redislock.New(on.Client, redislock.WithGuard(ttl, 0))
 		DeferCleanup(locks.Close)
-		spec.OpenGuard(ctx, on.Client, ttl)
+		Expect(spec.OpenGuard(ctx, on.Client, ttl)).To(Succeed())
 		lock := spec.Obtain(ctx, locks, ttl, nil, "a")
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()

@@ -1,9 +1,6 @@
 package spec
 
 import (
-	"context"
-	"fmt"
-	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -12,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/incarnation"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/redistest"
 )
 
@@ -44,20 +40,6 @@ func BenchClient(b *testing.B) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64})
 	b.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-// OpenGuard opens the guard of a server that nobody has used yet, with this G. Without that, it is closed for G.
-func OpenGuard(b *testing.B, client *redis.Client, grace time.Duration) {
-	b.Helper()
-	ctx := context.Background()
-	id := regexp.MustCompile(`master_replid:(\w{40})`).FindStringSubmatch(client.Info(ctx, "replication").Val())
-	if id == nil {
-		b.Fatal("the server has no master_replid")
-	}
-	marker := fmt.Sprintf("%s %d", id[1], grace.Milliseconds())
-	if err := client.Set(ctx, keyname.GuardMarker, marker, 0).Err(); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // BenchKeys returns the names of n lock keys.
