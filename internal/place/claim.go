@@ -33,6 +33,7 @@ type strays struct {
 	// Refreshes that may put the keys back, because the place has a guard and Redis forgets: see BeginRevival.
 	underWay []chan struct{} // closed when the refresh has ended
 	unheard  bool            // one has ended, but may still be executed
+	late     bool            // one has ended since a release has begun, so it may have been executed after that
 	released bool            // a release has begun: no other is to be sent
 	over     chan struct{}   // closed when released is set; nil if nobody has asked
 }

@@ -70,6 +70,7 @@ func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		s.unheard = s.unheard || doubtful
+		s.late = s.late || s.released
 		s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
 		close(ended)
 	}, may
@@ -107,7 +108,7 @@ func (k *Claim) endRevivals() {
 func (k *Claim) MayRevive() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.strays != nil && (len(k.strays.underWay) > 0 || k.strays.unheard)
+	return k.strays != nil && (len(k.strays.underWay) > 0 || k.strays.unheard || k.strays.late)
 }
 
 // undoRevivals releases the keys again, in the background, when the refreshes have ended that were under way during the
@@ -115,11 +116,12 @@ func (k *Claim) MayRevive() bool {
 func (k *Claim) undoRevivals(ctx context.Context) {
 	k.mu.Lock()
 	s := k.strays
-	if s == nil || len(s.underWay) == 0 && !s.unheard {
+	if s == nil || len(s.underWay) == 0 && !s.late && !s.unheard {
 		k.mu.Unlock()
 		return
 	}
 	underWay := slices.Clone(s.underWay)
+	s.late = false
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
 	k.Place.Cleanups.Run(x, func() error {

@@ -316,6 +316,20 @@ var _ = spec.DescribeForgetful("under a guard, Release", func(on *spec.Forgetful
 		Expect(releases()).To(Equal(2))
 	})
 
+	It("is sent again if a Refresh was executed after it, and has ended before its answer", func() {
+		lock, stop := obtain(nil)
+		stop()
+		renewals(1, faultproxy.DelayRequest(500*time.Millisecond))
+		on.Add(faultproxy.Rule{Match: spec.Running("release"), Times: 1, Action: faultproxy.DelayReply(time.Second)})
+		on.LoseMemory()
+		refresh := start(func() error { return lock.Refresh(ctx, 15*time.Second, nil) })
+		Expect(lock.Release(ctx)).To(Succeed())
+		<-refresh.done
+		time.Sleep(100 * time.Millisecond)
+		Expect(spec.LocksIn(ctx, on.Own)).To(BeEmpty())
+		Expect(releases()).To(Equal(2))
+	})
+
 	It("after a renewal whose connection broke is sent again, because that may still arrive", func() {
 		lock, stop := obtain(nil)
 		fault := renewals(1, faultproxy.CutClient().And(faultproxy.DelayRequest(500*time.Millisecond)))
