@@ -38,10 +38,17 @@ type strays struct {
 	over     chan struct{}   // closed when released is set; nil if nobody has asked
 }
 
+// noStrays are the strays of a claim whose release has begun, if it has none. They never change: most locks under a guard
+// are released so, and need no strays of their own.
+var noStrays = &strays{released: true}
+
 // stray returns the strays, which can be changed. The caller holds k.mu.
 func (k *Claim) stray() *strays {
-	if k.strays == nil {
+	switch k.strays {
+	case nil:
 		k.strays = &strays{}
+	case noStrays:
+		k.strays = &strays{released: true}
 	}
 	return k.strays
 }

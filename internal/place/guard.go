@@ -97,11 +97,14 @@ func (k *Claim) endRevivals() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.stray()
-	if s.over != nil && !s.released {
-		close(s.over)
+	switch s := k.strays; {
+	case s == nil:
+		k.strays = noStrays
+	case !s.released:
+		if s.released = true; s.over != nil {
+			close(s.over)
+		}
 	}
-	s.released = true
 }
 
 // MayRevive reports whether a refresh may still put keys back that the place has forgotten.

@@ -248,8 +248,8 @@ func (k *Claim) undoLate(ctx context.Context) {
 	k.undoRevivals(ctx)
 	k.mu.Lock()
 	var u *Attempt
-	if k.strays != nil {
-		u, k.strays.obtain = k.strays.obtain, nil
+	if s := k.strays; s != nil && s.obtain != nil {
+		u, s.obtain = s.obtain, nil
 	}
 	k.mu.Unlock()
 	if u == nil {
