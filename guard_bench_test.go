@@ -91,7 +91,7 @@ func benchRenewals(b *testing.B, client *redis.Client, locks *redislock.Client, 
 		}
 		var stop context.CancelFunc
 		kept[i], stop = held[i].KeepAlive(ctx)
-		defer stop()
+		b.Cleanup(stop)
 	}
 	calls, micros := scriptTime(b, client)
 	for b.Loop() {
