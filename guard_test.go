@@ -157,6 +157,22 @@ var _ = spec.DescribeForgetful("WithGuard", func(on *spec.Forgetful) {
 	})
 })
 
+var _ = spec.DescribeOn(spec.OnServer, "WithGuard under an ACL", func(*spec.Redis) {
+	It("needs rights to the marker, and says so", func(ctx SpecContext) {
+		server := spec.StartServer()
+		admin := spec.Connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~a*").Err()).To(Succeed())
+		client := spec.Connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"})
+		locks := redislock.New(client, redislock.WithGuard(time.Minute, 0))
+		DeferCleanup(locks.Close)
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(And(ContainSubstring("NOPERM"), ContainSubstring(`under WithGuard to "redislock:guard"`))))
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "~redislock:guard").Err()).To(Succeed())
+		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+		Expect(closedFor(err)).To(BeNumerically(">", 0), "%v", err)
+	})
+})
+
 // closedFor returns the Closed of the RefusedError that an error is; 0 if it is another error.
 func closedFor(err error) time.Duration {
 	var refused *redislock.RefusedError
