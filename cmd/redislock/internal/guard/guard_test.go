@@ -147,12 +147,12 @@ var _ = Describe("redislock guard", func() {
 	})
 
 	It("is noticed by a real server that restarts, and opened after that", func(ctx SpecContext) {
-		real, client := clitest.NewServer("appendonly yes", "appendfsync always")
-		url := "redis://" + real.Addr()
+		server, client := clitest.NewServer("appendonly yes", "appendfsync always")
+		url := "redis://" + server.Addr()
 		Expect(clitest.Run(url, "guard", "open", "--max-ttl", "1h", "--yes")).To(gexec.Exit(0))
 		Expect(clitest.Run(url, "acquire", "a", "--ttl", "1m")).To(gexec.Exit(0))
-		Expect(real.Kill()).To(Succeed())
-		Expect(real.Restart()).To(Succeed())
+		Expect(server.Kill()).To(Succeed())
+		Expect(server.Restart()).To(Succeed())
 		Eventually(client.Ping).WithArguments(ctx).WithTimeout(20 * time.Second).Should(HaveField("Err()", BeNil()))
 		Expect(clitest.Stdout(clitest.Run(url, "guard"))).To(ContainSubstring("closing"))
 		Expect(clitest.Run(url, "acquire", "b", "--ttl", "1m", "--no-wait")).To(gexec.Exit(1))
