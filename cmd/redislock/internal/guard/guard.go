@@ -82,7 +82,7 @@ func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error 
 	}
 	t := &term.Table{Columns: []term.Column{
 		{Name: "SERVER"}, {Name: "GUARD"}, {Name: "OPENS IN", Right: true}, {Name: "CLOSES FOR", Right: true},
-		{Name: "MAXTTL", Right: true}, {Name: "DEPOSED", Right: true}, {Name: "TERM"}, {Name: "", Fit: term.Wrap},
+		{Name: "MAX TTL", Right: true}, {Name: "DEPOSED", Right: true}, {Name: "TERM"}, {Name: "", Fit: term.Wrap},
 	}}
 	var result error
 	for _, g := range all {
