@@ -29,7 +29,8 @@ const (
 
 func (g *Guard) addFlags(flags *pflag.FlagSet) {
 	cli.DurationVar(flags, &g.MaxTTL, maxTTLFlag, "", 0,
-		"guard locks against a Redis that forgets; none here has a ttl above `D` (default $"+maxTTLVariable+`); see "redislock guard --help"`)
+		"guard locks against a Redis that forgets; none here has a ttl above `D` "+
+			"(default $"+maxTTLVariable+`); see "redislock guard --help"`)
 	cli.DurationVar(flags, &g.Deposed, deposedFlag, "", 0,
 		"a master may go on for `D` after a replica has taken its place (default $"+deposedVariable+")")
 }
@@ -81,8 +82,8 @@ func (g Guard) allow(longest time.Duration) error {
 	case g.MaxTTL == 0 && g.HasDeposed:
 		return cli.Usagef("--deposed needs --max-ttl: no program with a guard has locked here")
 	case g.MaxTTL > 0 && longest > g.MaxTTL:
-		return cli.Usagef("a lock of %v is longer than the %v that the guard allows; lower the ttl, or raise --max-ttl, and maxTTL "+
-			"in WithGuard, in all programs", longest, g.MaxTTL)
+		return cli.Usagef("a lock of %v is longer than the %v that the guard allows; "+
+			"lower the ttl, or raise --max-ttl, and maxTTL in WithGuard, in all programs", longest, g.MaxTTL)
 	}
 	return nil
 }

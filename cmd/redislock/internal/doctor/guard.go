@@ -41,7 +41,8 @@ func (d *doctor) guard(ctx context.Context, server *redis.Client, f facts) []fin
 	}
 	if m.Grace > 0 && (guard.MaxTTL != m.MaxTTL() || guard.Deposed != m.Deposed) {
 		all = append(all, isWarning.says(fmt.Sprintf("it has a maxTTL of %v and a deposed of %v, and the flags say %v and %v",
-			m.MaxTTL(), m.Deposed, guard.MaxTTL, guard.Deposed), "if programs have different guards, the one with the longest locks is not safe from the others",
+			m.MaxTTL(), m.Deposed, guard.MaxTTL, guard.Deposed),
+			"if programs have different guards, the one with the longest locks is not safe from the others",
 			"use the same WithGuard, --max-ttl and --deposed in all programs").as("guard length"))
 	}
 	if e := f.eviction(); e.Status == isBad {
@@ -57,17 +58,19 @@ func guardState(m marker.Marker, d *doctor) finding {
 	closes := show.Duration(m.Grace)
 	switch m.State() {
 	case marker.Unknown:
-		return isBad.says("this user does not see the master_replid in INFO replication", "a guard needs it, so nothing can be locked",
-			d.grant("+info"))
+		return isBad.says("this user does not see the master_replid in INFO replication",
+			"a guard needs it, so nothing can be locked", d.grant("+info"))
 	case marker.Replica:
 		return ok("that of its master")
 	case marker.None:
 		return isWarning.says("not there yet", "the first lock closes it", "wait for that, or run redislock guard open")
 	case marker.Closing:
-		return isWarning.says("of another term of the server", "Redis may have forgotten locks: the next lock closes the guard for "+closes,
+		return isWarning.says("of another term of the server",
+			"Redis may have forgotten locks: the next lock closes the guard for "+closes,
 			"wait; or, if it has kept all its data, run redislock guard open")
 	case marker.Closed:
-		return isWarning.says("closed for another "+show.Duration(m.Left), "Redis may have forgotten locks, and grants none until then",
+		return isWarning.says("closed for another "+show.Duration(m.Left),
+			"Redis may have forgotten locks, and grants none until then",
 			"wait; or, if it has kept all its data, run redislock guard open")
 	}
 	return ok("open; it closes for %s: maxTTL %v, deposed %v", closes, m.MaxTTL(), m.Deposed)
@@ -91,11 +94,12 @@ func (f facts) deposed(limit time.Duration) finding {
 		return isUnknown.says(fmt.Sprintf("%d replicas; it does not say its min-replicas-to-write", replicas), why,
 			"ask an administrator for the output of CONFIG GET min-replicas-*")
 	case least < replicas || lag == 0:
-		return isWarning.says(found, why+": nothing but a Sentinel stops it", fmt.Sprintf("on each server, CONFIG SET min-replicas-to-write %d, "+
-			"CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of 3s", replicas))
+		return isWarning.says(found, why+": nothing but a Sentinel stops it", fmt.Sprintf("on each server, "+
+			"CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of 3s", replicas))
 	case longest > limit:
 		return isWarning.says(fmt.Sprintf("%s, deposed %v", found, limit), fmt.Sprintf("%s; here up to %v", why, longest),
-			fmt.Sprintf("on each server, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of %v", lastGrant+time.Second))
+			fmt.Sprintf("on each server, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of %v",
+				lastGrant+time.Second))
 	}
 	return ok("%s; within the %v of deposed", found, limit)
 }
@@ -135,8 +139,8 @@ func (d *doctor) longLocks(ctx context.Context, server *redis.Client, limit time
 		return isBad.says(fmt.Sprintf("%d of %d locks last longer than %v, such as %s", long, seen, limit, term.Escape(key)), why,
 			"lock with a guard in all programs, with the same maxTTL; raise it if they need such locks")
 	case err != nil && ctx.Err() == nil:
-		return isUnknown.says("the keys cannot be listed ("+plainly(err)+")", strings.Replace(why, "such a lock", "a longer lock", 1),
-			d.grant("+scan"))
+		return isUnknown.says("the keys cannot be listed ("+plainly(err)+")",
+			strings.Replace(why, "such a lock", "a longer lock", 1), d.grant("+scan"))
 	}
 	return ok("none of %d locks lasts longer than %v", seen, limit)
 }

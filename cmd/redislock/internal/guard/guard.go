@@ -126,7 +126,8 @@ func (g at) words() string {
 	case g.State() == marker.Closed:
 		return "Redis may have forgotten locks: it grants none until the guard opens, and holders put theirs back"
 	case g.State() == marker.Closing:
-		return fmt.Sprintf("the server is in the term %s: the next lock closes the guard for %s", short(g.Now), show.Duration(g.Grace))
+		return fmt.Sprintf("the server is in the term %s: the next lock closes the guard for %s", short(g.Now),
+			show.Duration(g.Grace))
 	case g.State() == marker.Replica:
 		return "a replica grants no locks; it shows the marker of its master"
 	case g.State() == marker.Unknown:
@@ -212,7 +213,8 @@ func openGuards(ctx context.Context, target *connect.Target, servers []string, y
 			fmt.Fprintf(target.Stderr, "%s: the guard is %s\n", term.Escape(g.name), g.plan(target.Guard))
 		}
 	}
-	const warning = "If one of these servers has forgotten a lock that somebody holds, a second holder gets that lock at once.\n" +
+	const warning = "If one of these servers has forgotten a lock that somebody holds, " +
+		"a second holder gets that lock at once.\n" +
 		"Have they kept all their data since the last lock?"
 	if !yes && !target.Agrees(ctx, warning) {
 		return cmp.Or(context.Cause(ctx), errors.New("no guard was opened"))
