@@ -20,7 +20,7 @@ import (
 func BenchmarkGuard(b *testing.B) {
 	const maxTTL, deposed = time.Minute, 3 * time.Second
 	client := spec.BenchClient(b)
-	if err := spec.OpenGuard(b.Context(), client, maxTTL+deposed); err != nil {
+	if err := spec.OpenGuard(b.Context(), client, maxTTL, deposed); err != nil {
 		b.Fatal(err)
 	}
 	clients := map[bool]*redislock.Client{
@@ -91,7 +91,7 @@ func benchRenewals(b *testing.B, client *redis.Client, locks *redislock.Client, 
 		}
 		var stop context.CancelFunc
 		kept[i], stop = held[i].KeepAlive(ctx)
-		defer stop()
+		b.Cleanup(stop)
 	}
 	calls, micros := scriptTime(b, client)
 	for b.Loop() {

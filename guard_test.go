@@ -120,7 +120,7 @@ var _ = spec.DescribeForgetful("WithGuard", func(on *spec.Forgetful) {
 		})
 
 		It("a ttl above maxTTL, in Refresh", func(ctx SpecContext) {
-			on.Open(ctx, time.Minute)
+			on.Open(ctx, time.Minute, 0)
 			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			before := scripts()
 			invalid(lock.Refresh(ctx, time.Hour, nil), "ttl 1h0m0s is above the 1m0s that WithGuard allows")
@@ -154,6 +154,22 @@ var _ = spec.DescribeForgetful("WithGuard", func(on *spec.Forgetful) {
 		named := func(args []string) bool { return strings.Contains(strings.Join(args, " "), keyname.GuardMarker) }
 		Expect(on.Requests(named)).To(BeZero())
 		Expect(on.Own.Keys(ctx, "*").Val()).To(BeEmpty())
+	})
+})
+
+var _ = spec.DescribeOn(spec.OnServer, "WithGuard under an ACL", func(*spec.Redis) {
+	It("needs rights to the marker, and says so", func(ctx SpecContext) {
+		server := spec.StartServer()
+		admin := spec.Connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~a*").Err()).To(Succeed())
+		client := spec.Connect(&redis.Options{Addr: server.Addr(), Username: "limited", Password: "x"})
+		locks := redislock.New(client, redislock.WithGuard(time.Minute, 0))
+		DeferCleanup(locks.Close)
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(And(ContainSubstring("NOPERM"), ContainSubstring(`under WithGuard to "redislock:guard"`))))
+		Expect(admin.Do(ctx, "ACL", "SETUSER", "limited", "~redislock:guard").Err()).To(Succeed())
+		_, err = locks.Obtain(ctx, "a", time.Minute, &redislock.Options{Explain: true})
+		Expect(closedFor(err)).To(BeNumerically(">", 0), "%v", err)
 	})
 })
 

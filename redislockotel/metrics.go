@@ -131,8 +131,8 @@ func (m *metrics) obtainEnd(ctx context.Context, e redislock.ObtainEnd) {
 	}
 }
 
-// held notes that a lock is held until the given time. The first lock of a name begins the series of losses with 0, because
-// Prometheus sees no increase in the first value of a series.
+// held notes that a lock is held until the given time. The first lock of a name begins the series of losses and of locks
+// that were put back with 0, because Prometheus sees no increase in the first value of a series.
 func (m *metrics) held(ctx context.Context, keys []string, name string, until time.Time) {
 	if !m.holds.set(keys, name, until) {
 		return
@@ -140,6 +140,7 @@ func (m *metrics) held(ctx context.Context, keys []string, name string, until ti
 	for _, cause := range []redislock.LossCause{redislock.LossTaken, redislock.LossGone, redislock.LossLapsed} {
 		m.lost.Add(ctx, 0, with(name, causeKey.String(string(cause))))
 	}
+	m.restored.Add(ctx, 0, with(name))
 }
 
 func (m *metrics) refreshed(ctx context.Context, e redislock.Refreshed) {

@@ -221,13 +221,14 @@ func TestLateEventOfARenewal(t *testing.T) {
 }
 
 // Prometheus sees an increase only from one value to the next, so a series that begins with 1 hides the first loss.
-func TestLostBeginsWithZero(t *testing.T) {
+func TestSeriesBeginWithZero(t *testing.T) {
 	w := watch(t, redislockotel.WithLockName(byPrefix))
 	w.obtain("order:1", time.Minute)
 	none := map[string]int64{
 		"cause=gone redislock.lock=order": 0, "cause=lapsed redislock.lock=order": 0, "cause=taken redislock.lock=order": 0,
 	}
 	w.expect("redislock.lost", none)
+	w.expect("redislock.restored", map[string]int64{"redislock.lock=order": 0})
 	w.obtain("order:2", time.Minute)
 	w.expect("redislock.lost", none)
 }
@@ -297,7 +298,9 @@ func everything(t *testing.T, opts ...redislockotel.Option) *watched {
 	_, _ = w.locks.Obtain(limited, "order:secret", time.Minute, &redislock.Options{Queue: true, Token: "secret"})
 	w.server.Del("order:secret")
 	_ = lock.Release(ctx)
-	await(func() bool { return len(w.metrics()) == 7 })
+	w.tracer.GuardClosed(ctx, redislock.GuardClosed{Server: "a:6379", For: time.Minute})
+	w.tracer.Restored(ctx, redislock.Restored{Keys: []string{"order:secret"}, Back: []string{"order:secret"}})
+	await(func() bool { return len(w.metrics()) == 9 })
 	return w
 }
 
@@ -308,15 +311,16 @@ func TestAttributes(t *testing.T) {
 			opts = append(opts, redislockotel.WithLockName(byPrefix))
 		}
 		w := everything(t, opts...)
-		if len(w.metrics()) != 7 {
-			t.Errorf("%d metrics, want 7: %v", len(w.metrics()), slices.Collect(maps.Keys(w.metrics())))
+		if len(w.metrics()) != 9 {
+			t.Errorf("%d metrics, want 9: %v", len(w.metrics()), slices.Collect(maps.Keys(w.metrics())))
 		}
 		for metric := range w.metrics() {
 			for attrs := range w.points(metric) {
 				if strings.Contains(attrs, "secret") {
 					t.Errorf("%s names a key or a token: %s", metric, attrs)
 				}
-				if has := strings.Contains(attrs, "redislock.lock=order"); has != (want != "") {
+				named := want != "" && metric != "redislock.guard.closures" // which counts servers
+				if has := strings.Contains(attrs, "redislock.lock=order"); has != named {
 					t.Errorf("%s: %q, want the name %q", metric, attrs, want)
 				}
 			}

@@ -22,7 +22,8 @@ func Failed(operation string, keys []string, err error) error {
 func WithHint(keys []string, err error) error {
 	line := keyname.LineOf(keys[0])
 	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
-		return fmt.Errorf("the user needs rights to the keys of the lock and to their lines, like %q: %w", line, err)
+		return fmt.Errorf("the user needs rights to the keys of the lock, to their lines, like %q, and under WithGuard to %q: %w",
+			line, keyname.GuardMarker, err)
 	}
 	if !transport.HasCode(err, "CROSSSLOT") {
 		return err

@@ -54,7 +54,7 @@ var controls = []control{
 	{
 		name: "renewals count at once", kind: "a master that goes on", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{{
-			File: "guard.lua", Old: "return closed, id, math.max(0, closed - longest + tonumber(D))", New: "return closed, id, 0",
+			File: "guard.lua", Old: "return closed, id, math.max(0, closed - longest + deposed)", New: "return closed, id, 0",
 		}},
 	},
 	{

@@ -198,7 +198,7 @@ func newModel(t *testing.T, k kind, seed uint64) *model {
 			m.all = append(m.all, n)
 		}
 		g := newGroup(nodes...)
-		open := fmt.Sprintf("%s %d", g.master.self.ID(), (m.maxTTL + m.deposed).Milliseconds())
+		open := fmt.Sprintf("%s %d %d", g.master.self.ID(), (m.maxTTL + m.deposed).Milliseconds(), m.deposed.Milliseconds())
 		_ = g.master.Memory.Set(keyname.GuardMarker, open) // saves the first closure
 		m.groups = append(m.groups, g)
 	}

@@ -30,8 +30,8 @@ type closing struct {
 }
 
 // noteClosure reports a guard that was found closed: once for each term of the server, and again if the server forgets again
-// in the same term, as after a FLUSHALL, when the guard has been open meanwhile. It reports in another goroutine, because the
-// caller may hold a mutex.
+// in the same term, as after a FLUSHALL, when the guard has been open meanwhile. It reports in another goroutine, because
+// the caller may hold a mutex.
 func (p *Place) noteClosure(ctx context.Context, c script.Closure) {
 	if !c.IsOver() && p.set.GuardClosed != nil {
 		p.reportClosure(ctx, c.For, c.Term)

@@ -65,7 +65,8 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 			defer time.AfterFunc(2*time.Second, func() { r.handovers.Add(-1) })
 		}
 		if f.Kind == plan.IsolateMaster {
-			defer r.misguide()()
+			guide := r.misguide()
+			defer guide()
 		}
 		var harm topology.Harm
 		harm, err = r.topology.Inject(ctx, f)

@@ -28,8 +28,8 @@ func lag(master, replica *redistest.Server) error {
 	return nil
 }
 
-// crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new one,
-// which takes no writes without a replica.
+// crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new
+// one, which takes no writes without a replica.
 func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
 	if t.guard.MaxTTL > 0 {
 		err := lag(master, replica)

@@ -21,10 +21,10 @@ func TestAServerGoesBackOrForgets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer started.Close()
+		t.Cleanup(func() { _ = started.Close() })
 		s := started.Servers()[0]
 		client := Connect(s)
-		defer client.Close()
+		t.Cleanup(func() { _ = client.Close() })
 		ctx := t.Context()
 		value := func() string {
 			text, _ := client.Get(ctx, "key").Result()

@@ -179,8 +179,9 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// errForgotten is the error of a look at keys that Redis has forgotten. Until the guard opens, their holder can put them back.
-var errForgotten = errors.New("Redis has forgotten the locks to re-enter")
+// errForgotten is the error of a look at keys that Redis has forgotten. Until the guard opens, their holder can put them
+// back.
+var errForgotten = errors.New("the locks to re-enter are forgotten by Redis")
 
 // look asks Redis once. It returns an error that matches redislock.ErrLockNotHeld if the locks are lost.
 func (w *watch) look(ctx context.Context) error {

@@ -97,8 +97,8 @@ func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.P
 	}
 }
 
-// look returns why the keys are not free; nil if they are. While the guard is closed, Redis may have forgotten holders. All who
-// wait in line are ahead of somebody who joins no line.
+// look returns why the keys are not free; nil if they are. While the guard is closed, Redis may have forgotten holders. All
+// who wait in line are ahead of somebody who joins no line.
 func look(ctx context.Context, s *connect.Session, keys []string) (*redislock.RefusedError, error) {
 	statuses, err := s.Inspect(ctx, keys)
 	if err != nil {
