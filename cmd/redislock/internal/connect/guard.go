@@ -81,8 +81,8 @@ func (g Guard) allow(longest time.Duration) error {
 	case g.MaxTTL == 0 && g.HasDeposed:
 		return cli.Usagef("--deposed needs --max-ttl: no program with a guard has locked here")
 	case g.MaxTTL > 0 && longest > g.MaxTTL:
-		return cli.Usagef("a lock of %v is longer than the %v that the guard allows; lower the ttl, or raise --max-ttl, and maxTTL "+
-			"in WithGuard, in all programs", longest, g.MaxTTL)
+		return cli.Usagef("a lock of %v is longer than the %v that the guard allows; lower the ttl, or raise --max-ttl, and "+
+			"maxTTL in WithGuard, in all programs", longest, g.MaxTTL)
 	}
 	return nil
 }

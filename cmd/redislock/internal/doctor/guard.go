@@ -41,7 +41,8 @@ func (d *doctor) guard(ctx context.Context, server *redis.Client, f facts) []fin
 	}
 	if m.Grace > 0 && (guard.MaxTTL != m.MaxTTL() || guard.Deposed != m.Deposed) {
 		all = append(all, isWarning.says(fmt.Sprintf("it has a maxTTL of %v and a deposed of %v, and the flags say %v and %v",
-			m.MaxTTL(), m.Deposed, guard.MaxTTL, guard.Deposed), "if programs have different guards, the one with the longest locks is not safe from the others",
+			m.MaxTTL(), m.Deposed, guard.MaxTTL, guard.Deposed),
+			"if programs have different guards, the one with the longest locks is not safe from the others",
 			"use the same WithGuard, --max-ttl and --deposed in all programs").as("guard length"))
 	}
 	if e := f.eviction(); e.Status == isBad {
