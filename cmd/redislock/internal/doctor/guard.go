@@ -95,7 +95,8 @@ func (f facts) deposed(limit time.Duration) finding {
 			"ask an administrator for the output of CONFIG GET min-replicas-*")
 	case least < replicas || lag == 0:
 		return isWarning.says(found, why+": nothing but a Sentinel stops it", fmt.Sprintf("on each server, "+
-			"CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of 3s", replicas))
+			"CONFIG SET min-replicas-to-write %d, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; "+
+			"and use a deposed of 3s", replicas))
 	case longest > limit:
 		return isWarning.says(fmt.Sprintf("%s, deposed %v", found, limit), fmt.Sprintf("%s; here up to %v", why, longest),
 			fmt.Sprintf("on each server, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of %v",
