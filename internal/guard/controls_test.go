@@ -54,7 +54,7 @@ var controls = []control{
 	{
 		name: "renewals count at once", kind: "a master that goes on", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{{
-			File: "guard.lua", Old: "return closed, id, math.max(0, closed - longest + tonumber(D))", New: "return closed, id, 0",
+			File: "guard.lua", Old: "return closed, id, math.max(0, ", New: "return closed, id, math.min(0, ",
 		}},
 	},
 	{
@@ -98,7 +98,7 @@ var controls = []control{
 	{
 		name: "a release is not sent again", kind: "nothing stays behind", check: check.Leftover, limit: 50,
 		edits: []overlay.Edit{{
-			File: "internal/place/guard.go", Old: "if r == nil || len(r.underWay) == 0 && !r.unheard {", New: "if true {",
+			File: "internal/place/guard.go", Old: "if s == nil || len(s.underWay) == 0 && !s.late && !s.unheard {", New: "if true {",
 		}},
 	},
 	{
@@ -109,7 +109,7 @@ var controls = []control{
 		}},
 	},
 	{
-		name: "an attach while closed", kind: "tokens that are used again", check: check.Exclusion, limit: 60,
+		name: "an attach while closed", kind: "releases that arrive again", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{{File: "inspect.lua", Old: "if guard and ARGV[2] == '1' then", New: "if false then"}},
 	},
 }

@@ -116,7 +116,7 @@ type kind struct {
 
 	// What the network and the clients do.
 	messy   bool // messages are late, lost and doubled, and clients stand still
-	echoes  bool // callers take turns, and releases arrive again, late
+	echoes  bool // callers take turns, releases arrive again, late, and so does a handle of the first holder
 	late    bool // messages are late, and none is lost
 	narrow  bool // all want the same key
 	short   bool // some locks last for little longer than a deposed master goes on
