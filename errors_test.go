@@ -123,7 +123,7 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			id := regexp.MustCompile(`master_replid:(\w+)`).FindStringSubmatch(info)
 			Expect(id).To(HaveLen(2))
 			on.Client.FlushDB(ctx)
-			on.Client.Set(ctx, keyname.GuardMarker, id[1]+" 60000", 0)
+			on.Client.Set(ctx, keyname.GuardMarker, id[1]+" 60000 0", 0)
 			locks = redislock.New(on.Client, redislock.WithGuard(time.Minute, 0))
 			DeferCleanup(locks.Close)
 			lock = spec.Obtain(ctx, locks, time.Minute, nil, keys...)

@@ -404,7 +404,7 @@ func setUpGuarded() (context.Context, *redis.Client) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = server.Set("redislock:guard", incarnation.Of(server).ID()+" 30000") // as redislock guard open does
+	err = server.Set("redislock:guard", incarnation.Of(server).ID()+" 30000 0") // as redislock guard open does
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,12 +8,13 @@ After a memory may be lost, the guard is closed until every lease that it can ha
 granted, and renewals put the keys of their locks back. Then the guard is open.
 
 The marker is a key beside the locks, and lost with them:
-   "‹id› ‹G›"           open: nothing has been lost since the term of this id began
-   "‹id› ‹G› ‹opens›"   closed until opens, in ms of the server's clock
+   "‹id› ‹G› ‹D›"           open: nothing has been lost since the term of this id began
+   "‹id› ‹G› ‹D› ‹opens›"   closed until opens, in ms of the server's clock
 id       master_replid, which is random at each start of the process and at each promotion: a marker
          with the id of today was written by this process, in its present term as a master
-G        the longest ttl of any lock, plus D, in ms; scripts only ever raise it
-D        for how many ms a master that was deposed may go on granting
+G        the longest ttl of any lock, plus D, in ms
+D        for how many ms a master that was deposed may go on granting; less than G
+         Scripts only ever raise G and D, each by itself.
 
 KEYS[#KEYS] the marker
 ARGV[#ARGV] "‹G› ‹D›"
@@ -28,7 +29,7 @@ Errors      guard() returns one in place of closed, and has written nothing:
             ERR        the server does not say who it is in INFO replication, or not to this user
 ]]
 do
-	local marker, G, D = KEYS[#KEYS], string.match(ARGV[#ARGV], '^(%d+) (%d+)$')
+	local marker, grace = KEYS[#KEYS], ARGV[#ARGV]
 	KEYS[#KEYS], ARGV[#ARGV] = nil, nil
 
 	guard = function()
@@ -41,7 +42,7 @@ do
 			return redis.error_reply('READONLY a replica grants no locks')
 		end
 		local id = string.sub(stored, 1, 40)
-		if string.sub(stored, 42) == G and string.find(info, 'master_replid:' .. id, 1, true) and #id == 40 then
+		if string.sub(stored, 42) == grace and string.find(info, 'master_replid:' .. id, 1, true) and #id == 40 then
 			return 0, id, 0
 		end
 		id = string.match(info, 'master_replid:(%w+)')
@@ -50,21 +51,26 @@ do
 		end
 		local now = redis.call('TIME')
 		now = now[1] * 1000 + math.floor(now[2] / 1000)
-		local before, least, opens = string.match(stored, '^(%w+) (%d+) ?(%d*)$')
-		least, opens = tonumber(least or 0), tonumber(opens or '')
-		local longest = math.max(least, tonumber(G))
+		local G, D = string.match(grace, '^(%d+) (%d+)$')
+		local before, oldG, oldD, opens = string.match(stored, '^(%w+) (%d+) (%d+) ?(%d*)$')
+		oldG, oldD, opens = tonumber(oldG or 0), tonumber(oldD or 0), tonumber(opens or '')
+		if oldD >= oldG then
+			before, oldG, oldD = nil, 0, 0 -- no script has written this
+		end
+		local longest, deposed = math.max(oldG, tonumber(G)), math.max(oldD, tonumber(D))
 		if before ~= id then
 			opens = now + longest -- a new term, or the marker is lost: locks may be lost as well
 		elseif opens then
-			opens = opens + longest - least -- another program has longer locks than the one that closed the guard
+			opens = opens + longest - oldG -- another program has longer locks than the one that closed the guard
 			opens = math.min(opens, now + longest) -- the clock was set back
 			opens = opens > now and opens or nil
 		end
-		local value = id .. ' ' .. string.format('%.0f', longest) .. (opens and string.format(' %.0f', opens) or '')
-		if value ~= stored and redis.pcall('SET', marker, value).err and (before ~= id or least < longest) then
+		local value = id .. string.format(' %.0f %.0f', longest, deposed) .. (opens and string.format(' %.0f', opens) or '')
+		local raised = oldG < longest or oldD < deposed
+		if value ~= stored and redis.pcall('SET', marker, value).err and (before ~= id or raised) then
 			opens = now + longest -- out of memory: the closure cannot begin yet
 		end
 		local closed = opens and opens - now or 0
-		return closed, id, math.max(0, closed - longest + tonumber(D))
+		return closed, id, math.max(0, closed - longest + deposed)
 	end
 end

@@ -20,7 +20,7 @@ import (
 func BenchmarkGuard(b *testing.B) {
 	const maxTTL, deposed = time.Minute, 3 * time.Second
 	client := spec.BenchClient(b)
-	if err := spec.OpenGuard(b.Context(), client, maxTTL+deposed); err != nil {
+	if err := spec.OpenGuard(b.Context(), client, maxTTL, deposed); err != nil {
 		b.Fatal(err)
 	}
 	clients := map[bool]*redislock.Client{

@@ -58,7 +58,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("also of keys that the token holds", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			opt := &redislock.Options{Token: "me"}
 			spec.Obtain(ctx, locks, guardedTTL, opt, "a")
 			on.Identity.Begin() // a restart with all data
@@ -71,7 +71,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("on a replica, with its error", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			on.Identity.Follow(on.Identity.ID())
 			_, err := locks.Obtain(ctx, "a", time.Second, &redislock.Options{Explain: true})
 			Expect(err).To(MatchError(ContainSubstring("READONLY a replica grants no locks")))
@@ -172,7 +172,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("they keep their order although the server forgets the line", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			held := spec.Obtain(ctx, locks, guardedTTL, nil, "a")
 			join("one", "two", "three")
 			time.Sleep(2 * time.Second)
@@ -186,7 +186,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("no lock is handed over; when the guard has opened, the line goes on", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			held := spec.Obtain(ctx, locks, guardedTTL, nil, "a")
 			join("one", "two")
 			spec.AwaitSubscriptions(ctx, on.Own, "a")
@@ -218,7 +218,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		}
 		keep := func(on *spec.Forgetful, ttl time.Duration, opt *redislock.Options) {
 			GinkgoHelper()
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			lock = spec.Obtain(ctx, locks, ttl, opt, "a", "b")
 			var stop context.CancelFunc
 			kept, stop = lock.KeepAlive(ctx)
@@ -261,7 +261,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("Do goes on over a server that forgets", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			Expect(locks.Do(ctx, []string{"a"}, 15*time.Second, nil, func(ctx context.Context) error {
 				on.LoseMemory()
 				Expect(stranger()).To(BeIdenticalTo(redislock.ErrNotObtained))
@@ -272,7 +272,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("a Refresh puts the keys back, with its metadata and its ttl", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			lock = spec.Obtain(ctx, locks, 15*time.Second, &redislock.Options{Metadata: "one"}, "a", "b")
 			on.LoseMemory()
 			Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
@@ -315,7 +315,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		})
 
 		It("TTL is 0 while the keys are forgotten, and Until stays", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			lock = spec.Obtain(ctx, locks, 15*time.Second, nil, "a")
 			until := lock.Until()
 			on.LoseMemory()
@@ -331,7 +331,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 				opts = append(opts, redislock.WithSeparateCalls())
 			}
 			locks = on.Connect(opts...)
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			var all []*redislock.Lock
 			for i := range 40 { // at the same time, so that some share a script
 				var own []string
@@ -357,14 +357,14 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 		)
 
 		It("Release of keys that were deleted while the guard is open is a loss", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			lock = spec.Obtain(ctx, locks, 15*time.Second, nil, "a")
 			on.Memory.Del("a")
 			Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 		})
 
 		It("Release of keys that another has is a loss", func() {
-			on.Open(ctx, guardedTTL)
+			on.Open(ctx, guardedTTL, 0)
 			lock = spec.Obtain(ctx, locks, 15*time.Second, nil, "a", "b")
 			on.LoseMemory()
 			Expect(on.Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
@@ -403,7 +403,7 @@ var _ = spec.DescribeOnRedis("With a guard,", func(on *spec.Redis) {
 		}
 		locks := redislock.New(on.Client, redislock.WithGuard(ttl, 0))
 		DeferCleanup(locks.Close)
-		Expect(spec.OpenGuard(ctx, on.Client, ttl)).To(Succeed())
+		Expect(spec.OpenGuard(ctx, on.Client, ttl, 0)).To(Succeed())
 		lock := spec.Obtain(ctx, locks, ttl, nil, "a")
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()

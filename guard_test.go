@@ -120,7 +120,7 @@ var _ = spec.DescribeForgetful("WithGuard", func(on *spec.Forgetful) {
 		})
 
 		It("a ttl above maxTTL, in Refresh", func(ctx SpecContext) {
-			on.Open(ctx, time.Minute)
+			on.Open(ctx, time.Minute, 0)
 			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 			before := scripts()
 			invalid(lock.Refresh(ctx, time.Hour, nil), "ttl 1h0m0s is above the 1m0s that WithGuard allows")

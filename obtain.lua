@@ -279,7 +279,11 @@ if not free then
 					call('PEXPIRE', line, life * 1000 + math.floor(interval / 2))
 				end
 			end
-			return { -1, math.min(wait, interval), ticket, now, life * 1000, missing, closed > 0 and closed or nil, closed > 0 and term or nil }
+			local reply = { -1, math.min(wait, interval), ticket, now, life * 1000, missing }
+			if closed > 0 then
+				reply[7], reply[8] = closed, term
+			end
+			return reply
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do

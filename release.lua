@@ -120,7 +120,8 @@ spares = true
 local function handOver(waiter, places)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
 	length = tonumber(length)
-	if told[waiter.id] or tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or not waiter.open or late(waiter) or isClosed() then
+	local fits = tonumber(wants) == #places and #KEYS - lines + 1 == n
+	if told[waiter.id] or not fits or not waiter.open or late(waiter) or isClosed() then
 		return false
 	end
 	for i = 1, #places do
@@ -135,8 +136,8 @@ local function handOver(waiter, places)
 	end
 	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
 	if counter then
-		local number = fenced and counter == KEYS[n + 1] and (call('GET', counter) or '0')
-		number = type(number) == 'string' and string.find(number, '^-?%d+$') and tonumber(number)
+		local stored = fenced and counter == KEYS[n + 1] and (call('GET', counter) or '0')
+		local number = type(stored) == 'string' and string.find(stored, '^-?%d+$') and tonumber(stored)
 		if not number or number >= 9007199254740991 then
 			return false
 		end

@@ -199,6 +199,6 @@ func (t *target) openGuard(ctx context.Context) error {
 	if id == nil {
 		return errors.New("open the guard: the server has no master_replid")
 	}
-	grace := (guardMaxTTL + guardDeposed).Milliseconds()
-	return t.client.Set(ctx, keyname.GuardMarker, fmt.Sprintf("%s %d", id[1], grace), 0).Err()
+	marker := fmt.Sprintf("%s %d %d", id[1], (guardMaxTTL + guardDeposed).Milliseconds(), guardDeposed.Milliseconds())
+	return t.client.Set(ctx, keyname.GuardMarker, marker, 0).Err()
 }

@@ -102,13 +102,13 @@
 //  2. The server restarts with nothing.
 //  3. A's renewal arrives, and puts A's key back. A counts on it, and B counts on the lock as well.
 //
-// 6. No ttl is longer than maxTTL, and scripts only ever raise the G of a marker (6b). Otherwise:
+// 6. No ttl is longer than maxTTL, and scripts only ever raise the G and the D of a marker (6b). Otherwise:
 //
 //  1. A's lock lasts for a minute, and G is 10 s. The server restarts with nothing.
 //  2. After 10 s, B acquires the key.
 //
 // For 6b, A's program has a G of a minute, and B's a G of 10 s. B's would close the guard for 10 s after a mismatch with a
-// marker that names a minute.
+// marker that names a minute. With a D of 0, B's would renew while a deposed master still grants, as in 3.
 //
 // 7. A release deletes what has its token, whether the guard is closed or open. Keys that are gone while it is closed are no
 // loss. If a renewal was on its way, or may still be executed, the release is sent again afterwards. Otherwise:

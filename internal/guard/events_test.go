@@ -45,7 +45,7 @@ func (e event) run(ctx context.Context) {
 		s.serves.Store(s.server)
 	}
 	s.without, s.with = s.open(0), s.open(1, redislock.WithGuard(s.ttl, 0))
-	openGuard(ctx, s.with.client, s.ttl)
+	openGuard(ctx, s.with.client, s.ttl, 0)
 	if e.opened != nil {
 		e.opened(ctx, s)
 	}
@@ -182,7 +182,7 @@ var _ = Describe("A lock that is kept, without a guard and with one,", Label(spe
 			servers: func(ctx context.Context, s *stage) {
 				pair()(ctx, s)
 				first := spec.Connect(&redis.Options{Addr: s.server.Addr(), DB: 1})
-				openGuard(ctx, first, 3*time.Second)
+				openGuard(ctx, first, 3*time.Second, 0)
 				Expect(s.server.CutOff()).To(Succeed())
 				s.promote(ctx)
 				Expect(s.server.Follow(s.replica)).To(Succeed())
@@ -238,7 +238,7 @@ var _ = Describe("A lock that is kept, without a guard and with one,", Label(spe
 		Entry("the server swaps the database with another one that has a guard", event{
 			opened: func(ctx context.Context, s *stage) {
 				other := spec.Connect(&redis.Options{Addr: s.server.Addr(), DB: s.with.client.Options().DB + 2})
-				openGuard(ctx, other, s.ttl)
+				openGuard(ctx, other, s.ttl, 0)
 			},
 			happens: swap, without: loses, with: loses,
 		}),

@@ -198,7 +198,8 @@ func newModel(t *testing.T, k kind, seed uint64) *model {
 			m.all = append(m.all, n)
 		}
 		g := newGroup(nodes...)
-		open := fmt.Sprintf("%s %d", g.master.self.ID(), (m.maxTTL + m.deposed).Milliseconds())
+		allowed := m.allowed()
+		open := fmt.Sprintf("%s %d %d", g.master.self.ID(), (m.maxTTL + allowed).Milliseconds(), allowed.Milliseconds())
 		_ = g.master.Memory.Set(keyname.GuardMarker, open) // saves the first closure
 		m.groups = append(m.groups, g)
 	}
@@ -227,10 +228,8 @@ func (m *model) connect(t *testing.T, i int) *redislock.Client {
 	})}
 	switch {
 	case i == 0 && m.without.noGuard:
-	case m.without.noTime:
-		opts = append(opts, redislock.WithGuard(m.maxTTL, 0))
 	default:
-		opts = append(opts, redislock.WithGuard(m.maxTTL, m.deposed))
+		opts = append(opts, redislock.WithGuard(m.maxTTL, m.allowed()))
 	}
 	var locks *redislock.Client
 	if m.quorum {
@@ -240,6 +239,14 @@ func (m *model) connect(t *testing.T, i int) *redislock.Client {
 	}
 	t.Cleanup(func() { _ = locks.Close() })
 	return locks
+}
+
+// allowed returns for how long the clients allow a deposed master to go on.
+func (m *model) allowed() time.Duration {
+	if m.without.noTime {
+		return 0
+	}
+	return m.deposed
 }
 
 // need returns how many servers mint a fencing token together.

@@ -32,7 +32,7 @@ var _ = DescribeTable("When servers of a quorum restart with nothing,", Label(sp
 		}
 		for range 3 {
 			servers = append(servers, spec.StartServer())
-			openGuard(ctx, operator(servers[len(servers)-1]), s.ttl)
+			openGuard(ctx, operator(servers[len(servers)-1]), s.ttl, 0)
 		}
 		d := s.occupy(func(tracer redislock.ClientOption) *redislock.Client {
 			if !guarded {

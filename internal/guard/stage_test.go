@@ -5,7 +5,6 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -16,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/internal/spec"
 )
@@ -138,10 +136,9 @@ func (s *stage) connect(number int) *redis.Client {
 }
 
 // openGuard says that the server has forgotten nothing, as an operator can before the first locks.
-func openGuard(ctx context.Context, client *redis.Client, grace time.Duration) {
+func openGuard(ctx context.Context, client *redis.Client, maxTTL, deposed time.Duration) {
 	GinkgoHelper()
-	marker := fmt.Sprintf("%s %d", about(ctx, client, "master_replid"), grace.Milliseconds())
-	Expect(client.Set(ctx, keyname.GuardMarker, marker, 0).Err()).To(Succeed())
+	Expect(spec.OpenGuard(ctx, client, maxTTL, deposed)).To(Succeed())
 }
 
 // about returns a field of INFO.

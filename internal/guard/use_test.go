@@ -61,7 +61,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 	It("refuses the first locks of a server for one grace, and then grants them", func(ctx SpecContext) {
 		const maxTTL = time.Second
 		begin(spec.StartServer(), maxTTL, 0)
-		marker := about(ctx, client, "master_replid") + " 1000"
+		marker := about(ctx, client, "master_replid") + " 1000 0"
 		began := time.Now()
 		Expect(closed(ctx, locks, "a")).To(And(BeNumerically(">", maxTTL-time.Second), BeNumerically("<=", maxTTL)))
 		Expect(client.Get(ctx, keyname.GuardMarker).Val()).To(HavePrefix(marker + " "))
@@ -75,13 +75,13 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 
 	It("grants the first locks of a server at once if an operator says that none is forgotten", func(ctx SpecContext) {
 		begin(spec.StartServer(), maxTTL, 0)
-		openGuard(ctx, client, maxTTL)
+		openGuard(ctx, client, maxTTL, 0)
 		Expect(closed(ctx, locks, "a")).To(BeZero())
 	})
 
 	It("opens when the last lock that may be forgotten has ended, and then grants what is free", func(ctx SpecContext) {
 		begin(spec.StartServer(), maxTTL, 0)
-		openGuard(ctx, client, maxTTL)
+		openGuard(ctx, client, maxTTL, 0)
 		kept := spec.Obtain(ctx, locks, maxTTL, nil, "kept")
 		held, stop := kept.KeepAlive(ctx)
 		defer stop()
@@ -125,7 +125,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 		begin(spec.StartServer("appendonly yes", "appendfsync always"), maxTTL, 0)
 		short := redislock.New(client, redislock.WithGuard(time.Second, 0))
 		DeferCleanup(short.Close)
-		openGuard(ctx, client, time.Second)
+		openGuard(ctx, client, time.Second, 0)
 		Expect(closed(ctx, short, "a")).To(BeZero())
 		spec.Obtain(ctx, locks, maxTTL, nil, "b")
 		Expect(closed(ctx, short, "c")).To(BeZero(), "nothing was forgotten")
@@ -137,7 +137,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 	It("puts nothing back while a deposed master may grant", func(ctx SpecContext) {
 		const deposed = 500 * time.Millisecond
 		begin(spec.StartServer(), maxTTL, deposed)
-		openGuard(ctx, client, maxTTL+deposed)
+		openGuard(ctx, client, maxTTL, deposed)
 		lock := spec.Obtain(ctx, locks, maxTTL, nil, "a")
 		Expect(client.FlushAll(ctx).Err()).To(Succeed())
 		began := time.Now()
@@ -179,7 +179,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 
 	It("says that a user may not ask who the server is, and writes nothing", func(ctx SpecContext) {
 		begin(spec.StartServer(), maxTTL, 0)
-		openGuard(ctx, client, maxTTL)
+		openGuard(ctx, client, maxTTL, 0)
 		user := func(rights ...string) *redislock.Client {
 			Expect(server.Restrict("user", "secret", append([]string{"+@all", "allchannels"}, rights...)...)).To(Succeed())
 			locks := redislock.New(spec.Connect(&redis.Options{
@@ -210,7 +210,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 	It("renews nothing while memory is too short for the marker and a deposed master may grant", func(ctx SpecContext) {
 		const deposed = 500 * time.Millisecond
 		begin(spec.StartServer(), maxTTL, deposed)
-		openGuard(ctx, client, maxTTL+deposed)
+		openGuard(ctx, client, maxTTL, deposed)
 		lock := spec.Obtain(ctx, locks, maxTTL, nil, "a")
 		full(ctx, true)
 		Expect(client.Del(ctx, keyname.GuardMarker).Err()).To(Succeed())
@@ -225,7 +225,7 @@ var _ = Describe("A guard on a real server", Label(spec.OnServer), func() {
 
 	It("renews locks whose keys are there while memory is too short for the marker", func(ctx SpecContext) {
 		begin(spec.StartServer(), maxTTL, 0)
-		openGuard(ctx, client, maxTTL)
+		openGuard(ctx, client, maxTTL, 0)
 		lock := spec.Obtain(ctx, locks, maxTTL, nil, "a")
 		forgotten := spec.Obtain(ctx, locks, maxTTL, nil, "b")
 		full(ctx, true)

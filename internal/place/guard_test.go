@@ -44,7 +44,7 @@ var _ = spec.DescribeForgetful("while a deposed master may go on granting,", fun
 	begin := func(ttl time.Duration) {
 		GinkgoHelper()
 		locks = on.Connect(redislock.WithGuard(maxTTL, deposed))
-		on.Open(ctx, maxTTL+deposed)
+		on.Open(ctx, maxTTL, deposed)
 		lock = spec.Obtain(ctx, locks, ttl, &redislock.Options{Metadata: "me"}, "a", "b")
 	}
 	forget := func() {
@@ -216,7 +216,7 @@ var _ = spec.DescribeForgetful("under a guard, a lock that has lapsed", func(on 
 		on.Add(faultproxy.Rule{Match: spec.Running("refresh"), Times: times, Action: action})
 	}
 	BeforeEach(func() {
-		on.Open(ctx, maxTTL)
+		on.Open(ctx, maxTTL, 0)
 		lock = spec.Obtain(ctx, on.Connect(redislock.WithGuard(maxTTL, 0)), 5*time.Second, nil, "a")
 	})
 
@@ -283,7 +283,7 @@ var _ = spec.DescribeForgetful("under a guard, Release", func(on *spec.Forgetful
 	}
 	BeforeEach(func() {
 		locks = on.Connect(redislock.WithGuard(maxTTL, 0))
-		on.Open(ctx, maxTTL)
+		on.Open(ctx, maxTTL, 0)
 	})
 	renewals := func(times int, action faultproxy.Action) *faultproxy.Fault {
 		return on.Add(faultproxy.Rule{Client: spec.Ours, Match: spec.Running("refresh"), Times: times, Action: action})

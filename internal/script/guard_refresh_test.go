@@ -74,7 +74,7 @@ var _ = describeGuarded("refresh.lua", func(on *guarded) {
 	each("{0, closed, id, i, …}: in the call that closes the guard", func(ctx SpecContext, kind string) {
 		Expect(on.run(ctx, "refresh", "a b", "t", hour, "", kind, "m")).To(Equal(spec.List{none, int64(hour), on.id(ctx), int64(1), int64(2)}))
 		Expect(on.locks(ctx)).To(Equal(map[string]string{"a": "t m 60m", "b": "t m 60m"}))
-		Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, BeNumerically(">", 0)))
+		Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, 0, BeNumerically(">", 0)))
 	})
 
 	DescribeTable("{i, …}: one is another's, so none is put back", func(ctx SpecContext, kind, metadata string) {
@@ -107,7 +107,7 @@ var _ = describeGuarded("refresh.lua", func(on *guarded) {
 			return on.RunGuarded(ctx, "refresh", keys, deposed, "t", hour, "new", kind, "m")
 		}
 		// shut closes the guard for another ms.
-		shut := func(ctx context.Context, ms int64) { on.mark(ctx, on.id(ctx), grace, on.now(ctx)+ms) }
+		shut := func(ctx context.Context, ms int64) { on.mark(ctx, on.id(ctx), grace, part, on.now(ctx)+ms) }
 
 		each("{0, closed, id, -ms}: nothing was done, whatever the keys hold", func(ctx SpecContext, kind string) {
 			on.Set(ctx, "mine", "t m")
@@ -137,7 +137,7 @@ var _ = describeGuarded("refresh.lua", func(on *guarded) {
 		})
 
 		It("{0, closed, id, -ms}: it lasts longer if another program has longer locks", func(ctx SpecContext) {
-			on.mark(ctx, on.id(ctx), grace-1000, on.now(ctx)+grace-1000)
+			on.mark(ctx, on.id(ctx), grace-1000, part, on.now(ctx)+grace-1000)
 			Expect(run(ctx, "a", renewal)).To(HaveExactElements(none, left(grace), on.id(ctx), left(-part+5*minute)))
 		})
 	})

@@ -169,7 +169,7 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 
 		It("0: by the first use of a server, which closes the guard", func(ctx SpecContext) {
 			Expect(on.run(ctx, "release", "gone lg", "t")).To(Equal(none))
-			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, BeNumerically(">", 0)))
+			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, 0, BeNumerically(">", 0)))
 		})
 
 		// released lets a release delete a key for which somebody waits, and returns what is heard and what is left.
@@ -199,11 +199,11 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 		})
 
 		It("closes the guard if it is about to hand over, in a new term", func(ctx SpecContext) {
-			on.mark(ctx, other, hour)
+			on.mark(ctx, other, hour, 0)
 			message, locks := released(ctx)
 			Expect(message).To(Equal("7"))
 			Expect(locks).To(BeEmpty())
-			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, BeNumerically(">", 0)))
+			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, 0, BeNumerically(">", 0)))
 		})
 
 		It("hands nothing over if nobody can tell, and then what is gone is no loss either", func(ctx SpecContext) {
@@ -244,7 +244,7 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 
 		It("0: gone, by the first use of a server, which closes the guard", func(ctx SpecContext) {
 			Expect(on.run(ctx, "release_each", "gone also 1 2", "t", "t")).To(Equal(spec.List{none, none}))
-			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, BeNumerically(">", 0)))
+			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour, 0, BeNumerically(">", 0)))
 		})
 
 		It("{-1}: gone, while the guard is open", func(ctx SpecContext) {
@@ -306,7 +306,7 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 				Expect(err).NotTo(HaveOccurred())
 				heard = append(heard, message.Payload)
 			}
-			Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour)))
+			Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0")))
 			lines := on.Client.ZRangeWithScores(ctx, "line", 0, -1).Val()
 			for i := range lines {
 				lines[i].Score = max(lines[i].Score, 0) // that of a mark is a time

@@ -77,14 +77,14 @@ func (on *guarded) mark(ctx context.Context, words ...any) {
 // open makes the guard one that has been open for a while.
 func (on *guarded) open(ctx context.Context) {
 	GinkgoHelper()
-	on.mark(ctx, on.id(ctx), hour)
+	on.mark(ctx, on.id(ctx), hour, 0)
 }
 
 // shut makes the guard one that is closed for another ms, and returns when it opens.
 func (on *guarded) shut(ctx context.Context, ms int64) (opens int64) {
 	GinkgoHelper()
 	opens = on.now(ctx) + ms
-	on.mark(ctx, on.id(ctx), hour, opens)
+	on.mark(ctx, on.id(ctx), hour, 0, opens)
 	return opens
 }
 
@@ -101,9 +101,9 @@ func left(ms int64) types.GomegaMatcher {
 }
 
 // marked matches a marker of a closed guard, and opens when it opens.
-func marked(id string, grace int64, opens types.GomegaMatcher) types.GomegaMatcher {
+func marked(id string, grace, deposed int64, opens types.GomegaMatcher) types.GomegaMatcher {
 	return WithTransform(func(marker string) []string { return strings.Split(marker, " ") },
-		HaveExactElements(id, strconv.FormatInt(grace, 10), WithTransform(func(ms string) (int64, error) {
+		HaveExactElements(id, strconv.FormatInt(grace, 10), strconv.FormatInt(deposed, 10), WithTransform(func(ms string) (int64, error) {
 			return strconv.ParseInt(ms, 10, 64)
 		}, opens)))
 }
@@ -116,7 +116,7 @@ var _ = describeGuarded("guard.lua", func(on *guarded) {
 		GinkgoHelper()
 		before := on.now(ctx)
 		Expect(obtain(ctx)).To(Equal(spec.List{int64(-2), grace, on.id(ctx)}))
-		Expect(on.marker(ctx)).To(marked(on.id(ctx), grace,
+		Expect(on.marker(ctx)).To(marked(on.id(ctx), grace, 0,
 			And(BeNumerically(">=", before+grace), BeNumerically("<=", on.now(ctx)+grace))))
 		Expect(on.locks(ctx)).To(BeEmpty())
 	}
@@ -140,26 +140,26 @@ var _ = describeGuarded("guard.lua", func(on *guarded) {
 		Expect(on.Client.PExpire(ctx, keyname.GuardMarker, 2*time.Hour).Err()).To(Succeed())
 		Expect(obtain(ctx)).To(Equal(int64(1)))
 		Expect(on.Everything(ctx)).To(Equal(map[string]string{
-			"a": "t 1m", keyname.GuardMarker: fmt.Sprintf("%s %d 120m", on.id(ctx), hour),
+			"a": "t 1m", keyname.GuardMarker: fmt.Sprintf("%s %d 0 120m", on.id(ctx), hour),
 		}))
 	})
 
 	It("0: it opens when its time has come, and the marker says so", func(ctx SpecContext) {
 		on.shut(ctx, 0)
 		Eventually(func() (any, error) { return obtain(ctx) }).Should(Equal(int64(1)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour)))
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0")))
 	})
 
 	DescribeTable("closed: for a whole grace anew, in a new term", func(ctx SpecContext, words func(now int64) []any, grace int64) {
 		on.mark(ctx, words(on.now(ctx))...)
 		closesAnew(ctx, grace)
 	},
-		Entry("the guard was open", func(int64) []any { return []any{other, hour} }, int64(hour)),
-		Entry("it was closed", func(now int64) []any { return []any{other, hour, now + minute} }, int64(hour)),
-		Entry("it was about to open", func(now int64) []any { return []any{other, hour, now - 1} }, int64(hour)),
-		Entry("the graces were shorter", func(int64) []any { return []any{other, minute} }, int64(hour)),
-		Entry("they were longer", func(int64) []any { return []any{other, 3 * hour} }, int64(3*hour)),
-		Entry("they were longer, and it was closed", func(now int64) []any { return []any{other, 3 * hour, now + hour} }, int64(3*hour)),
+		Entry("the guard was open", func(int64) []any { return []any{other, hour, 0} }, int64(hour)),
+		Entry("it was closed", func(now int64) []any { return []any{other, hour, 0, now + minute} }, int64(hour)),
+		Entry("it was about to open", func(now int64) []any { return []any{other, hour, 0, now - 1} }, int64(hour)),
+		Entry("the graces were shorter", func(int64) []any { return []any{other, minute, 0} }, int64(hour)),
+		Entry("they were longer", func(int64) []any { return []any{other, 3 * hour, 0} }, int64(3*hour)),
+		Entry("they were longer, and it was closed", func(now int64) []any { return []any{other, 3 * hour, 0, now + hour} }, int64(3*hour)),
 	)
 
 	It("closed: after a promotion, also if it is closed already", func(ctx SpecContext) {
@@ -187,63 +187,105 @@ var _ = describeGuarded("guard.lua", func(on *guarded) {
 	},
 		Entry("nothing", func(string) string { return "" }),
 		Entry("only the id", func(id string) string { return id }),
-		Entry("a word in place of the grace", func(id string) string { return id + " soon" }),
-		Entry("a negative grace", func(id string) string { return id + " -3600000" }),
-		Entry("a word in place of the time", func(id string) string { return id + " 3600000 soon" }),
-		Entry("more words", func(id string) string { return id + " 3600000 1 1" }),
-		Entry("more behind the grace", func(id string) string { return id + " 3600000x" }),
-		Entry("less than an id", func(id string) string { return id[:39] + " 3600000" }),
-		Entry("more than an id", func(id string) string { return id + "0 3600000" }),
-		Entry("nothing in place of the id", func(string) string { return strings.Repeat(" ", 41) + "3600000" }),
+		Entry("one number", func(id string) string { return id + " 3600000" }),
+		Entry("a word in place of the grace", func(id string) string { return id + " soon 0" }),
+		Entry("a negative grace", func(id string) string { return id + " -3600000 0" }),
+		Entry("a word in place of deposed", func(id string) string { return id + " 3600000 soon" }),
+		Entry("a time in place of deposed", func(id string) string { return id + " 3600000 1764151200000" }),
+		Entry("nothing but deposed in the grace", func(id string) string { return id + " 3600000 3600000" }),
+		Entry("a word in place of the time", func(id string) string { return id + " 3600000 0 soon" }),
+		Entry("more words", func(id string) string { return id + " 3600000 0 1 1" }),
+		Entry("more behind the numbers", func(id string) string { return id + " 3600000 0x" }),
+		Entry("less than an id", func(id string) string { return id[:39] + " 3600000 0" }),
+		Entry("more than an id", func(id string) string { return id + "0 3600000 0" }),
+		Entry("nothing in place of the id", func(string) string { return strings.Repeat(" ", 41) + "3600000 0" }),
 	)
 
 	It("0 or closed: the graces of the marker stay longer", func(ctx SpecContext) {
-		on.mark(ctx, on.id(ctx), 3*hour)
+		on.mark(ctx, on.id(ctx), 3*hour, 0)
 		Expect(obtain(ctx)).To(Equal(int64(1)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", 3*hour)))
-		on.mark(ctx, on.id(ctx), 3*hour, on.now(ctx)+2*hour)
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", 3*hour, " 0")))
+		on.mark(ctx, on.id(ctx), 3*hour, 0, on.now(ctx)+2*hour)
 		before := on.marker(ctx)
 		Expect(on.run(ctx, "obtain", "b lb", "t", "", minute)).To(HaveExactElements(int64(-2), left(2*hour), on.id(ctx)))
 		Expect(on.marker(ctx)).To(Equal(before))
 	})
 
 	It("0: an open guard learns of longer graces, and stays open", func(ctx SpecContext) {
-		on.mark(ctx, on.id(ctx), minute)
+		on.mark(ctx, on.id(ctx), minute, 0)
 		Expect(obtain(ctx)).To(Equal(int64(1)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour)))
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0")))
 	})
 
 	It("closed: a closed guard learns of longer graces, and is closed for so much longer", func(ctx SpecContext) {
 		opens := on.now(ctx) + 10*minute
-		on.mark(ctx, on.id(ctx), 30*minute, opens)
+		on.mark(ctx, on.id(ctx), 30*minute, 0, opens)
 		Expect(obtain(ctx)).To(HaveExactElements(int64(-2), left(40*minute), on.id(ctx)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " ", opens+30*minute)))
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0 ", opens+30*minute)))
 	})
 
 	It("closed or 0: also if the shorter grace is over", func(ctx SpecContext) {
 		now := on.now(ctx)
-		on.mark(ctx, on.id(ctx), 30*minute, now-10*minute)
+		on.mark(ctx, on.id(ctx), 30*minute, 0, now-10*minute)
 		Expect(obtain(ctx)).To(HaveExactElements(int64(-2), left(20*minute), on.id(ctx)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " ", now+20*minute)))
-		on.mark(ctx, on.id(ctx), 30*minute, now-30*minute)
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0 ", now+20*minute)))
+		on.mark(ctx, on.id(ctx), 30*minute, 0, now-30*minute)
 		Expect(obtain(ctx)).To(Equal(int64(1)))
-		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour)))
+		Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour, " 0")))
 	})
 
 	It("closed: for one grace at most, after the clock was set back", func(ctx SpecContext) {
-		on.mark(ctx, on.id(ctx), hour, on.now(ctx)+2*hour)
+		on.mark(ctx, on.id(ctx), hour, 0, on.now(ctx)+2*hour)
 		closesAnew(ctx, hour)
-		on.mark(ctx, on.id(ctx), minute, on.now(ctx)+2*hour)
+		on.mark(ctx, on.id(ctx), minute, 0, on.now(ctx)+2*hour)
 		closesAnew(ctx, hour)
 	})
+
+	refreshes := func(ctx context.Context, grace string) (any, error) {
+		return on.RunGuarded(ctx, "refresh", "a", grace, "t", hour, "", "1", "")
+	}
 
 	It("closed, id, early: renewals must not be executed in the first part of a closure", func(ctx SpecContext) {
 		on.Set(ctx, "a", "t")
 		const part = minute
-		refresh := func() (any, error) { return on.RunGuarded(ctx, "refresh", "a", deposed, "t", hour, "", "1", "") }
-		Expect(refresh()).To(Equal(spec.List{none, int64(hour + part), on.id(ctx), int64(-part)}))
-		on.mark(ctx, on.id(ctx), hour+part, on.now(ctx)+hour)
-		Expect(refresh()).To(HaveExactElements(none, left(hour), on.id(ctx)))
+		Expect(refreshes(ctx, deposed)).To(Equal(spec.List{none, int64(hour + part), on.id(ctx), int64(-part)}))
+		Expect(on.marker(ctx)).To(marked(on.id(ctx), hour+part, part, BeNumerically(">", 0)))
+		on.mark(ctx, on.id(ctx), hour+part, part, on.now(ctx)+hour)
+		Expect(refreshes(ctx, deposed)).To(HaveExactElements(none, left(hour), on.id(ctx)))
+	})
+
+	It("0: the deposed of the marker stays longer, and an open guard learns of a longer one", func(ctx SpecContext) {
+		on.Set(ctx, "a", "t")
+		for _, theirs := range []int64{30 * minute, 1} {
+			on.mark(ctx, on.id(ctx), hour+minute, theirs)
+			for range 2 {
+				Expect(refreshes(ctx, deposed)).To(Equal(none))
+				Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour+minute, " ", max(theirs, minute))))
+			}
+		}
+	})
+
+	It("closed, id, early: the longer deposed counts, whichever of the two it is", func(ctx SpecContext) {
+		on.Set(ctx, "a", "t")
+		const grace = hour + minute
+		for _, theirs := range []int64{30 * minute, 1} {
+			opens := on.now(ctx) + grace - max(theirs, minute)/2
+			on.mark(ctx, on.id(ctx), grace, theirs, opens)
+			reply, err := refreshes(ctx, deposed)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply).To(HaveExactElements(none, BeNumerically(">", 0), on.id(ctx), BeNumerically("<", 0)))
+			closed, again := reply.(spec.List)[1].(int64), -reply.(spec.List)[3].(int64)
+			Expect(closed - again).To(Equal(grace - max(theirs, minute)))
+			Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", grace, " ", max(theirs, minute), " ", opens)))
+		}
+	})
+
+	It("closed, id, early: a new term has the longer deposed as well", func(ctx SpecContext) {
+		for _, theirs := range []int64{30 * minute, 1} {
+			on.mark(ctx, other, hour+minute, theirs)
+			Expect(refreshes(ctx, deposed)).To(Equal(spec.List{none, int64(hour + minute), on.id(ctx), -max(theirs, minute)}))
+			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour+minute, max(theirs, minute), BeNumerically(">", 0)))
+		}
 	})
 
 	DescribeTable("WRONGTYPE: the marker is not a string, nothing written", func(ctx SpecContext, name, keys string, args ...any) {

@@ -74,7 +74,7 @@ func describeGuarded(what string, deposed time.Duration, specs func(on *guarded)
 			DeferCleanup(func() { time.Sleep(5 * time.Second) }) // what is still on its way ends
 			on.seen = &spec.Recorder{}
 			for _, s := range on.Servers {
-				Expect(spec.OpenGuard(ctx, s.Own, maxTTL+deposed)).To(Succeed())
+				Expect(spec.OpenGuard(ctx, s.Own, maxTTL, deposed)).To(Succeed())
 			}
 			guard := redislock.WithGuard(maxTTL, deposed)
 			on.locks, on.other = on.connect(spec.Ours, guard, redislock.WithTracer(on.seen.Tracer())), on.connect(spec.Theirs, guard)

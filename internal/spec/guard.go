@@ -93,19 +93,20 @@ var scriptNames = []string{
 }
 
 // Open opens the guard: see OpenGuard.
-func (on *Forgetful) Open(ctx context.Context, grace time.Duration) {
+func (on *Forgetful) Open(ctx context.Context, maxTTL, deposed time.Duration) {
 	GinkgoHelper()
-	Expect(OpenGuard(ctx, on.Own, grace)).To(Succeed())
+	Expect(OpenGuard(ctx, on.Own, maxTTL, deposed)).To(Succeed())
 }
 
-// OpenGuard makes the marker of a guard say that nothing was lost, as redislock guard open does. grace is for how long the
-// guard is closed when it closes.
-func OpenGuard(ctx context.Context, client *redis.Client, grace time.Duration) error {
+// OpenGuard makes the marker of a guard say that nothing was lost, as redislock guard open does, for programs with
+// WithGuard(maxTTL, deposed).
+func OpenGuard(ctx context.Context, client *redis.Client, maxTTL, deposed time.Duration) error {
 	id := replicationID.FindStringSubmatch(client.Info(ctx, "replication").Val())
 	if id == nil {
 		return errors.New("the server has no master_replid")
 	}
-	return client.Set(ctx, keyname.GuardMarker, fmt.Sprintf("%s %d", id[1], grace.Milliseconds()), 0).Err()
+	marker := fmt.Sprintf("%s %d %d", id[1], (maxTTL + deposed).Milliseconds(), deposed.Milliseconds())
+	return client.Set(ctx, keyname.GuardMarker, marker, 0).Err()
 }
 
 var replicationID = regexp.MustCompile(`master_replid:(\w{40})`)
@@ -114,9 +115,9 @@ var replicationID = regexp.MustCompile(`master_replid:(\w{40})`)
 func ClosedFor(ctx context.Context, client redis.Cmdable) time.Duration {
 	GinkgoHelper()
 	var id string
-	var grace, opens int64
+	var grace, deposed, opens int64
 	marker := client.Get(ctx, keyname.GuardMarker).Val()
-	if n, _ := fmt.Sscan(marker, &id, &grace, &opens); n < 3 {
+	if n, _ := fmt.Sscan(marker, &id, &grace, &deposed, &opens); n < 4 {
 		return 0
 	}
 	return max(0, time.Duration(opens)*time.Millisecond-time.Duration(client.Time(ctx).Val().UnixNano()))

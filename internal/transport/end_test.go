@@ -34,7 +34,7 @@ var _ = spec.DescribeOnRedis("A script with an end", func(on *spec.Redis) {
 		GinkgoHelper()
 		_, id, found := strings.Cut(on.Client.Info(ctx, "replication").Val(), "master_replid:")
 		Expect(found).To(BeTrue())
-		marker := id[:40] + " " + strings.Fields(grace)[0]
+		marker := id[:40] + " " + grace
 		Expect(on.Client.Set(ctx, prefix+keyname.GuardMarker, marker, 0).Err()).To(Succeed())
 	}
 	// use calls each method that runs a script once or more often.

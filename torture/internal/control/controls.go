@@ -146,7 +146,7 @@ var All = []Control{
 		Name: "hand-over-a-part", Off: "a release hands a lock over when some of its keys are free",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
 		Edits: []Edit{{
-			"release.lua", "tonumber(wants) ~= #places or #KEYS - lines + 1 ~= n or", "#KEYS - lines + 1 ~= n or",
+			"release.lua", "local fits = tonumber(wants) == #places and ", "local fits = ",
 		}},
 	},
 	{

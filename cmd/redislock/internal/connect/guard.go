@@ -1,7 +1,6 @@
 package connect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -65,29 +64,27 @@ func (g *Guard) check(flags *pflag.FlagSet, getenv func(string) string) error {
 // longestGrace is the limit of the library for both parts of the grace.
 const longestGrace = 24 * time.Hour
 
-// with completes what the flags say with the grace of a marker; 0 for none. Where only that is known, deposed is whatever
-// the grace leaves beside the ttl, which is never too short: renewals wait for as long as any deposed master can go on.
-// MaxTTL is 0 if there is no guard.
-func (g Guard) with(grace, longest time.Duration) (Guard, error) {
-	switch {
-	case g.MaxTTL > 0:
-	case grace > 0 && g.HasDeposed:
-		g.MaxTTL = grace - g.Deposed
-	case grace > 0:
-		g.MaxTTL = min(cmp.Or(longest, grace), grace, longestGrace)
-	case g.HasDeposed:
-		return g, cli.Usagef("--deposed needs --max-ttl: no program with a guard has locked here")
-	default:
-		return g, nil
-	}
-	if longest > g.MaxTTL {
-		return g, cli.Usagef("a lock of %v is longer than the %v that the guard allows; lower --ttl, or raise --max-ttl in all "+
-			"programs", longest, g.MaxTTL)
+// Over completes what the flags say with what a marker says; the flags go before it. MaxTTL is 0 if there is neither.
+func (g Guard) Over(marked marker.Lengths) Guard {
+	if g.MaxTTL == 0 {
+		g.MaxTTL = min(marked.MaxTTL(), longestGrace)
 	}
 	if !g.HasDeposed {
-		g.Deposed = min(max(grace-g.MaxTTL, 0), longestGrace)
+		g.Deposed = min(marked.Deposed, longestGrace)
 	}
-	return g, nil
+	return g
+}
+
+// allow returns an error if the guard does not allow locks of that ttl.
+func (g Guard) allow(longest time.Duration) error {
+	switch {
+	case g.MaxTTL == 0 && g.HasDeposed:
+		return cli.Usagef("--deposed needs --max-ttl: no program with a guard has locked here")
+	case g.MaxTTL > 0 && longest > g.MaxTTL:
+		return cli.Usagef("a lock of %v is longer than the %v that the guard allows; lower the ttl, or raise --max-ttl, and maxTTL "+
+			"in WithGuard, in all programs", longest, g.MaxTTL)
+	}
+	return nil
 }
 
 // guardAt returns the guard that the locks of a command need; nil for none. A Cluster has no marker.
@@ -97,19 +94,19 @@ func (t *Target) guardAt(ctx context.Context, client redis.UniversalClient) (red
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
-	var grace time.Duration
+	g := t.Guard
 	for _, server := range Servers(client) {
-		there, err := marker.GraceOf(ctx, server)
+		there, err := marker.LengthsOf(ctx, server)
 		switch {
 		case err == nil:
-			grace = max(grace, there)
+			its := t.Guard.Over(there)
+			g.MaxTTL, g.Deposed = max(g.MaxTTL, its.MaxTTL), max(g.Deposed, its.Deposed)
 		case redis.HasErrorPrefix(err, "NOPERM"), t.IsQuorum(): // not allowed to look, or a server that is away
 		default:
 			return nil, t.Explain(err)
 		}
 	}
-	g, err := t.Guard.with(grace, t.Longest)
-	if err != nil || g.MaxTTL == 0 {
+	if err := g.allow(t.Longest); err != nil || g.MaxTTL == 0 {
 		return nil, err
 	}
 	return redislock.WithGuard(g.MaxTTL, g.Deposed), nil

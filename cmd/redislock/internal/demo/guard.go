@@ -64,7 +64,7 @@ func (d *guardDemo) tell(ctx context.Context, guard redislock.ClientOption, scen
 	if guard != nil { // a new database would begin with a pause
 		m, err := marker.Read(ctx, client)
 		if err == nil {
-			err = marker.SetOpen(ctx, client, m, shortTTL)
+			err = marker.SetOpen(ctx, client, m, marker.Lengths{Grace: shortTTL})
 		}
 		if err != nil {
 			return err

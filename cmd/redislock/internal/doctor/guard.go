@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/marker"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
@@ -27,7 +26,7 @@ const (
 // guard checks what the guard of a server needs, and what makes it close needlessly. If there is none, it says only that.
 func (d *doctor) guard(ctx context.Context, server *redis.Client, f facts) []finding {
 	m, err := marker.Read(ctx, server)
-	flags := d.target.Guard
+	flags, guard := d.target.Guard, d.target.Guard.Over(m.Lengths)
 	const other = "if other programs lock with a guard here, those of this user must do so as well"
 	switch {
 	case err != nil:
@@ -37,20 +36,20 @@ func (d *doctor) guard(ctx context.Context, server *redis.Client, f facts) []fin
 		return []finding{ok("none: no program with a guard has locked here").as("guard")}
 	}
 	all := []finding{guardState(m, d).as("guard")}
-	if m.State() == marker.Replica || m.State() == marker.Unknown {
+	if m.State() == marker.Replica || m.State() == marker.Unknown || guard.MaxTTL == 0 {
 		return all
 	}
-	if flags.MaxTTL > 0 && m.Grace > 0 && m.Grace != flags.MaxTTL+flags.Deposed {
-		all = append(all, isWarning.says(fmt.Sprintf("it closes for %v, and --max-ttl and --deposed are %v together", m.Grace,
-			flags.MaxTTL+flags.Deposed), "if programs have different guards, the one with the longest locks is not safe from the others",
+	if m.Grace > 0 && (guard.MaxTTL != m.MaxTTL() || guard.Deposed != m.Deposed) {
+		all = append(all, isWarning.says(fmt.Sprintf("it has a maxTTL of %v and a deposed of %v, and the flags say %v and %v",
+			m.MaxTTL(), m.Deposed, guard.MaxTTL, guard.Deposed), "if programs have different guards, the one with the longest locks is not safe from the others",
 			"use the same WithGuard, --max-ttl and --deposed in all programs").as("guard length"))
 	}
 	if e := f.eviction(); e.Status == isBad {
 		all = append(all, isBad.says(e.Found, "the guard does not notice that a lock is evicted; if its marker is, it closes",
 			e.Do).as("guard eviction"))
 	}
-	all = append(all, f.deposed(m.Grace, flags).as("guard deposed"), f.backlog().as("guard backlog"))
-	return append(all, d.longLocks(ctx, server, m).as("guard ttls"))
+	all = append(all, f.deposed(guard.Deposed).as("guard deposed"), f.backlog().as("guard backlog"))
+	return append(all, d.longLocks(ctx, server, guard.MaxTTL).as("guard ttls"))
 }
 
 // guardState says what the guard does now.
@@ -71,15 +70,11 @@ func guardState(m marker.Marker, d *doctor) finding {
 		return isWarning.says("closed for another "+show.Duration(m.Left), "Redis may have forgotten locks, and grants none until then",
 			"wait; or, if it has kept all its data, run redislock guard open")
 	}
-	return ok("open; it closes for %s", closes)
+	return ok("open; it closes for %s: maxTTL %v, deposed %v", closes, m.MaxTTL(), m.Deposed)
 }
 
-// deposed checks that a master whose place a replica has taken stops to grant within the time that the guard allows for that.
-func (f facts) deposed(grace time.Duration, flags connect.Guard) finding {
-	limit, known := flags.Deposed, flags.HasDeposed || flags.MaxTTL > 0
-	if !known {
-		limit = grace // it is shorter
-	}
+// deposed checks that a master whose place a replica has taken stops to grant within that limit.
+func (f facts) deposed(limit time.Duration) finding {
 	replicas, err := strconv.Atoi(f.info["connected_slaves"])
 	least, _ := strconv.Atoi(f.config["min-replicas-to-write"])
 	lag, lagErr := strconv.Atoi(f.config["min-replicas-max-lag"])
@@ -99,11 +94,8 @@ func (f facts) deposed(grace time.Duration, flags connect.Guard) finding {
 		return isWarning.says(found, why+": nothing but a Sentinel stops it", fmt.Sprintf("on each server, CONFIG SET min-replicas-to-write %d, "+
 			"CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of 3s", replicas))
 	case longest > limit:
-		return isWarning.says(fmt.Sprintf("%s, deposed at most %v", found, limit), fmt.Sprintf("%s; here up to %v", why, longest),
+		return isWarning.says(fmt.Sprintf("%s, deposed %v", found, limit), fmt.Sprintf("%s; here up to %v", why, longest),
 			fmt.Sprintf("on each server, CONFIG SET min-replicas-max-lag 1, then CONFIG REWRITE; and use a deposed of %v", lastGrant+time.Second))
-	case !known:
-		return isUnknown.says(found, fmt.Sprintf("it may grant for up to %v after that; the marker does not have deposed", longest),
-			"run redislock doctor --deposed D, with that of all programs")
 	}
 	return ok("%s; within the %v of deposed", found, limit)
 }
@@ -121,13 +113,10 @@ func (f facts) backlog() finding {
 }
 
 // longLocks looks for locks that outlast the guard.
-func (d *doctor) longLocks(ctx context.Context, server *redis.Client, m marker.Marker) finding {
+func (d *doctor) longLocks(ctx context.Context, server *redis.Client, limit time.Duration) finding {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	limit, seen, long, key := m.Grace, 0, 0, ""
-	if d.target.Guard.MaxTTL > 0 {
-		limit = d.target.Guard.MaxTTL
-	}
+	seen, long, key := 0, 0, ""
 	locks := redislock.New(server)
 	defer func() { _ = locks.Close() }()
 	s := scan.Scan{Client: server, Locks: locks, Found: func(s show.Status) error {

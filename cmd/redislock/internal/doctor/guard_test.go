@@ -57,24 +57,28 @@ var _ = Describe("doctor of a guard", func() {
 		Expect(found).To(HaveLen(1))
 		Expect(found["guard"].Status).To(Equal(isOK))
 		Expect(examined(ctx, "", connect.Guard{MaxTTL: time.Minute}, info())["guard"].Status).To(Equal(isWarning))
-		Expect(examined(ctx, "ID 33000", connect.Guard{}, info())["guard"].Found).To(Equal("open; it closes for 33s"))
-		Expect(examined(ctx, "0ID 33000", connect.Guard{}, info())["guard"].Do).To(ContainSubstring("redislock guard open"))
-		Expect(examined(ctx, "ID 33000 99999999999999", connect.Guard{}, info())["guard"].Found).To(HavePrefix("closed for another 33s"))
+		Expect(examined(ctx, "ID 33000 3000", connect.Guard{}, info())["guard"].Found).To(Equal("open; it closes for 33s: maxTTL 30s, deposed 3s"))
+		Expect(examined(ctx, "0ID 33000 3000", connect.Guard{}, info())["guard"].Do).To(ContainSubstring("redislock guard open"))
+		Expect(examined(ctx, "ID 33000 3000 99999999999999", connect.Guard{}, info())["guard"].Found).To(HavePrefix("closed for another 33s"))
 	})
 
 	It("compares it with the flags", func(ctx SpecContext) {
 		flags := connect.Guard{MaxTTL: 30 * time.Second, Deposed: 3 * time.Second, HasDeposed: true}
-		Expect(examined(ctx, "ID 33000", flags, info())).NotTo(HaveKey("guard length"))
-		Expect(examined(ctx, "ID 34000", flags, info())["guard length"].Status).To(Equal(isWarning))
+		Expect(examined(ctx, "ID 33000 3000", flags, info())).NotTo(HaveKey("guard length"))
+		for _, text := range []string{"ID 34000 3000", "ID 34000 4000", "ID 33000 2000"} {
+			Expect(examined(ctx, text, flags, info())["guard length"].Status).To(Equal(isWarning), text)
+		}
+		flags = connect.Guard{MaxTTL: 30 * time.Second}
+		Expect(examined(ctx, "ID 33000 3000", flags, info())).NotTo(HaveKey("guard length"))
 	})
 
 	It("finds locks that last longer than the guard allows", func(ctx SpecContext) {
-		found := examined(ctx, "ID 33000", connect.Guard{}, info(), 10*time.Second, time.Minute)
+		found := examined(ctx, "ID 33000 3000", connect.Guard{}, info(), 10*time.Second, time.Minute)
 		Expect(found["guard ttls"].Status).To(Equal(isBad))
-		Expect(found["guard ttls"].Found).To(Equal("1 of 2 locks last longer than 33s, such as b"))
-		Expect(examined(ctx, "ID 33000", connect.Guard{}, info(), 10*time.Second)["guard ttls"].Status).To(Equal(isOK))
+		Expect(found["guard ttls"].Found).To(Equal("1 of 2 locks last longer than 30s, such as b"))
+		Expect(examined(ctx, "ID 33000 3000", connect.Guard{}, info(), 10*time.Second)["guard ttls"].Status).To(Equal(isOK))
 		flags := connect.Guard{MaxTTL: 5 * time.Second}
-		Expect(examined(ctx, "ID 5000", flags, info(), 10*time.Second)["guard ttls"].Status).To(Equal(isBad))
+		Expect(examined(ctx, "ID 5000 0", flags, info(), 10*time.Second)["guard ttls"].Status).To(Equal(isBad))
 	})
 
 	DescribeTable("compares how long a deposed master grants with deposed",
@@ -84,23 +88,23 @@ var _ = Describe("doctor of a guard", func() {
 				flags = connect.Guard{}
 			}
 			f := info("connected_slaves", "2", "min-replicas-to-write", least, "min-replicas-max-lag", lag)
-			Expect(examined(ctx, "ID 33000", flags, f)["guard deposed"].Status).To(Equal(status))
+			Expect(examined(ctx, "ID 33000 3000", flags, f)["guard deposed"].Status).To(Equal(status))
 		},
 		Entry("enough", 3*time.Second, "2", "1", isOK),
 		Entry("too short", 2*time.Second, "2", "1", isWarning),
 		Entry("too long a lag", 3*time.Second, "2", "10", isWarning),
 		Entry("too few replicas", 3*time.Second, "1", "1", isWarning),
 		Entry("no limit", 3*time.Second, "2", "0", isWarning),
-		Entry("deposed unknown", -time.Second, "2", "1", isUnknown),
-		Entry("deposed unknown, but the lag exceeds all of the guard", -time.Second, "2", "60", isWarning),
+		Entry("by the marker, enough", -time.Second, "2", "1", isOK),
+		Entry("by the marker, too long a lag", -time.Second, "2", "10", isWarning),
 	)
 
 	It("finds a term that ends without need, and evictions", func(ctx SpecContext) {
-		found := examined(ctx, "ID 33000", connect.Guard{}, info("repl_backlog_active", "1", "repl-backlog-ttl", "3600"))
+		found := examined(ctx, "ID 33000 3000", connect.Guard{}, info("repl_backlog_active", "1", "repl-backlog-ttl", "3600"))
 		Expect(found["guard backlog"].Status).To(Equal(isWarning))
-		found = examined(ctx, "ID 33000", connect.Guard{}, info("repl_backlog_active", "1", "repl-backlog-ttl", "0"))
+		found = examined(ctx, "ID 33000 3000", connect.Guard{}, info("repl_backlog_active", "1", "repl-backlog-ttl", "0"))
 		Expect(found["guard backlog"].Status).To(Equal(isOK))
-		found = examined(ctx, "ID 33000", connect.Guard{}, info("maxmemory-policy", "allkeys-lru", "maxmemory", "1000"))
+		found = examined(ctx, "ID 33000 3000", connect.Guard{}, info("maxmemory-policy", "allkeys-lru", "maxmemory", "1000"))
 		Expect(found["guard eviction"].Status).To(Equal(isBad))
 	})
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -82,8 +81,8 @@ func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error 
 		return err
 	}
 	t := &term.Table{Columns: []term.Column{
-		{Name: "SERVER"}, {Name: "GUARD"}, {Name: "OPENS IN", Right: true}, {Name: "CLOSES FOR", Right: true}, {Name: "TERM"},
-		{Name: "", Fit: term.Wrap},
+		{Name: "SERVER"}, {Name: "GUARD"}, {Name: "OPENS IN", Right: true}, {Name: "CLOSES FOR", Right: true},
+		{Name: "MAX TTL", Right: true}, {Name: "DEPOSED", Right: true}, {Name: "TERM"}, {Name: "", Fit: term.Wrap},
 	}}
 	var result error
 	for _, g := range all {
@@ -96,7 +95,7 @@ func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error 
 			}
 			continue
 		}
-		state, left, grace := string(g.State()), "", ""
+		state, left, grace, maxTTL, deposed := string(g.State()), "", "", "", ""
 		if g.wrong != nil {
 			state = "?"
 		}
@@ -104,9 +103,9 @@ func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error 
 			left = show.Duration(g.Left)
 		}
 		if g.Grace > 0 {
-			grace = show.Duration(g.Grace)
+			grace, maxTTL, deposed = show.Duration(g.Grace), show.Duration(g.MaxTTL()), show.Duration(g.Deposed)
 		}
-		t.Add(term.Escape(g.name), state, left, grace, short(g.Term), term.Printable(g.words()))
+		t.Add(term.Escape(g.name), state, left, grace, maxTTL, deposed, short(g.Term), term.Printable(g.words()))
 	}
 	if asJSON {
 		return result
@@ -143,6 +142,8 @@ type guardJSON struct {
 	Error      string       `json:"error,omitempty"` // in place of all that follows
 	OpensIn    int64        `json:"opens_in_ms"`     // 0 unless it is closed
 	ClosesFor  int64        `json:"closes_for_ms"`
+	MaxTTL     int64        `json:"max_ttl_ms"`
+	Deposed    int64        `json:"deposed_ms"`
 	Term       string       `json:"term"`        // in which the marker was written
 	ServerTerm string       `json:"server_term"` // the present one
 	Matches    bool         `json:"matches"`
@@ -155,6 +156,7 @@ func (g at) json() guardJSON {
 	}
 	return guardJSON{
 		Server: g.name, State: g.State(), OpensIn: g.Left.Milliseconds(), ClosesFor: g.Grace.Milliseconds(),
+		MaxTTL: g.MaxTTL().Milliseconds(), Deposed: g.Deposed.Milliseconds(),
 		Term: g.Term, ServerTerm: g.Now, Matches: g.Term != "" && g.Term == g.Now, Role: g.Role,
 	}
 }
@@ -193,7 +195,7 @@ func openGuards(ctx context.Context, target *connect.Target, servers []string, y
 		return err
 	}
 	all = slices.DeleteFunc(all, func(g at) bool {
-		done := g.wrong == nil && g.State() == marker.Open && g.grace(target.Guard) == g.Grace
+		done := g.wrong == nil && g.State() == marker.Open && g.raised(target.Guard) == g.Lengths
 		if done {
 			fmt.Fprintf(target.Stdout, "%s: the guard is open already\n", term.Escape(g.name))
 		}
@@ -267,12 +269,10 @@ func openable(g at, flags connect.Guard) error {
 	return nil
 }
 
-// grace returns for how long the guard closes from now on: what the flags say, but no less than what the marker says.
-func (g at) grace(flags connect.Guard) time.Duration {
-	if flags.MaxTTL == 0 {
-		return g.Grace
-	}
-	return max(g.Grace, flags.MaxTTL+flags.Deposed)
+// raised returns the lengths of the guard from now on: what the flags say, but no less than what the marker says.
+func (g at) raised(flags connect.Guard) marker.Lengths {
+	said := flags.Over(g.Lengths)
+	return marker.Lengths{Grace: max(g.Grace, said.MaxTTL+said.Deposed), Deposed: max(g.Deposed, said.Deposed)}
 }
 
 // plan says what is now, and what will be.
@@ -286,14 +286,16 @@ func (g at) plan(flags connect.Guard) string {
 	case marker.Closing:
 		now = fmt.Sprintf("of the term %s, and the server is in the term %s", short(g.Term), short(g.Now))
 	}
-	return fmt.Sprintf("%s; from now on it closes for %s", now, show.Duration(g.grace(flags)))
+	will := g.raised(flags)
+	return fmt.Sprintf("%s; from now on it closes for %s: maxTTL %s, deposed %s", now, show.Duration(will.Grace),
+		show.Duration(will.MaxTTL()), show.Duration(will.Deposed))
 }
 
 // open opens the guard as it was seen. If nobody was asked, it may have changed since, as by a lock that has noticed the new
 // term: the answer would be the same.
 func open(ctx context.Context, g at, flags connect.Guard, yes bool) (err error) {
 	for range 5 {
-		if err = marker.SetOpen(ctx, g.server, g.Marker, g.grace(flags)); !yes || !errors.Is(err, marker.ErrChanged) {
+		if err = marker.SetOpen(ctx, g.server, g.Marker, g.raised(flags)); !yes || !errors.Is(err, marker.ErrChanged) {
 			return err
 		}
 		if g.Marker, g.wrong = marker.Read(ctx, g.server); g.wrong != nil {

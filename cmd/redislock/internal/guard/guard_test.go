@@ -50,22 +50,22 @@ var _ = Describe("redislock guard", func() {
 	})
 
 	It("shows that it is open, or closed and for how long, or of another term", func() {
-		mark(identity.ID() + " 33000")
+		mark(identity.ID() + " 33000 3000")
 		g, code := shown()
 		Expect(code).To(BeZero())
 		Expect(g).To(Equal(guardJSON{
-			Server: server.Addr(), State: "open", ClosesFor: 33000, Term: identity.ID(), ServerTerm: identity.ID(), Matches: true,
-			Role: "master",
+			Server: server.Addr(), State: "open", ClosesFor: 33000, MaxTTL: 30000, Deposed: 3000,
+			Term: identity.ID(), ServerTerm: identity.ID(), Matches: true, Role: "master",
 		}))
 
-		mark(identity.ID() + " 3600000 99999999999999") // the clock was set back
+		mark(identity.ID() + " 3600000 60000 99999999999999") // the clock was set back
 		g, code = shown()
 		Expect(code).To(Equal(1))
 		Expect(g.State).To(BeEquivalentTo("closed"))
 		Expect(g.OpensIn).To(Equal(int64(3600000)))
-		Expect(clitest.Stdout(clitest.Run(url, "guard"))).To(MatchRegexp(`closed +1h00m +1h00m +` + identity.ID()[:8]))
+		Expect(clitest.Stdout(clitest.Run(url, "guard"))).To(MatchRegexp(`closed +1h00m +1h00m +59m00s +1m00s +` + identity.ID()[:8]))
 
-		mark(another + " 33000")
+		mark(another + " 33000 3000")
 		g, code = shown()
 		Expect(code).To(Equal(1))
 		Expect(g.State).To(BeEquivalentTo("closing"))
@@ -80,17 +80,33 @@ var _ = Describe("redislock guard", func() {
 
 	Describe("open", func() {
 		It("opens a guard of another term, and keeps its length", func() {
-			mark(another + " 33000")
+			mark(another + " 33000 3000")
 			session := clitest.Run(url, "guard", "open", "--yes", "--max-ttl", "5s")
 			Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
-			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 33000"))
+			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 33000 3000"))
 			Expect(clitest.Run(url, "acquire", "a", "--ttl", "5s", "--no-wait")).To(gexec.Exit(0))
 		})
 
-		It("raises the length", func() {
+		DescribeTable("raises the lengths, and lowers none", func(flags, then string) {
+			mark(identity.ID() + " 33000 3000")
+			Expect(clitest.Run(url, append([]string{"guard", "open", "--yes"}, strings.Fields(flags)...)...)).To(gexec.Exit(0))
+			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + then))
+		},
+			Entry("both", "--max-ttl 1m --deposed 4s", " 64000 4000"),
+			Entry("maxTTL", "--max-ttl 1m", " 63000 3000"),
+			Entry("deposed", "--deposed 5s", " 35000 5000"),
+			Entry("only deposed is longer", "--max-ttl 5s --deposed 4s", " 33000 4000"),
+			Entry("only maxTTL is longer", "--max-ttl 40s --deposed 1s", " 41000 3000"),
+			Entry("neither", "--max-ttl 5s --deposed 1s", " 33000 3000"),
+		)
+
+		It("replaces what no script has written", func() {
 			mark(identity.ID() + " 33000")
-			Expect(clitest.Run(url, "guard", "open", "--yes", "--max-ttl", "1m", "--deposed", "3s")).To(gexec.Exit(0))
-			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 63000"))
+			g, _ := shown()
+			Expect(g.State).To(BeEquivalentTo("closing"))
+			Expect(clitest.Run(url, "guard", "open", "--yes")).To(gexec.Exit(64))
+			Expect(clitest.Run(url, "guard", "open", "--yes", "--max-ttl", "5s")).To(gexec.Exit(0))
+			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 5000 0"))
 		})
 
 		It("opens that of a new database, for which it needs to know the length", func() {
@@ -99,20 +115,20 @@ var _ = Describe("redislock guard", func() {
 			Expect(clitest.Stderr(session)).To(ContainSubstring("no marker; say with --max-ttl"))
 			Expect(server.Keys()).To(BeEmpty())
 			Expect(clitest.Run(url, "guard", "open", "--yes", "--max-ttl", "30s", "--deposed", "3s")).To(gexec.Exit(0))
-			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 33000"))
+			Expect(server.Get(keyname.GuardMarker)).To(Equal(identity.ID() + " 33000 3000"))
 		})
 
 		It("refuses a replica, and stdin without a terminal", func() {
-			mark(another + " 33000")
+			mark(another + " 33000 3000")
 			Expect(clitest.Run(url, "guard", "open")).To(gexec.Exit(64))
 			identity.Follow(another)
 			Expect(clitest.Run(url, "guard", "open", "--yes")).To(gexec.Exit(69))
-			Expect(server.Get(keyname.GuardMarker)).To(Equal(another + " 33000"))
+			Expect(server.Get(keyname.GuardMarker)).To(Equal(another + " 33000 3000"))
 		})
 
 		DescribeTable("asks, and opens nothing if the server or the marker has changed meanwhile",
 			func(answer string, change func(), words, then string) {
-				mark(another + " 33000")
+				mark(another + " 33000 3000")
 				user := clitest.NewTypist(url)
 				user.Types("$R guard open; echo code $?\n")
 				user.Sees(`of the term 00000000, and the server is in the term`)
@@ -123,10 +139,10 @@ var _ = Describe("redislock guard", func() {
 				user.Sees(words)
 				Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(then))
 			},
-			Entry("yes", "y\n", func() {}, "the guard is open", `^[1-9a-f][0-9a-f]* 33000$|^0[0-9a-f]*[1-9a-f][0-9a-f]* 33000$`),
-			Entry("no", "n\n", func() {}, "no guard was opened", `^0+ 33000$`),
-			Entry("a restart", "y\n", func() { identity.Begin() }, "changed meanwhile", `^0+ 33000$`),
-			Entry("another marker", "y\n", func() { mark(another + " 34000") }, "changed meanwhile", `^0+ 34000$`),
+			Entry("yes", "y\n", func() {}, "the guard is open", `^[1-9a-f][0-9a-f]* 33000 3000$|^0[0-9a-f]*[1-9a-f][0-9a-f]* 33000 3000$`),
+			Entry("no", "n\n", func() {}, "no guard was opened", `^0+ 33000 3000$`),
+			Entry("a restart", "y\n", func() { identity.Begin() }, "changed meanwhile", `^0+ 33000 3000$`),
+			Entry("another marker", "y\n", func() { mark(another + " 34000 3000") }, "changed meanwhile", `^0+ 34000 3000$`),
 		)
 	})
 
@@ -136,7 +152,7 @@ var _ = Describe("redislock guard", func() {
 		session := clitest.Run(both, "guard", "open", second.Addr(), "--max-ttl", "30s", "--yes")
 		Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
 		Expect(server.Keys()).To(BeEmpty())
-		Expect(second.Get(keyname.GuardMarker)).To(Equal(itsIdentity.ID() + " 30000"))
+		Expect(second.Get(keyname.GuardMarker)).To(Equal(itsIdentity.ID() + " 30000 0"))
 		session = clitest.Run(both, "guard")
 		Expect(session).To(gexec.Exit(1))
 		Expect(clitest.Stdout(session)).To(MatchRegexp(server.Addr() + ` +none`))
@@ -171,7 +187,7 @@ var _ = Describe("commands that lock", func() {
 	// The guard closes for an hour with the next lock.
 	BeforeEach(func() {
 		server, identity, url = clitest.NewMemory()
-		Expect(server.Set(keyname.GuardMarker, another+" 3600000")).To(Succeed())
+		Expect(server.Set(keyname.GuardMarker, another+" 3660000 60000")).To(Succeed())
 	})
 
 	const token = "q83vEjRWeJCrze8SNFZ4kA"
@@ -186,7 +202,7 @@ var _ = Describe("commands that lock", func() {
 			Expect(session).To(gexec.Exit(1))
 			Expect(clitest.Stderr(session)).To(MatchRegexp("^redislock: not acquired: the guard is closed for another \\S+, because"))
 		}
-		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(`^` + identity.ID() + ` 3600000 \d+$`))
+		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(`^` + identity.ID() + ` 3660000 60000 \d+$`))
 		session := clitest.Run(url, "wait", "a", "--wait", "0")
 		Expect(session).To(gexec.Exit(1))
 		Expect(clitest.Stderr(session)).To(ContainSubstring("not free: the guard is closed"))
@@ -198,25 +214,43 @@ var _ = Describe("commands that lock", func() {
 
 	It("refuse a ttl that the guard does not allow", func() {
 		for _, args := range [][]string{
-			{"--ttl", "61m"}, {"--ttl", "1m", "--max-ttl", "59s"}, {"--ttl", "1m", "--deposed", "59m30s"},
+			{"--ttl", "61m"}, {"--ttl", "1m", "--max-ttl", "59s"},
 		} {
 			session := clitest.Run(url, append([]string{"acquire", "a"}, args...)...)
 			Expect(session).To(gexec.Exit(64), strings.Join(args, " "))
 			Expect(clitest.Stderr(session)).To(ContainSubstring("that the guard allows"))
 		}
-		session := clitest.Run(url, "run", "-k", "a", "--at-least", "2h", "--", "true")
-		Expect(session).To(gexec.Exit(64))
+		for _, args := range [][]string{
+			{"run", "-k", "a", "--at-least", "2h", "--", "true"}, {"renew", "a", "--token", token, "--ttl", "61m"},
+		} {
+			Expect(clitest.Run(url, args...)).To(gexec.Exit(64))
+		}
+		Expect(server.Keys()).To(Equal([]string{keyname.GuardMarker}))
+		Expect(server.Get(keyname.GuardMarker)).To(Equal(another+" 3660000 60000"), "nobody has asked the guard")
+	})
+
+	It("raise what the marker says by flags, and take the rest from it", func() {
+		for _, step := range []struct{ flags, then string }{
+			{"--max-ttl 30m", `^` + identity.ID() + ` 3660000 60000 \d+$`},
+			{"--max-ttl 2h", ` 7260000 60000 \d+$`},
+			{"--deposed 2m", ` 7320000 120000 \d+$`},
+			{"--deposed 1s", ` 7320000 120000 \d+$`},
+		} {
+			session := clitest.Run(url, append([]string{"acquire", "a", "--ttl", "1m", "--no-wait"}, strings.Fields(step.flags)...)...)
+			Expect(session).To(gexec.Exit(1), step.flags)
+			Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(step.then), step.flags)
+		}
 	})
 
 	It("turn a guard on by flags or variables", func() {
 		server.FlushAll()
 		session := clitest.Run(url, "acquire", "a", "--ttl", "1m", "--no-wait", "--max-ttl", "2m", "--deposed", "3s")
 		Expect(session).To(gexec.Exit(1))
-		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(` 123000 \d+$`))
+		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(` 123000 3000 \d+$`))
 		server.FlushAll()
 		cmd := clitest.Command([]string{"REDIS_URL=" + url, "REDISLOCK_MAX_TTL=2m", "REDISLOCK_DEPOSED=4"}, "acquire", "a", "--ttl", "1m", "--no-wait")
 		Eventually(clitest.Start(cmd)).WithTimeout(20 * time.Second).Should(gexec.Exit(1))
-		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(` 124000 \d+$`))
+		Expect(server.Get(keyname.GuardMarker)).To(MatchRegexp(` 124000 4000 \d+$`))
 		server.FlushAll()
 		Expect(clitest.Run(url, "acquire", "a", "--ttl", "1m", "--deposed", "3s")).To(gexec.Exit(64))
 		Expect(clitest.Run(url, "acquire", "a", "--ttl", "1m", "--max-ttl", "-1s")).To(gexec.Exit(64))
@@ -244,7 +278,7 @@ var _ = Describe("commands that lock", func() {
 			value, _ := server.Get(key)
 			Expect(value).NotTo(HavePrefix(token))
 			Expect(value).To(MatchRegexp(`^[\w-]{22} released by force while the guard is closed`))
-			Expect(server.TTL(key)).To(BeNumerically("~", time.Hour, 5*time.Minute))
+			Expect(server.TTL(key)).To(BeNumerically("~", time.Hour+time.Minute, 5*time.Minute))
 		}
 	})
 

@@ -29,12 +29,22 @@ const (
 	Unknown State = "unknown" // this user is not allowed to see the term of the server
 )
 
+// Lengths are what a marker says about the guards of all programs. They are 0 without a marker.
+type Lengths struct {
+	Grace   time.Duration // for how long the guard closes: the longest ttl plus Deposed
+	Deposed time.Duration // for how long a deposed master may go on granting
+}
+
+// MaxTTL returns the longest ttl that a lock may have.
+func (l Lengths) MaxTTL() time.Duration { return l.Grace - l.Deposed }
+
 // Marker is the marker of a database, and what its server says about itself.
 type Marker struct {
-	Text  string        // as it is stored; "" if there is none
-	Term  string        // the term in which it was written
-	Grace time.Duration // for how long the guard closes: the longest ttl plus deposed
-	Left  time.Duration // until it opens; 0 if the marker does not say that it is closed
+	Lengths
+
+	Text string        // as it is stored; "" if there is none
+	Term string        // the term in which it was written
+	Left time.Duration // until it opens; 0 if the marker does not say that it is closed
 
 	Role string // of the server; "" if this user may not run INFO
 	Now  string // the present term of the server; likewise
@@ -69,7 +79,7 @@ func (m Marker) Closed() time.Duration {
 }
 
 var (
-	format     = regexp.MustCompile(`^(\w+) (\d+)(?: (\d+))?$`)
+	format     = regexp.MustCompile(`^(\w+) (\d+) (\d+)(?: (\d+))?$`)
 	roleField  = regexp.MustCompile(`(?m)^role:(\w+)`)
 	replidOfIt = regexp.MustCompile(`(?m)^master_replid:(\w+)`)
 )
@@ -90,31 +100,39 @@ func Read(ctx context.Context, server redis.Cmdable) (m Marker, err error) {
 	} else {
 		m.Role = "" // a server without terms
 	}
-	if parts := format.FindStringSubmatch(m.Text); parts != nil {
-		m.Term, m.Grace = parts[1], millis(parts[2])
+	if parts, lengths := parse(m.Text); parts != nil {
+		m.Term, m.Lengths = parts[1], lengths
 		now := clock.Val()
 		if clock.Err() != nil { // an ACL may forbid TIME
 			now = time.Now()
 		}
-		if parts[3] != "" {
-			left := time.Unix(0, 0).Add(millis(parts[3])).Sub(now).Round(time.Millisecond)
+		if parts[4] != "" {
+			left := time.Unix(0, 0).Add(millis(parts[4])).Sub(now).Round(time.Millisecond)
 			m.Left = min(max(left, 0), m.Grace) // the clock may have been set back
 		}
 	}
 	return m, nil
 }
 
-// GraceOf returns for how long the guard of a database closes; 0 if it has no marker. Unlike Read, it needs no right but that
-// to read the key.
-func GraceOf(ctx context.Context, server redis.Cmdable) (time.Duration, error) {
+// LengthsOf returns the lengths in the marker of a database. Unlike Read, it needs no right but that to read the key.
+func LengthsOf(ctx context.Context, server redis.Cmdable) (Lengths, error) {
 	text, err := server.Get(ctx, keyname.GuardMarker).Result()
 	if errors.Is(err, redis.Nil) {
-		return 0, nil
+		return Lengths{}, nil
 	}
-	if parts := format.FindStringSubmatch(text); parts != nil {
-		return millis(parts[2]), nil
+	_, lengths := parse(text)
+	return lengths, err
+}
+
+// parse returns the words of a marker behind the whole of it, and its lengths; nil if no script has written that.
+func parse(text string) (parts []string, lengths Lengths) {
+	if parts = format.FindStringSubmatch(text); parts == nil {
+		return nil, Lengths{}
 	}
-	return 0, err
+	if lengths = (Lengths{Grace: millis(parts[2]), Deposed: millis(parts[3])}); lengths.MaxTTL() <= 0 {
+		return nil, Lengths{}
+	}
+	return parts, lengths
 }
 
 func millis(text string) time.Duration {
@@ -132,11 +150,12 @@ var (
 // ErrChanged is the error of a SetOpen that found another marker or another term than the caller.
 var ErrChanged = errors.New("the server or its marker has changed meanwhile")
 
-// SetOpen opens a guard that the caller has seen as m. From then on it closes for grace, or for longer if m says so.
-func SetOpen(ctx context.Context, server redis.Scripter, m Marker, grace time.Duration) error {
-	ms := (max(grace, m.Grace) + time.Millisecond - 1).Milliseconds()
+// SetOpen opens a guard that the caller has seen as m. From then on it has these lengths, or the longer ones
+// that m says.
+func SetOpen(ctx context.Context, server redis.Scripter, m Marker, l Lengths) error {
+	ms := func(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 	done, err := redis.NewScript(openSource).Run(ctx, server, []string{keyname.GuardMarker}, m.Text, m.Now,
-		fmt.Sprintf("%s %d", m.Now, ms)).Bool()
+		fmt.Sprintf("%s %d %d", m.Now, ms(max(l.Grace, m.Grace)), ms(max(l.Deposed, m.Deposed)))).Bool()
 	if err == nil && !done {
 		err = ErrChanged
 	}

@@ -13,7 +13,7 @@ Returns    ms      done; the guard opens in ms
 Errors     those of SET
 ]]
 local token, value = ARGV[1], ARGV[2]
-local id, longest, opens = string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(%w+) (%d+) (%d+)$')
+local id, longest, opens = string.match(redis.call('GET', KEYS[#KEYS]) or '', '^(%w+) (%d+) %d+ (%d+)$')
 local info = redis.call('INFO', 'replication')
 if not id or not string.find(info, 'role:master', 1, true) or string.match(info, 'master_replid:(%w+)') ~= id then
 	return 0
