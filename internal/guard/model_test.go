@@ -73,7 +73,8 @@ func TestModel(t *testing.T) {
 	for _, name := range []string{
 		grants, queued, attached, losses, closures, refusals, putBack, survivors, check.Exclusion, check.Fence, check.Leftover,
 	} {
-		if total[name] == 0 {
+		rare := name == attached // 1.4 times in each schedule of the one kind that has it
+		if total[name] == 0 && (!rare || runs >= 6*len(kinds)) {
 			t.Errorf("there was nothing of this: %s", name)
 		}
 	}
