@@ -19,8 +19,8 @@ import (
 	"github.com/redislock/redislock/internal/overlay"
 )
 
-// A control switches a rule of the guard off: by edits of the sources, or by what the schedule does wrong. Then the schedules
-// of a kind must break a promise.
+// A control switches a rule of the guard off: by edits of the sources, or by what the schedule does wrong. Then the
+// schedules of a kind must break a promise.
 //
 // One build has the edits of the Go sources of all controls. In them, off is the name of the control that runs. The edits of
 // the scripts are made when it runs.
@@ -36,14 +36,18 @@ type control struct {
 // These controls are missing, because no schedule would show them:
 //
 //   - A quorum that counts only what a closed server says of keys that it has put back. The holder has sent those requests
-//     while its lock was valid at that server, or else internal/majority ignores the answers. So it still breaks no promise.
+//     while its lock was valid at that server, or else internal/majority ignores the answers. So it still breaks no
+//     promise.
 //   - A renewal that takes a key from another while the guard is closed (4b). An answer counts only while the lock is valid
 //     (5). Until then, a key with another token is an old one, which the server had not forgotten but its holder has given
-//     up, unless an Obtain or a renewal is executed very late. The keys that a lost lock puts back are deleted by its Release.
+//     up, unless an Obtain or a renewal is executed very late. The keys that a lost lock puts back are deleted by its
+//     Release.
 var controls = []control{
 	{
 		name: "no guard", kind: "a server that forgets", check: check.Exclusion, limit: 20,
-		edits: []overlay.Edit{{File: "internal/script/guard.go", Old: "return g.MaxTTL > 0", New: `return g.MaxTTL > 0 && off != "no guard"`}},
+		edits: []overlay.Edit{{
+			File: "internal/script/guard.go", Old: "return g.MaxTTL > 0", New: `return g.MaxTTL > 0 && off != "no guard"`,
+		}},
 	},
 	{
 		name: "one client without guard", kind: "long locks", check: check.Exclusion, limit: 50,
