@@ -122,7 +122,7 @@ func (m *model) doubles(on bool) {
 }
 
 // echo passes a lock on, while releases arrive a second time, late. In between, the server restarts with what it held before
-// the lock was passed on, and somebody comes who waits in line.
+// the lock was passed on, and somebody comes who waits in line, or who has the token of the first holder.
 func (m *model) echo() {
 	for began := time.Now(); time.Since(began) < 8*time.Second; {
 		opt := &redislock.Options{RetryStrategy: redislock.LinearBackoff(20 * time.Millisecond), Explain: true}
@@ -144,7 +144,9 @@ func (m *model) echo() {
 		m.forgotten()
 		time.Sleep(m.upTo(20 * time.Millisecond))
 		master.Revive()
-		if third := m.obtain(2, []string{"a"}, m.maxTTL, &redislock.Options{Queue: true}, 3*time.Second); third != nil {
+		if m.intN(2) == 0 {
+			m.attach(2, []string{"a"}, first.lock.Token())
+		} else if third := m.obtain(2, []string{"a"}, m.maxTTL, &redislock.Options{Queue: true}, 3*time.Second); third != nil {
 			m.release(third)
 		}
 		if second != nil {

@@ -73,7 +73,8 @@ func TestModel(t *testing.T) {
 	for _, name := range []string{
 		grants, queued, attached, losses, closures, refusals, putBack, survivors, check.Exclusion, check.Fence, check.Leftover,
 	} {
-		if total[name] == 0 {
+		rare := name == attached // 1.4 times in each schedule of the one kind that has it
+		if total[name] == 0 && (!rare || runs >= 6*len(kinds)) {
 			t.Errorf("there was nothing of this: %s", name)
 		}
 	}
@@ -116,7 +117,7 @@ type kind struct {
 
 	// What the network and the clients do.
 	messy   bool // messages are late, lost and doubled, and clients stand still
-	echoes  bool // callers take turns, and releases arrive again, late
+	echoes  bool // callers take turns, releases arrive again, late, and so does a handle of the first holder
 	late    bool // messages are late, and none is lost
 	narrow  bool // all want the same key
 	short   bool // some locks last for little longer than a deposed master goes on
@@ -198,7 +199,8 @@ func newModel(t *testing.T, k kind, seed uint64) *model {
 			m.all = append(m.all, n)
 		}
 		g := newGroup(nodes...)
-		open := fmt.Sprintf("%s %d %d", g.master.self.ID(), (m.maxTTL + m.deposed).Milliseconds(), m.deposed.Milliseconds())
+		allowed := m.allowed()
+		open := fmt.Sprintf("%s %d %d", g.master.self.ID(), (m.maxTTL + allowed).Milliseconds(), allowed.Milliseconds())
 		_ = g.master.Memory.Set(keyname.GuardMarker, open) // saves the first closure
 		m.groups = append(m.groups, g)
 	}
@@ -227,10 +229,8 @@ func (m *model) connect(t *testing.T, i int) *redislock.Client {
 	})}
 	switch {
 	case i == 0 && m.without.noGuard:
-	case m.without.noTime:
-		opts = append(opts, redislock.WithGuard(m.maxTTL, 0))
 	default:
-		opts = append(opts, redislock.WithGuard(m.maxTTL, m.deposed))
+		opts = append(opts, redislock.WithGuard(m.maxTTL, m.allowed()))
 	}
 	var locks *redislock.Client
 	if m.quorum {
@@ -240,6 +240,14 @@ func (m *model) connect(t *testing.T, i int) *redislock.Client {
 	}
 	t.Cleanup(func() { _ = locks.Close() })
 	return locks
+}
+
+// allowed returns for how long the clients allow a deposed master to go on.
+func (m *model) allowed() time.Duration {
+	if m.without.noTime {
+		return 0
+	}
+	return m.deposed
 }
 
 // need returns how many servers mint a fencing token together.
