@@ -85,6 +85,7 @@ func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter typ
 	if !strings.HasPrefix(suites[suite], InMemory) {
 		return calm.RunSpecs(t, suite, config, reporter)
 	}
+	config.Timeout = 24 * time.Hour // of fake time; the hour of ginkgo is soon over
 	now := time.Now().Round(0)
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // so that os/signal's own goroutine is not in the bubble
 	bubble.Test(t, func(t *testing.T) {
