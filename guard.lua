@@ -14,7 +14,7 @@ id       master_replid, which is random at each start of the process and at each
          with the id of today was written by this process, in its present term as a master
 G        the longest ttl of any lock, plus D, in ms
 D        for how many ms a master that was deposed may go on granting; less than G
-         Scripts only ever raise G and D, each by itself.
+         Scripts only ever raise D and the longest ttl, each by itself, and G with them.
 
 KEYS[#KEYS] the marker
 ARGV[#ARGV] "‹G› ‹D›"
@@ -57,7 +57,8 @@ do
 		if oldD >= oldG then
 			before, oldG, oldD = nil, 0, 0 -- no script has written this
 		end
-		local longest, deposed = math.max(oldG, tonumber(G)), math.max(oldD, tonumber(D))
+		local deposed = math.max(oldD, tonumber(D))
+		local longest = math.max(oldG - oldD, G - D) + deposed
 		if before ~= id then
 			opens = now + longest -- a new term, or the marker is lost: locks may be lost as well
 		elseif opens then

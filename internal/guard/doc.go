@@ -102,7 +102,8 @@
 //  2. The server restarts with nothing.
 //  3. A's renewal arrives, and puts A's key back. A counts on it, and B counts on the lock as well.
 //
-// 6. No ttl is longer than maxTTL, and scripts only ever raise the G and the D of a marker (6b). Otherwise:
+// 6. No ttl is longer than maxTTL, and scripts only ever raise the maxTTL and the D of a marker, and so its G (6b).
+// Otherwise:
 //
 //  1. A's lock lasts for a minute, and G is 10 s. The server restarts with nothing.
 //  2. After 10 s, B acquires the key.

@@ -25,7 +25,7 @@ type Attempt struct {
 	Doubtful bool // a sending with the token may have been executed without a reply
 	Late     bool // a call with the token was granted too late to be relied on
 
-	Closure script.Closure // of a guard, by the last answer; zero while it is open
+	opens time.Time // when a guard opens, by the last answer; zero while it is open
 
 	// Of tries that were abandoned without an answer; empty at several places.
 	abandoned []*transport.Call // the tries that may still run
@@ -43,8 +43,10 @@ func (a *Attempt) fillObtain(c *transport.Call) {
 // read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
 func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, error) {
 	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
-	a.Closure = g.Closure
-	a.Place.noteClosure(c.Ctx, g.Closure)
+	if a.opens = (time.Time{}); !g.Closure.IsOver() {
+		a.opens = time.Now().Add(g.Closure.For)
+		a.Place.noteClosure(c.Ctx, g.Closure)
+	}
 	switch {
 	case err != nil:
 		a.Doubtful = true
@@ -107,10 +109,21 @@ func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, erro
 	return Granted{c.Sent, g.Fence}, err
 }
 
+// IsClosed reports whether a guard has refused the last try.
+func (a *Attempt) IsClosed() bool { return !a.opens.IsZero() }
+
+// ClosedFor returns for how long a guard that has refused the last try still refuses every obtain; 0 if it does not.
+func (a *Attempt) ClosedFor() time.Duration {
+	if !a.IsClosed() {
+		return 0
+	}
+	return max(0, time.Until(a.opens))
+}
+
 // Blocker returns what blocks the attempt. Unless the last answer says that a guard does, it asks; see Place.Blocker.
 func (a *Attempt) Blocker(ctx context.Context) script.Blocker {
-	if !a.Closure.IsOver() {
-		return script.Blocker{Closed: a.Closure.For}
+	if closed := a.ClosedFor(); closed > 0 {
+		return script.Blocker{Closed: closed}
 	}
 	return a.Place.Blocker(ctx, a.Keys.Names, a.Token, a.Waiter.LastTicket())
 }

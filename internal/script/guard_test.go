@@ -254,13 +254,17 @@ var _ = describeGuarded("guard.lua", func(on *guarded) {
 		Expect(refreshes(ctx, deposed)).To(HaveExactElements(none, left(hour), on.id(ctx)))
 	})
 
+	// both returns the grace of our guard, with an hour and a minute, and of one with the same grace and their deposed: the
+	// longest ttl and deposed are each the longer of the two.
+	both := func(theirs int64) int64 { return max(hour, hour+minute-theirs) + max(theirs, minute) }
+
 	It("0: the deposed of the marker stays longer, and an open guard learns of a longer one", func(ctx SpecContext) {
 		on.Set(ctx, "a", "t")
 		for _, theirs := range []int64{30 * minute, 1} {
 			on.mark(ctx, on.id(ctx), hour+minute, theirs)
 			for range 2 {
 				Expect(refreshes(ctx, deposed)).To(Equal(none))
-				Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", hour+minute, " ", max(theirs, minute))))
+				Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", both(theirs), " ", max(theirs, minute))))
 			}
 		}
 	})
@@ -275,16 +279,17 @@ var _ = describeGuarded("guard.lua", func(on *guarded) {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(HaveExactElements(none, BeNumerically(">", 0), on.id(ctx), BeNumerically("<", 0)))
 			closed, again := reply.(spec.List)[1].(int64), -reply.(spec.List)[3].(int64)
-			Expect(closed - again).To(Equal(grace - max(theirs, minute)))
-			Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", grace, " ", max(theirs, minute), " ", opens)))
+			Expect(closed - again).To(Equal(both(theirs) - max(theirs, minute)))
+			opens += both(theirs) - grace
+			Expect(on.marker(ctx)).To(Equal(fmt.Sprint(on.id(ctx), " ", both(theirs), " ", max(theirs, minute), " ", opens)))
 		}
 	})
 
 	It("closed, id, early: a new term has the longer deposed as well", func(ctx SpecContext) {
 		for _, theirs := range []int64{30 * minute, 1} {
 			on.mark(ctx, other, hour+minute, theirs)
-			Expect(refreshes(ctx, deposed)).To(Equal(spec.List{none, int64(hour + minute), on.id(ctx), -max(theirs, minute)}))
-			Expect(on.marker(ctx)).To(marked(on.id(ctx), hour+minute, max(theirs, minute), BeNumerically(">", 0)))
+			Expect(refreshes(ctx, deposed)).To(Equal(spec.List{none, both(theirs), on.id(ctx), -max(theirs, minute)}))
+			Expect(on.marker(ctx)).To(marked(on.id(ctx), both(theirs), max(theirs, minute), BeNumerically(">", 0)))
 		}
 	})
 

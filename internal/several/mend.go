@@ -72,7 +72,7 @@ func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	case granted:
 		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.Since, certain)
 	case errors.Is(err, fault.ErrNotObtained):
-		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, a.Closure.IsOver()
+		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, !a.IsClosed()
 	case c.First.IsZero():
 		got.Result = majority.Unsent
 	}

@@ -288,8 +288,8 @@ func (s *Rounds) Blocker(ctx context.Context) script.Blocker {
 	for i, p := range s.parts {
 		switch {
 		case !hasDenied(p) || p.busy:
-		case !p.Closure.IsOver():
-			closed = append(closed, p.Closure.For)
+		case p.ClosedFor() > 0:
+			closed = append(closed, p.ClosedFor())
 		case s.places.quorum || len(asked) == 0:
 			asked, attempts[i] = append(asked, i), p.Attempt
 		}

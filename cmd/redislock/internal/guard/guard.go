@@ -274,7 +274,8 @@ func openable(g at, flags connect.Guard) error {
 // raised returns the lengths of the guard from now on: what the flags say, but no less than what the marker says.
 func (g at) raised(flags connect.Guard) marker.Lengths {
 	said := flags.Over(g.Lengths)
-	return marker.Lengths{Grace: max(g.Grace, said.MaxTTL+said.Deposed), Deposed: max(g.Deposed, said.Deposed)}
+	deposed := max(g.Deposed, said.Deposed)
+	return marker.Lengths{Grace: max(g.MaxTTL(), said.MaxTTL) + deposed, Deposed: deposed}
 }
 
 // plan says what is now, and what will be.

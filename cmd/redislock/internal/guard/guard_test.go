@@ -95,8 +95,8 @@ var _ = Describe("redislock guard", func() {
 			Entry("both", "--max-ttl 1m --deposed 4s", " 64000 4000"),
 			Entry("maxTTL", "--max-ttl 1m", " 63000 3000"),
 			Entry("deposed", "--deposed 5s", " 35000 5000"),
-			Entry("only deposed is longer", "--max-ttl 5s --deposed 4s", " 33000 4000"),
-			Entry("only maxTTL is longer", "--max-ttl 40s --deposed 1s", " 41000 3000"),
+			Entry("only deposed is longer", "--max-ttl 5s --deposed 4s", " 34000 4000"),
+			Entry("only maxTTL is longer", "--max-ttl 40s --deposed 1s", " 43000 3000"),
 			Entry("neither", "--max-ttl 5s --deposed 1s", " 33000 3000"),
 		)
 
