@@ -117,7 +117,7 @@ func (a *Attempt) ClosedFor() time.Duration {
 	if !a.IsClosed() {
 		return 0
 	}
-	return max(0, time.Until(a.opens))
+	return max(0, time.Until(a.opens).Round(time.Millisecond))
 }
 
 // Blocker returns what blocks the attempt. Unless the last answer says that a guard does, it asks; see Place.Blocker.

@@ -126,7 +126,7 @@ var _ = Describe("The contract of a guard, on a server", Label(spec.OnServer), f
 		})
 
 		It("it does the same if it cannot write a longer deposed", func(ctx SpecContext) {
-			on.mark(ctx, on.id(ctx), hour+minute, 1)
+			on.mark(ctx, on.id(ctx), hour, 0)
 			on.Set(ctx, "mine", "t m")
 			fill(ctx)
 			before := on.Everything(ctx)
