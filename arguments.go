@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -20,7 +19,7 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 	if err := c.usable(ctx, keys); err != nil {
 		return err
 	}
-	if err := c.checkTTL(ttl); err != nil {
+	if err := argument.TTL(ttl, c.config.Scripts.Guard.MaxTTL); err != nil {
 		return err
 	}
 	if opt == nil {
@@ -38,11 +37,6 @@ func (c *Client) check(ctx context.Context, keys []string, ttl time.Duration, op
 		}
 	}
 	return c.checkPlaces(keys, opt)
-}
-
-// checkTTL returns an error if a lock of the Client cannot last so long.
-func (c *Client) checkTTL(ttl time.Duration) error {
-	return cmp.Or(argument.TTL(ttl), argument.GuardedTTL(ttl, c.config.Scripts.Guard.MaxTTL))
 }
 
 // checkGuard returns an error if a place cannot have a guard. The marker is in one slot of a Cluster, and on one shard of a

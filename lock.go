@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -157,7 +156,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 		return fault.ErrNilContext
 	}
 	b := l.bearer()
-	if err := cmp.Or(argument.TTL(ttl), argument.GuardedTTL(ttl, b.Home().MaxTTL())); err != nil {
+	if err := argument.TTL(ttl, b.Home().MaxTTL()); err != nil {
 		return err
 	}
 	if opt == nil {

@@ -20,12 +20,20 @@ func Keys(keys []string) error {
 		if key == "" {
 			return fault.Invalid("key %d of %d is empty", i+1, len(keys))
 		}
-		if strings.HasSuffix(key, keyname.LineSuffix) {
-			return fault.Invalid("key %q: names that end in %q are reserved", key, keyname.LineSuffix)
+		if err := reserved("key", key); err != nil {
+			return err
 		}
-		if key == keyname.GuardMarker {
-			return fault.Invalid("key %q is reserved for the marker of a guard", key)
-		}
+	}
+	return nil
+}
+
+// reserved returns an error if the library uses that name itself. what is what a caller wants to name so.
+func reserved(what, name string) error {
+	switch {
+	case strings.HasSuffix(name, keyname.LineSuffix):
+		return fault.Invalid("%s %q: names that end in %q are reserved", what, name, keyname.LineSuffix)
+	case name == keyname.GuardMarker:
+		return fault.Invalid("%s %q is reserved for the marker of a guard", what, name)
 	}
 	return nil
 }
@@ -33,17 +41,12 @@ func Keys(keys []string) error {
 // minTTL is the least ttl of which something remains after the safety margin of validity.
 const minTTL = 2 * time.Millisecond
 
-// TTL returns an error if a lock cannot last so long.
-func TTL(ttl time.Duration) error {
-	if ttl < minTTL {
+// TTL returns an error if a lock cannot last so long. maxTTL is the longest ttl that a guard allows; 0 is no guard.
+func TTL(ttl, maxTTL time.Duration) error {
+	switch {
+	case ttl < minTTL:
 		return fault.Invalid("ttl %v is under %v", ttl, minTTL)
-	}
-	return nil
-}
-
-// GuardedTTL returns an error if a lock cannot last so long under a guard with that longest ttl; 0 is no guard.
-func GuardedTTL(ttl, maxTTL time.Duration) error {
-	if maxTTL > 0 && ttl > maxTTL {
+	case maxTTL > 0 && ttl > maxTTL:
 		return fault.Invalid("ttl %v is above the %v that WithGuard allows", ttl, maxTTL)
 	}
 	return nil
@@ -75,11 +78,8 @@ func Token(token string) error {
 
 // FenceKey returns an error if a lock with these keys cannot have this fence key; "" is none.
 func FenceKey(fenceKey string, keys []string) error {
-	if strings.HasSuffix(fenceKey, keyname.LineSuffix) {
-		return fault.Invalid("FenceKey %q: names that end in %q are reserved", fenceKey, keyname.LineSuffix)
-	}
-	if fenceKey == keyname.GuardMarker {
-		return fault.Invalid("FenceKey %q is reserved for the marker of a guard", fenceKey)
+	if err := reserved("FenceKey", fenceKey); err != nil {
+		return err
 	}
 	if fenceKey != "" && slices.Contains(keys, fenceKey) {
 		return fault.Invalid("FenceKey %q is also a key of the lock; give the counter a name of its own", fenceKey)

@@ -42,7 +42,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func TestGuardedTTL(t *testing.T) {
+func TestTTL(t *testing.T) {
 	for _, test := range []struct {
 		ttl, maxTTL time.Duration
 		why         string
@@ -51,7 +51,7 @@ func TestGuardedTTL(t *testing.T) {
 		{time.Hour, 0, ""},
 		{time.Second + 1, time.Second, "ttl 1.000000001s is above the 1s that WithGuard allows"},
 	} {
-		check(t, test.ttl.String()+" of "+test.maxTTL.String(), argument.GuardedTTL(test.ttl, test.maxTTL), test.why)
+		check(t, test.ttl.String()+" of "+test.maxTTL.String(), argument.TTL(test.ttl, test.maxTTL), test.why)
 	}
 }
 

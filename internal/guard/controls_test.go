@@ -57,8 +57,8 @@ var controls = []control{
 		name: "one client above maxTTL", kind: "long locks", check: check.Exclusion, limit: 100,
 		wrong: wrong{overlong: true},
 		edits: []overlay.Edit{{
-			File: "internal/argument/argument.go", Old: "&& ttl > maxTTL {",
-			New: `&& ttl > maxTTL && off != "one client above maxTTL" {`,
+			File: "internal/argument/argument.go", Old: "&& ttl > maxTTL:",
+			New: `&& ttl > maxTTL && off != "one client above maxTTL":`,
 		}},
 	},
 	{
