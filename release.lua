@@ -93,7 +93,7 @@ local function isClosed()
 	return closed
 end
 
-if lost and guard and isClosed() then -- their holder had them, and only the memory is gone
+if lost and isClosed() then -- their holder had them, and only the memory is gone
 	local taken = {}
 	for i = 1, #lost do
 		taken[#taken + 1] = lost[i] > 0 and lost[i] or nil

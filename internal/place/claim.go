@@ -31,9 +31,8 @@ type strays struct {
 	obtain *Attempt // see isDoubtful; nil if each sending was answered, and after a release
 
 	// Refreshes that may put the keys back, because the place has a guard and Redis forgets: see BeginRevival.
-	underWay []chan struct{} // closed when the refresh has ended
+	underWay []chan struct{} // each is closed when its refresh has ended; one that ends before any release is taken out
 	unheard  bool            // one has ended, but may still be executed
-	late     bool            // one has ended since a release has begun, so it may have been executed after that
 	released bool            // a release has begun: no other is to be sent
 	over     chan struct{}   // closed when released is set; nil if nobody has asked
 }

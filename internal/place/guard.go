@@ -70,8 +70,9 @@ func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		s.unheard = s.unheard || doubtful
-		s.late = s.late || s.released
-		s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
+		if !s.released { // otherwise it may have been executed after the release, which was not answered before
+			s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
+		}
 		close(ended)
 	}, may
 }
@@ -111,7 +112,7 @@ func (k *Claim) endRevivals() {
 func (k *Claim) MayRevive() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.strays != nil && (len(k.strays.underWay) > 0 || k.strays.unheard || k.strays.late)
+	return k.strays != nil && (len(k.strays.underWay) > 0 || k.strays.unheard)
 }
 
 // undoRevivals releases the keys again, in the background, when the refreshes have ended that were under way during the
@@ -119,12 +120,12 @@ func (k *Claim) MayRevive() bool {
 func (k *Claim) undoRevivals(ctx context.Context) {
 	k.mu.Lock()
 	s := k.strays
-	if s == nil || len(s.underWay) == 0 && !s.late && !s.unheard {
+	if s == nil || len(s.underWay) == 0 && !s.unheard {
 		k.mu.Unlock()
 		return
 	}
-	underWay := slices.Clone(s.underWay)
-	s.late = false
+	underWay := s.underWay
+	s.underWay = nil
 	k.mu.Unlock()
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
 	k.Place.Cleanups.Run(x, func() error {
