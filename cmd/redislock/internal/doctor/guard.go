@@ -110,7 +110,7 @@ func (f facts) backlog() finding {
 	seconds, err := strconv.Atoi(f.config["repl-backlog-ttl"])
 	switch {
 	case err != nil, f.info["repl_backlog_active"] != "1", seconds == 0:
-		return ok("the term of the server does not end for want of replicas")
+		return ok("the term of the server does not end when it has no replicas")
 	}
 	return isWarning.says(fmt.Sprintf("repl-backlog-ttl is %d", seconds),
 		"without a replica for so many seconds, a new term begins, and the guard closes needlessly",

@@ -46,6 +46,21 @@ type at struct {
 	wrong  error // why the marker could not be read; nil if it was
 }
 
+// connected connects to all servers, and reads their markers. Call disconnect at the end.
+func connected(ctx context.Context, target *connect.Target) (all []at, disconnect func(), err error) {
+	target.AskAll = true
+	client, err := target.Connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	disconnect = func() { _ = client.Close() }
+	if all, err = look(ctx, target, client); err != nil {
+		disconnect()
+		return nil, nil, err
+	}
+	return all, disconnect, nil
+}
+
 // look reads the markers of all servers.
 func look(ctx context.Context, target *connect.Target, client redis.UniversalClient) (all []at, err error) {
 	switch client := client.(type) {
@@ -70,16 +85,11 @@ func look(ctx context.Context, target *connect.Target, client redis.UniversalCli
 }
 
 func showGuards(ctx context.Context, target *connect.Target, asJSON bool) error {
-	target.AskAll = true
-	client, err := target.Connect(ctx)
+	all, disconnect, err := connected(ctx, target)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	all, err := look(ctx, target, client)
-	if err != nil {
-		return err
-	}
+	defer disconnect()
 	t := &term.Table{Columns: []term.Column{
 		{Name: "SERVER"}, {Name: "GUARD"}, {Name: "OPENS IN", Right: true}, {Name: "CLOSES FOR", Right: true},
 		{Name: "MAX TTL", Right: true}, {Name: "DEPOSED", Right: true}, {Name: "TERM"}, {Name: "", Fit: term.Wrap},
@@ -182,16 +192,11 @@ func newOpen(target *connect.Target) *cobra.Command {
 }
 
 func openGuards(ctx context.Context, target *connect.Target, servers []string, yes bool) error {
-	target.AskAll = true
-	client, err := target.Connect(ctx)
+	all, disconnect, err := connected(ctx, target)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close() }()
-	all, err := look(ctx, target, client)
-	if err != nil {
-		return err
-	}
+	defer disconnect()
 	if all, err = named(all, servers); err != nil {
 		return err
 	}
