@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/incarnation"
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -119,11 +117,8 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			if on.Memory != nil {
 				incarnation.Of(on.Memory)
 			}
-			info := on.Client.Info(ctx, "replication").Val()
-			id := regexp.MustCompile(`master_replid:(\w+)`).FindStringSubmatch(info)
-			Expect(id).To(HaveLen(2))
 			on.Client.FlushDB(ctx)
-			on.Client.Set(ctx, keyname.GuardMarker, id[1]+" 60000 0", 0)
+			Expect(spec.OpenGuard(ctx, on.Client, time.Minute, 0)).To(Succeed())
 			locks = redislock.New(on.Client, redislock.WithGuard(time.Minute, 0))
 			DeferCleanup(locks.Close)
 			lock = spec.Obtain(ctx, locks, time.Minute, nil, keys...)

@@ -305,14 +305,6 @@ func shortens(args []string) bool {
 	return args[3+keys+3] == "0"
 }
 
-// lost is what happens to a message that does not arrive, and whose connection is closed.
-func lost(msg faultproxy.Message) faultproxy.Action {
-	if msg.Reply {
-		return faultproxy.CutAfterReplyBytes(0)
-	}
-	return faultproxy.CutAfterRequestBytes(0)
-}
-
 // mess is the fate of a message on a messy network.
 func (m *model) mess(delay *time.Duration, f *faultproxy.Action, msg faultproxy.Message) {
 	switch what := m.random.IntN(1000); {
@@ -321,11 +313,11 @@ func (m *model) mess(delay *time.Duration, f *faultproxy.Action, msg faultproxy.
 	case what < 50:
 		*delay = m.anyOf(50 * time.Millisecond)
 	case what < 60 && msg.Reply:
-		*f = lost(msg)
+		*f = spec.Lost(msg)
 	case what < 60:
 		*f, *delay = faultproxy.CutClient(), m.anyOf(2*m.maxTTL)
 	case what < 66:
-		*f = lost(msg)
+		*f = spec.Lost(msg)
 	case what < 70:
 		*f = faultproxy.SwallowReply()
 	case what < 100 && !msg.Reply:

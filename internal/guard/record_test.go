@@ -171,11 +171,7 @@ func (r *record) note(e history.Event) {
 func (r *record) judge() *check.Result {
 	result := check.Run(r.events)
 	for _, v := range result.Violations {
-		text := fmt.Sprintf("%s: %s", v.Check, v.What)
-		for _, e := range check.Evidence(r.events, v, int64(time.Second), int64(time.Second)) {
-			text += "\n\t" + e.String()
-		}
-		r.problem("%v: %s", time.Duration(v.At), text)
+		r.problem("%v: %s", time.Duration(v.At), v.Text(r.events))
 	}
 	return result
 }

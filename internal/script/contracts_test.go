@@ -101,7 +101,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(everything(ctx)).To(Equal(before))
 		})
 
-		DescribeTable("ERR: a ttl that is no whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
+		DescribeTable("ERR: a ttl that is not a whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
 			_, err := run(ctx, "obtain", "a", "t", "", ttl, 1, "0")
 			Expect(err).To(MatchError(ContainSubstring("ERR ttl")))
 			Expect(on.Keys(ctx)).To(BeEmpty())
@@ -374,7 +374,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(everything(ctx)).To(Equal(before))
 		})
 
-		DescribeTable("ERR: a ttl that is no whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
+		DescribeTable("ERR: a ttl that is not a whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
 			set(ctx, "a", "t")
 			_, err := run(ctx, "refresh", "a", "t", ttl, "")
 			Expect(err).To(MatchError(ContainSubstring("ERR ttl")))

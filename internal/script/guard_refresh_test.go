@@ -169,7 +169,7 @@ end`, 1)
 		Entry("the last", "d", refresh, "new"),
 	)
 
-	DescribeTable("ERR: a ttl that is no whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
+	DescribeTable("ERR: a ttl that is not a whole number above 0, nothing written", func(ctx SpecContext, ttl any) {
 		_, err := on.run(ctx, "refresh", "a", "t", ttl, "", renewal, "")
 		Expect(err).To(MatchError(ContainSubstring("ERR ttl")))
 		Expect(on.Keys(ctx)).To(BeEmpty())

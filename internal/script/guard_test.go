@@ -3,7 +3,6 @@ package script_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -50,9 +49,9 @@ func (on *guarded) run(ctx context.Context, name, keys string, args ...any) (any
 // id returns what the server calls its present term.
 func (on *guarded) id(ctx context.Context) string {
 	GinkgoHelper()
-	found := regexp.MustCompile(`master_replid:(\w+)`).FindStringSubmatch(on.Client.Info(ctx, "replication").Val())
-	Expect(found).To(HaveLen(2))
-	return found[1]
+	id := spec.Term(ctx, on.Client)
+	Expect(id).NotTo(BeEmpty())
+	return id
 }
 
 // now is the server's time in ms.

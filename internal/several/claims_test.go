@@ -170,11 +170,7 @@ func (p *placesClaims) stillKept(claims []*claim) []*claim {
 func (p *placesClaims) judge() *check.Result {
 	result := check.Run(p.events)
 	for _, v := range result.Violations {
-		text := fmt.Sprintf("%s: %s", v.Check, v.What)
-		for _, e := range check.Evidence(p.events, v, int64(time.Second), int64(time.Second)) {
-			text += "\n\t" + e.String()
-		}
-		p.problem("%v: %s", time.Duration(v.At), text)
+		p.problem("%v: %s", time.Duration(v.At), v.Text(p.events))
 	}
 	return result
 }

@@ -36,7 +36,7 @@ func (h *placesHistory) bother(delay *time.Duration, f *faultproxy.Action, t tro
 	switch {
 	case !happens || h.random.IntN(t.often) > 0:
 	case t.late == 0:
-		*f = lost(m)
+		*f = spec.Lost(m)
 	default:
 		*delay = h.anyOf(t.late)
 	}

@@ -262,7 +262,7 @@ func (h *placesHistory) fate(server *spec.MemoryServer, m faultproxy.Message) fa
 	case h.kind.revives && owner == 0 && !m.Reply:
 		switch {
 		case refreshes(m.Args) && now.Before(h.dead[server]):
-			f = lost(m)
+			f = spec.Lost(m)
 		case obtains(m.Args) && server == h.slow:
 			delay = h.ttl/4 + h.anyOf(h.ttl/2)
 		}
@@ -276,14 +276,6 @@ func (h *placesHistory) fate(server *spec.MemoryServer, m faultproxy.Message) fa
 }
 
 var obtains, refreshes = spec.Running("obtain"), spec.Running("refresh")
-
-// lost is what happens to a message that does not arrive, and whose connection is closed.
-func lost(m faultproxy.Message) faultproxy.Action {
-	if m.Reply {
-		return faultproxy.CutAfterReplyBytes(0)
-	}
-	return faultproxy.CutAfterRequestBytes(0)
-}
 
 // way is the network between a client and a server, for two seconds.
 type way struct {
@@ -322,11 +314,11 @@ func (h *placesHistory) mess(delay *time.Duration, f *faultproxy.Action, m fault
 	case what < 40:
 		*delay = h.anyOf(50 * time.Millisecond)
 	case what < 50 && m.Reply:
-		*f = lost(m)
+		*f = spec.Lost(m)
 	case what < 50:
 		*f, *delay = faultproxy.CutClient(), h.anyOf(2*h.ttl)
 	case what < 56:
-		*f = lost(m)
+		*f = spec.Lost(m)
 	case what < 60:
 		*f = faultproxy.SwallowReply()
 	case what < 80 && !m.Reply:

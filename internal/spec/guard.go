@@ -101,12 +101,21 @@ func (on *Forgetful) Open(ctx context.Context, maxTTL, deposed time.Duration) {
 // OpenGuard makes the marker of a guard say that nothing was lost, as redislock guard open does, for programs with
 // WithGuard(maxTTL, deposed).
 func OpenGuard(ctx context.Context, client *redis.Client, maxTTL, deposed time.Duration) error {
-	id := replicationID.FindStringSubmatch(client.Info(ctx, "replication").Val())
-	if id == nil {
+	id := Term(ctx, client)
+	if id == "" {
 		return errors.New("the server has no master_replid")
 	}
-	marker := fmt.Sprintf("%s %d %d", id[1], (maxTTL + deposed).Milliseconds(), deposed.Milliseconds())
+	marker := fmt.Sprintf("%s %d %d", id, (maxTTL + deposed).Milliseconds(), deposed.Milliseconds())
 	return client.Set(ctx, keyname.GuardMarker, marker, 0).Err()
+}
+
+// Term returns the id of a server's present term, which the marker of a guard names; "" if the server does not say it.
+func Term(ctx context.Context, client redis.Cmdable) string {
+	found := replicationID.FindStringSubmatch(client.Info(ctx, "replication").Val())
+	if found == nil {
+		return ""
+	}
+	return found[1]
 }
 
 var replicationID = regexp.MustCompile(`master_replid:(\w{40})`)

@@ -71,6 +71,14 @@ func Always(d time.Duration) func() time.Duration { return func() time.Duration 
 // Slow makes a server answer after that time.
 func (s *MemoryServer) Slow(trip time.Duration) { s.SetLatency(Always(trip / 2)) } // there and back
 
+// Lost is the fate of a message that is lost, with its connection.
+func Lost(m faultproxy.Message) faultproxy.Action {
+	if m.Reply {
+		return faultproxy.CutAfterReplyBytes(0)
+	}
+	return faultproxy.CutAfterRequestBytes(0)
+}
+
 // Refuse ends all connections and refuses new ones until Revive.
 func (s *MemoryServer) Refuse() {
 	s.RefuseConnections(true)

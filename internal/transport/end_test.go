@@ -32,10 +32,9 @@ var _ = spec.DescribeOnRedis("A script with an end", func(on *spec.Redis) {
 	// open makes the guard one that is open, under a prefix for keys.
 	open := func(ctx context.Context, prefix string) {
 		GinkgoHelper()
-		_, id, found := strings.Cut(on.Client.Info(ctx, "replication").Val(), "master_replid:")
-		Expect(found).To(BeTrue())
-		marker := id[:40] + " " + grace
-		Expect(on.Client.Set(ctx, prefix+keyname.GuardMarker, marker, 0).Err()).To(Succeed())
+		id := spec.Term(ctx, on.Client)
+		Expect(id).NotTo(BeEmpty())
+		Expect(on.Client.Set(ctx, prefix+keyname.GuardMarker, id+" "+grace, 0).Err()).To(Succeed())
 	}
 	// use calls each method that runs a script once or more often.
 	use := func(ctx context.Context, locks *redislock.Client) {

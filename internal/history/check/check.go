@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redislock/redislock/internal/history"
 )
@@ -77,6 +78,15 @@ func (r *Result) addUnless(excused bool, check string, at int64, ops []string, f
 		return
 	}
 	r.add(check, at, ops, format, args...)
+}
+
+// Text says what is wrong, with the events within a second of it.
+func (v Violation) Text(events []history.Event) string {
+	text := fmt.Sprintf("%s: %s", v.Check, v.What)
+	for _, e := range Evidence(events, v, int64(time.Second), int64(time.Second)) {
+		text += "\n\t" + e.String()
+	}
+	return text
 }
 
 // Evidence returns the events of the calls of a violation, those at its time, and the faults around it, in the order of
