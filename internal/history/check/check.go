@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redislock/redislock/internal/history"
@@ -82,11 +83,11 @@ func (r *Result) addUnless(excused bool, check string, at int64, ops []string, f
 
 // Text says what is wrong, with the events within a second of it.
 func (v Violation) Text(events []history.Event) string {
-	text := fmt.Sprintf("%s: %s", v.Check, v.What)
+	lines := []string{fmt.Sprintf("%s: %s", v.Check, v.What)}
 	for _, e := range Evidence(events, v, int64(time.Second), int64(time.Second)) {
-		text += "\n\t" + e.String()
+		lines = append(lines, e.String())
 	}
-	return text
+	return strings.Join(lines, "\n\t")
 }
 
 // Evidence returns the events of the calls of a violation, those at its time, and the faults around it, in the order of
