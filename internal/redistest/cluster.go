@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -79,9 +80,25 @@ func (c *Cluster) MasterOf(key string) (*Server, error) {
 // It returns an error if the cluster is not settled within 30 seconds.
 func (c *Cluster) Settle() error {
 	if err := poll(nil, settleLimit, c.settled); err != nil {
-		return fmt.Errorf("redistest: the cluster did not settle: %w", err)
+		return fmt.Errorf("redistest: the cluster did not settle: %w%s", err, c.nodesAsSeen())
 	}
 	return nil
+}
+
+// nodesAsSeen returns what CLUSTER NODES says at each node that answers, because the reason why nodes do not agree is mostly
+// in their epochs.
+func (c *Cluster) nodesAsSeen() string {
+	var text strings.Builder
+	for _, node := range c.nodes {
+		_ = node.with(func(client *redis.Client) error {
+			nodes, err := client.ClusterNodes(context.Background()).Result()
+			if err == nil {
+				fmt.Fprintf(&text, "\n%s says\n%s", node.Addr(), nodes)
+			}
+			return nil
+		})
+	}
+	return text.String()
 }
 
 // Close closes every node. The second and later calls do nothing.
