@@ -91,6 +91,8 @@ var All = []Control{
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Aim:   []plan.Choice{{Kind: plan.DelayRequests, Weight: 120, Least: 300 * time.Millisecond, Most: 800 * time.Millisecond}},
+		Scene: "brief",
 		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
 	},
 	{
@@ -103,6 +105,11 @@ var All = []Control{
 	{
 		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Aim: []plan.Choice{
+			{Kind: plan.DelayReplies, Weight: 120, Least: 300 * time.Millisecond, Most: 1500 * time.Millisecond},
+			{Kind: plan.DelayRequests, Weight: 60, Least: 300 * time.Millisecond, Most: 1500 * time.Millisecond},
+		},
+		Scene: "custom",
 		Edits: []Edit{{"internal/undo/work.go", "if len(found) == 0 {", "if true {"}},
 	},
 	{
@@ -123,7 +130,7 @@ var All = []Control{
 	},
 	{
 		Name: "no-order", Off: "a caller goes before those who wait in line",
-		Topology: "one", Checks: []string{check.Line},
+		Peace: true, Topology: "one", Checks: []string{check.Line}, Scene: "queued",
 		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry then", "if false then"}},
 	},
 	{

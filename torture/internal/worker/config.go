@@ -51,7 +51,7 @@ type Config struct {
 	Groups     int    // of keys; the keys of a lock are of one group
 	Keys       int    // of a group
 	Hot        int    // how many keys of a group are contended
-	Scene      string // of those with a guard, the one to play most of the time; "" plays all
+	Scene      string // the one to play most of the time; "" plays all as often as their weights say
 }
 
 // Read reads the configuration from a file.

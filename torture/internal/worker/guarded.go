@@ -2,8 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,24 +9,6 @@ import (
 	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/torture/internal/clock"
 )
-
-// guarded returns the scenes for servers with a guard. They do what goes wrong if a server forgets, and the guard opens too
-// soon or grants too much.
-func (g *goroutine) guarded() []scene {
-	all := map[string]scene{
-		"rely": {16, g.rely}, "release-twice": {16, g.releaseTwice}, "reuse": {20, g.reuse},
-		"keep-one": {24, g.keepOne},
-	}
-	if one, aimed := all[g.Scene]; aimed {
-		one.weight *= 20
-		return []scene{one}
-	}
-	var scenes []scene
-	for _, name := range slices.Sorted(maps.Keys(all)) { // in order, so that a seed repeats them
-		scenes = append(scenes, all[name])
-	}
-	return scenes
-}
 
 // keepOne keeps a lock of one key, which few others want, for so long that some server probably forgets it.
 func (g *goroutine) keepOne() {
