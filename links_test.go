@@ -1,0 +1,78 @@
+package redislock_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	code    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+)
+
+// TestLinks checks that each link between the documents leads to a file, and to a heading of it if it names one.
+func TestLinks(t *testing.T) {
+	var documents []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md", "bench/results/*.md", "cmd/redislock/*.md"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, names...)
+	}
+	looked := 0
+	for _, name := range documents {
+		for _, found := range link.FindAllStringSubmatch(prose(t, name), -1) {
+			file, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			looked++
+			target := name
+			if file != "" {
+				target = filepath.Join(filepath.Dir(name), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which does not exist", name, found[1])
+			} else if anchor != "" && !anchors(prose(t, target))[anchor] {
+				t.Errorf("%s links to %s, but there is no such heading", name, found[1])
+			}
+		}
+	}
+	if looked < 50 {
+		t.Errorf("only %d links in %v", looked, documents)
+	}
+}
+
+// prose returns a document without its code.
+func prose(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code.ReplaceAllString(string(text), "")
+}
+
+// anchors returns the anchors that hosts of git repositories give to the headings of a document: lower-case letters and digits,
+// with a hyphen for each space. Other characters go.
+func anchors(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, found := range heading.FindAllStringSubmatch(text, -1) {
+		all[strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, found[1])] = true
+	}
+	return all
+}
