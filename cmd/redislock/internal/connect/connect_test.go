@@ -85,11 +85,15 @@ var _ = Describe("connecting", func() {
 
 	It("says at once that nobody is there", func() {
 		clitest.Program() // builds it, which takes a while
-		began := time.Now()
-		refuses(clitest.Run("redis://:secret@127.0.0.1:1", "ls"), "127.0.0.1:1: the connection is refused")
-		refuses(clitest.Run("redis+cluster://:secret@127.0.0.1:1", "ls"), "the connection is refused")
-		refuses(clitest.Run("redis://host.invalid", "ls"), `no host "host.invalid"`)
-		Expect(time.Since(began)).To(BeNumerically("<", defaultPatience))
+		atOnce := func(url, saying string) {
+			GinkgoHelper()
+			began := time.Now()
+			refuses(clitest.Run(url, "ls"), saying)
+			Expect(time.Since(began)).To(BeNumerically("<", defaultPatience))
+		}
+		atOnce("redis://:secret@127.0.0.1:1", "127.0.0.1:1: the connection is refused")
+		atOnce("redis+cluster://:secret@127.0.0.1:1", "the connection is refused")
+		atOnce("redis://host.invalid", `no host "host.invalid"`)
 	})
 
 	It("does not wait longer than 3 s for a server that hangs", func() {
