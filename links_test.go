@@ -12,7 +12,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
-	code    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	code    = regexp.MustCompile("(?s)```.*?```")
 )
 
 // TestLinks checks that each link between the documents leads to a file, and to a heading of it if it names one.
