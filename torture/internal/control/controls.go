@@ -91,7 +91,9 @@ var All = []Control{
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Aim:   []plan.Choice{{Kind: plan.DelayRequests, Weight: 120, Least: 300 * time.Millisecond, Most: 800 * time.Millisecond}},
+		Aim: []plan.Choice{
+			{Kind: plan.StrandRequests, Weight: 120, Least: 300 * time.Millisecond, Most: 800 * time.Millisecond},
+		},
 		Scene: "brief",
 		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
 	},

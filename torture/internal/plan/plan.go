@@ -25,6 +25,7 @@ const (
 	CutReplies     Kind = "cut-replies"  // after some bytes
 	CutRequests    Kind = "cut-requests" // after some bytes
 	DelayRequests  Kind = "delay-requests"
+	StrandRequests Kind = "strand-requests" // the connection is cut, and the server receives the request later all the same
 	RepeatRequests Kind = "repeat-requests" // the server receives each twice
 	RefuseLoading  Kind = "refuse-loading"  // the error LOADING instead of an execution
 	BlackHole      Kind = "black-hole"
@@ -86,6 +87,7 @@ var network = []Choice{
 	{CutReplies, 8, 200 * time.Millisecond, 1500 * time.Millisecond},
 	{CutRequests, 4, 200 * time.Millisecond, 1500 * time.Millisecond},
 	{DelayRequests, 8, 200 * time.Millisecond, 1500 * time.Millisecond},
+	{StrandRequests, 4, 200 * time.Millisecond, 1500 * time.Millisecond},
 	{RepeatRequests, 6, 200 * time.Millisecond, 1500 * time.Millisecond},
 	{RefuseLoading, 2, 50 * time.Millisecond, 500 * time.Millisecond},
 	{BlackHole, 3, 300 * time.Millisecond, 2 * time.Second},

@@ -136,6 +136,8 @@ func (r *round) action(f plan.Fault) (action faultproxy.Action, isNetwork bool) 
 		return faultproxy.CutAfterRequestBytes(20 * f.Bytes), true
 	case plan.DelayRequests:
 		return faultproxy.DelayRequest(f.Delay), true
+	case plan.StrandRequests:
+		return faultproxy.CutClient().And(faultproxy.DelayRequest(f.Delay)), true
 	case plan.RepeatRequests:
 		return faultproxy.RepeatRequest(), true
 	case plan.RefuseLoading:
@@ -185,7 +187,7 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		for _, p := range s.proxies {
 			p.CutAll()
 		}
-	case plan.DelayReplies, plan.DelayRequests:
+	case plan.DelayReplies, plan.DelayRequests, plan.StrandRequests:
 		sleep(context.WithoutCancel(ctx), f.Delay) // delayed requests and replies arrive in this time
 	}
 }

@@ -27,7 +27,7 @@ type scene struct {
 }
 
 // mostly is by how much more often the scene of a configuration is chosen than its weight says.
-const mostly = 20
+const mostly = 100
 
 // run goes from one scene to the next until the time is over.
 func (g *goroutine) run() {
@@ -50,7 +50,7 @@ func (g *goroutine) run() {
 		total += scenes[i].weight
 	}
 	for clock.Now() < g.Until {
-		if g.n >= g.Goroutines-2 && !g.chance(6) { // so that there are many grants
+		if g.Scene == "" && g.n >= g.Goroutines-2 && !g.chance(6) { // so that there are many grants
 			g.burst()
 			continue
 		}

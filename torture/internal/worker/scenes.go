@@ -298,14 +298,20 @@ func (g *goroutine) burst() {
 	}
 }
 
-// brief locks a key that few others want for long, and releases it at once. What obtains it again after the release shows.
+// brief locks keys that few others want for long, and releases them at once. What obtains them again after the release shows.
 func (g *goroutine) brief() {
-	name := key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
-	c := g.newCall("Obtain", []string{name}, g.between(7*time.Second, 9*time.Second), 2*time.Second)
-	defer c.cancel()
-	c.opt.Metadata = c.op
-	c.with("metadata")
-	if h := g.obtain(c, g.someClient(c)); h != nil {
-		h.release(0)
+	for range 60 {
+		if clock.Now() >= g.Until {
+			return
+		}
+		name := key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
+		c := g.newCall("Obtain", []string{name}, g.between(7*time.Second, 9*time.Second), 2*time.Second)
+		c.opt.Metadata = c.op
+		c.with("metadata")
+		if h := g.obtain(c, g.someClient(c)); h != nil {
+			h.release(0)
+		}
+		c.cancel()
+		time.Sleep(g.between(0, 40*time.Millisecond))
 	}
 }
