@@ -8,13 +8,22 @@ import (
 )
 
 // goesBack makes a server lose the latest of its data again and again.
-var goesBack = []plan.Choice{{Kind: plan.RestartOld, Weight: 9, Least: 300 * time.Millisecond, Most: 900 * time.Millisecond}}
+var goesBack = often(plan.RestartOld, 9, 300, 900)
+
+// often returns a fault with its weight, and how many milliseconds it takes at least and at most.
+func often(kind plan.Kind, weight, least, most int) []plan.Choice {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	return []plan.Choice{{Kind: kind, Weight: weight, Least: ms(least), Most: ms(most)}}
+}
+
+// networkOnly leaves out the faults of servers, because each of them touches all workers.
+var networkOnly = []plan.Choice{}
 
 // All are the controls.
 var All = []Control{
 	{
 		Name: "obtain-without-nx", Off: "a call that shares a script takes keys that another holds",
-		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
+		Topology: "one", Checks: []string{check.Exclusion, check.Loss}, Scene: "burst",
 		Edits: []Edit{{
 			"obtain_each.lua",
 			"token or token .. ' ' .. metadata, 'NX', 'PX'", "token or token .. ' ' .. metadata, 'PX'",
@@ -67,7 +76,7 @@ var All = []Control{
 	},
 	{
 		Name: "hand-off-from-the-message", Off: "a lock that was handed over counts from the arrival of the message",
-		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss}, Scene: "queued",
 		Edits: []Edit{{
 			"internal/line/messages.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
 		}},
@@ -75,6 +84,8 @@ var All = []Control{
 	{
 		Name: "unanswered-refresh-forgotten", Off: "Until ignores that a Refresh without an answer may still shorten the ttl",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Aim:   often(plan.StrandRequests, 240, 100, 500),
+		Scene: "refreshes",
 		Edits: []Edit{
 			{"internal/lease/refreshes.go", "if f.unanswered > 0 {", "if false {"},
 			{"internal/lease/refreshes.go", "ttl = min(ttl, other.ttl)", "_ = other"},
@@ -91,15 +102,13 @@ var All = []Control{
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
 		Peace: true, Topology: "one", Checks: []string{check.Leftover},
-		Aim: []plan.Choice{
-			{Kind: plan.StrandRequests, Weight: 120, Least: 300 * time.Millisecond, Most: 800 * time.Millisecond},
-		},
+		Aim:   often(plan.StrandRequests, 120, 300, 800),
 		Scene: "brief",
 		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
-		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Peace: true, Topology: "one", Checks: []string{check.Leftover}, Aim: networkOnly, Scene: "abandon",
 		Edits: []Edit{{
 			"internal/place/withdraw.go", "return a.leaving(ctx, a.Keys)", "return a.leaving(ctx, a.Keys.OnlyLines())",
 		}},
@@ -138,6 +147,8 @@ var All = []Control{
 	{
 		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
 		Peace: true, Topology: "one", Checks: []string{check.Served},
+		Aim:   often(plan.KillWorker, 120, 300, 1500),
+		Scene: "queued",
 		Edits: []Edit{
 			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, "},
 			{
@@ -161,6 +172,8 @@ var All = []Control{
 	{
 		Name: "fence-without-time", Off: "a fencing token is the counter alone, which a server may forget",
 		Topology: "memory", Checks: []string{check.Fence, check.Store},
+		Aim:   often(plan.RestartServer, 40, 50, 500),
+		Scene: "burst",
 		Edits: []Edit{
 			{
 				"obtain.lua", "fence = math.max(number + 1, proposed(now[1] * 1000000 + now[2], ARGV[5] ~= '1' and ARGV[5]))",
@@ -196,6 +209,8 @@ var All = []Control{
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",
 		Topology: "quorum", Checks: []string{check.Repair},
+		Aim:   often(plan.ForgetServer, 60, 50, 500),
+		Scene: "keep",
 		Edits: []Edit{{"internal/several/mend.go", "	if h.over {\n		return", "	if true {\n		return"}},
 	},
 	{

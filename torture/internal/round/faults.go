@@ -168,7 +168,7 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		rule.Match, rule.Times = nil, 0
 	}
 	switch f.Kind {
-	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies:
+	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies, plan.StrandRequests:
 		rule.Times *= 10
 	}
 	// All bits of Pick are random, so with several servers, the fault hits some of them.

@@ -14,6 +14,10 @@ import (
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 
+// crowd is how many further goroutines of every second worker make bursts. The library lets calls share round trips and
+// scripts when more than eight are under way.
+const crowd = 12
+
 // slot is a place for a worker. After a worker was killed, another worker takes its place, and reaches the servers through
 // the same proxies.
 type slot struct {
@@ -54,6 +58,9 @@ func (s *slot) run() error {
 	s.count++
 	config := s.round.config(name, s.round.Seed*1_000_003+uint64(s.number*1000+s.count))
 	config.Via = s.via
+	if s.number%2 == 1 && (s.round.Scene == "" || s.round.Scene == "burst") {
+		config.Crowd = crowd
+	}
 	file := filepath.Join(s.round.Dir, name+".json")
 	if err := config.Write(file); err != nil {
 		return err

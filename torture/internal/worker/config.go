@@ -47,6 +47,7 @@ type Config struct {
 	Store      string            // the socket of the guarded store
 	History    string            // the file to write
 	Goroutines int
+	Crowd      int    // how many further goroutines only play bursts: so many calls at once share round trips and scripts
 	Until      int64  // from when on a goroutine begins nothing new
 	Groups     int    // of keys; the keys of a lock are of one group
 	Keys       int    // of a group

@@ -50,7 +50,7 @@ func (g *goroutine) run() {
 		total += scenes[i].weight
 	}
 	for clock.Now() < g.Until {
-		if g.Scene == "" && g.n >= g.Goroutines-2 && !g.chance(6) { // so that there are many grants
+		if g.n >= g.Goroutines || g.Scene == "" && g.n >= g.Goroutines-2 && !g.chance(6) { // so that there are many grants
 			g.burst()
 			continue
 		}

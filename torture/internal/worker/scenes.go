@@ -116,14 +116,19 @@ func (g *goroutine) abandon() {
 
 // refreshes refreshes a lock to longer and shorter ttls, with answers and without, and then relies on Until.
 func (g *goroutine) refreshes() {
-	c := g.newObtain(g.between(300*time.Millisecond, 2*time.Second), 2*time.Second)
+	keys := g.someKeys()
+	if g.chance(2) { // without a wait
+		keys = g.ownKey()
+	}
+	c := g.newCall("ObtainMulti", keys, g.between(300*time.Millisecond, 2*time.Second), 2*time.Second)
 	defer c.cancel()
+	g.options(c)
 	g.inLine(c)
 	h := g.obtain(c, g.someClient(c))
 	if h == nil {
 		return
 	}
-	if g.chance(2) { // a Refresh without an answer may be executed after the next one
+	for range g.random.IntN(4) { // a Refresh without an answer may be executed after the next one
 		h.write()
 		moment := g.between(50*time.Microsecond, 2*time.Millisecond)
 		_ = h.refresh(g.between(80*time.Millisecond, 200*time.Millisecond), moment, nil)
@@ -298,7 +303,7 @@ func (g *goroutine) burst() {
 	}
 }
 
-// brief locks keys that few others want for long, and releases them at once. What obtains them again after the release shows.
+// brief locks keys that few others want for long, and releases them at once. So what obtains them again after that shows.
 func (g *goroutine) brief() {
 	for range 60 {
 		if clock.Now() >= g.Until {

@@ -50,7 +50,7 @@ func Main(file string) error {
 	var beats sync.WaitGroup
 	beats.Go(func() { p.beat(over) })
 	var running sync.WaitGroup
-	for n := range config.Goroutines {
+	for n := range config.Goroutines + config.Crowd {
 		guarded, err := store.Dial(config.Store)
 		if err != nil {
 			return err // the connections end with the process
