@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/redislock/redislock/internal/spec"
 )
 
 var (
@@ -17,17 +19,19 @@ var (
 
 // TestLinks checks that each link between the documents leads to a file, and to a heading of it if it names one.
 func TestLinks(t *testing.T) {
-	var documents []string
+	prose := map[string]string{} // the documents without their code
 	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md", "bench/results/*.md", "cmd/redislock/*.md"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		documents = append(documents, names...)
+		for _, name := range names {
+			prose[name] = code.ReplaceAllString(spec.Read(name), "")
+		}
 	}
 	looked := 0
-	for _, name := range documents {
-		for _, found := range link.FindAllStringSubmatch(prose(t, name), -1) {
+	for name, text := range prose {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
 			file, anchor, _ := strings.Cut(found[1], "#")
 			if strings.Contains(file, "://") {
 				continue
@@ -39,24 +43,14 @@ func TestLinks(t *testing.T) {
 			}
 			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s, which does not exist", name, found[1])
-			} else if anchor != "" && !anchors(prose(t, target))[anchor] {
+			} else if anchor != "" && !anchors(prose[target])[anchor] {
 				t.Errorf("%s links to %s, but there is no such heading", name, found[1])
 			}
 		}
 	}
 	if looked < 50 {
-		t.Errorf("only %d links in %v", looked, documents)
+		t.Errorf("only %d links in %d documents", looked, len(prose))
 	}
-}
-
-// prose returns a document without its code.
-func prose(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code.ReplaceAllString(string(text), "")
 }
 
 // anchors returns the anchors that hosts of git repositories give to the headings of a document: lower-case letters and digits,

@@ -45,7 +45,8 @@ var _ = DescribeTable("When servers of a quorum restart with nothing,", Label(sp
 		})
 		d.begin(ctx)
 		for _, server := range servers {
-			Eventually(func() int64 { return operator(server).Exists(ctx, key).Val() }).WithTimeout(wait).
+			client := operator(server)
+			Eventually(func() int64 { return client.Exists(ctx, key).Val() }).WithTimeout(wait).
 				Should(BeEquivalentTo(1), "no mend is under way")
 		}
 		for _, server := range servers[:restarted] {

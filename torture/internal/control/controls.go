@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/history/check"
@@ -116,10 +117,7 @@ var All = []Control{
 	{
 		Name: "own-cleanup-not-awaited", Off: "the cleanup after an abandoned call releases what its token has obtained since",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
-		Aim: []plan.Choice{
-			{Kind: plan.DelayReplies, Weight: 120, Least: 300 * time.Millisecond, Most: 1500 * time.Millisecond},
-			{Kind: plan.DelayRequests, Weight: 60, Least: 300 * time.Millisecond, Most: 1500 * time.Millisecond},
-		},
+		Aim:   slices.Concat(often(plan.DelayReplies, 120, 300, 1500), often(plan.DelayRequests, 60, 300, 1500)),
 		Scene: "custom",
 		Edits: []Edit{{"internal/undo/work.go", "if len(found) == 0 {", "if true {"}},
 	},

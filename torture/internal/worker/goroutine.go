@@ -110,6 +110,11 @@ func (g *goroutine) someKeys() []string {
 	return keys
 }
 
+// quietKey returns a key that few others want.
+func (g *goroutine) quietKey() string {
+	return key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
+}
+
 // options gives the call options at random. Almost all calls write their op into the metadata, so that a key names its
 // owner.
 func (g *goroutine) options(c *call) {

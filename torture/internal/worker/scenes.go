@@ -287,7 +287,7 @@ func (g *goroutine) burst() {
 		if clock.Now() >= g.Until {
 			return
 		}
-		name := key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
+		name := g.quietKey()
 		c := g.newCall("Obtain", []string{name}, g.someTTL(), time.Second)
 		c.opt.Metadata = c.op
 		c.with("metadata")
@@ -309,7 +309,7 @@ func (g *goroutine) brief() {
 		if clock.Now() >= g.Until {
 			return
 		}
-		name := key(g.random.IntN(g.Groups), g.Hot+g.random.IntN(g.Keys-g.Hot))
+		name := g.quietKey()
 		c := g.newCall("Obtain", []string{name}, g.between(7*time.Second, 9*time.Second), 2*time.Second)
 		c.opt.Metadata = c.op
 		c.with("metadata")
