@@ -390,6 +390,19 @@ func TestLoss(t *testing.T) {
 		{"Redis forgot it", the(grant("w1/1", 1, 3, "a"), fault("restart-server", "", 1.2, 1.4, lossy),
 			release(2.1, "lost", lost)), 0, 1},
 	})
+	// While a server with a guard goes back to a file of 1.5 s, w1 is granted the key at 2 s, and hears of a loss at 2.5 s.
+	backTo := func(name string, earlier ...history.Event) []history.Event {
+		return all(earlier, the(grant("w1/1", 2, 4, "a,b"), fault(name, "", 1.5, 2.8, guarded), claim("w1/1", 2.5, 0),
+			release(2.5, "lost", lost)))
+	}
+	tell(t, check.Loss, []story{
+		{"another had the key when the file was written", backTo("restart-old", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
+		{"nobody had it then", backTo("restart-old"), 1, 0},
+		{"another had other keys then", backTo("restart-old", grant("w2/1", 1, 5, "c"), claim("w2/1", 1.9, 0)), 1, 0},
+		{"another had it before", backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0)), 1, 0},
+		{"another got it later", backTo("restart-old", grant("w2/1", 2.6, 5, "a")), 1, 0},
+		{"another had it before the server forgot", backTo("restart-empty", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
+	})
 }
 
 func TestLine(t *testing.T) {

@@ -133,11 +133,11 @@ func losses(m *model, r *Result) {
 		}
 		r.Checked[Loss]++
 		if until := h.untilAt(e.Start); e.Lost && e.At < until {
-			excused := m.broke
+			excused := m.broke(h, h.Start, e.At) || m.gaveBack(h, e.At)
 			if !endsHold(e) {
-				excused = m.forgot
+				excused = m.forgot(h, h.Start, e.At)
 			}
-			r.addUnless(excused(h, h.Start, e.At), Loss, e.At, []string{e.Op},
+			r.addUnless(excused, Loss, e.At, []string{e.Op},
 				"%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At))
 		}
 	}

@@ -213,6 +213,9 @@ func slot(worker string) string {
 	return name
 }
 
+// oldFile is the fault that restarts a server with the data that it had when the fault began.
+const oldFile = "restart-old"
+
 // isHarmless reports whether a fault must have no effect on any call.
 func isHarmless(fault string) bool { return fault == "flush-scripts" }
 
@@ -258,6 +261,18 @@ func (m *model) forgot(h *hold, from, to int64) bool {
 // broke reports whether that may have broken the hold, because the servers have no guard.
 func (m *model) broke(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Grace == 0 && mayHarm(f, h, from, to) })
+}
+
+// gaveBack reports whether, between the obtain of a hold and to, a server with an old file may have given one of its keys
+// back to another token, which had the key before, when the fault began.
+func (m *model) gaveBack(h *hold, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
+		return f.Name == oldFile && f.At <= to && f.End >= h.Start && slices.ContainsFunc(m.ordered, func(other *hold) bool {
+			had, found := other.validFrom(f.At)
+			return found && had < f.End && other.At < h.At && other.token() != h.token() &&
+				shareKey(other.Keys, h.Keys)
+		})
+	})
 }
 
 // mayHarm reports whether a fault may have made Redis forget, between from and to, what it acknowledged about the keys of a
