@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/faultproxy"
@@ -164,8 +165,11 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		return
 	}
 	rule := faultproxy.Rule{Match: faultproxy.Command("evalsha", "eval"), Times: f.Times, Action: action}
-	if f.Kind == plan.BlackHole { // the whole connection, and the subscription as well
+	switch f.Kind {
+	case plan.BlackHole: // the whole connection, and the subscription as well
 		rule.Match, rule.Times = nil, 0
+	case plan.StrandRequests: // one that is sent again, and the call after it, overtake the stranded one
+		rule.Match = everySecond(rule.Match)
 	}
 	switch f.Kind {
 	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies, plan.StrandRequests:
@@ -190,4 +194,10 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 	case plan.DelayReplies, plan.DelayRequests, plan.StrandRequests:
 		sleep(context.WithoutCancel(ctx), f.Delay) // delayed requests and replies arrive in this time
 	}
+}
+
+// everySecond matches every second request that match does.
+func everySecond(match func([]string) bool) func([]string) bool {
+	var n atomic.Uint64
+	return func(args []string) bool { return match(args) && n.Add(1)%2 == 1 }
 }
