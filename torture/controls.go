@@ -71,9 +71,7 @@ func (s *settings) runControl(ctx context.Context, c control.Control, root strin
 	for n := 0; row.Check == "" && time.Since(start) < within; n++ {
 		o := s.options(c.Topology, n, program)
 		o.Aim, o.Scene = c.Aim, c.Scene
-		if c.Peace {
-			o.Pause *= 3
-		}
+		o.Pause *= time.Duration(max(c.Rarer, 1))
 		o.Length = min(o.Length, within-time.Since(start))
 		if o.Dir, err = round.MakeDir(filepath.Join(s.out, "controls", c.Name), n); err != nil {
 			return row, err

@@ -23,8 +23,9 @@ type Control struct {
 	Checks   []string // at least one of these checks must notice
 	Edits    []Edit
 
-	// Peace says that the checks look only at calls that no fault has touched for some seconds, so fewer faults show more.
-	Peace bool
+	// Rarer is by how much rarer faults are than in other rounds, because the checks look only at calls that no fault has
+	// touched for some seconds. 0 stands for 1.
+	Rarer int
 
 	// Aim are the faults in which the protection matters, in place of those of the servers, and Scene the scene of the workers
 	// that does. Without them, everything happens as in other rounds.

@@ -64,6 +64,8 @@ var All = []Control{
 	{
 		Name: "no-margin", Off: "Until leaves no margin for a server's clock that runs faster",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Aim:   often(plan.ClockDrift, 40, 2000, 8000),
+		Scene: "outlive",
 		Edits: []Edit{{
 			"internal/lease/lease.go", "return sent.Add(ttl - ttl/100 - time.Millisecond)", "return sent.Add(ttl)",
 		}},
@@ -71,13 +73,17 @@ var All = []Control{
 	{
 		Name: "renewal-from-the-reply", Off: "a renewal counts from its reply, and not from before its request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Aim:   often(plan.DelayReplies, 120, 200, 1500),
+		Scene: "keep",
 		Edits: []Edit{{
 			"internal/place/renew.go", "next = h.Lease.Renewed(r.lease, r.Call.Sent)", "next = h.Lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{
 		Name: "hand-off-from-the-message", Off: "a lock that was handed over counts from the arrival of the message",
-		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss}, Scene: "queued",
+		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Aim:   often(plan.StopWorker, 120, 100, 800),
+		Scene: "outlive",
 		Edits: []Edit{{
 			"internal/line/messages.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
 		}},
@@ -95,21 +101,23 @@ var All = []Control{
 	},
 	{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
-		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Topology: "one", Checks: []string{check.Leftover}, Rarer: 20, Aim: networkOnly, Scene: "abandon",
 		Edits: []Edit{{
 			"internal/place/withdraw.go", "if nothing && (!a.Doubtful && !a.Late || a.Custom) {", "if nothing || true {",
 		}},
 	},
 	{
 		Name: "resent-obtain-forgotten", Off: "an obtain that was sent twice may take the keys again after the release",
-		Peace: true, Topology: "one", Checks: []string{check.Leftover},
+		Topology: "one", Checks: []string{check.Leftover}, Rarer: 3,
 		Aim:   often(plan.StrandRequests, 120, 300, 800),
 		Scene: "brief",
 		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
-		Peace: true, Topology: "one", Checks: []string{check.Leftover}, Aim: networkOnly, Scene: "abandon",
+		Topology: "one", Checks: []string{check.Leftover}, Rarer: 3,
+		Aim:   often(plan.StopWorker, 120, 200, 400),
+		Scene: "abandon",
 		Edits: []Edit{{
 			"internal/place/withdraw.go", "return a.leaving(ctx, a.Keys)", "return a.leaving(ctx, a.Keys.OnlyLines())",
 		}},
@@ -124,6 +132,8 @@ var All = []Control{
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
 		Topology: "one", Checks: []string{check.Loss},
+		Aim:   often(plan.CutReplies, 60, 200, 1500),
+		Scene: "brief",
 		Edits: []Edit{{
 			"internal/place/release.go",
 			"case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):", "case false:",
@@ -132,6 +142,8 @@ var All = []Control{
 	{
 		Name: "kept-past-until", Off: "the context of a kept lock does not end at Until",
 		Topology: "one", Checks: []string{check.Kept, check.Exclusion},
+		Aim:   often(plan.PauseServer, 60, 500, 2000),
+		Scene: "keep",
 		Edits: []Edit{
 			{"internal/life/kept.go", "if k.Context.Err() == nil && lease.Passed(Until(k.lock)) {", "if false {"},
 			{"internal/life/kept.go", "if l.ended == nil && !lease.Passed(b.ValidUntil()) {", "if l.ended == nil {"},
@@ -139,12 +151,12 @@ var All = []Control{
 	},
 	{
 		Name: "no-order", Off: "a caller goes before those who wait in line",
-		Peace: true, Topology: "one", Checks: []string{check.Line}, Scene: "queued",
+		Topology: "one", Checks: []string{check.Line}, Scene: "queued", Rarer: 3,
 		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry then", "if false then"}},
 	},
 	{
 		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
-		Peace: true, Topology: "one", Checks: []string{check.Served},
+		Topology: "one", Checks: []string{check.Served}, Rarer: 3,
 		Aim:   often(plan.KillWorker, 120, 300, 1500),
 		Scene: "queued",
 		Edits: []Edit{
@@ -190,18 +202,22 @@ var All = []Control{
 	{
 		Name: "ctx-does-not-end-a-call", Off: "a call waits for its answer although its ctx has ended",
 		Topology: "one", Checks: []string{check.Prompt},
+		Aim:   often(plan.DelayReplies, 120, 500, 1500),
+		Scene: "abandon",
 		Edits: []Edit{{
 			"internal/transport/send.go", "if !c.Wait(ctx) {", "if !c.Wait(context.Background()) {",
 		}},
 	},
 	{
 		Name: "close-does-not-wait", Off: "Close does not wait for what is still to be given up",
-		Topology: "quorum", Checks: []string{check.Leftover}, Peace: true,
+		Topology: "quorum", Checks: []string{check.Leftover}, Rarer: 20, Aim: networkOnly, Scene: "leave",
 		Edits: []Edit{{"redislock.go", "c.busy() && time.Now().Before(enough)", "false && c.busy() && time.Now().Before(enough)"}},
 	},
 	{
 		Name: "quorum-of-one", Off: "a call of a quorum lock is confirmed as soon as one server has confirmed it",
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
+		Aim:   often(plan.DelayRequests, 120, 300, 1500),
+		Scene: "keep",
 		Edits: []Edit{{"internal/several/grant.go", "s.places.need, s.began, s.want.TTL)", "1, s.began, s.want.TTL)"}},
 	},
 	{
