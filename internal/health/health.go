@@ -10,6 +10,7 @@ import (
 type Server struct {
 	mu      sync.Mutex    // protects the fields below
 	usual   time.Duration // how long answers took lately, a moving average; 0 before the first
+	first   time.Time     // when the first answer came
 	counted time.Time     // when usual last changed
 	calls   int           // under way
 	heard   time.Time     // when the last answer came, or when the first of the calls under way began
@@ -30,7 +31,7 @@ func (h *Server) Admit(now time.Time, keys int) bool {
 }
 
 func (h *Server) admitLocked(now time.Time, keys int) bool {
-	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(keys, 0, NoLimit) {
+	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(now, keys, 0, NoLimit) {
 		h.down = true
 	}
 	if h.down && h.calls > 0 && now.Before(h.probe) {
@@ -62,7 +63,7 @@ func (h *Server) Ended(now time.Time, took time.Duration, answered bool) {
 	h.counted = now
 	// One answer says little, because the server may have hung until now. So one answer at most doubles the average.
 	if h.usual == 0 {
-		h.usual = min(took, LeastPatience/10)
+		h.usual, h.first = min(took, LeastPatience/10), now
 	} else {
 		h.usual = min((7*h.usual+took)/8, 2*h.usual)
 	}
@@ -91,7 +92,7 @@ const (
 	// usually takes longer.
 	LeastPatience = 100 * time.Millisecond
 
-	// FirstPatience is the same for a server that has never answered, if others have.
+	// FirstPatience is the same for a server that had not answered yet when the call began, if others have.
 	FirstPatience = 250 * time.Millisecond
 
 	// LongPatience is the same if no server has answered yet, because all may be far away.
@@ -107,20 +108,20 @@ const (
 	NoLimit = time.Hour
 )
 
-// Patience returns how long to wait for an answer of the server: 0 if answers usually take longer than limit. fastest is how
-// long the first answer of any server in the same round took; 0 if none has come.
-func (h *Server) Patience(keys int, fastest, limit time.Duration) time.Duration {
+// Patience returns how long to wait for the answer to a call of the server that began then: 0 if answers usually take longer
+// than limit. fastest is how long the first answer of any server in the same round took; 0 if none has come.
+func (h *Server) Patience(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.patienceLocked(keys, fastest, limit)
+	return h.patienceLocked(began, keys, fastest, limit)
 }
 
-func (h *Server) patienceLocked(keys int, fastest, limit time.Duration) time.Duration {
+func (h *Server) patienceLocked(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
 	patience := LongPatience
 	switch {
 	case h.usual > limit:
 		return 0
-	case h.usual > 0:
+	case h.usual > 0 && !began.Before(h.first): // those that began before that make connections first
 		patience = max(LeastPatience, 4*h.usual)
 	case fastest > 0:
 		patience = max(FirstPatience, 2*fastest)

@@ -13,19 +13,21 @@ const ms = time.Millisecond
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// answers makes the server answer one call after the other, each of which takes so long.
-func answers(h *health.Server, took ...time.Duration) {
+// answers makes the server answer one call after the other, each of which takes so long. It returns the time of the last answer.
+func answers(h *health.Server, took ...time.Duration) (last time.Time) {
 	now := start
 	for _, took := range took {
 		h.Admit(now, 1)
 		now = now.Add(took)
 		h.Ended(now, took, true)
 	}
+	return now
 }
 
 func TestPatience(t *testing.T) {
 	for name, c := range map[string]struct {
 		took           []time.Duration // of the answers before
+		ago            time.Duration   // how long before the last answer the call began
 		keys           int
 		fastest, limit time.Duration
 		want           time.Duration
@@ -36,13 +38,15 @@ func TestPatience(t *testing.T) {
 		"a fast server":                                 {took: []time.Duration{ms}, limit: health.NoLimit, want: health.LeastPatience},
 		"a slow server":                                 {took: repeat(80*ms, 99), limit: health.NoLimit, want: 320 * ms},
 		"the others do not matter once it has answered": {took: []time.Duration{ms}, fastest: time.Second, limit: health.NoLimit, want: health.LeastPatience},
+		"the call began before the first answer":        {took: []time.Duration{ms}, ago: ms, limit: health.NoLimit, want: health.LongPatience},
+		"and another one has answered":                  {took: []time.Duration{ms}, ago: ms, fastest: ms, limit: health.NoLimit, want: health.FirstPatience},
+		"the call began before the second answer":       {took: []time.Duration{ms, ms}, ago: ms, limit: health.NoLimit, want: health.LeastPatience},
 		"no longer than the limit":                      {took: []time.Duration{ms}, limit: 30 * ms, want: 30 * ms},
 		"not at all if it usually takes longer":         {took: repeat(80*ms, 99), limit: 30 * ms, want: 0},
 		"each key adds 20 µs":                           {keys: 1000, took: []time.Duration{ms}, limit: health.NoLimit, want: health.LeastPatience + 20*ms},
 	} {
 		h := &health.Server{}
-		answers(h, c.took...)
-		got := h.Patience(c.keys, c.fastest, c.limit)
+		got := h.Patience(answers(h, c.took...).Add(-c.ago), c.keys, c.fastest, c.limit)
 		if diff := (got - c.want).Abs(); diff > c.want/100 {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

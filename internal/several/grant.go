@@ -2,6 +2,7 @@ package several
 
 import (
 	"context"
+	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
@@ -102,7 +103,7 @@ func (s *Rounds) fence(ctx context.Context) (int64, error) {
 	var errs []error
 	sideBySide(lower, func(i int) error {
 		p := s.places.all[i]
-		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(len(p.keys.Names), 0, health.NoLimit))
+		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(time.Now(), len(p.keys.Names), 0, health.NoLimit))
 		defer cancel()
 		return p.raise(ctx, token, key, largest)
 	}, func(i int, err error) bool {

@@ -45,6 +45,29 @@ func TestQuorumSlowServersHoldUpNobody(t *testing.T) {
 	}
 }
 
+// The first calls of a program make connections, so they take longer than later ones. When one of them is answered, the
+// others have not waited for too long.
+func TestQuorumFirstCallsTakeLonger(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		servers, connect := memoryQuorum(t, 3)
+		for _, server := range servers {
+			server.Slow(80 * time.Millisecond)
+		}
+		locks := connect()
+		var wait sync.WaitGroup
+		for i := range 20 {
+			wait.Go(func() {
+				if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), 10*time.Second, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		calmDown(servers)
+	})
+}
+
 // takeTurns lets 16 callers take and release one key, so many times each.
 func takeTurns(t *testing.T, clients []*redislock.Client, times int, opt *redislock.Options) {
 	t.Helper()

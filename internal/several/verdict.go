@@ -123,7 +123,7 @@ func (s *Rounds) waits(now time.Time, limit time.Duration) (waits bool, until ti
 		case !s.places.quorum:
 			waits = true
 		default:
-			late := p.began.Add(p.site.health.Patience(len(p.Keys.Names), s.fastest, limit))
+			late := p.began.Add(p.site.health.Patience(p.began, len(p.Keys.Names), s.fastest, limit))
 			if now.Before(late) && (until.IsZero() || late.Before(until)) {
 				waits, until = true, late
 			}
