@@ -390,18 +390,19 @@ func TestLoss(t *testing.T) {
 		{"Redis forgot it", the(grant("w1/1", 1, 3, "a"), fault("restart-server", "", 1.2, 1.4, lossy),
 			release(2.1, "lost", lost)), 0, 1},
 	})
-	// While a server with a guard goes back to a file of 1.5 s, w1 is granted the key at 2 s, and hears of a loss at 2.5 s.
+	// While a server with a guard goes back to what it had at 1.5 s, w1 is granted a and b at 2 s, and hears of a loss at 2.5 s.
 	backTo := func(name string, earlier ...history.Event) []history.Event {
 		return all(earlier, the(grant("w1/1", 2, 4, "a,b"), fault(name, "", 1.5, 2.8, guarded), claim("w1/1", 2.5, 0),
 			release(2.5, "lost", lost)))
 	}
 	tell(t, check.Loss, []story{
-		{"another had the key when the file was written", backTo("restart-old", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
+		{"another had a key then", backTo("restart-old", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
+		{"the replica says so", backTo("isolate-master", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
 		{"nobody had it then", backTo("restart-old"), 1, 0},
 		{"another had other keys then", backTo("restart-old", grant("w2/1", 1, 5, "c"), claim("w2/1", 1.9, 0)), 1, 0},
 		{"another had it before", backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0)), 1, 0},
 		{"another got it later", backTo("restart-old", grant("w2/1", 2.6, 5, "a")), 1, 0},
-		{"another had it before the server forgot", backTo("restart-empty", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
+		{"but the server has forgotten that", backTo("restart-empty", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
 	})
 }
 
@@ -548,10 +549,12 @@ func TestRepair(t *testing.T) {
 		{"four have it, and a fault has just hit its worker", all(beats, kept, the(fault("cut-replies", "w1", 8, 9), on(4))), 0, 0},
 		{"four have it, and another has a key at the fifth", all(beats, kept, the(quorum(sample(10.05,
 			"a w1/1 1", "a w1/1 1", "a w1/1 1", "a w1/1 1", "a w2/1 1")))), 0, 0},
+		{"four have it, and a guard is closed", all(beats, kept, the(fault("flush-all", "", 5, 6, guarded), on(4))), 0, 0},
 		{"four have it, and it is not kept", all(beats, the(grant("w1/1", 1, 11, "a"), on(4))), 0, 0},
 
 		{"four have it", all(beats, kept, the(on(4))), 1, 0},
 		{"four have it, long after a server forgot", all(beats, kept, the(fault("forget-server", "", 5, 6), on(4))), 1, 0},
+		{"four have it, and a guard has been open for long", all(beats, kept, the(fault("flush-all", "", 3, 4, guarded), on(4))), 1, 0},
 		{"three have it, and a fault has hit another worker", all(beats, kept, the(fault("cut-replies", "w2", 8, 9), on(3))), 1, 0},
 	})
 }

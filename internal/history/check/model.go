@@ -213,8 +213,15 @@ func slot(worker string) string {
 	return name
 }
 
-// oldFile is the fault that restarts a server with the data that it had when the fault began.
-const oldFile = "restart-old"
+// goesBack reports whether the servers may have again, after a fault, what they had when it began: from a file, or at a
+// replica that lagged.
+func goesBack(fault string) bool {
+	switch fault {
+	case "restart-old", "crash-master", "isolate-master", "wake-master", "failover":
+		return true
+	}
+	return false
+}
 
 // isHarmless reports whether a fault must have no effect on any call.
 func isHarmless(fault string) bool { return fault == "flush-scripts" }
@@ -263,15 +270,16 @@ func (m *model) broke(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Grace == 0 && mayHarm(f, h, from, to) })
 }
 
-// gaveBack reports whether, between the obtain of a hold and to, a server with an old file may have given one of its keys
-// back to another token, which had the key before, when the fault began.
+// gaveBack reports whether, between the obtain of a hold and to, a server that went back may have given one of its keys back
+// to another token, which had the key before, when the fault began.
 func (m *model) gaveBack(h *hold, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return f.Name == oldFile && f.At <= to && f.End >= h.Start && slices.ContainsFunc(m.ordered, func(other *hold) bool {
-			had, found := other.validFrom(f.At)
-			return found && had < f.End && other.At < h.At && other.token() != h.token() &&
-				shareKey(other.Keys, h.Keys)
-		})
+		return goesBack(f.Name) && f.Lossy && f.At <= to && f.End >= h.Start &&
+			slices.ContainsFunc(m.ordered, func(other *hold) bool {
+				had, found := other.validFrom(f.At)
+				return found && had < f.End && other.At < h.At && other.token() != h.token() &&
+					shareKey(other.Keys, h.Keys)
+			})
 	})
 }
 

@@ -6,7 +6,8 @@ import (
 )
 
 // repairs: a lock that was kept for two of its ttls without a fault is on all servers of a quorum, even if a server
-// forgot it before that. It need not be if another token has one of its keys at one of the servers.
+// forgot it before that. It need not be if another token has one of its keys at one of the servers, or while the guard of a
+// server may be closed.
 func repairs(m *model, r *Result) {
 	const moment = int64(1300 * time.Millisecond) // the library asks a server that did not answer once a second
 	seen := map[string]bool{}
@@ -47,11 +48,12 @@ func repairs(m *model, r *Result) {
 	}
 }
 
-// repaired reports whether no fault touched a hold from from until to. A server that forgot before from has been back since.
+// repaired reports whether no fault touched a hold from from until to. A server that forgot before from has been back since,
+// and its guard is open.
 func (m *model) repaired(h *hold, from, to int64) bool {
 	for _, f := range m.faults {
 		switch {
-		case f.At > to || f.End < from || isHarmless(f.Name):
+		case f.At > to || f.End+int64(f.Grace) < from || isHarmless(f.Name):
 		case f.Target == "" || f.Target == slot(h.Worker):
 			return false
 		}
