@@ -77,7 +77,10 @@ func Run(ctx context.Context, o Options, progress *Progress) (events []history.E
 	}
 	var side sync.WaitGroup
 	over := make(chan struct{})
-	side.Go(func() { r.sample(over) }) // this also shows if a busy machine takes long to start the workers
+	side.Go(func() { r.sample(over) })
+	for _, s := range r.topology.Servers() { // from now on, because a busy machine may take long to start the workers
+		side.Go(func() { r.ping(s, over) })
+	}
 	if err = r.startWorkers(); err == nil {
 		working, cancel := context.WithTimeout(ctx, o.Length)
 		defer cancel()

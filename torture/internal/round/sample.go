@@ -10,6 +10,7 @@ import (
 
 	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/topology"
 	"github.com/redislock/redislock/torture/internal/worker"
@@ -28,13 +29,8 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return found`
 
-const (
-	pause = 200 * time.Millisecond // between two samples
-
-	// slow is how long a sample may take. A longer one shows that something stands still. A quorum counts a server that does
-	// not answer within 100 ms as absent.
-	slow = 80 * time.Millisecond
-)
+// pause is the time between two samples.
+const pause = 200 * time.Millisecond
 
 // sample writes down what Redis holds, several times a second, until over is closed.
 func (r *round) sample(over chan struct{}) {
@@ -56,13 +52,39 @@ func (r *round) sample(over chan struct{}) {
 				Kind: history.Sample, Start: start, At: clock.Now(), Held: held, Need: int64(r.topology.Need()),
 			})
 		}
-		if now := clock.Now(); !whole || clock.Sub(now, start) > slow { // a busy machine or disk is a fault as well
-			r.log.Write(history.Event{
-				Kind: history.Fault, Name: "slow-server", At: start - int64(pause), End: now, Outcome: "noticed",
-			})
+		select {
+		case <-over:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// ping notes when a server answers late or not at all, until over is closed: a busy machine or disk is a fault as well. A
+// quorum counts a server that does not answer within 100 ms as absent.
+func (r *round) ping(s *redistest.Server, over chan struct{}) {
+	const pause, slow = 20 * time.Millisecond, 70 * time.Millisecond
+	client := topology.Connect(s)
+	defer client.Close()
+	last, isLate := clock.Now(), false // the last answer in time
+	note := func(end int64) {
+		if isLate {
+			r.log.Write(history.Event{Kind: history.Fault, Name: "slow-server", At: last, End: end, Outcome: "noticed"})
+		}
+	}
+	for {
+		start := clock.Now()
+		err := client.Ping(context.Background()).Err()
+		now := clock.Now()
+		if err != nil || clock.Sub(now, start) > slow {
+			isLate = true
+		} else {
+			note(now)
+			last, isLate = now, false
 		}
 		select {
 		case <-over:
+			note(clock.Now())
 			return
 		case <-time.After(pause):
 		}
