@@ -211,8 +211,8 @@ func (s *Rounds) tryRound(ctx context.Context) (again bool, err error) {
 
 // bears reports whether the obtain goes on after a round that has failed in a way that may pass.
 //
-// In line, the rule is that of one place: see line.Waiter.Bear. But a quorum gives each server a tenth of a second, and the
-// first try at one place takes seconds. So on a quorum without a deadline, the first try is as many rounds as fit into
+// In line, the rule is that of one place: see line.Waiter.Bear. But a quorum gives each server a fraction of a second, and
+// the first try at one place takes seconds. So on a quorum without a deadline, the first try is as many rounds as fit into
 // LongPatience. Without a line, a quorum tries again as the strategy says. Across slots, calls have been resent for as long
 // as at one place.
 func (s *Rounds) bears(ctx context.Context) bool {

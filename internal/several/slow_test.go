@@ -68,6 +68,38 @@ func TestQuorumFirstCallsTakeLonger(t *testing.T) {
 	})
 }
 
+// An obtain waits longer for a server without which there is no majority than for one that is not needed.
+func TestQuorumWaitsLongerForAMajority(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		slow    int
+		late    time.Duration
+		fails   bool
+		at, end time.Duration // how long the obtain takes
+	}{
+		{slow: 1, late: 200 * time.Millisecond, end: 50 * time.Millisecond},
+		{slow: 2, late: 200 * time.Millisecond, at: 190 * time.Millisecond, end: 240 * time.Millisecond},
+		{slow: 2, late: 400 * time.Millisecond, fails: true, at: 250 * time.Millisecond, end: 300 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprint(c.slow, " are late by ", c.late), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				servers, connect := memoryQuorum(t, 3)
+				locks := connect()
+				getToKnow(t, locks)
+				for _, server := range servers[:c.slow] {
+					server.Slow(c.late)
+				}
+				start := time.Now()
+				_, err := locks.Obtain(t.Context(), "a", time.Minute, nil)
+				if took := time.Since(start); (err != nil) != c.fails || took < c.at || took > c.end {
+					t.Errorf("%v after %v", err, took)
+				}
+				calmDown(servers)
+			})
+		})
+	}
+}
+
 // takeTurns lets 16 callers take and release one key, so many times each.
 func takeTurns(t *testing.T, clients []*redislock.Client, times int, opt *redislock.Options) {
 	t.Helper()

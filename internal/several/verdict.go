@@ -115,15 +115,20 @@ func (s *Rounds) isNext() bool {
 }
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a quorum,
-// a server counts as absent after limit, and at once if it usually takes longer than that. The caller holds s.mu.
+// a server counts as absent after limit, and at once if it usually takes longer than that. If nothing limits the time, and
+// too few have answered for a verdict, the others get more time. The caller holds s.mu.
 func (s *Rounds) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
+	var least time.Duration
+	if limit == health.NoLimit && s.count(hasAnswered) < s.places.need {
+		least = health.FirstPatience
+	}
 	for _, p := range s.parts {
 		switch {
 		case !p.busy:
 		case !s.places.quorum:
 			waits = true
 		default:
-			late := p.began.Add(p.site.health.Patience(p.began, len(p.Keys.Names), s.fastest, limit))
+			late := p.began.Add(max(least, p.site.health.Patience(p.began, len(p.Keys.Names), s.fastest, limit)))
 			if now.Before(late) && (until.IsZero() || late.Before(until)) {
 				waits, until = true, late
 			}

@@ -61,7 +61,7 @@ func (r *round) sample(over chan struct{}) {
 }
 
 // ping notes when a server answers late or not at all, until over is closed: a busy machine or disk is a fault as well. A
-// quorum counts a server that does not answer within 100 ms as absent.
+// quorum soon counts a server that does not answer as absent.
 func (r *round) ping(s *redistest.Server, over chan struct{}) {
 	const pause, slow = 20 * time.Millisecond, 70 * time.Millisecond
 	client := topology.Connect(s)
