@@ -31,7 +31,7 @@ func (h *Server) Admit(now time.Time, keys int) bool {
 }
 
 func (h *Server) admitLocked(now time.Time, keys int) bool {
-	if h.calls > 0 && now.Sub(h.heard) > max(FirstPatience, h.patienceLocked(now, keys, 0, NoLimit)) {
+	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(now, keys, 0, NoLimit) {
 		h.down = true
 	}
 	if h.down && h.calls > 0 && now.Before(h.probe) {
@@ -92,8 +92,8 @@ const (
 	// usually takes longer.
 	LeastPatience = 100 * time.Millisecond
 
-	// FirstPatience is the same for a server that had not answered yet when the call began, if others have. It is also how
-	// long a server may be silent before calls leave it out, and how long a round waits at least for enough answers.
+	// FirstPatience is the same for a server that had not answered yet when the call began, if others have. It is also the
+	// least for a server without which there is no majority.
 	FirstPatience = 250 * time.Millisecond
 
 	// LongPatience is the same if no server has answered yet, because all may be far away.

@@ -110,19 +110,19 @@ func TestAdmit(t *testing.T) {
 		want bool
 	}{
 		{0, "a first call goes out", admit, true},
-		{250 * ms, "so does another within the patience", admit, true},
-		{251 * ms, "after the patience, one goes out to see whether the server answers", admit, true},
-		{252 * ms, "but no other", admit, false},
-		{1250 * ms, "none within a second", admit, false},
-		{1251 * ms, "one after a second", admit, true},
-		{1252 * ms, "one of the calls fails", ends(false), false},
-		{1253 * ms, "that changes nothing", admit, false},
-		{1254 * ms, "the server answers", ends(true), true},
-		{1255 * ms, "now calls go out at once", admit, true},
-		{1256 * ms, "all of them", admit, true},
-		{1257 * ms, "a call fails at once", ends(false), false},
-		{1258 * ms, "no other goes out, because one went out a moment ago", admit, false},
-		{2251 * ms, "one goes out a second later", admit, true},
+		{100 * ms, "so does another within the patience", admit, true},
+		{101 * ms, "after the patience, one goes out to see whether the server answers", admit, true},
+		{102 * ms, "but no other", admit, false},
+		{1100 * ms, "none within a second", admit, false},
+		{1101 * ms, "one after a second", admit, true},
+		{1102 * ms, "one of the calls fails", ends(false), false},
+		{1103 * ms, "that changes nothing", admit, false},
+		{1104 * ms, "the server answers", ends(true), true},
+		{1105 * ms, "now calls go out at once", admit, true},
+		{1106 * ms, "all of them", admit, true},
+		{1107 * ms, "a call fails at once", ends(false), false},
+		{1108 * ms, "no other goes out, because one went out a moment ago", admit, false},
+		{2101 * ms, "one goes out a second later", admit, true},
 	} {
 		if got := step.do(began.Add(step.at)); got != step.want {
 			t.Errorf("%v: %s: got %v", step.at, step.what, got)

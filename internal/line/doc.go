@@ -98,7 +98,7 @@
 // In line, only an error that does not pass ends the obtain. A first try without a deadline is the exception: a wrong
 // address would last for ever, so any error ends it. With a deadline, the caller has said how long a failover may
 // take. Before the first refusal there is no place to keep, so the waiter pauses for 50 ms, then twice as long each
-// time, up to an interval, and up to a quarter less at random. A quorum gives each server a tenth of a second, so
+// time, up to an interval, and up to a quarter less at random. A quorum gives each server a fraction of a second, so
 // there a first try without a deadline lasts 2 s: one pause of the process would end a shorter one. Polling stays as
 // in bsm/redislock: an error ends it.
 //

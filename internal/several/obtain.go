@@ -241,7 +241,7 @@ func (s *Rounds) waitForSteps(ctx context.Context) error {
 		if s.isOnce() { // nobody needs the keys: they are released. Without this, the calls of a loop pile up at a slow server.
 			limit = health.NoLimit
 		}
-		if waits, until := s.waits(now, limit); waits {
+		if waits, until := s.waits(now, 0, limit); waits {
 			return open, until
 		}
 		return undecided, time.Time{}

@@ -58,9 +58,6 @@ func (s *Rounds) count(meets func(*part) bool) (n int) {
 // hasFailed reports whether a place has failed in the present round.
 func hasFailed(p *part) bool { return p.answer == failed }
 
-// hasAnswered reports whether a part has granted or refused this round.
-func hasAnswered(p *part) bool { return p.answer == granted || p.answer == denied }
-
 // hasDenied reports whether the last call of a part was refused, or granted too late.
 func hasDenied(p *part) bool { return p.last == denied }
 

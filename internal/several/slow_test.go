@@ -74,14 +74,16 @@ func TestQuorumWaitsLongerForAMajority(t *testing.T) {
 	for _, c := range []struct {
 		slow    int
 		late    time.Duration
+		taken   bool // by another
 		fails   bool
 		at, end time.Duration // how long the obtain takes
 	}{
 		{slow: 1, late: 200 * time.Millisecond, end: 50 * time.Millisecond},
+		{slow: 1, late: 400 * time.Millisecond, taken: true, at: 100 * time.Millisecond, end: 120 * time.Millisecond},
 		{slow: 2, late: 200 * time.Millisecond, at: 190 * time.Millisecond, end: 240 * time.Millisecond},
 		{slow: 2, late: 400 * time.Millisecond, fails: true, at: 250 * time.Millisecond, end: 300 * time.Millisecond},
 	} {
-		t.Run(fmt.Sprint(c.slow, " are late by ", c.late), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.slow, " late by ", c.late, ", taken: ", c.taken), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				servers, connect := memoryQuorum(t, 3)
 				locks := connect()
@@ -89,9 +91,16 @@ func TestQuorumWaitsLongerForAMajority(t *testing.T) {
 				for _, server := range servers[:c.slow] {
 					server.Slow(c.late)
 				}
+				if c.taken {
+					for _, server := range servers {
+						if err := server.Memory.Set("a", "another's"); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
 				start := time.Now()
 				_, err := locks.Obtain(t.Context(), "a", time.Minute, nil)
-				if took := time.Since(start); (err != nil) != c.fails || took < c.at || took > c.end {
+				if took := time.Since(start); (err != nil) != (c.fails || c.taken) || took < c.at || took > c.end {
 					t.Errorf("%v after %v", err, took)
 				}
 				calmDown(servers)

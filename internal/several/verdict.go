@@ -43,6 +43,11 @@ func (t tally) judge() verdict {
 	return undecided
 }
 
+// mayWin reports whether the round has no verdict yet, and needs those that are under way to be won.
+func (t tally) mayWin(underWay int) bool {
+	return t.granted+t.refused < t.need && t.granted+underWay >= t.need
+}
+
 // collect calls look, with s.mu held, whenever something has changed, until look returns a verdict. It also calls look some
 // grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken yet.
 // collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, collect panics.
@@ -97,7 +102,11 @@ func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
 	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
 		limit = s.splitPatience()
 	}
-	t.waits, until = s.waits(now, limit)
+	var least time.Duration
+	if isBusy := func(p *part) bool { return p.busy }; limit == health.NoLimit && t.mayWin(s.count(isBusy)) {
+		least = min(health.FirstPatience, s.want.TTL)
+	}
+	t.waits, until = s.waits(now, least, limit)
 	return t.judge(), until
 }
 
@@ -115,13 +124,9 @@ func (s *Rounds) isNext() bool {
 }
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a quorum,
-// a server counts as absent after limit, and at once if it usually takes longer than that. If nothing limits the time, and
-// too few have answered for a verdict, the others get more time. The caller holds s.mu.
-func (s *Rounds) waits(now time.Time, limit time.Duration) (waits bool, until time.Time) {
-	var least time.Duration
-	if limit == health.NoLimit && s.count(hasAnswered) < s.places.need {
-		least = health.FirstPatience
-	}
+// a server counts as absent after limit, and at once if it usually takes longer than that, but not before least. The caller
+// holds s.mu.
+func (s *Rounds) waits(now time.Time, least, limit time.Duration) (waits bool, until time.Time) {
 	for _, p := range s.parts {
 		switch {
 		case !p.busy:

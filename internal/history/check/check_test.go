@@ -398,7 +398,11 @@ func TestLoss(t *testing.T) {
 	tell(t, check.Loss, []story{
 		{"another had a key then", backTo("restart-old", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
 		{"the replica says so", backTo("isolate-master", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
+		{"another got it from a replica that lagged for less long", backTo("isolate-master", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 0, 1},
 		{"nobody had it then", backTo("restart-old"), 1, 0},
+		{"another got it when the file was written", backTo("restart-old", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
+		{"at one server of a quorum", all(backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)),
+			the(quorum(sample(1.2, "a w2/1 4", "a w2/1 4", "a w2/1 4")))), 1, 0},
 		{"another had other keys then", backTo("restart-old", grant("w2/1", 1, 5, "c"), claim("w2/1", 1.9, 0)), 1, 0},
 		{"another had it before", backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0)), 1, 0},
 		{"another got it later", backTo("restart-old", grant("w2/1", 2.6, 5, "a")), 1, 0},

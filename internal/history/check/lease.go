@@ -34,11 +34,10 @@ func leases(m *model, r *Result) {
 				"%s counts on its lock for %s longer than Redis keeps it", h.Op, seconds(until-expiry))
 		}
 	}
-	several := slices.ContainsFunc(m.samples, func(s history.Event) bool { return s.Need > 1 })
 	for _, e := range m.done {
 		h := m.holds[e.Op]
 		// With several servers, TTL asks some of them, and the others may keep the lock for longer.
-		if e.Name != "TTL" || e.Outcome != ok || e.Left <= 0 || h == nil || several {
+		if e.Name != "TTL" || e.Outcome != ok || e.Left <= 0 || h == nil || m.quorum {
 			continue
 		}
 		if until := h.untilAt(e.Start); until > 0 {

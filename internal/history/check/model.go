@@ -91,6 +91,7 @@ type model struct {
 	ends    map[string]int64   // by op: from when on its owner held nothing
 	left    map[string]span    // by op, if its owner then cut its connections: from the obtain until then
 	grace   int64              // for how long a guard stays closed; 0 without one
+	quorum  bool               // a lock is held if several servers have it
 }
 
 func newModel(events []history.Event) *model {
@@ -137,6 +138,7 @@ func newModel(events []history.Event) *model {
 			m.writes = append(m.writes, e)
 		case history.Sample:
 			m.samples = append(m.samples, e)
+			m.quorum = m.quorum || e.Need > 1
 		case history.Final, history.Last:
 			m.finals = append(m.finals, e)
 		}
@@ -213,16 +215,6 @@ func slot(worker string) string {
 	return name
 }
 
-// goesBack reports whether the servers may have again, after a fault, what they had when it began: from a file, or at a
-// replica that lagged.
-func goesBack(fault string) bool {
-	switch fault {
-	case "restart-old", "crash-master", "isolate-master", "wake-master", "failover":
-		return true
-	}
-	return false
-}
-
 // isHarmless reports whether a fault must have no effect on any call.
 func isHarmless(fault string) bool { return fault == "flush-scripts" }
 
@@ -270,17 +262,28 @@ func (m *model) broke(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Grace == 0 && mayHarm(f, h, from, to) })
 }
 
-// gaveBack reports whether, between the obtain of a hold and to, a server that went back may have given one of its keys back
-// to another token, which had the key before, when the fault began.
+// gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had may have given one
+// of the keys back to another token, which had the key then. At a single server of a quorum, that ends no hold.
 func (m *model) gaveBack(h *hold, to int64) bool {
-	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return goesBack(f.Name) && f.Lossy && f.At <= to && f.End >= h.Start &&
-			slices.ContainsFunc(m.ordered, func(other *hold) bool {
-				had, found := other.validFrom(f.At)
-				return found && had < f.End && other.At < h.At && other.token() != h.token() &&
-					shareKey(other.Keys, h.Keys)
-			})
+	return !m.quorum && slices.ContainsFunc(m.faults, func(f history.Event) bool {
+		back, may := goesBack(f)
+		return may && f.At <= to && f.End >= h.Start && slices.ContainsFunc(m.ordered, func(other *hold) bool {
+			had, found := other.validFrom(f.At)
+			return found && had <= back && other.At < h.At && other.token() != h.token() && shareKey(other.Keys, h.Keys)
+		})
 	})
+}
+
+// goesBack reports whether the servers may have again, after a fault, what they had at some time from its beginning until
+// back: from a file that is written in a moment, or at a replica that lagged.
+func goesBack(f history.Event) (back int64, may bool) {
+	switch f.Name {
+	case "restart-old":
+		return min(f.At+int64(200*time.Millisecond), f.End), f.Lossy
+	case "crash-master", "isolate-master", "wake-master", "failover", "role-change":
+		return f.End, f.Lossy
+	}
+	return 0, false
 }
 
 // mayHarm reports whether a fault may have made Redis forget, between from and to, what it acknowledged about the keys of a
