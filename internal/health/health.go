@@ -23,18 +23,17 @@ type Server struct {
 }
 
 // Admit reports whether to send a call to the server. The caller calls Ended when an admitted call has ended. While the
-// server does not answer, one call a second goes out to see whether it answers again.
-func (h *Server) Admit(now time.Time, keys int) bool {
+// server does not answer, one call a second goes out to see whether it answers again. A server that was heard within least
+// counts as one that answers.
+func (h *Server) Admit(now time.Time, keys int, least time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.admitLocked(now, keys)
+	return h.admitLocked(now, keys, least)
 }
 
-func (h *Server) admitLocked(now time.Time, keys int) bool {
-	if h.calls > 0 && now.Sub(h.heard) > h.patienceLocked(now, keys, 0, NoLimit) {
-		h.down = true
-	}
-	if h.down && h.calls > 0 && now.Before(h.probe) {
+func (h *Server) admitLocked(now time.Time, keys int, least time.Duration) bool {
+	h.down = !h.isUpLocked(now, keys)
+	if h.down && h.calls > 0 && now.Before(h.probe) && now.Sub(h.heard) > least {
 		return false
 	}
 	if h.down {
@@ -45,6 +44,17 @@ func (h *Server) admitLocked(now time.Time, keys int) bool {
 	}
 	h.calls++
 	return true
+}
+
+// IsUp reports whether the server answers: its last call was answered, and none has waited for too long since.
+func (h *Server) IsUp(now time.Time, keys int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.isUpLocked(now, keys)
+}
+
+func (h *Server) isUpLocked(now time.Time, keys int) bool {
+	return !h.down && (h.calls == 0 || now.Sub(h.heard) <= h.patienceLocked(now, keys, 0, NoLimit))
 }
 
 // Ended notes that a call has ended, how long it took, and whether the server has answered it.

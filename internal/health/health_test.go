@@ -17,7 +17,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func answers(h *health.Server, took ...time.Duration) (last time.Time) {
 	now := start
 	for _, took := range took {
-		h.Admit(now, 1)
+		h.Admit(now, 1, 0)
 		now = now.Add(took)
 		h.Ended(now, took, true)
 	}
@@ -70,7 +70,7 @@ func TestOneAnswerDoublesTheUsualTimeAtMost(t *testing.T) {
 		{8 * ms, 36 * ms},
 	} {
 		now := start.Add(time.Duration(i) * time.Hour)
-		h.Admit(now, 1)
+		h.Admit(now, 1, 0)
 		h.Ended(now.Add(c.took), c.took, true)
 		if got := h.Usually(); got != c.want {
 			t.Errorf("after answer %d: %v, want %v", i+1, got, c.want)
@@ -84,7 +84,7 @@ func TestOfCallsTogetherTheFirstAnswerCounts(t *testing.T) {
 	answers(h, 10*ms)
 	now := start.Add(time.Hour)
 	for range 5 {
-		h.Admit(now, 1)
+		h.Admit(now, 1, 0)
 	}
 	for range 5 {
 		h.Ended(now.Add(time.Second), time.Second, true)
@@ -99,7 +99,7 @@ func TestAdmit(t *testing.T) {
 	h := &health.Server{}
 	answers(h, ms)
 	began := start.Add(time.Hour)
-	admit := func(now time.Time) bool { return h.Admit(now, 0) }
+	admit := func(now time.Time) bool { return h.Admit(now, 0, 0) }
 	ends := func(answered bool) func(time.Time) bool {
 		return func(now time.Time) bool { h.Ended(now, ms, answered); return answered }
 	}
@@ -130,11 +130,31 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// A server that is needed may be silent for longer.
+func TestAdmitForLonger(t *testing.T) {
+	h := &health.Server{}
+	answers(h, ms)
+	began := start.Add(time.Hour)
+	h.Admit(began, 0, 0)
+	h.Admit(began.Add(101*ms), 0, 0) // to see whether the server answers
+	for _, c := range []struct {
+		at, least time.Duration
+		want      bool
+	}{{150 * ms, 0, false}, {150 * ms, 149 * ms, false}, {150 * ms, 150 * ms, true}, {251 * ms, 250 * ms, false}} {
+		if h.IsUp(began.Add(c.at), 0) {
+			t.Errorf("after %v, the server seems to answer", c.at)
+		}
+		if got := h.Admit(began.Add(c.at), 0, c.least); got != c.want {
+			t.Errorf("after %v, with %v at least: %v", c.at, c.least, got)
+		}
+	}
+}
+
 // With no call under way, nothing shows that a server is still down. So the next call goes out.
 func TestAdmitAfterAllHaveFailed(t *testing.T) {
 	h := &health.Server{}
 	for i := range 3 {
-		if !h.Admit(start, 1) {
+		if !h.Admit(start, 1, 0) {
 			t.Errorf("call %d was not admitted", i+1)
 		}
 		h.Ended(start, 0, false)
@@ -199,7 +219,7 @@ func TestMends(t *testing.T) {
 func TestAnswersStartsMends(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h, waiting := &health.Server{}, &lock{}
-		h.Admit(time.Now(), 1)
+		h.Admit(time.Now(), 1, 0)
 		h.Ended(time.Now(), ms, false)
 		h.Await(waiting)
 		time.Sleep(ms)

@@ -17,7 +17,7 @@ const maxMends = 16
 func (h *Server) AdmitMend(now time.Time, keys int, lock Lock, kept bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mends < maxMends && h.admitLocked(now, keys) {
+	if h.mends < maxMends && h.admitLocked(now, keys, 0) {
 		h.mends++
 		return true
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/place"
@@ -63,9 +64,14 @@ func hasDenied(p *part) bool { return p.last == denied }
 
 // launch asks those places that are still to be asked in this round. The caller holds s.mu.
 func (s *Rounds) launch(ctx context.Context, now time.Time) {
+	var least time.Duration
+	isUp := func(p *part) bool { return p.site.health.IsUp(now, len(p.Keys.Names)) }
+	if s.places.quorum && s.count(isUp) < s.places.need { // see judge
+		least = health.FirstPatience
+	}
 	for _, p := range s.parts {
 		if p.answer == none && !p.busy {
-			s.ask(ctx, p, now)
+			s.ask(ctx, p, now, least)
 		}
 		if s.isOrdered() && p.answer != granted {
 			return
@@ -73,11 +79,11 @@ func (s *Rounds) launch(ctx context.Context, now time.Time) {
 	}
 }
 
-// ask sends the obtain to one place, unless that hangs. It does so in a goroutine, which ends with the call. The caller
-// holds s.mu.
-func (s *Rounds) ask(ctx context.Context, p *part, now time.Time) {
+// ask sends the obtain to one place, unless that has been silent for too long, and at least for that long. It does so in a
+// goroutine, which ends with the call. The caller holds s.mu.
+func (s *Rounds) ask(ctx context.Context, p *part, now time.Time, least time.Duration) {
 	p.Begin(ctx, s.token, s.began.UnixMicro()) // a server ignores a proposal that is over a second old
-	if s.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names)) {
+	if s.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names), least) {
 		p.answer, p.err = failed, errHangs
 		p.Waiter.PassOver(now)
 		return

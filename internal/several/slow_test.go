@@ -109,6 +109,31 @@ func TestQuorumWaitsLongerForAMajority(t *testing.T) {
 	}
 }
 
+// The later obtains find two of three servers silent for longer than an answer takes. They ask them all the same, because
+// there is no majority without them. The first of these would be sent anyway, to see whether the servers answer.
+func TestQuorumAsksSilentServersThatItNeeds(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		servers, connect := memoryQuorum(t, 3)
+		locks := connect()
+		getToKnow(t, locks)
+		for _, server := range servers[:2] {
+			server.Slow(200 * time.Millisecond)
+		}
+		var wait sync.WaitGroup
+		for i, began := range []time.Duration{0, 120, 130} {
+			wait.Go(func() {
+				time.Sleep(began * time.Millisecond)
+				if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), time.Minute, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		calmDown(servers)
+	})
+}
+
 // takeTurns lets 16 callers take and release one key, so many times each.
 func takeTurns(t *testing.T, clients []*redislock.Client, times int, opt *redislock.Options) {
 	t.Helper()
