@@ -121,9 +121,9 @@ func TestQuorumAsksSilentServersThatItNeeds(t *testing.T) {
 			server.Slow(200 * time.Millisecond)
 		}
 		var wait sync.WaitGroup
-		for i, began := range []time.Duration{0, 120, 130} {
+		for i, began := range []time.Duration{0, 120 * time.Millisecond, 130 * time.Millisecond} {
 			wait.Go(func() {
-				time.Sleep(began * time.Millisecond)
+				time.Sleep(began)
 				if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), time.Minute, nil); err != nil {
 					t.Error(err)
 				}
