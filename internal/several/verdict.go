@@ -104,7 +104,7 @@ func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
 	}
 	var least time.Duration
 	if isBusy := func(p *part) bool { return p.busy }; limit == health.NoLimit && t.mayWin(s.count(isBusy)) {
-		least = min(health.FirstPatience, s.want.TTL)
+		least = health.FirstPatience
 	}
 	t.waits, until = s.waits(now, least, limit)
 	return t.judge(), until

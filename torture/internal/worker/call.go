@@ -110,7 +110,7 @@ func (g *goroutine) ended(c *call, err error, good string) {
 	if e.Outcome, code = outcomeOf(err, good); code != "" {
 		e.Options = append(e.Options, "error:"+code)
 	}
-	if e.Outcome == "unexpected" {
+	if e.Outcome == "unexpected" || e.Outcome == "network" {
 		e.Target = word(err.Error())
 	}
 	if err != nil && c.opt.Queue && c.refused.Load() > 0 {

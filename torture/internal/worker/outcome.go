@@ -69,7 +69,7 @@ func word(text string) string {
 			return '_'
 		}
 		return r
-	}, text[:min(len(text), 120)])
+	}, text[:min(len(text), 300)])
 }
 
 // isLoss reports whether an error says that keys of a lock were lost.
