@@ -25,10 +25,10 @@ const (
 	Alive Kind = "alive"
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
-	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error, or one of the network.
-	// For an obtain that waited in line without success, Keys, Refused and TTL are set as for Grant. Lost says that the call
-	// reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has closed the Client that Op had
-	// for itself, and is about to close its connections; it began with the obtain.
+	// its context ended at Limit (0: it did not), and Options names the options that it used. Target is an unexpected error,
+	// or one of the network. For an obtain that waited in line without success, Keys, Refused and TTL are set as for Grant.
+	// Lost says that the call reported a loss of the hold. Left is the ttl that TTL reported. The function "Leave" has closed
+	// the Client that Op had for itself, and is about to close its connections; it began with the obtain.
 	Done Kind = "done"
 
 	// Beat: the worker process runs. It writes one every 50 ms.
