@@ -10,7 +10,8 @@
 // # Invariants
 //
 //   - Each call that was admitted is ended once.
-//   - While a server does not answer, one call a second goes out to see whether it does again.
+//   - While a server does not answer, one call a second goes out to see whether it does again, apart from calls that need
+//     the server and were admitted because it had been silent for less than they allow.
 //   - The Mend of a kept lock that waits is called once: when the server answers and has room, and at the latest at the next
 //     probe that finds room. No mutex of this package is held then.
 //
@@ -24,8 +25,8 @@
 // when it hung again, a refusal took 10 s.
 //
 // The first calls make connections. When one of them is answered, the others are not late yet, so they keep the time that a
-// call to an unknown server has. Otherwise 12 to 17 of 20 obtains that a program began at once failed with servers that were
-// 80 ms away.
+// call to an unknown server has. Otherwise 15 to 18 of 20 obtains that a program began at once failed with servers that were
+// 150 ms away.
 //
 // Few mends wait for a server. When a server hangs, all kept locks lose their keys there at about the same time. When
 // each lock sent its own mend, 1,000 locks had 1,025 goroutines; with at most 16 mends under way, there were 38. All

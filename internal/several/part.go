@@ -56,6 +56,9 @@ func (s *Rounds) count(meets func(*part) bool) (n int) {
 	return n
 }
 
+// isBusy reports whether a call to a place is under way.
+func isBusy(p *part) bool { return p.busy }
+
 // hasFailed reports whether a place has failed in the present round.
 func hasFailed(p *part) bool { return p.answer == failed }
 

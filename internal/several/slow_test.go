@@ -52,18 +52,10 @@ func TestQuorumFirstCallsTakeLonger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		servers, connect := memoryQuorum(t, 3)
 		for _, server := range servers {
-			server.Slow(80 * time.Millisecond)
+			server.Slow(150 * time.Millisecond)
 		}
 		locks := connect()
-		var wait sync.WaitGroup
-		for i := range 20 {
-			wait.Go(func() {
-				if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), 10*time.Second, nil); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wait.Wait()
+		obtainApart(t, locks, make([]time.Duration, 20)...)
 		calmDown(servers)
 	})
 }
@@ -120,18 +112,24 @@ func TestQuorumAsksSilentServersThatItNeeds(t *testing.T) {
 		for _, server := range servers[:2] {
 			server.Slow(200 * time.Millisecond)
 		}
-		var wait sync.WaitGroup
-		for i, began := range []time.Duration{0, 120 * time.Millisecond, 130 * time.Millisecond} {
-			wait.Go(func() {
-				time.Sleep(began)
-				if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), time.Minute, nil); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wait.Wait()
+		obtainApart(t, locks, 0, 120*time.Millisecond, 130*time.Millisecond)
 		calmDown(servers)
 	})
+}
+
+// obtainApart obtains a lock of its own at each of these times from now on, without a strategy, and returns when all are there.
+func obtainApart(t *testing.T, locks *redislock.Client, at ...time.Duration) {
+	t.Helper()
+	var wait sync.WaitGroup
+	for i, began := range at {
+		wait.Go(func() {
+			time.Sleep(began)
+			if _, err := locks.Obtain(t.Context(), fmt.Sprint("a", i), time.Minute, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
 }
 
 // takeTurns lets 16 callers take and release one key, so many times each.

@@ -103,7 +103,7 @@ func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
 		limit = s.splitPatience()
 	}
 	var least time.Duration
-	if isBusy := func(p *part) bool { return p.busy }; limit == health.NoLimit && t.mayWin(s.count(isBusy)) {
+	if limit == health.NoLimit && t.mayWin(s.count(isBusy)) {
 		least = health.FirstPatience
 	}
 	t.waits, until = s.waits(now, least, limit)

@@ -170,9 +170,8 @@ func (s *slot) disturb(ctx context.Context, f plan.Fault, action faultproxy.Acti
 		rule.Match, rule.Times = nil, 0
 	case plan.StrandRequests: // one that is sent again, and the call after it, overtake the stranded one
 		rule.Match = everySecond(rule.Match)
-	}
-	switch f.Kind {
-	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies, plan.StrandRequests:
+		rule.Times *= 10
+	case plan.RepeatRequests, plan.DelayRequests, plan.DelayReplies:
 		rule.Times *= 10
 	}
 	// All bits of Pick are random, so with several servers, the fault hits some of them.

@@ -106,13 +106,7 @@ func (g *goroutine) ended(c *call, err error, good string) {
 	e := history.Event{
 		Kind: history.Done, At: clock.Now(), Op: c.op, Name: c.name, Start: c.start, Limit: c.limit.Load(), Options: c.names,
 	}
-	var code string
-	if e.Outcome, code = outcomeOf(err, good); code != "" {
-		e.Options = append(e.Options, "error:"+code)
-	}
-	if e.Outcome == "unexpected" || e.Outcome == "network" {
-		e.Target = word(err.Error())
-	}
+	conclude(&e, err, good)
 	if err != nil && c.opt.Queue && c.refused.Load() > 0 {
 		e.Queue, e.Refused, e.Keys, e.TTL = true, c.refused.Load(), c.keys, c.ttl
 	}

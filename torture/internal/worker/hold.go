@@ -66,16 +66,7 @@ func (h *held) unclaim() {
 // done writes how a call for the lock has ended.
 func (h *held) done(e history.Event, err error) {
 	e.Kind, e.Op, e.At = history.Done, h.op, clock.Now()
-	code := ""
-	if e.Outcome == "" {
-		e.Outcome, code = outcomeOf(err, "ok")
-	}
-	if code != "" {
-		e.Options = append(e.Options, "error:"+code)
-	}
-	if e.Outcome == "unexpected" && err != nil {
-		e.Target = word(err.Error())
-	}
+	conclude(&e, err, "ok")
 	if h.shared {
 		e.Lost = false
 	}

@@ -11,7 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/history"
 )
+
+// conclude writes into an event how its call has ended, unless the event says that already.
+func conclude(e *history.Event, err error, good string) {
+	if e.Outcome == "" {
+		var code string
+		if e.Outcome, code = outcomeOf(err, good); code != "" {
+			e.Options = append(e.Options, "error:"+code)
+		}
+	}
+	if err != nil && (e.Outcome == "unexpected" || e.Outcome == "network") {
+		e.Target = word(err.Error())
+	}
+}
 
 // outcomeOf says in one word how a call has ended, and which error of Redis it met, if it did.
 func outcomeOf(err error, good string) (outcome, code string) {
