@@ -185,6 +185,10 @@ func TestExclusion(t *testing.T) {
 			grant("w2/1", 3.5, 5, "a")), 1, 0},
 
 		{"Redis forgot in between", the(grant("w1/1", 1, 9, "a"), forget(2, 2.5), grant("w2/1", 3, 4, "a")), 0, 1},
+		{"Redis forgot in between, and the first asked in vain for a shorter ttl then", the(grant("w1/1", 1, 9, "a"), forget(2, 2.5),
+			grant("w2/1", 3, 6, "a"), claim("w1/1", 4, 0), claim("w1/1", 4.1, 5)), 0, 2},
+		{"Redis forgot after both, and the first asked in vain for a shorter ttl then", the(grant("w1/1", 1, 9, "a"),
+			grant("w2/1", 3, 6, "a"), claim("w1/1", 4, 0), claim("w1/1", 4.1, 5), forget(4.2, 4.3)), 2, 0},
 		{"Redis forgot in between, and has a guard", the(grant("w1/1", 1, 9, "a"), fault("flush-all", "", 2, 2, guarded),
 			grant("w2/1", 3, 4, "a")), 1, 0},
 		{"Redis forgot before both", the(forget(0.1, 0.5), grant("w1/1", 1, 9, "a"), grant("w2/1", 3, 4, "a")), 1, 0},

@@ -37,7 +37,11 @@ func exclusion(m *model, r *Result) {
 					continue
 				}
 				seen[pair] = true
-				r.addUnless(m.broke(other.hold, other.Start, c.At), Exclusion, c.from, pair[:],
+				excused := m.broke(other.hold, other.Start, c.At)
+				if c.At < other.At {
+					excused = m.mayReturn(c.hold, other.hold, c.from)
+				}
+				r.addUnless(excused, Exclusion, c.from, pair[:],
 					"%s and %s both held %s, for %s", other.Op, c.Op, key, seconds(min(other.to, c.to)-c.from))
 			}
 			before = append(before, c)

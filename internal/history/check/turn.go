@@ -24,9 +24,15 @@ func (m *model) turn(h *hold, grants map[string][]*hold, r *Result) {
 			if !valid || other.validAt(at) {
 				continue
 			}
-			r.addUnless(m.broke(h, h.Start, other.At) || m.broke(other, other.Start, at), Exclusion, at,
+			r.addUnless(m.mayReturn(h, other, at), Exclusion, at,
 				[]string{h.Op, other.Op}, "%s held %s after %s was granted it", h.Op, key, other.Op)
 			return
 		}
 	}
+}
+
+// mayReturn reports whether a worker may believe in a hold at that time although another one was granted later: Redis forgot
+// the hold before it granted the other one, or the other one before it renewed the hold.
+func (m *model) mayReturn(h, other *hold, at int64) bool {
+	return m.broke(h, h.Start, other.At) || m.broke(other, other.Start, at)
 }
