@@ -82,15 +82,17 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 	if err != nil {
 		return false, errors.Join(err, follow(replica, master), t.settled())
 	}
-	before := time.Now() // the replica is not a master yet
-	for err = errors.New("?"); err != nil && time.Since(before) < 15*time.Second; time.Sleep(5 * time.Millisecond) {
+	before := time.Now() // the last time at which the replica was not a master yet
+	err = eventually(15*time.Second, func() error {
 		now := time.Now()
-		if err = says(replica, "role:master"); err != nil {
+		err := says(replica, "role:master")
+		if err != nil {
 			before = now
 		}
-	}
-	if err != nil {
-		return true, errors.Join(err, t.settled())
+		return err
+	})
+	if err != nil { // the sentinels have given up
+		return true, errors.Join(err, follow(replica, master), t.settled())
 	}
 	wait(ctx, f.For)
 	err = follow(master, replica)
