@@ -265,6 +265,7 @@ func (g *goroutine) attach() {
 	}
 	attached := g.newCall("Attach", keys, h.ttl, 0)
 	attached.cancel()
+	attached.start = e.Start // a process that is stopped meanwhile may hear the answer long after the servers gave it
 	g.granted(attached, lock.Token(), lock.Until(), 0)
 	second := &held{g: g, op: attached.op, lock: lock, client: client, keys: keys, ttl: h.ttl, shared: true}
 	second.ask()
