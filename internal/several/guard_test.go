@@ -197,6 +197,17 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 		noLoss()
 	})
 
+	It("counts against a bare majority if it has gone back to an earlier holder, but nobody else gets the lock", func(ctx SpecContext) {
+		taken := on.Servers[1].Own
+		Expect(taken.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
+		lock := spec.Obtain(ctx, on.locks, 4*time.Second, nil, "a")
+		on.forget(2)
+		Expect(on.Servers[2].Own.Set(ctx, "a", "earlier", 2*time.Second).Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, 4*time.Second, nil)).To(BeIdenticalTo(redislock.ErrNotObtained))
+		on.expectAlone(ctx, 3*time.Second)
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+	})
+
 	It("a Release during a renewal that is on its way there leaves no key", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, 3*time.Second, "a")
 		_, stop := lock.KeepAlive(ctx)

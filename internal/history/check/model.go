@@ -263,9 +263,9 @@ func (m *model) broke(h *hold, from, to int64) bool {
 }
 
 // gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had may have given one
-// of the keys back to another token, which had the key then. At a single server of a quorum, that ends no hold.
+// of the keys back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
 func (m *model) gaveBack(h *hold, to int64) bool {
-	return !m.quorum && slices.ContainsFunc(m.faults, func(f history.Event) bool {
+	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
 		back, may := goesBack(f)
 		return may && f.At <= to && f.End >= h.Start && slices.ContainsFunc(m.ordered, func(other *hold) bool {
 			had, found := other.validFrom(f.At)
