@@ -50,14 +50,15 @@ type Totals struct {
 	calls      map[string]map[string]int // by function and outcome
 	options    map[string]int
 	errors     map[string]int // of Redis, by their first word
+	unknown    map[string]int // other errors that no call should have, by their text
 	faults     map[string]int // by kind
 	failed     map[string]int // faults that could not be done
 	checked    map[string]int
 	violations map[string]int
-	excused    map[string]int
-	late       time.Duration // the longest time from Until to the end of a context that was derived from a kept one
-	slow       time.Duration // the longest time from the end of a ctx to the return of its call
-	wait       time.Duration // the longest wait in line
+	excused    map[string]map[string]int // by check and topology
+	late       time.Duration             // the longest time from Until to the end of a context that was derived from a kept one
+	slow       time.Duration             // the longest time from the end of a ctx to the return of its call
+	wait       time.Duration             // the longest wait in line
 	marks      []mark
 }
 
@@ -66,8 +67,8 @@ func New(start time.Time, seed uint64, workers, goroutines int) *Totals {
 	return &Totals{
 		start: start, seed: seed, workers: workers, goroutines: goroutines,
 		topologies: map[string]*topologyTotals{}, calls: map[string]map[string]int{}, options: map[string]int{},
-		errors: map[string]int{}, faults: map[string]int{}, failed: map[string]int{}, checked: map[string]int{},
-		violations: map[string]int{}, excused: map[string]int{},
+		errors: map[string]int{}, unknown: map[string]int{}, faults: map[string]int{}, failed: map[string]int{},
+		checked: map[string]int{}, violations: map[string]int{}, excused: map[string]map[string]int{},
 	}
 }
 
@@ -80,7 +81,10 @@ func (t *Totals) Add(topology string, begun time.Time, events []history.Event, r
 		t.violations[v.Check]++
 	}
 	for _, v := range result.Excused {
-		t.excused[v.Check]++
+		if t.excused[v.Check] == nil {
+			t.excused[v.Check] = map[string]int{}
+		}
+		t.excused[v.Check][topology]++
 	}
 	for name, n := range result.Checked {
 		t.checked[name] += n
@@ -121,6 +125,9 @@ func (t *Totals) addCall(e history.Event) {
 		t.calls[e.Name] = map[string]int{}
 	}
 	t.calls[e.Name][e.Outcome]++
+	if e.Outcome == "unexpected" && e.Target != "" {
+		t.unknown[e.Target]++
+	}
 	for _, option := range e.Options {
 		if code, is := strings.CutPrefix(option, "error:"); is {
 			t.errors[code]++
@@ -164,9 +171,9 @@ func (t *Totals) markdown() string {
 		row(&b, name, t.topologies[name])
 	}
 	row(&b, "**all**", &t.all)
-	b.WriteString("\n| check | cases looked at | violations | excused |\n|---|--:|--:|--:|\n")
+	b.WriteString("\n| check | cases looked at | violations | excused |\n|---|--:|--:|---|\n")
 	for _, name := range check.All {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", name, t.checked[name], t.violations[name], t.excused[name])
+		fmt.Fprintf(&b, "| %s | %d | %d | %s |\n", name, t.checked[name], t.violations[name], cmp.Or(items(t.excused[name]), "0"))
 	}
 	fmt.Fprintf(&b, "\nLongest wait in line: %v. Longest time from the end of a ctx to the return of its call: %v. "+
 		"Longest time from `Until` until code with a context derived from a kept one heard of its end: %v.\n",
@@ -197,6 +204,7 @@ func (t *Totals) markdown() string {
 	}
 	list(&b, "Options, and how many calls used them", t.options)
 	list(&b, "Errors of Redis that callers saw", t.errors)
+	list(&b, "Errors that no call should have", t.unknown)
 	return b.String()
 }
 
@@ -206,14 +214,16 @@ func row(b *strings.Builder, name string, t *topologyTotals) {
 }
 
 func list(b *strings.Builder, title string, counts map[string]int) {
-	items := []string{"none"}
-	if len(counts) > 0 {
-		items = nil
-	}
+	fmt.Fprintf(b, "\n%s: %s.\n", title, cmp.Or(items(counts), "none"))
+}
+
+// items returns names with their counts; "" for none.
+func items(counts map[string]int) string {
+	var all []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		items = append(items, fmt.Sprintf("%s %d", name, counts[name]))
+		all = append(all, fmt.Sprintf("%s %d", name, counts[name]))
 	}
-	fmt.Fprintf(b, "\n%s: %s.\n", title, strings.Join(items, ", "))
+	return strings.Join(all, ", ")
 }
 
 // Control is the result of one control.

@@ -56,8 +56,8 @@ func (t *Totals) mark(topology string, begun time.Time, events []history.Event, 
 func (t *Totals) timeline() string {
 	const (
 		left, width = 140.0, 840.0
-		bars        = 90.0 // their height
-		top         = 40.0
+		bars        = 90.0  // their height
+		top         = 120.0 // the names of the rounds stand above
 		rowHeight   = 14.0
 	)
 	end, most := 1.0, 1
@@ -72,38 +72,52 @@ func (t *Totals) timeline() string {
 		}
 	}
 	rows := slices.Sorted(maps.Keys(faults))
-	height := top + bars + rowHeight*float64(len(rows)+2) + 24
+	below := top + bars + 14 + rowHeight*float64(len(rows)) // where the row of the violations stands
+	height := below + 38
 	x := func(s float64) float64 { return left + s/end*width }
-	y := func(name string) float64 { return top + bars + 14 + rowHeight*float64(slices.Index(rows, name)) }
 
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="10">`+"\n",
 		left+width+20, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n")
-	for _, m := range t.marks {
-		if m.kind == "round" {
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%.0f" width="%.1f" height="%.0f" fill="#f2f2f2"/>`, x(m.from), top,
-				max(x(m.to)-x(m.from)-1, 1), height-top-22)
-			fmt.Fprintf(&b, `<text x="%.1f" y="32" fill="#555">%s</text>`+"\n", x(m.from), m.name)
-		}
-	}
 	fmt.Fprintf(&b, `<text x="4" y="14" font-size="12">Grants a second (up to %.0f), and faults by kind</text>`+"\n",
 		float64(most)/perBar)
 	for _, m := range t.marks {
-		switch m.kind {
-		case "grants":
-			h := float64(m.n) / float64(most) * bars
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.2f" height="%.1f" fill="#4c78a8"/>`+"\n", x(m.from), top+bars-h,
-				max(x(m.to)-x(m.from), 0.3), h)
-		case "fault":
-			fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.2f" height="8" fill="#e6862c" fill-opacity="0.8"/>`+"\n", x(m.from),
-				y(m.name)-8, max(x(m.to)-x(m.from), 0.8))
+		if m.kind == "round" {
+			middle := (x(m.from) + x(m.to)) / 2
+			fmt.Fprintf(&b, `<rect x="%.1f" y="%.0f" width="%.1f" height="%.0f" fill="#f2f2f2"/>`, x(m.from), top,
+				max(x(m.to)-x(m.from)-1, 1), below+16-top)
+			fmt.Fprintf(&b, `<text transform="translate(%.1f %.0f) rotate(-90)" fill="#555">%s</text>`+"\n", middle+3, top-4, m.name)
 		}
 	}
-	for _, name := range rows {
-		fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#333">%s</text>`+"\n", y(name), name)
+
+	// The bars of a row are one path, because an hour has thousands of them.
+	paths := map[string]*strings.Builder{} // by kind of fault; "" for the grants
+	for _, m := range t.marks {
+		name, bottom, tall, least := "", top+bars, float64(m.n)/float64(most)*bars, 0.3
+		switch m.kind {
+		case "grants":
+		case "fault":
+			name, bottom, tall, least = m.name, top+bars+14+rowHeight*float64(slices.Index(rows, m.name)), 8, 0.8
+		default:
+			continue
+		}
+		if paths[name] == nil {
+			paths[name] = new(strings.Builder)
+		}
+		wide := max(x(m.to)-x(m.from), least)
+		fmt.Fprintf(paths[name], "M%.1f %.1fh%.1fv-%.1fh-%.1fz", x(m.from), bottom, wide, tall, wide)
 	}
-	below := top + bars + 14 + rowHeight*float64(len(rows))
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		color := "#e6862c"
+		if name == "" {
+			color = "#4c78a8"
+		}
+		fmt.Fprintf(&b, `<path d="%s" fill="%s" fill-opacity="0.8"/>`+"\n", paths[name], color)
+	}
+	for i, name := range rows {
+		fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#333">%s</text>`+"\n", top+bars+14+rowHeight*float64(i), name)
+	}
 	fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#b00020">violations</text>`+"\n", below)
 	for _, m := range t.marks {
 		if m.kind == "violation" {
