@@ -137,8 +137,8 @@
 //  1. A has the key at servers 1 and 2, and the request to 3 is lost. 2 restarts with nothing.
 //  2. B acquires the keys at 2 and 3.
 //
-// But if another has a key there, that counts against the call, although the server may have gone back to an earlier holder:
-// after a restart with all data, the other one has the key, and an operator may have taken it by force.
+// But if another has a key there, that counts against the call, although the server may have gone back to an earlier holder.
+// The other may also have it rightly: after a restart with all data, or because an operator took it by force (8).
 //
 // If a majority of the servers forgets at the same time, nobody else gets a lock before its Until, but the lock lapses.
 //
