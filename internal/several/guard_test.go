@@ -198,8 +198,7 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 	})
 
 	It("counts against a bare majority if it has gone back to an earlier holder, but nobody else gets the lock", func(ctx SpecContext) {
-		taken := on.Servers[1].Own
-		Expect(taken.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
+		Expect(on.Servers[1].Own.Set(ctx, "a", "another", time.Second).Err()).To(Succeed())
 		lock := spec.Obtain(ctx, on.locks, 4*time.Second, nil, "a")
 		on.forget(2)
 		Expect(on.Servers[2].Own.Set(ctx, "a", "earlier", 2*time.Second).Err()).To(Succeed())

@@ -72,9 +72,10 @@ func (t *Totals) timeline() string {
 		}
 	}
 	rows := slices.Sorted(maps.Keys(faults))
-	below := top + bars + 14 + rowHeight*float64(len(rows)) // where the row of the violations stands
-	height := below + 38
 	x := func(s float64) float64 { return left + s/end*width }
+	y := func(row int) float64 { return top + bars + 14 + rowHeight*float64(row) }
+	below := y(len(rows)) // where the row of the violations stands
+	height := below + 38
 
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="10">`+"\n",
@@ -98,7 +99,7 @@ func (t *Totals) timeline() string {
 		switch m.kind {
 		case "grants":
 		case "fault":
-			name, bottom, tall, least = m.name, top+bars+14+rowHeight*float64(slices.Index(rows, m.name)), 8, 0.8
+			name, bottom, tall, least = m.name, y(slices.Index(rows, m.name)), 8, 0.8
 		default:
 			continue
 		}
@@ -116,7 +117,7 @@ func (t *Totals) timeline() string {
 		fmt.Fprintf(&b, `<path d="%s" fill="%s" fill-opacity="0.8"/>`+"\n", paths[name], color)
 	}
 	for i, name := range rows {
-		fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#333">%s</text>`+"\n", top+bars+14+rowHeight*float64(i), name)
+		fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#333">%s</text>`+"\n", y(i), name)
 	}
 	fmt.Fprintf(&b, `<text x="4" y="%.1f" fill="#b00020">violations</text>`+"\n", below)
 	for _, m := range t.marks {
