@@ -409,6 +409,8 @@ func TestLoss(t *testing.T) {
 		{"a request that came late had it much earlier", backTo("restart-old", sample(1.2, "b w2/1 4"), sample(1.4)), 1, 0},
 		{"a request came when the file was written", backTo("restart-old", sample(1.6), sample(1.8, "b w2/1 4")), 1, 0},
 		{"a request that came late had another key", backTo("restart-old", sample(1.6, "c w2/1 4")), 1, 0},
+		{"a request that came late had it, and the lock waited in line", backTo("isolate-master",
+			sample(1.995, "a w2/1 4")), 0, 1},
 		{"the lock itself had it, during its obtain", backTo("isolate-master", sample(1.995, "a w1/1 4")), 1, 0},
 		{"another got it when the file was written", backTo("restart-old", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
 		{"at one server of a quorum", all(backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)),

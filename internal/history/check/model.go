@@ -271,18 +271,19 @@ func (m *model) gaveBack(h *hold, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
 		back, may := goesBack(f)
 		return may && f.At <= to && f.End >= h.Start &&
-			(m.sampled(h.Keys, f.At-apart, min(back, h.Start)) || slices.ContainsFunc(m.ordered, func(other *hold) bool {
+			(m.sampled(h, f.At-apart, min(back, h.At)) || slices.ContainsFunc(m.ordered, func(other *hold) bool {
 				had, found := other.validFrom(f.At)
 				return found && had <= back && other.At < h.At && other.token() != h.token() && shareKey(other.Keys, h.Keys)
 			}))
 	})
 }
 
-// sampled reports whether a sample, taken from from until to, has one of the keys.
-func (m *model) sampled(keys []string, from, to int64) bool {
+// sampled reports whether a sample, taken from from until to, has a key of the hold, but not for its owner.
+func (m *model) sampled(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.samples, func(s history.Event) bool {
-		return s.Start >= from && s.At <= to &&
-			slices.ContainsFunc(s.Held, func(h history.Held) bool { return slices.Contains(keys, h.Key) })
+		return s.Start >= from && s.At <= to && slices.ContainsFunc(s.Held, func(held history.Held) bool {
+			return held.Owner != h.Op && slices.Contains(h.Keys, held.Key)
+		})
 	})
 }
 

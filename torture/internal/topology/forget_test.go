@@ -2,6 +2,7 @@ package topology
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,19 +10,26 @@ import (
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 
-func TestAServerGoesBackOrForgets(t *testing.T) {
+// start starts the servers of a topology, which end with the test.
+func start(t *testing.T, name string) Topology {
+	t.Helper()
 	if err := redistest.Available(); err != nil {
 		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
 			t.Fatal(err)
 		}
 		t.Skip(err)
 	}
+	started, err := Start(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = started.Close() })
+	return started
+}
+
+func TestAServerGoesBackOrForgets(t *testing.T) {
 	for _, name := range []string{"memory+guard", "quorum+guard"} {
-		started, err := Start(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = started.Close() })
+		started := start(t, name)
 		s := started.Servers()[0]
 		client := Connect(s)
 		t.Cleanup(func() { _ = client.Close() })
@@ -59,5 +67,34 @@ func TestAServerGoesBackOrForgets(t *testing.T) {
 				t.Errorf("%s: after %s, it has %q", name, kind, got)
 			}
 		}
+	}
+}
+
+// A server of a quorum that forgets can break a lock whose keys a bare majority holds, or held before a release.
+func TestAServerOfAQuorumForgetsTheKeysOfABareMajority(t *testing.T) {
+	started := start(t, "quorum")
+	for i, s := range started.Servers() {
+		client := Connect(s)
+		for key, at := range map[string]int{"one": 1, "three": 3, "four": 4, "five": 5} { // servers, the first of which forgets
+			if i >= at {
+				continue
+			}
+			if err := client.Set(t.Context(), key, "value", time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = client.Close()
+	}
+	harm, err := started.Inject(t.Context(), plan.Fault{Kind: plan.ForgetServer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"one", "three"}; !slices.Equal(harm.Keys, want) {
+		t.Errorf("it can break %v, want %v", harm.Keys, want)
+	}
+	client := Connect(started.Servers()[0])
+	defer client.Close()
+	if n, err := client.DBSize(t.Context()).Result(); n != 0 || err != nil {
+		t.Errorf("it still has %d keys, %v", n, err)
 	}
 }

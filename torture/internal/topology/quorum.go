@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/worker"
@@ -62,17 +64,22 @@ func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 
 // forget restarts a server without its data. If fewer than a majority of the other servers hold a key, a bare majority
 // held it, and one server that forgets can break that. A request that the server has answered may still be under way to
-// the others, so forget asks them more than once.
+// the others, so forget asks them more than once. They may also have released a key that the server still holds, because it
+// executes nothing any more.
 func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	victim := t.servers[f.Pick%places]
-	err := victim.Pause()
+	held, err := lastKeys(victim)
+	if err != nil { // another fault has stopped it
+		err = victim.Pause()
+	}
 	bare := map[string]bool{}
 	for _, pause := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond} {
 		time.Sleep(pause)
-		for _, key := range t.bare(victim) {
+		for _, key := range t.bare(victim, held) {
 			bare[key] = true
 		}
 		if pause == 0 {
+			held = nil
 			err = errors.Join(err, victim.Kill(), victim.Forget())
 		}
 	}
@@ -80,27 +87,21 @@ func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	return Harm{Keys: slices.Sorted(maps.Keys(bare))}, errors.Join(err, victim.Restart())
 }
 
-// bare returns the keys that fewer servers than a majority hold with the same value, without the victim.
-func (t *quorum) bare(victim *redistest.Server) []string {
+// bare returns the keys that fewer servers than a majority hold with the same value, without the victim, which held some.
+func (t *quorum) bare(victim *redistest.Server, held map[string]string) []string {
 	count := map[[2]string]int{}
+	for key, value := range held {
+		count[[2]string{key, value}] = 0
+	}
 	for _, s := range t.servers {
 		if s == victim {
 			continue
 		}
 		client := Connect(s)
-		found, err := client.Eval(context.Background(), `
-			local found = {}
-			for _, key in ipairs(redis.call('KEYS', '*')) do
-				found[#found + 1] = key
-				found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-			end
-			return found`, nil).StringSlice()
+		found := lookAround(context.Background(), client)
 		client.Close()
-		if err != nil {
-			continue // the server counts as one that does not hold the keys
-		}
-		for i := 0; i+1 < len(found); i += 2 {
-			count[[2]string{found[i], found[i+1]}]++
+		for key, value := range values(found) { // none if the server does not answer
+			count[[2]string{key, value}]++
 		}
 	}
 	var keys []string
@@ -110,6 +111,40 @@ func (t *quorum) bare(victim *redistest.Server) []string {
 		}
 	}
 	return keys
+}
+
+// lastKeys makes a server execute nothing any more, and returns what it holds.
+func lastKeys(s *redistest.Server) (map[string]string, error) {
+	client := Connect(s)
+	defer client.Close()
+	ctx := context.Background()
+	var found *redis.Cmd
+	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		found = lookAround(ctx, p)
+		return p.Do(ctx, "client", "pause", time.Minute.Milliseconds()).Err()
+	})
+	return values(found), err
+}
+
+// lookAround asks for all keys, each with its value.
+func lookAround(ctx context.Context, c redis.Scripter) *redis.Cmd {
+	return c.Eval(ctx, `
+		local found = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			found[#found + 1] = key
+			found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+		end
+		return found`, nil)
+}
+
+// values returns the values by key.
+func values(found *redis.Cmd) map[string]string {
+	all := map[string]string{}
+	list, _ := found.StringSlice()
+	for i := 0; i+1 < len(list); i += 2 {
+		all[list[i]] = list[i+1]
+	}
+	return all
 }
 
 // forgetMany restarts a majority without its data, at once.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redislock/redislock"
@@ -37,9 +38,14 @@ func Last(file string) error {
 		guard := config.Endpoint.Guard
 		ttl := guard.clamp(patience)
 		ctx, cancel := context.WithTimeout(context.Background(), patience+guard.Grace())
-		// On a busy machine, a quorum may not answer a round in time.
-		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(200 * time.Millisecond)}
+		// On a busy machine, a quorum may not answer a round in time, and a sentinel may name the master of some time ago.
+		const pause = 200 * time.Millisecond
+		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)}
 		lock, err := client.ObtainMulti(ctx, keys, ttl, again)
+		for err != nil && !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+			time.Sleep(pause)
+			lock, err = client.ObtainMulti(ctx, keys, ttl, again)
+		}
 		outcome, code := outcomeOf(err, "granted")
 		e := history.Event{
 			Kind: history.Last, At: clock.Now(), Name: "ObtainMulti", Keys: keys, Outcome: outcome, Op: config.Worker,
