@@ -73,6 +73,7 @@ func sample(when float64, held ...string) history.Event {
 }
 
 func lossy(e *history.Event)    { e.Lossy = true }
+func nameless(e *history.Event) { e.Held[0].Owner = "" }
 func guarded(e *history.Event)  { e.Lossy, e.Grace = true, 2*time.Second }
 func fresh(e *history.Event)    { e.Fresh = true }
 func exact(e *history.Event)    { e.Exact = true }
@@ -404,15 +405,18 @@ func TestLoss(t *testing.T) {
 		{"the replica says so", backTo("isolate-master", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
 		{"another got it from a replica that lagged for less long", backTo("isolate-master", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 0, 1},
 		{"nobody had it then", backTo("restart-old"), 1, 0},
-		{"a request that came late had it then", backTo("restart-old", sample(1.6, "b w2/1 4")), 0, 1},
-		{"a request that came late had it right before", backTo("restart-old", sample(1.4, "b w2/1 4"), sample(1.6)), 0, 1},
-		{"a request that came late had it much earlier", backTo("restart-old", sample(1.2, "b w2/1 4"), sample(1.4)), 1, 0},
-		{"a request came when the file was written", backTo("restart-old", sample(1.6), sample(1.8, "b w2/1 4")), 1, 0},
-		{"a request that came late had another key", backTo("restart-old", sample(1.6, "c w2/1 4")), 1, 0},
-		{"a request that came late had it, and the lock waited in line", backTo("isolate-master",
-			sample(1.995, "a w2/1 4")), 0, 1},
+		{"a late request had it then", backTo("restart-old", sample(1.6, "b w2/1 4")), 0, 1},
+		{"a late request without a name had it then", backTo("restart-old", with(sample(1.6, "b w2/1 4"), nameless)), 0, 1},
+		{"a late request had it right before", backTo("restart-old", sample(1.4, "b w2/1 4"), sample(1.6)), 0, 1},
+		{"a late request had it, and the lock waited in line", backTo("isolate-master", sample(1.995, "a w2/1 4")), 0, 1},
+		{"a late request has it again", backTo("restart-old", sample(2.9, "b w2/1 4")), 0, 1},
+		{"a late request had it much earlier", backTo("restart-old", sample(1.2, "b w2/1 4"), sample(1.4)), 1, 0},
+		{"a late request came when the file was written", backTo("restart-old", sample(1.6), sample(1.8, "b w2/1 4")), 1, 0},
+		{"a late request came much later", backTo("restart-old", sample(3.2, "b w2/1 4")), 1, 0},
+		{"a late request had another key", backTo("restart-old", sample(1.6, "c w2/1 4")), 1, 0},
 		{"the lock itself had it, during its obtain", backTo("isolate-master", sample(1.995, "a w1/1 4")), 1, 0},
-		{"another got it when the file was written", backTo("restart-old", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
+		{"the lock itself has it again", backTo("restart-old", sample(2.9, "b w1/1 4")), 1, 0},
+		{"who has it again has no name", backTo("restart-old", with(sample(2.9, "b w2/1 4"), nameless)), 1, 0},
 		{"at one server of a quorum", all(backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)),
 			the(quorum(sample(1.2, "a w2/1 4", "a w2/1 4", "a w2/1 4")))), 0, 1},
 		{"at one server of a quorum, before the obtain began", the(grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0),

@@ -265,24 +265,28 @@ func (m *model) broke(h *hold, from, to int64) bool {
 // gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had may have given one
 // of the keys back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
 // Another token may have had the key without a hold: a request that came late acquires keys until the library releases them
-// again. The samples show that.
+// again. Samples show that: one from when the server had the key, or the first one after it went back.
 func (m *model) gaveBack(h *hold, to int64) bool {
 	const apart = int64(250 * time.Millisecond) // samples
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
 		back, may := goesBack(f)
-		return may && f.At <= to && f.End >= h.Start &&
-			(m.sampled(h, f.At-apart, min(back, h.At)) || slices.ContainsFunc(m.ordered, func(other *hold) bool {
+		if !may || f.At > to || f.End < h.Start {
+			return false
+		}
+		return m.sampled(h, f.At-apart, min(back, h.At)) || m.sampled(h, f.End, max(f.End, to)+apart) ||
+			slices.ContainsFunc(m.ordered, func(other *hold) bool {
 				had, found := other.validFrom(f.At)
 				return found && had <= back && other.At < h.At && other.token() != h.token() && shareKey(other.Keys, h.Keys)
-			}))
+			})
 	})
 }
 
-// sampled reports whether a sample, taken from from until to, has a key of the hold, but not for its owner.
+// sampled reports whether a sample, taken from from until to, has a key of the hold, but for another owner. An owner without
+// a name can be that of the hold, once it was granted.
 func (m *model) sampled(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.samples, func(s history.Event) bool {
 		return s.Start >= from && s.At <= to && slices.ContainsFunc(s.Held, func(held history.Held) bool {
-			return held.Owner != h.Op && slices.Contains(h.Keys, held.Key)
+			return held.Owner != h.Op && (held.Owner != "" || s.At <= h.At) && slices.Contains(h.Keys, held.Key)
 		})
 	})
 }

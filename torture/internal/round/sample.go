@@ -61,27 +61,28 @@ func (r *round) sample(over chan struct{}) {
 }
 
 // ping notes when a server answers late or not at all, until over is closed: a busy machine or disk is a fault as well. A
-// quorum soon counts a server that does not answer as absent.
+// quorum soon counts a server that does not answer as absent. If this process stands still, so do its proxies.
 func (r *round) ping(s *redistest.Server, over chan struct{}) {
 	const pause, slow = 20 * time.Millisecond, 70 * time.Millisecond
 	client := topology.Connect(s)
 	defer client.Close()
-	last, isLate := clock.Now(), false // the last answer in time
+	before := clock.Now()         // the last answer
+	last, isLate := before, false // the last one in time
 	note := func(end int64) {
 		if isLate {
 			r.log.Write(history.Event{Kind: history.Fault, Name: "slow-server", At: last, End: end, Outcome: "noticed"})
 		}
 	}
 	for {
-		start := clock.Now()
 		err := client.Ping(context.Background()).Err()
 		now := clock.Now()
-		if err != nil || clock.Sub(now, start) > slow {
+		if err != nil || clock.Sub(now, before) > pause+slow {
 			isLate = true
 		} else {
 			note(now)
 			last, isLate = now, false
 		}
+		before = now
 		select {
 		case <-over:
 			note(clock.Now())
