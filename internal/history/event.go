@@ -17,11 +17,11 @@ const (
 	Grant Kind = "grant"
 
 	// Claim: from At until Until the worker believes that it holds Op, whatever it believed before. An Until of 0 ends the
-	// hold: right before a release, or a Refresh to a shorter ttl.
+	// hold: right before a release, or a Refresh to a shorter ttl. Until was read between At and End.
 	Claim Kind = "claim"
 
 	// Alive: the context of the kept hold Op had not ended at At. Bound is the latest end of its validity, as the worker
-	// read it right after; 0 if it could not be read.
+	// read it right after, by End; 0 if it could not be read.
 	Alive Kind = "alive"
 
 	// Done: a call of the function Name has returned at At, with Outcome, for the call or the hold Op. It began at Start,
@@ -43,7 +43,8 @@ const (
 	// Fault: the fault Name lasted from At until End, at the worker or server Target ("" for all). Lossy says that Redis may
 	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys, of the hold Op, and, if
 	// Fresh is set, of what was granted while the fault lasted. With Grace, the servers have a guard: whatever they forget, no
-	// second hold may come of it, and for up to Grace after the fault nothing is granted.
+	// second hold may come of it, and for up to Grace after the fault nothing is granted. Held is what a server had when it
+	// had gone back to earlier data.
 	Fault Kind = "fault"
 
 	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".

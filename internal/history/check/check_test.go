@@ -57,7 +57,7 @@ func write(op, key string, when float64, token int64, outcome string) history.Ev
 	return with(history.Event{Kind: history.Write, Op: op, FenceKey: key, At: at(when), Fence: token, Outcome: outcome})
 }
 
-// sample is what Redis holds: "key owner ttl", with the ttl in seconds.
+// sample is what Redis holds: "key owner ttl", with the ttl in seconds. The owner "-" has no name.
 func sample(when float64, held ...string) history.Event {
 	e := history.Event{Kind: history.Sample, Start: at(when), At: at(when + 0.001), Worker: "torture"}
 	for _, text := range held {
@@ -66,14 +66,13 @@ func sample(when float64, held ...string) history.Event {
 		if _, err := fmt.Sscan(text, &h.Key, &h.Owner, &s); err != nil {
 			panic(err)
 		}
-		h.TTL = time.Duration(s * 1e9)
+		h.TTL, h.Owner = time.Duration(s*1e9), strings.Trim(h.Owner, "-")
 		e.Held = append(e.Held, h)
 	}
 	return e
 }
 
 func lossy(e *history.Event)    { e.Lossy = true }
-func nameless(e *history.Event) { e.Held[0].Owner = "" }
 func guarded(e *history.Event)  { e.Lossy, e.Grace = true, 2*time.Second }
 func fresh(e *history.Event)    { e.Fresh = true }
 func exact(e *history.Event)    { e.Exact = true }
@@ -188,6 +187,14 @@ func TestExclusion(t *testing.T) {
 		{"Redis forgot in between", the(grant("w1/1", 1, 9, "a"), forget(2, 2.5), grant("w2/1", 3, 4, "a")), 0, 1},
 		{"Redis forgot in between, and the first asked in vain for a shorter ttl then", the(grant("w1/1", 1, 9, "a"), forget(2, 2.5),
 			grant("w2/1", 3, 6, "a"), claim("w1/1", 4, 0), claim("w1/1", 4.1, 5)), 0, 2},
+		{"Redis forgot a hold of which its worker heard late", the(grant("w1/1", 4, 9, "a", begun(1)), forget(2, 2.5),
+			grant("w2/1", 3, 6, "a", begun(2.6))), 0, 1},
+		{"Redis forgot before both, one of which was heard of late", the(grant("w1/1", 4, 9, "a", begun(1)), forget(0.1, 0.5),
+			grant("w2/1", 3, 6, "a", begun(2.6))), 1, 0},
+		{"a release of the first token may have come late", the(grant("w1/1", 1, 9, "a", custom("t")),
+			fault("strand-requests", "w1", 0.5, 2), grant("w2/1", 3, 4, "a")), 0, 1},
+		{"a release of the second token may have come late", the(grant("w1/1", 1, 9, "a"),
+			fault("strand-requests", "w2", 0.5, 3), grant("w2/1", 3, 4, "a", custom("t"))), 1, 0},
 		{"Redis forgot after both, and the first asked in vain for a shorter ttl then", the(grant("w1/1", 1, 9, "a"),
 			grant("w2/1", 3, 6, "a"), claim("w1/1", 4, 0), claim("w1/1", 4.1, 5), forget(4.2, 4.3)), 2, 0},
 		{"Redis forgot in between, and has a guard", the(grant("w1/1", 1, 9, "a"), fault("flush-all", "", 2, 2, guarded),
@@ -395,37 +402,31 @@ func TestLoss(t *testing.T) {
 		{"Redis forgot it", the(grant("w1/1", 1, 3, "a"), fault("restart-server", "", 1.2, 1.4, lossy),
 			release(2.1, "lost", lost)), 0, 1},
 	})
-	// While a server with a guard goes back to what it had at 1.5 s, w1 is granted a and b at 2 s, and hears of a loss at 2.5 s.
-	backTo := func(name string, earlier ...history.Event) []history.Event {
-		return all(earlier, the(grant("w1/1", 2, 4, "a,b"), fault(name, "", 1.5, 2.8, guarded), claim("w1/1", 2.5, 0),
-			release(2.5, "lost", lost)))
+	// While a server with a guard goes back to what it had, w1 is granted a and b at 2 s, and hears of a loss at 2.5 s.
+	backTo := func(from, to float64, held ...string) []history.Event {
+		back := func(e *history.Event) { e.Held = sample(to, held...).Held }
+		return the(grant("w1/1", 2, 4, "a,b"), fault("restart-old", "", from, to, guarded, back), claim("w1/1", 2.5, 0),
+			release(2.5, "lost", lost))
 	}
 	tell(t, check.Loss, []story{
-		{"another had a key then", backTo("restart-old", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
-		{"the replica says so", backTo("isolate-master", grant("w2/1", 1, 5, "b,c"), claim("w2/1", 1.9, 0)), 0, 1},
-		{"another got it from a replica that lagged for less long", backTo("isolate-master", grant("w2/1", 1.8, 5, "a"), claim("w2/1", 1.9, 0)), 0, 1},
-		{"nobody had it then", backTo("restart-old"), 1, 0},
-		{"a late request had it then", backTo("restart-old", sample(1.6, "b w2/1 4")), 0, 1},
-		{"a late request without a name had it then", backTo("restart-old", with(sample(1.6, "b w2/1 4"), nameless)), 0, 1},
-		{"a late request had it right before", backTo("restart-old", sample(1.4, "b w2/1 4"), sample(1.6)), 0, 1},
-		{"a late request had it, and the lock waited in line", backTo("isolate-master", sample(1.995, "a w2/1 4")), 0, 1},
-		{"a late request has it again", backTo("restart-old", sample(2.9, "b w2/1 4")), 0, 1},
-		{"a late request had it much earlier", backTo("restart-old", sample(1.2, "b w2/1 4"), sample(1.4)), 1, 0},
-		{"a late request came when the file was written", backTo("restart-old", sample(1.6), sample(1.8, "b w2/1 4")), 1, 0},
-		{"a late request came much later", backTo("restart-old", sample(3.2, "b w2/1 4")), 1, 0},
-		{"a late request had another key", backTo("restart-old", sample(1.6, "c w2/1 4")), 1, 0},
-		{"the lock itself had it, during its obtain", backTo("isolate-master", sample(1.995, "a w1/1 4")), 1, 0},
-		{"the lock itself has it again", backTo("restart-old", sample(2.9, "b w1/1 4")), 1, 0},
-		{"who has it again has no name", backTo("restart-old", with(sample(2.9, "b w2/1 4"), nameless)), 1, 0},
-		{"at one server of a quorum", all(backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)),
-			the(quorum(sample(1.2, "a w2/1 4", "a w2/1 4", "a w2/1 4")))), 0, 1},
-		{"at one server of a quorum, before the obtain began", the(grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0),
-			fault("restart-old", "", 1.2, 1.5, guarded), grant("w1/1", 2, 4, "a"), claim("w1/1", 2.5, 0), release(2.5, "lost", lost),
-			quorum(sample(1.1, "a w2/1 4", "a w2/1 4", "a w2/1 4"))), 1, 0},
-		{"another had other keys then", backTo("restart-old", grant("w2/1", 1, 5, "c"), claim("w2/1", 1.9, 0)), 1, 0},
-		{"another had it before", backTo("restart-old", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.4, 0)), 1, 0},
-		{"another got it later", backTo("restart-old", grant("w2/1", 2.6, 5, "a")), 1, 0},
-		{"but the server has forgotten that", backTo("restart-empty", grant("w2/1", 1, 5, "a"), claim("w2/1", 1.9, 0)), 1, 0},
+		{"the server has the key of another again", backTo(1.5, 2.8, "b w2/1 4"), 0, 1},
+		{"the server has the key of somebody again", backTo(1.5, 2.8, "b - 4"), 0, 1},
+		{"a server went back during the obtain", backTo(1.5, 1.995, "b w2/1 4"), 0, 1},
+		{"the server has nothing", backTo(1.5, 2.8), 1, 0},
+		{"the server has other keys", backTo(1.5, 2.8, "c w2/1 4"), 1, 0},
+		{"the server has its own key", backTo(1.5, 2.8, "a w1/1 4"), 1, 0},
+		{"a server went back before the obtain", backTo(1.5, 1.9, "a w2/1 4"), 1, 0},
+		{"a server went back after that", backTo(2.6, 2.8, "a w2/1 4"), 1, 0},
+	})
+	release2 := func(fault history.Event, edits ...edit) []history.Event {
+		return the(grant("w1/1", 1, 3, "a", edits...), fault, claim("w1/1", 2, 0), release(2.1, "lost", lost))
+	}
+	tell(t, check.Loss, []story{
+		{"a release of the same token may have come late", release2(fault("strand-requests", "w1", 0.5, 2), custom("t")), 0, 1},
+		{"it came before the obtain", release2(fault("strand-requests", "w1", 0.5, 0.9), custom("t")), 1, 0},
+		{"it was that of another worker", release2(fault("strand-requests", "w2", 0.5, 2), custom("t")), 1, 0},
+		{"no request is late", release2(fault("cut-replies", "w1", 0.5, 2), custom("t")), 1, 0},
+		{"the library chose the token", release2(fault("strand-requests", "w1", 0.5, 2)), 1, 0},
 	})
 }
 
@@ -473,7 +474,11 @@ func TestServed(t *testing.T) {
 			samples(17, 23), samples(23, 30, "a w2/1 3")), 0, 0},
 		{"free, but not long after a fault", all(beats, the(waiter, fault("pause-server", "", 15, 19)), samples(9, 17, "b w2/1 5"),
 			samples(17, 24), samples(24, 30, "a w2/1 3")), 0, 0},
+		{"free, but another waits ahead for one of them", all(beats, the(waiter,
+			done("Obtain", "w2/1", 30, "timeout", queued(9.9, 10), limit(30), wants("b,c"))), samples(9, 30, "c w3/1 5")), 0, 0},
 
+		{"free, and another waits behind", all(beats, the(waiter,
+			done("Obtain", "w2/1", 30, "timeout", queued(10, 10.2), limit(30), wants("b,c"))), samples(9, 30, "c w3/1 5")), 1, 0},
 		{"free all the time", all(beats, the(waiter), samples(9, 30, "c w2/1 5")), 1, 0},
 		{"free at the end", all(beats, the(waiter), samples(9, 20, "a w2/1 5"), samples(20, 30)), 1, 0},
 	})
@@ -506,9 +511,11 @@ func TestErrors(t *testing.T) {
 		{"refused", the(done("Obtain", "w1/1", 9, "refused")), 0, 0},
 		{"after a fault", the(fault("pause-server", "", 5, 6), done("Obtain", "w1/1", 9, "network")), 0, 0},
 		{"after the machine stood still", the(sample(8), sample(8.7), done("Obtain", "w1/1", 9, "network")), 0, 0},
+		{"after the worker stood still", all(without(living(20, "w1"), "w1", 8.8, 9), the(done("Obtain", "w1/1", 9, "network", begun(8.7)))), 0, 0},
 		{"after a fault of its own", the(fault("cut-replies", "w1", 5, 6), done("Obtain", "w1.2/1", 9, "network")), 0, 0},
 
 		{"without a fault", the(done("Obtain", "w1/1", 9, "redis")), 1, 0},
+		{"while the worker lived", all(living(20, "w1"), the(done("Obtain", "w1/1", 9, "network", begun(8.7)))), 1, 0},
 		{"while Redis was sampled all the time", the(sample(8), sample(8.3), sample(8.6), done("Obtain", "w1/1", 9, "network")), 1, 0},
 		{"after the fault of another", the(fault("cut-replies", "w2", 5, 6), done("Obtain", "w1/1", 9, "network")), 1, 0},
 		{"after scripts were flushed", the(fault("flush-scripts", "", 8, 8), done("Obtain", "w1/1", 9, "redis")), 1, 0},
@@ -537,6 +544,9 @@ func TestLeftover(t *testing.T) {
 			done("Obtain", "w1/1", 5, "network", func(e *history.Event) { e.Options = []string{"token"} }), sample(15, "a w1/1 9"))), 0, 0},
 		{"a try of such an obtain was not answered", all(beats, the(fault("delay-requests", "w1", 3, 4.5), custom,
 			sample(15, "a w1/1 9"))), 0, 0},
+		{"a try of such an obtain was sent twice, and refused", all(beats, the(fault("strand-requests", "w1", 3, 4.5), with(custom, func(e *history.Event) {
+			e.Outcome = "refused"
+		}), sample(15, "a w1/1 9"))), 0, 0},
 		{"it left while a fault was at work", all(beats, the(grant("w1/1", 4, 14, "a"), claim("w1/1", 4.5, 0),
 			done("Release", "w1/1", 5, "ok"), fault("delay-replies", "w1", 4.9, 6), leave(5.5), sample(10, "a w1/1 4"))), 0, 0},
 		{"nothing left", the(with(history.Event{Kind: history.Final, At: at(30)}), last("granted")), 0, 0},
@@ -572,6 +582,11 @@ func TestRepair(t *testing.T) {
 		{"four have it, and a fault has just hit its worker", all(beats, kept, the(fault("cut-replies", "w1", 8, 9), on(4))), 0, 0},
 		{"four have it, and another has a key at the fifth", all(beats, kept, the(quorum(sample(10.05,
 			"a w1/1 1", "a w1/1 1", "a w1/1 1", "a w1/1 1", "a w2/1 1")))), 0, 0},
+		{"four have it, and another had a key at the fifth a moment ago", all(beats, kept, the(quorum(sample(9.85,
+			"a w1/1 1", "a w1/1 1", "a w1/1 1", "a w1/1 1", "a w2/1 1")), on(4))), 0, 0},
+		{"four have it, which began long before", all(beats, the(grant("w1/1", 9, 10, "a", begun(1), func(e *history.Event) {
+			e.TTL = time.Second
+		})), kept[1:], the(on(4))), 0, 0},
 		{"four have it, and a guard is closed", all(beats, kept, the(fault("flush-all", "", 5, 6, guarded), on(4))), 0, 0},
 		{"four have it, and it is not kept", all(beats, the(grant("w1/1", 1, 11, "a"), on(4))), 0, 0},
 

@@ -37,9 +37,9 @@ func exclusion(m *model, r *Result) {
 					continue
 				}
 				seen[pair] = true
-				excused := m.broke(other.hold, other.Start, c.At)
-				if c.At < other.At {
-					excused = m.mayReturn(c.hold, other.hold, c.from)
+				excused := m.broke(other.hold, other.Start, c.At) || m.freed(other.hold, c.At)
+				if c.Start < other.At { // c may have been granted first
+					excused = excused || m.mayReturn(c.hold, other.hold, c.from) || m.freed(c.hold, other.At)
 				}
 				r.addUnless(excused, Exclusion, c.from, pair[:],
 					"%s and %s both held %s, for %s", other.Op, c.Op, key, seconds(min(other.to, c.to)-c.from))

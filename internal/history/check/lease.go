@@ -120,7 +120,7 @@ func (o owned) left(keys []string, need int) (left int64, found bool) {
 // relied reports whether the worker believed in the hold from from until to, and read or said nothing new about it.
 func (h *hold) relied(from, to int64) bool {
 	return h.validAt(from) && h.validAt(to) &&
-		!slices.ContainsFunc(h.known, func(e history.Event) bool { return e.At > from && e.At <= to })
+		!slices.ContainsFunc(h.known, func(e history.Event) bool { return max(e.At, e.End) > from && e.At <= to })
 }
 
 // losses: no call reports that a lock is lost before the end of its validity, and no key of one is missing.
@@ -136,7 +136,7 @@ func losses(m *model, r *Result) {
 			if !endsHold(e) {
 				excused = m.forgot(h, h.Start, e.At)
 			}
-			r.addUnless(excused, Loss, e.At, []string{e.Op},
+			r.addUnless(excused || m.freed(h, e.At), Loss, e.At, []string{e.Op},
 				"%s of %s reported a loss %s before Until", e.Name, e.Op, seconds(until-e.At))
 		}
 	}

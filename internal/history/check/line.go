@@ -88,8 +88,15 @@ func (m *model) inOrder(w history.Event, h *hold) bool {
 	return true
 }
 
-// served: a live waiter does not wait for longer than patience while nobody holds its keys. After that time, no other waiter
-// can be ahead of it.
+// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time.
+func (m *model) behind(w history.Event, at int64) bool {
+	return slices.ContainsFunc(m.waits, func(other history.Event) bool {
+		return other.Refused < w.Refused && waitEnd(other) > at && shareKey(other.Keys, w.Keys)
+	})
+}
+
+// served: a live waiter does not wait for longer than patience while nobody holds its keys and no other waiter is ahead.
+// Waiters that died, whose end nobody wrote down, are out of the line by then.
 func served(m *model, r *Result) {
 	const (
 		patience = int64(5 * time.Second)
@@ -113,7 +120,7 @@ func served(m *model, r *Result) {
 				break
 			}
 			switch held := slices.ContainsFunc(s.Held, func(h history.Held) bool { return slices.Contains(w.Keys, h.Key) }); {
-			case held:
+			case held || m.behind(w, s.Start):
 				free = 0
 			case free == 0:
 				free = s.At

@@ -196,13 +196,13 @@ const (
 
 // gaveUp reports whether the owner of a call holds nothing after it: an obtain without a lock, or a release. If a
 // release failed with an error of Redis or the network, it is up to the caller to release once more. If a try of an
-// obtain with a token of the caller may not have been answered, the library does not know which keys the try acquired,
-// and they expire with the ttl.
+// obtain with a token of the caller may have been sent twice or not been answered, the library does not know which keys the
+// try acquired, and they expire with the ttl.
 func (m *model) gaveUp(e history.Event) bool {
 	switch e.Name {
 	case "Obtain", "ObtainMulti":
-		abandoned := (e.Outcome == "timeout" || e.Outcome == "canceled") && !m.quiet(e.Worker, e.Start, e.At, 0)
-		return e.Outcome != granted && !((isFailure(e) || abandoned) && slices.Contains(e.Options, "token"))
+		doubtful := isFailure(e) || !m.quiet(e.Worker, e.Start, e.At, 0)
+		return e.Outcome != granted && !(doubtful && slices.Contains(e.Options, "token"))
 	case "Release", "Do":
 		return !isFailure(e)
 	}
@@ -262,45 +262,26 @@ func (m *model) broke(h *hold, from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool { return f.Grace == 0 && mayHarm(f, h, from, to) })
 }
 
-// gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had may have given one
-// of the keys back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
-// Another token may have had the key without a hold: a request that came late acquires keys until the library releases them
-// again. Samples show that: one from when the server had the key, or the first one after it went back.
+// gaveBack reports whether, between the obtain of a hold and to, a server that went back to what it had gave one of the keys
+// back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
 func (m *model) gaveBack(h *hold, to int64) bool {
-	const apart = int64(250 * time.Millisecond) // samples
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		back, may := goesBack(f)
-		if !may || f.At > to || f.End < h.Start {
-			return false
-		}
-		return m.sampled(h, f.At-apart, min(back, h.At)) || m.sampled(h, f.End, max(f.End, to)+apart) ||
-			slices.ContainsFunc(m.ordered, func(other *hold) bool {
-				had, found := other.validFrom(f.At)
-				return found && had <= back && other.At < h.At && other.token() != h.token() && shareKey(other.Keys, h.Keys)
-			})
-	})
-}
-
-// sampled reports whether a sample, taken from from until to, has a key of the hold, but for another owner. An owner without
-// a name can be that of the hold, once it was granted.
-func (m *model) sampled(h *hold, from, to int64) bool {
-	return slices.ContainsFunc(m.samples, func(s history.Event) bool {
-		return s.Start >= from && s.At <= to && slices.ContainsFunc(s.Held, func(held history.Held) bool {
-			return held.Owner != h.Op && (held.Owner != "" || s.At <= h.At) && slices.Contains(h.Keys, held.Key)
+		return f.At <= to && f.End >= h.Start && slices.ContainsFunc(f.Held, func(held history.Held) bool {
+			return held.Owner != h.Op && slices.Contains(h.Keys, held.Key)
 		})
 	})
 }
 
-// goesBack reports whether the servers may have again, after a fault, what they had at some time from its beginning until
-// back: from a file that is written in a moment, or at a replica that lagged.
-func goesBack(f history.Event) (back int64, may bool) {
-	switch f.Name {
-	case "restart-old":
-		return min(f.At+int64(200*time.Millisecond), f.End), f.Lossy
-	case "crash-master", "isolate-master", "wake-master", "failover", "role-change":
-		return f.End, f.Lossy
-	}
-	return 0, false
+// freed reports whether a release of an earlier hold with the same token, which was sent twice, may have freed the keys of a
+// hold until to: a caller that chooses tokens should not use one again.
+func (m *model) freed(h *hold, to int64) bool {
+	return h.Custom && h.Start <= to && slices.ContainsFunc(m.touching(h.Worker, h.Start, to, 0), func(f history.Event) bool {
+		switch f.Name {
+		case "strand-requests", "delay-requests", "repeat-requests":
+			return true
+		}
+		return false
+	})
 }
 
 // mayHarm reports whether a fault may have made Redis forget, between from and to, what it acknowledged about the keys of a

@@ -44,8 +44,10 @@ func prompt(m *model, r *Result) {
 
 // failures: a call that no fault touched does not fail with an error of Redis or the network.
 func failures(m *model, r *Result) {
+	const patience = int64(150 * time.Millisecond) // to a worker that stands still, the servers of a quorum seem silent
 	for _, e := range m.done {
-		if !m.quiet(e.Worker, e.Start, e.At, settle) {
+		if !m.quiet(e.Worker, e.Start, e.At, settle) ||
+			len(m.beats[e.Worker]) > 0 && m.stalled(e.Worker, e.Start, e.At, patience) {
 			continue
 		}
 		r.Checked[Errors]++

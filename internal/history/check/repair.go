@@ -12,6 +12,7 @@ func repairs(m *model, r *Result) {
 	const moment = int64(1300 * time.Millisecond) // the library asks a server that did not answer once a second
 	seen := map[string]bool{}
 	lastAlive := map[string]int64{}
+	shared := map[string]int64{} // when a key was last seen with two tokens
 	next := 0
 	for _, s := range m.samples {
 		for ; next < len(m.alives) && m.alives[next].At <= s.Start; next++ {
@@ -26,17 +27,21 @@ func repairs(m *model, r *Result) {
 		}
 		owners := map[string]int{}
 		for name := range count {
-			owners[name[0]]++
+			if owners[name[0]]++; owners[name[0]] > 1 {
+				shared[name[0]] = s.At
+			}
 		}
 		for name, n := range count {
 			h := m.holds[name[1]]
-			taken := func(key string) bool { return owners[key] > 1 } // until it expires, if a process has left it behind
-			if h == nil || seen[h.Op] || slices.ContainsFunc(h.Keys, taken) || h.Custom || h.Name != "Do" && lastAlive[h.Op] == 0 {
+			if h == nil || seen[h.Op] || h.Custom || h.Name != "Do" && lastAlive[h.Op] == 0 {
 				continue
 			}
 			steady := s.Start - 2*int64(h.TTL) - moment
-			if lastAlive[h.Op] < s.Start-int64(h.TTL) || h.Start > steady || !h.relied(s.Start, s.At) ||
-				!m.repaired(h, steady, s.At) || m.stalled(h.Worker, steady, s.At, max(int64(h.TTL)/2, int64(150*time.Millisecond))) {
+			// Until it expires, if a process has left it behind. The next renewal repairs then.
+			taken := func(key string) bool { return shared[key] > steady }
+			if lastAlive[h.Op] < s.Start-int64(h.TTL) || h.At > steady || slices.ContainsFunc(h.Keys, taken) ||
+				!h.relied(s.Start, s.At) || !m.repaired(h, steady, s.At) ||
+				m.stalled(h.Worker, steady, s.At, max(int64(h.TTL)/2, int64(150*time.Millisecond))) {
 				continue
 			}
 			r.Checked[Repair]++

@@ -75,6 +75,11 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		if harm.Unguarded {
 			e.Grace = 0
 		}
+		for key, s := range harm.Back {
+			if holdsLock(key, false) {
+				e.Held = append(e.Held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL})
+			}
+		}
 	}
 	e.End = clock.Now()
 	if err != nil {
@@ -118,8 +123,8 @@ func (s *slot) hit(ctx context.Context, f plan.Fault) error {
 	if err := p.Kill(); err != nil {
 		return err
 	}
-	if !sleep(ctx, f.For) {
-		return nil // the round is over
+	if !sleep(ctx, f.For) || s.current() != p {
+		return nil // the round is over, or another kill has put a process in its place
 	}
 	return s.run()
 }

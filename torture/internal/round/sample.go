@@ -44,7 +44,7 @@ func (r *round) sample(over chan struct{}) {
 	last := clock.Now()
 	for {
 		start := clock.Now()
-		before = r.watchRoles(before, last)
+		before = r.watchRoles(clients, before, last)
 		last = start
 		held, whole := r.look(clients, false)
 		if whole {
@@ -94,7 +94,7 @@ func (r *round) ping(s *redistest.Server, over chan struct{}) {
 
 // watchRoles returns the servers that hold keys. If other servers did before, a replica has taken over, and may lack
 // writes. A busy machine can cause that without a planned fault, so watchRoles writes it down as a fault.
-func (r *round) watchRoles(before []string, last int64) []string {
+func (r *round) watchRoles(clients map[string]*redis.Client, before []string, last int64) []string {
 	const around = int64(3 * time.Second) // the old master may have taken writes until the others noticed, and a moment longer
 	var now []string
 	for _, s := range r.topology.Holders() {
@@ -105,9 +105,10 @@ func (r *round) watchRoles(before []string, last int64) []string {
 		return before
 	}
 	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
+		held, _ := r.look(clients, false)
 		r.log.Write(history.Event{
 			Kind: history.Fault, Name: "role-change", At: last - around, End: clock.Now() + around, Lossy: true, Outcome: "noticed",
-			Grace: r.grace,
+			Grace: r.grace, Held: held,
 		})
 	}
 	return now
@@ -133,8 +134,7 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			key, _ := found[n].(string)
 			value, _ := found[n+1].(string)
 			left, _ := found[n+2].(int64)
-			if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker ||
-				strings.HasSuffix(key, lineSuffix) && !lines {
+			if !holdsLock(key, lines) {
 				continue
 			}
 			held = append(held, history.Held{
@@ -143,6 +143,12 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 		}
 	}
 	return held, whole
+}
+
+// holdsLock reports whether a key is that of a lock, or, if lines is true, of a line.
+func holdsLock(key string, lines bool) bool {
+	return !strings.HasSuffix(key, worker.FenceSuffix) && key != keyname.GuardMarker &&
+		(lines || !strings.HasSuffix(key, lineSuffix))
 }
 
 // owner returns the call that a value names in its metadata: "token op" or "token op|more".

@@ -30,42 +30,50 @@ func lag(master, replica *redistest.Server) error {
 
 // crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new
 // one, which takes no writes without a replica.
-func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
+func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (Harm, error) {
+	harm := Harm{Everything: true}
 	if t.guard.MaxTTL > 0 {
 		err := lag(master, replica)
 		wait(ctx, f.For)
 		if err := errors.Join(err, master.Kill(), replica.Resume()); err != nil {
-			return errors.Join(err, master.Restart())
+			return harm, errors.Join(err, master.Restart())
 		}
 	} else if err := master.Kill(); err != nil {
-		return err
+		return harm, err
 	}
-	err := errors.Join(t.taken(master), master.Restart())
+	back, err := t.taken(master)
+	harm.Back = back
+	err = errors.Join(err, master.Restart())
 	if err == nil && t.guard.MaxTTL > 0 {
 		err = follow(master, replica)
 	}
-	return errors.Join(err, t.settled())
+	return harm, errors.Join(err, t.settled())
 }
 
 // wake stops the master, and lets it go on some time after the replica has taken over.
-func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, f plan.Fault) error {
+func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (Harm, error) {
+	harm := Harm{Everything: true}
 	if err := master.Pause(); err != nil {
-		return err
+		return harm, err
 	}
-	err := t.taken(master)
+	back, err := t.taken(master)
+	harm.Back = back
 	wait(ctx, f.For)
 	err = errors.Join(err, master.Resume())
-	time.Sleep(700 * time.Millisecond) // it goes on as a master
-	return errors.Join(err, follow(master, replica), t.settled())
+	if err == nil {
+		time.Sleep(700 * time.Millisecond) // it goes on as a master
+		err = follow(master, replica)
+	}
+	return harm, errors.Join(err, t.settled())
 }
 
 // isolate cuts the network between the master and its replica, which takes over. Meanwhile, both take writes without a
-// replica, so the old master goes on with its clients until f.For is over. isolate also reports whether that was longer than
-// the guard allows for.
-func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (tooLong bool, err error) {
+// replica, so the old master goes on with its clients until f.For is over. That may be longer than the guard allows for.
+func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (harm Harm, err error) {
+	harm.Everything = true
 	l, err := newLink(master.Addr())
 	if err != nil {
-		return false, err
+		return harm, err
 	}
 	defer l.close()
 	for _, s := range t.data() {
@@ -73,14 +81,15 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 	}
 	defer func() { err = errors.Join(err, t.refuseAlone()) }()
 	if err := errors.Join(err, ask(replica, "replicaof", "127.0.0.1", l.port())); err != nil {
-		return false, err
+		return harm, err
 	}
 	err = eventually(3*time.Second, func() error { return says(replica, "master_link_status:up") })
 	if err == nil {
 		err = ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName())
 	}
-	if err != nil {
-		return false, errors.Join(err, follow(replica, master), t.settled())
+	if err != nil { // the sentinels may do it all the same
+		harm.Unguarded = true
+		return harm, errors.Join(err, follow(replica, master), t.settled())
 	}
 	before := time.Now() // the last time at which the replica was not a master yet
 	err = eventually(15*time.Second, func() error {
@@ -92,12 +101,16 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 		return err
 	})
 	if err != nil { // the sentinels have given up
-		return true, errors.Join(err, follow(replica, master), t.settled())
+		harm.Unguarded = true
+		return harm, errors.Join(err, follow(replica, master), t.settled())
 	}
+	back, err := look(replica)
+	harm.Back = back
 	wait(ctx, f.For)
-	err = follow(master, replica)
-	tooLong = err != nil || time.Since(before) > t.guard.Deposed
-	return tooLong, errors.Join(err, t.taken(master), t.settled())
+	isReplica := follow(master, replica)
+	harm.Unguarded = isReplica != nil || time.Since(before) > t.guard.Deposed
+	_, taken := t.taken(master)
+	return harm, errors.Join(err, isReplica, taken, t.settled())
 }
 
 // follow makes a server the replica of another one.

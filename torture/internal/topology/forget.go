@@ -6,39 +6,46 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 
 // forget does a fault after which a server does not have the data that it had.
-func forget(ctx context.Context, s *redistest.Server, f plan.Fault) error {
+func forget(ctx context.Context, s *redistest.Server, f plan.Fault) (Harm, error) {
+	var back map[string]Stored
+	var err error
 	switch f.Kind {
 	case plan.FlushAll:
-		return ask(s, "flushall", "sync")
+		if err = ask(s, "flushall", "sync"); err != nil { // it may come when the server goes on
+			err = errors.Join(err, eventually(10*time.Second, func() error { return ask(s, "ping") }))
+		}
 	case plan.RestartEmpty:
-		err := errors.Join(s.Kill(), s.Forget())
+		err = errors.Join(s.Kill(), s.Forget())
 		wait(ctx, f.For)
-		return errors.Join(err, s.Restart())
+		err = errors.Join(err, s.Restart())
 	case plan.RestartOld:
-		return goBack(ctx, s, f)
+		back, err = goBack(ctx, s, f)
+	default:
+		err = fmt.Errorf("a server cannot forget by %q", f.Kind)
 	}
-	return fmt.Errorf("a server cannot forget by %q", f.Kind)
+	return Harm{Everything: true, Back: back}, err
 }
 
-// goBack restarts a server with the data that it had when goBack began.
-func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) error {
+// goBack restarts a server with the data that it had when goBack began, and returns them.
+func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) (map[string]Stored, error) {
 	dir, err := setting(s, "dir")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	appends, err := setting(s, "appendonly")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	old, err := os.MkdirTemp("", "old-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(old)
 	saved := "dump.rdb"
@@ -49,13 +56,16 @@ func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) error {
 		err = os.Rename(filepath.Join(dir, saved), filepath.Join(old, saved))
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wait(ctx, f.For)
 	if err := errors.Join(s.Kill(), s.Forget()); err != nil {
-		return errors.Join(err, s.Restart())
+		return nil, errors.Join(err, s.Restart())
 	}
-	return errors.Join(os.Rename(filepath.Join(old, saved), filepath.Join(dir, saved)), s.Restart())
+	if err := errors.Join(os.Rename(filepath.Join(old, saved), filepath.Join(dir, saved)), s.Restart()); err != nil {
+		return nil, err
+	}
+	return look(s)
 }
 
 // setting returns a setting of a server.

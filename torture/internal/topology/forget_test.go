@@ -41,26 +41,28 @@ func TestAServerGoesBackOrForgets(t *testing.T) {
 		if err := client.Set(ctx, "key", "old", time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		harm := make(chan error)
+		injected := make(chan error)
+		var harm Harm
 		go func() {
-			_, err := started.Inject(ctx, plan.Fault{Kind: plan.RestartOld, For: time.Second})
-			harm <- err
+			var err error
+			harm, err = started.Inject(ctx, plan.Fault{Kind: plan.RestartOld, For: time.Second})
+			injected <- err
 		}()
 		time.Sleep(500 * time.Millisecond)
 		if err := client.Set(ctx, "key", "new", time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-harm; err != nil {
+		if err := <-injected; err != nil {
 			t.Fatal(err)
 		}
-		if got := value(); got != "old" {
-			t.Errorf("%s: after it went back, it has %q", name, got)
+		if got, told := value(), harm.Back["key"]; got != "old" || told.Value != got || told.TTL <= 0 {
+			t.Errorf("%s: after it went back, it has %q, and is said to have %+v", name, got, told)
 		}
 		for _, kind := range []plan.Kind{plan.FlushAll, plan.RestartEmpty} {
 			if err := client.Set(ctx, "key", "old", time.Minute).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := forget(ctx, s, plan.Fault{Kind: kind}); err != nil {
+			if _, err := forget(ctx, s, plan.Fault{Kind: kind}); err != nil {
 				t.Fatal(err)
 			}
 			if got := value(); got != "" {

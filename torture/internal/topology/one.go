@@ -44,7 +44,7 @@ func (t *one) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	case plan.ClockForward, plan.ClockBack, plan.ClockDrift:
 		return t.clock.inject(ctx, f)
 	case plan.FlushAll, plan.RestartEmpty, plan.RestartOld:
-		return harm(true), forget(ctx, t.server, f)
+		return forget(ctx, t.server, f)
 	}
 	return harm(f.Kind == plan.RestartServer && t.name == "memory"), single(ctx, t.server, f)
 }

@@ -49,11 +49,11 @@ func (t *quorum) Holders() []*redistest.Server { return t.servers }
 func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	switch f.Kind {
 	case plan.FlushAll, plan.RestartOld:
-		return harm(true), forget(ctx, t.servers[f.Pick%places], f)
+		return forget(ctx, t.servers[f.Pick%places], f)
 	case plan.ForgetServer:
 		if t.guard.MaxTTL > 0 { // then nothing is excused
 			f.Kind = plan.RestartEmpty
-			return harm(true), forget(ctx, t.servers[f.Pick%places], f)
+			return forget(ctx, t.servers[f.Pick%places], f)
 		}
 		return t.forget(ctx, f)
 	case plan.ForgetMany:
@@ -62,14 +62,15 @@ func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
 }
 
-// forget restarts a server without its data. If fewer than a majority of the other servers hold a key, a bare majority
-// held it, and one server that forgets can break that. A request that the server has answered may still be under way to
-// the others, so forget asks them more than once. They may also have released a key that the server still holds, because it
-// executes nothing any more.
+// forget restarts a server without its data. If fewer than a majority of the other servers hold a key, or as long as that
+// server, a bare majority held it, and one server that forgets can break that. A request that the server has answered may
+// still be under way to the others, so forget asks them more than once. They may also have released a key that the server
+// still holds, because it executes nothing any more.
 func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	victim := t.servers[f.Pick%places]
-	held, err := lastKeys(victim)
-	if err != nil { // another fault has stopped it
+	held, err := stop(victim)
+	unknown := err != nil // another fault has stopped it before
+	if unknown {
 		err = victim.Pause()
 	}
 	bare := map[string]bool{}
@@ -84,67 +85,51 @@ func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 		}
 	}
 	wait(ctx, f.For)
-	return Harm{Keys: slices.Sorted(maps.Keys(bare))}, errors.Join(err, victim.Restart())
+	return Harm{Everything: unknown, Keys: slices.Sorted(maps.Keys(bare))}, errors.Join(err, victim.Restart())
 }
 
-// bare returns the keys that fewer servers than a majority hold with the same value, without the victim, which held some.
-func (t *quorum) bare(victim *redistest.Server, held map[string]string) []string {
-	count := map[[2]string]int{}
-	for key, value := range held {
-		count[[2]string{key, value}] = 0
+// stop makes a server execute nothing any more, and returns what it has.
+func stop(s *redistest.Server) (map[string]Stored, error) {
+	client := Connect(s)
+	defer client.Close()
+	ctx := context.Background()
+	var answer *redis.Cmd
+	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		answer = askAll(ctx, p)
+		return p.Do(ctx, "client", "pause", time.Minute.Milliseconds()).Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stored(answer)
+}
+
+// bare returns the keys that fewer servers than a majority hold with the same value, or as long as the victim holds them,
+// without the victim.
+func (t *quorum) bare(victim *redistest.Server, held map[string]Stored) []string {
+	const moment = 50 * time.Millisecond // between the answers of two servers
+	type owned struct{ key, value string }
+	others := map[owned][]time.Duration{} // the ttls
+	for key, s := range held {
+		others[owned{key, s.Value}] = nil
 	}
 	for _, s := range t.servers {
 		if s == victim {
 			continue
 		}
-		client := Connect(s)
-		found := lookAround(context.Background(), client)
-		client.Close()
-		for key, value := range values(found) { // none if the server does not answer
-			count[[2]string{key, value}]++
+		found, _ := look(s) // a server that does not answer counts as one that holds nothing
+		for key, s := range found {
+			others[owned{key, s.Value}] = append(others[owned{key, s.Value}], s.TTL)
 		}
 	}
 	var keys []string
-	for held, n := range count {
-		if n < t.Need() {
-			keys = append(keys, held[0])
+	for o, ttls := range others {
+		slices.Sort(ttls)
+		if n := len(ttls) - t.Need(); n < 0 || held[o.key].Value == o.value && held[o.key].TTL > ttls[n]+moment {
+			keys = append(keys, o.key)
 		}
 	}
 	return keys
-}
-
-// lastKeys makes a server execute nothing any more, and returns what it holds.
-func lastKeys(s *redistest.Server) (map[string]string, error) {
-	client := Connect(s)
-	defer client.Close()
-	ctx := context.Background()
-	var found *redis.Cmd
-	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		found = lookAround(ctx, p)
-		return p.Do(ctx, "client", "pause", time.Minute.Milliseconds()).Err()
-	})
-	return values(found), err
-}
-
-// lookAround asks for all keys, each with its value.
-func lookAround(ctx context.Context, c redis.Scripter) *redis.Cmd {
-	return c.Eval(ctx, `
-		local found = {}
-		for _, key in ipairs(redis.call('KEYS', '*')) do
-			found[#found + 1] = key
-			found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-		end
-		return found`, nil)
-}
-
-// values returns the values by key.
-func values(found *redis.Cmd) map[string]string {
-	all := map[string]string{}
-	list, _ := found.StringSlice()
-	for i := 0; i+1 < len(list); i += 2 {
-		all[list[i]] = list[i+1]
-	}
-	return all
 }
 
 // forgetMany restarts a majority without its data, at once.

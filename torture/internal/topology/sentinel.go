@@ -84,31 +84,34 @@ func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	}
 	switch f.Kind {
 	case plan.CrashMaster: // replication is asynchronous, and the new master may lack the last writes
-		return harm(true), t.crash(ctx, master, replica, f)
+		return t.crash(ctx, master, replica, f)
 	case plan.WakeMaster:
-		return harm(true), t.wake(ctx, master, replica, f)
+		return t.wake(ctx, master, replica, f)
 	case plan.IsolateMaster:
-		tooLong, err := t.isolate(ctx, master, replica, f)
-		return Harm{Everything: true, Unguarded: tooLong}, err
+		return t.isolate(ctx, master, replica, f)
 	case plan.FlushAll, plan.RestartEmpty:
-		return harm(true), forget(ctx, master, f)
+		return forget(ctx, master, f)
 	case plan.Failover: // no server pauses, and the old master takes writes until it hears of the new one
 		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
-			return Harm{}, err
+			return harm(true), err // the sentinels may do it all the same
 		}
-		return harm(true), errors.Join(t.taken(master), t.settled())
+		back, err := t.taken(master)
+		return Harm{Everything: true, Back: back}, errors.Join(err, t.settled())
 	}
 	return Harm{}, single(ctx, master, f)
 }
 
-// taken waits until another server is the master.
-func (t *sentinel) taken(old *redistest.Server) error {
-	return eventually(15*time.Second, func() error {
-		if master, _, err := t.roles(); err != nil || master == old {
+// taken waits until another server is the master, and returns what that one has.
+func (t *sentinel) taken(old *redistest.Server) (back map[string]Stored, err error) {
+	err = eventually(15*time.Second, func() error {
+		master, _, err := t.roles()
+		if err != nil || master == old {
 			return fmt.Errorf("%s is still the master: %w", old.Addr(), err)
 		}
-		return nil
+		back, err = look(master)
+		return err
 	})
+	return back, err
 }
 
 // settled waits until one server is the master, and the other one is its replica and in sync.

@@ -53,6 +53,15 @@ type Harm struct {
 
 	// Unguarded says that not even a guard can make up for it.
 	Unguarded bool
+
+	// Back is what a server had when it had gone back to earlier data, by key.
+	Back map[string]Stored
+}
+
+// Stored is what a server has for a key.
+type Stored struct {
+	Value string        // "" unless the key is a string
+	TTL   time.Duration // negative: the key never expires
 }
 
 // harm returns the Harm to all keys, or to none.
@@ -108,7 +117,7 @@ func wait(ctx context.Context, d time.Duration) {
 func Connect(s *redistest.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: 300 * time.Millisecond,
-		ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond,
+		ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond, DialerRetries: 1,
 	})
 }
 
@@ -117,6 +126,38 @@ func ask(s *redistest.Server, args ...any) error {
 	client := Connect(s)
 	defer client.Close()
 	return client.Do(context.Background(), args...).Err()
+}
+
+// look returns what a server has.
+func look(s *redistest.Server) (map[string]Stored, error) {
+	client := Connect(s)
+	defer client.Close()
+	return stored(askAll(context.Background(), client))
+}
+
+// askAll asks for all keys, each with its value and its ttl.
+func askAll(ctx context.Context, c redis.Scripter) *redis.Cmd {
+	return c.Eval(ctx, `
+		local found = {}
+		for _, key in ipairs(redis.call('KEYS', '*')) do
+			found[#found + 1] = key
+			found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
+			found[#found + 1] = redis.call('PTTL', key)
+		end
+		return found`, nil)
+}
+
+// stored reads the answer to askAll.
+func stored(answer *redis.Cmd) (map[string]Stored, error) {
+	found, err := answer.Slice()
+	all := map[string]Stored{}
+	for i := 0; i+2 < len(found); i += 3 {
+		key, _ := found[i].(string)
+		value, _ := found[i+1].(string)
+		left, _ := found[i+2].(int64)
+		all[key] = Stored{Value: value, TTL: time.Duration(left) * time.Millisecond}
+	}
+	return all, err
 }
 
 // single does a fault of one server after which the server still has its data.

@@ -81,7 +81,9 @@ func (g *goroutine) newObtain(ttl, patience time.Duration) *call {
 // abandon ends the ctx of the call after some time.
 func (c *call) abandon(after time.Duration) {
 	time.AfterFunc(after, func() {
-		c.limit.CompareAndSwap(0, clock.Now())
+		if now, limit := clock.Now(), c.limit.Load(); limit == 0 || now < limit {
+			c.limit.Store(now)
+		}
 		c.cancel()
 	})
 }

@@ -55,7 +55,7 @@ func (h *held) until() (early, late int64) { return timeOf(h.lock.Until(), clock
 func (h *held) claim() {
 	at := clock.Now()
 	early, _ := h.until()
-	h.g.log.Write(history.Event{Kind: history.Claim, At: at, Op: h.op, Until: max(early, 0)})
+	h.g.log.Write(history.Event{Kind: history.Claim, At: at, End: clock.Now(), Op: h.op, Until: max(early, 0)})
 }
 
 // unclaim writes that the worker does not rely on the lock any more.

@@ -53,7 +53,9 @@ func (h *held) keep(long time.Duration) {
 		}
 		early, late := h.until()
 		last = late
-		g.log.Write(history.Event{Kind: history.Alive, At: at, Op: h.op, Until: max(early, 1), Bound: max(late, 1)})
+		g.log.Write(history.Event{
+			Kind: history.Alive, At: at, End: clock.Now(), Op: h.op, Until: max(early, 1), Bound: max(late, 1),
+		})
 		h.write()
 		if g.chance(6) {
 			h.ask()
