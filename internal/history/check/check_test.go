@@ -191,10 +191,14 @@ func TestExclusion(t *testing.T) {
 			grant("w2/1", 3, 6, "a", begun(2.6))), 0, 1},
 		{"Redis forgot before both, one of which was heard of late", the(grant("w1/1", 4, 9, "a", begun(1)), forget(0.1, 0.5),
 			grant("w2/1", 3, 6, "a", begun(2.6))), 1, 0},
-		{"a release of the first token may have come late", the(grant("w1/1", 1, 9, "a", custom("t")),
-			fault("strand-requests", "w1", 0.5, 2), grant("w2/1", 3, 4, "a")), 0, 1},
-		{"a release of the second token may have come late", the(grant("w1/1", 1, 9, "a"),
-			fault("strand-requests", "w2", 0.5, 3), grant("w2/1", 3, 4, "a", custom("t"))), 1, 0},
+		{"an earlier release of the first token may have come late", the(grant("w1/1", 0.1, 3, "a", custom("t")), claim("w1/1", 0.5, 0),
+			done("Release", "w1/1", 0.9, "ok", begun(0.5)), grant("w1/2", 1, 9, "a", custom("t")),
+			fault("strand-requests", "w1", 0.6, 2), grant("w2/1", 3, 4, "a")), 0, 1},
+		{"a late release of the second token changes nothing", the(grant("w2/1", 0.1, 3, "a", custom("t")), claim("w2/1", 0.5, 0),
+			done("Release", "w2/1", 0.9, "ok", begun(0.5)), grant("w1/1", 1, 9, "a"),
+			fault("strand-requests", "w2", 0.6, 2), grant("w2/2", 3, 4, "a", custom("t"))), 1, 0},
+		{"Redis forgot before the first one was refused", the(grant("w1/1", 4, 9, "a", queued(1, 2.7)), forget(2, 2.5),
+			grant("w2/1", 3, 6, "a", begun(2.6))), 1, 0},
 		{"Redis forgot after both, and the first asked in vain for a shorter ttl then", the(grant("w1/1", 1, 9, "a"),
 			grant("w2/1", 3, 6, "a"), claim("w1/1", 4, 0), claim("w1/1", 4.1, 5), forget(4.2, 4.3)), 2, 0},
 		{"Redis forgot in between, and has a guard", the(grant("w1/1", 1, 9, "a"), fault("flush-all", "", 2, 2, guarded),
@@ -404,29 +408,33 @@ func TestLoss(t *testing.T) {
 	})
 	// While a server with a guard goes back to what it had, w1 is granted a and b at 2 s, and hears of a loss at 2.5 s.
 	backTo := func(from, to float64, held ...string) []history.Event {
-		back := func(e *history.Event) { e.Held = sample(to, held...).Held }
+		back := func(e *history.Event) { e.Start, e.Held = at(to-0.1), sample(to, held...).Held }
 		return the(grant("w1/1", 2, 4, "a,b"), fault("restart-old", "", from, to, guarded, back), claim("w1/1", 2.5, 0),
 			release(2.5, "lost", lost))
 	}
 	tell(t, check.Loss, []story{
 		{"the server has the key of another again", backTo(1.5, 2.8, "b w2/1 4"), 0, 1},
 		{"the server has the key of somebody again", backTo(1.5, 2.8, "b - 4"), 0, 1},
-		{"a server went back during the obtain", backTo(1.5, 1.995, "b w2/1 4"), 0, 1},
+		{"a server went back during the obtain", backTo(1.5, 2.095, "b w2/1 4"), 0, 1},
 		{"the server has nothing", backTo(1.5, 2.8), 1, 0},
 		{"the server has other keys", backTo(1.5, 2.8, "c w2/1 4"), 1, 0},
 		{"the server has its own key", backTo(1.5, 2.8, "a w1/1 4"), 1, 0},
-		{"a server went back before the obtain", backTo(1.5, 1.9, "a w2/1 4"), 1, 0},
+		{"another handle of its own", all(backTo(1.5, 2.8, "a w1/2 4"), the(grant("w1/2", 0.5, 1, "a", custom("w1/1")))), 1, 0},
+		{"a server had gone back before the obtain", backTo(1.5, 2.05, "a w2/1 4"), 1, 0},
 		{"a server went back after that", backTo(2.6, 2.8, "a w2/1 4"), 1, 0},
 	})
-	release2 := func(fault history.Event, edits ...edit) []history.Event {
-		return the(grant("w1/1", 1, 3, "a", edits...), fault, claim("w1/1", 2, 0), release(2.1, "lost", lost))
+	// w1 releases a lock of token t at 0.9 s, and hears at 2.1 s that another one is lost, which it obtained at 1 s.
+	again := func(fault history.Event, edits ...edit) []history.Event {
+		return the(grant("w1/1", 0.1, 3, "a", custom("t")), claim("w1/1", 0.5, 0), done("Release", "w1/1", 0.9, "ok", begun(0.5)),
+			grant("w1/2", 1, 3, "a", edits...), fault, claim("w1/2", 2, 0), done("Release", "w1/2", 2.1, "lost", lost))
 	}
 	tell(t, check.Loss, []story{
-		{"a release of the same token may have come late", release2(fault("strand-requests", "w1", 0.5, 2), custom("t")), 0, 1},
-		{"it came before the obtain", release2(fault("strand-requests", "w1", 0.5, 0.9), custom("t")), 1, 0},
-		{"it was that of another worker", release2(fault("strand-requests", "w2", 0.5, 2), custom("t")), 1, 0},
-		{"no request is late", release2(fault("cut-replies", "w1", 0.5, 2), custom("t")), 1, 0},
-		{"the library chose the token", release2(fault("strand-requests", "w1", 0.5, 2)), 1, 0},
+		{"its release may have come late", again(fault("strand-requests", "w1", 0.6, 1.5), custom("t")), 0, 1},
+		{"its release came before the obtain", again(fault("strand-requests", "w1", 0.6, 0.9), custom("t")), 1, 0},
+		{"a request of another worker came late", again(fault("strand-requests", "w2", 0.6, 1.5), custom("t")), 1, 0},
+		{"another request came late", again(fault("strand-requests", "w1", 0.95, 1.5), custom("t")), 1, 0},
+		{"no request came late", again(fault("cut-replies", "w1", 0.6, 1.5), custom("t")), 1, 0},
+		{"it was a release of another token", again(fault("strand-requests", "w1", 0.6, 1.5), custom("u")), 1, 0},
 	})
 }
 

@@ -38,7 +38,7 @@ func exclusion(m *model, r *Result) {
 				}
 				seen[pair] = true
 				excused := m.broke(other.hold, other.Start, c.At) || m.freed(other.hold, c.At)
-				if c.Start < other.At { // c may have been granted first
+				if c.refused() < other.At { // c may have been granted first
 					excused = excused || m.mayReturn(c.hold, other.hold, c.from) || m.freed(c.hold, other.At)
 				}
 				r.addUnless(excused, Exclusion, c.from, pair[:],

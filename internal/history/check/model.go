@@ -266,21 +266,23 @@ func (m *model) broke(h *hold, from, to int64) bool {
 // back to another token, which had the key then. On a quorum, that server may have been one of a bare majority.
 func (m *model) gaveBack(h *hold, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f history.Event) bool {
-		return f.At <= to && f.End >= h.Start && slices.ContainsFunc(f.Held, func(held history.Held) bool {
-			return held.Owner != h.Op && slices.Contains(h.Keys, held.Key)
+		return f.At <= to && f.Start >= h.Start && slices.ContainsFunc(f.Held, func(held history.Held) bool {
+			owner := m.holds[held.Owner] // nil if its obtain was not granted
+			isOwn := held.Owner == h.Op || owner != nil && owner.token() == h.token()
+			return !isOwn && slices.Contains(h.Keys, held.Key)
 		})
 	})
 }
 
-// freed reports whether a release of an earlier hold with the same token, which was sent twice, may have freed the keys of a
-// hold until to: a caller that chooses tokens should not use one again.
+// freed reports whether a release of an earlier hold with the same token may have come so late that it freed the keys of a
+// hold until to: a caller that chooses a token should not use it again.
 func (m *model) freed(h *hold, to int64) bool {
-	return h.Custom && h.Start <= to && slices.ContainsFunc(m.touching(h.Worker, h.Start, to, 0), func(f history.Event) bool {
-		switch f.Name {
-		case "strand-requests", "delay-requests", "repeat-requests":
-			return true
-		}
-		return false
+	return h.Custom && slices.ContainsFunc(m.done, func(e history.Event) bool {
+		earlier := m.holds[e.Op]
+		return e.Name == "Release" && e.At <= h.At && earlier != nil && earlier != h && earlier.token() == h.token() &&
+			slices.ContainsFunc(m.touching(e.Worker, e.Start, e.At, 0), func(f history.Event) bool {
+				return (f.Name == "strand-requests" || f.Name == "delay-requests") && f.End >= h.Start && e.Start <= to
+			})
 	})
 }
 

@@ -37,8 +37,8 @@ func repairs(m *model, r *Result) {
 				continue
 			}
 			steady := s.Start - 2*int64(h.TTL) - moment
-			// Until it expires, if a process has left it behind. The next renewal repairs then.
-			taken := func(key string) bool { return shared[key] > steady }
+			// Another token keeps a key until it expires, if its process has left it behind. After that, a renewal repairs.
+			taken := func(key string) bool { return shared[key] > s.Start-int64(h.TTL) }
 			if lastAlive[h.Op] < s.Start-int64(h.TTL) || h.At > steady || slices.ContainsFunc(h.Keys, taken) ||
 				!h.relied(s.Start, s.At) || !m.repaired(h, steady, s.At) ||
 				m.stalled(h.Worker, steady, s.At, max(int64(h.TTL)/2, int64(150*time.Millisecond))) {

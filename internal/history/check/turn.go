@@ -34,5 +34,8 @@ func (m *model) turn(h *hold, grants map[string][]*hold, r *Result) {
 // mayReturn reports whether a worker may believe in a hold at that time although another one was granted later: Redis forgot
 // the hold before it granted the other one, or the other one before it renewed the hold.
 func (m *model) mayReturn(h, other *hold, at int64) bool {
-	return m.broke(h, h.Start, other.At) || m.broke(other, other.Start, at)
+	return m.broke(h, h.refused(), other.At) || m.broke(other, other.refused(), at)
 }
+
+// refused returns a time before which the hold was not granted.
+func (h *hold) refused() int64 { return max(h.Start, h.Refused) }

@@ -75,11 +75,7 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		if harm.Unguarded {
 			e.Grace = 0
 		}
-		for key, s := range harm.Back {
-			if holdsLock(key, false) {
-				e.Held = append(e.Held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL})
-			}
-		}
+		e.Start, e.Held = harm.Back.At, locks(harm.Back, 0, false)
 	}
 	e.End = clock.Now()
 	if err != nil {

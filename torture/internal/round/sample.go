@@ -2,6 +2,7 @@ package round
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,16 +19,6 @@ import (
 
 // lineSuffix ends the names of the keys that hold lines.
 const lineSuffix = ":redislock:line"
-
-// everything returns all keys of a server with their values and their remaining ttls in ms, at one moment.
-const everything = `
-local found = {}
-for _, key in ipairs(redis.call('KEYS', '*')) do
-	found[#found + 1] = key
-	found[#found + 1] = redis.call('TYPE', key).ok == 'string' and redis.call('GET', key) or ''
-	found[#found + 1] = redis.call('PTTL', key)
-end
-return found`
 
 // pause is the time between two samples.
 const pause = 200 * time.Millisecond
@@ -106,9 +97,10 @@ func (r *round) watchRoles(clients map[string]*redis.Client, before []string, la
 	}
 	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
 		held, _ := r.look(clients, false)
+		now := clock.Now()
 		r.log.Write(history.Event{
-			Kind: history.Fault, Name: "role-change", At: last - around, End: clock.Now() + around, Lossy: true, Outcome: "noticed",
-			Grace: r.grace, Held: held,
+			Kind: history.Fault, Name: "role-change", At: last - around, End: now + around, Lossy: true, Outcome: "noticed",
+			Grace: r.grace, Held: held, Start: now,
 		})
 	}
 	return now
@@ -125,30 +117,27 @@ func (r *round) look(clients map[string]*redis.Client, lines bool) (held []histo
 			client = topology.Connect(s)
 			clients[s.Addr()] = client
 		}
-		found, err := client.Eval(context.Background(), everything, nil).Slice()
+		found, err := topology.Look(context.Background(), client)
 		if err != nil {
 			whole = false
 			continue
 		}
-		for n := 0; n+2 < len(found); n += 3 {
-			key, _ := found[n].(string)
-			value, _ := found[n+1].(string)
-			left, _ := found[n+2].(int64)
-			if !holdsLock(key, lines) {
-				continue
-			}
-			held = append(held, history.Held{
-				Key: key, Owner: owner(value), TTL: time.Duration(left) * time.Millisecond, Server: i + 1,
-			})
-		}
+		held = append(held, locks(found, i+1, lines)...)
 	}
 	return held, whole
 }
 
-// holdsLock reports whether a key is that of a lock, or, if lines is true, of a line.
-func holdsLock(key string, lines bool) bool {
-	return !strings.HasSuffix(key, worker.FenceSuffix) && key != keyname.GuardMarker &&
-		(lines || !strings.HasSuffix(key, lineSuffix))
+// locks returns the keys of locks that a server has, and, if lines is true, those of lines.
+func locks(c topology.Content, server int, lines bool) (held []history.Held) {
+	for _, key := range slices.Sorted(maps.Keys(c.Keys)) {
+		isLine := strings.HasSuffix(key, lineSuffix)
+		if strings.HasSuffix(key, worker.FenceSuffix) || key == keyname.GuardMarker || isLine && !lines {
+			continue
+		}
+		s := c.Keys[key]
+		held = append(held, history.Held{Key: key, Owner: owner(s.Value), TTL: s.TTL, Server: server})
+	}
+	return held
 }
 
 // owner returns the call that a value names in its metadata: "token op" or "token op|more".

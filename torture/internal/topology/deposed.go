@@ -80,15 +80,14 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 		err = errors.Join(err, ask(s, "config", "set", "min-replicas-to-write", "0"))
 	}
 	defer func() { err = errors.Join(err, t.refuseAlone()) }()
-	if err := errors.Join(err, ask(replica, "replicaof", "127.0.0.1", l.port())); err != nil {
-		return harm, err
-	}
-	err = eventually(3*time.Second, func() error { return says(replica, "master_link_status:up") })
+	err = errors.Join(err, ask(replica, "replicaof", "127.0.0.1", l.port()))
 	if err == nil {
-		err = ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName())
+		err = eventually(3*time.Second, func() error { return says(replica, "master_link_status:up") })
 	}
-	if err != nil { // the sentinels may do it all the same
-		harm.Unguarded = true
+	if err == nil {
+		harm.Unguarded, err = t.failover(f)
+	}
+	if err != nil {
 		return harm, errors.Join(err, follow(replica, master), t.settled())
 	}
 	before := time.Now() // the last time at which the replica was not a master yet
@@ -101,16 +100,14 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 		return err
 	})
 	if err != nil { // the sentinels have given up
-		harm.Unguarded = true
 		return harm, errors.Join(err, follow(replica, master), t.settled())
 	}
-	back, err := look(replica)
-	harm.Back = back
+	harm.Back, err = lookSoon(replica)
 	wait(ctx, f.For)
-	isReplica := follow(master, replica)
-	harm.Unguarded = isReplica != nil || time.Since(before) > t.guard.Deposed
+	deposed := follow(master, replica)
+	harm.Unguarded = deposed != nil || time.Since(before) > t.guard.Deposed
 	_, taken := t.taken(master)
-	return harm, errors.Join(err, isReplica, taken, t.settled())
+	return harm, errors.Join(err, deposed, taken, t.settled())
 }
 
 // follow makes a server the replica of another one.

@@ -14,7 +14,7 @@ import (
 
 // forget does a fault after which a server does not have the data that it had.
 func forget(ctx context.Context, s *redistest.Server, f plan.Fault) (Harm, error) {
-	var back map[string]Stored
+	var back Content
 	var err error
 	switch f.Kind {
 	case plan.FlushAll:
@@ -34,18 +34,18 @@ func forget(ctx context.Context, s *redistest.Server, f plan.Fault) (Harm, error
 }
 
 // goBack restarts a server with the data that it had when goBack began, and returns them.
-func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) (map[string]Stored, error) {
+func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) (Content, error) {
 	dir, err := setting(s, "dir")
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	appends, err := setting(s, "appendonly")
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	old, err := os.MkdirTemp("", "old-")
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	defer os.RemoveAll(old)
 	saved := "dump.rdb"
@@ -56,16 +56,16 @@ func goBack(ctx context.Context, s *redistest.Server, f plan.Fault) (map[string]
 		err = os.Rename(filepath.Join(dir, saved), filepath.Join(old, saved))
 	}
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	wait(ctx, f.For)
 	if err := errors.Join(s.Kill(), s.Forget()); err != nil {
-		return nil, errors.Join(err, s.Restart())
+		return Content{}, errors.Join(err, s.Restart())
 	}
 	if err := errors.Join(os.Rename(filepath.Join(old, saved), filepath.Join(dir, saved)), s.Restart()); err != nil {
-		return nil, err
+		return Content{}, err
 	}
-	return look(s)
+	return lookSoon(s)
 }
 
 // setting returns a setting of a server.

@@ -62,10 +62,10 @@ func (t *quorum) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	return Harm{}, single(ctx, t.servers[f.Pick%places], f)
 }
 
-// forget restarts a server without its data. If fewer than a majority of the other servers hold a key, or as long as that
-// server, a bare majority held it, and one server that forgets can break that. A request that the server has answered may
-// still be under way to the others, so forget asks them more than once. They may also have released a key that the server
-// still holds, because it executes nothing any more.
+// forget restarts a server without its data. If fewer than a majority of the other servers hold a key, or if they hold it
+// for less long, a bare majority held it, and one server that forgets can break that. A request that the server has
+// answered may still be under way to the others, so forget asks them more than once. They may also have released a key that
+// the server still holds, because it executes nothing any more.
 func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 	victim := t.servers[f.Pick%places]
 	held, err := stop(victim)
@@ -80,7 +80,7 @@ func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 			bare[key] = true
 		}
 		if pause == 0 {
-			held = nil
+			held = Content{}
 			err = errors.Join(err, victim.Kill(), victim.Forget())
 		}
 	}
@@ -89,7 +89,7 @@ func (t *quorum) forget(ctx context.Context, f plan.Fault) (Harm, error) {
 }
 
 // stop makes a server execute nothing any more, and returns what it has.
-func stop(s *redistest.Server) (map[string]Stored, error) {
+func stop(s *redistest.Server) (Content, error) {
 	client := Connect(s)
 	defer client.Close()
 	ctx := context.Background()
@@ -99,18 +99,18 @@ func stop(s *redistest.Server) (map[string]Stored, error) {
 		return p.Do(ctx, "client", "pause", time.Minute.Milliseconds()).Err()
 	})
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
-	return stored(answer)
+	return content(answer)
 }
 
-// bare returns the keys that fewer servers than a majority hold with the same value, or as long as the victim holds them,
-// without the victim.
-func (t *quorum) bare(victim *redistest.Server, held map[string]Stored) []string {
-	const moment = 50 * time.Millisecond // between the answers of two servers
+// bare returns the keys that fewer servers than a majority would hold with the same value, or hold for as long, without the
+// victim, which held some.
+func (t *quorum) bare(victim *redistest.Server, held Content) []string {
+	const moment = int64(50 * time.Millisecond) // between the answers of two servers
 	type owned struct{ key, value string }
-	others := map[owned][]time.Duration{} // the ttls
-	for key, s := range held {
+	others := map[owned][]int64{} // when the key expires there
+	for key, s := range held.Keys {
 		others[owned{key, s.Value}] = nil
 	}
 	for _, s := range t.servers {
@@ -118,14 +118,20 @@ func (t *quorum) bare(victim *redistest.Server, held map[string]Stored) []string
 			continue
 		}
 		found, _ := look(s) // a server that does not answer counts as one that holds nothing
-		for key, s := range found {
-			others[owned{key, s.Value}] = append(others[owned{key, s.Value}], s.TTL)
+		for key, s := range found.Keys {
+			others[owned{key, s.Value}] = append(others[owned{key, s.Value}], found.At+int64(s.TTL))
 		}
 	}
 	var keys []string
-	for o, ttls := range others {
-		slices.Sort(ttls)
-		if n := len(ttls) - t.Need(); n < 0 || held[o.key].Value == o.value && held[o.key].TTL > ttls[n]+moment {
+	for o, ends := range others {
+		slices.Sort(ends)
+		n := len(ends) - t.Need() // at ends[n], a majority still has the key
+		if n < 0 {
+			keys = append(keys, o.key)
+			continue
+		}
+		own, has := held.Keys[o.key]
+		if end := held.At + int64(own.TTL); has && own.Value == o.value && min(end, ends[n+1]) > ends[n]+moment {
 			keys = append(keys, o.key)
 		}
 	}

@@ -92,17 +92,25 @@ func (t *sentinel) Inject(ctx context.Context, f plan.Fault) (Harm, error) {
 	case plan.FlushAll, plan.RestartEmpty:
 		return forget(ctx, master, f)
 	case plan.Failover: // no server pauses, and the old master takes writes until it hears of the new one
-		if err := ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName()); err != nil {
-			return harm(true), err // the sentinels may do it all the same
+		sent, err := t.failover(f)
+		if !sent {
+			return Harm{}, err
 		}
-		back, err := t.taken(master)
-		return Harm{Everything: true, Back: back}, errors.Join(err, t.settled())
+		back, taken := t.taken(master)
+		return Harm{Everything: true, Back: back}, errors.Join(err, taken, t.settled())
 	}
 	return Harm{}, single(ctx, master, f)
 }
 
+// failover asks a sentinel for a failover. A sentinel that refuses does nothing, but one that does not answer may do it.
+func (t *sentinel) failover(f plan.Fault) (sent bool, err error) {
+	err = ask(t.Sentinels()[f.Pick%3], "sentinel", "failover", t.MasterName())
+	var refusal redis.Error
+	return !errors.As(err, &refusal), err
+}
+
 // taken waits until another server is the master, and returns what that one has.
-func (t *sentinel) taken(old *redistest.Server) (back map[string]Stored, err error) {
+func (t *sentinel) taken(old *redistest.Server) (back Content, err error) {
 	err = eventually(15*time.Second, func() error {
 		master, _, err := t.roles()
 		if err != nil || master == old {

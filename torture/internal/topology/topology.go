@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/worker"
 )
@@ -54,8 +55,14 @@ type Harm struct {
 	// Unguarded says that not even a guard can make up for it.
 	Unguarded bool
 
-	// Back is what a server had when it had gone back to earlier data, by key.
-	Back map[string]Stored
+	// Back is what a server had when it had gone back to earlier data.
+	Back Content
+}
+
+// Content is what a server had at a time.
+type Content struct {
+	At   int64
+	Keys map[string]Stored
 }
 
 // Stored is what a server has for a key.
@@ -128,14 +135,28 @@ func ask(s *redistest.Server, args ...any) error {
 	return client.Do(context.Background(), args...).Err()
 }
 
-// look returns what a server has.
-func look(s *redistest.Server) (map[string]Stored, error) {
-	client := Connect(s)
-	defer client.Close()
-	return stored(askAll(context.Background(), client))
+// Look returns what a server has.
+func Look(ctx context.Context, client *redis.Client) (Content, error) {
+	return content(askAll(ctx, client))
 }
 
-// askAll asks for all keys, each with its value and its ttl.
+// look returns what a server has.
+func look(s *redistest.Server) (Content, error) {
+	client := Connect(s)
+	defer client.Close()
+	return Look(context.Background(), client)
+}
+
+// lookSoon returns what a server has, and waits for a while if it does not answer.
+func lookSoon(s *redistest.Server) (c Content, err error) {
+	err = eventually(2*time.Second, func() error {
+		c, err = look(s)
+		return err
+	})
+	return c, err
+}
+
+// askAll asks for all keys, each with its value and its ttl, at one moment.
 func askAll(ctx context.Context, c redis.Scripter) *redis.Cmd {
 	return c.Eval(ctx, `
 		local found = {}
@@ -147,17 +168,17 @@ func askAll(ctx context.Context, c redis.Scripter) *redis.Cmd {
 		return found`, nil)
 }
 
-// stored reads the answer to askAll.
-func stored(answer *redis.Cmd) (map[string]Stored, error) {
+// content reads the answer to askAll.
+func content(answer *redis.Cmd) (Content, error) {
 	found, err := answer.Slice()
-	all := map[string]Stored{}
+	c := Content{At: clock.Now(), Keys: map[string]Stored{}}
 	for i := 0; i+2 < len(found); i += 3 {
 		key, _ := found[i].(string)
 		value, _ := found[i+1].(string)
 		left, _ := found[i+2].(int64)
-		all[key] = Stored{Value: value, TTL: time.Duration(left) * time.Millisecond}
+		c.Keys[key] = Stored{Value: value, TTL: time.Duration(left) * time.Millisecond}
 	}
-	return all, err
+	return c, err
 }
 
 // single does a fault of one server after which the server still has its data.

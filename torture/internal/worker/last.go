@@ -42,7 +42,7 @@ func Last(file string) error {
 		const pause = 200 * time.Millisecond
 		again := &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)}
 		lock, err := client.ObtainMulti(ctx, keys, ttl, again)
-		for err != nil && !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
+		for err != nil && config.Endpoint.Master != "" && !errors.Is(err, redislock.ErrNotObtained) && ctx.Err() == nil {
 			time.Sleep(pause)
 			lock, err = client.ObtainMulti(ctx, keys, ttl, again)
 		}
