@@ -88,7 +88,8 @@ func guardedStore(m *model, r *Result) {
 			r.add(Store, w.At, ops, "the store refused %d of %s after %d", w.Fence, w.FenceKey, top.Fence)
 		case w.Outcome == refused && valid:
 			excused := m.broke(h, h.Start, w.At) || m.freed(h, w.At)
-			r.addUnless(excused, Store, w.At, ops, "the store refused %d of %s after %d, although %s holds %s", w.Fence, w.FenceKey, top.Fence, w.Op, strings.Join(h.Keys, ","))
+			r.addUnless(excused, Store, w.At, ops, "the store refused %d of %s after %d, although %s holds %s",
+				w.Fence, w.FenceKey, top.Fence, w.Op, strings.Join(h.Keys, ","))
 		case w.Outcome == refused:
 			r.LateRefused++
 		case !valid:
