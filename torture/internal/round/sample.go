@@ -97,10 +97,10 @@ func (r *round) watchRoles(clients map[string]*redis.Client, before []string, la
 	}
 	if before != nil && !slices.Equal(before, now) && r.handovers.Load() == 0 {
 		held, _ := r.look(clients, false)
-		now := clock.Now()
+		looked := clock.Now()
 		r.log.Write(history.Event{
-			Kind: history.Fault, Name: "role-change", At: last - around, End: now + around, Lossy: true, Outcome: "noticed",
-			Grace: r.grace, Held: held, Start: now,
+			Kind: history.Fault, Name: "role-change", At: last - around, End: looked + around, Lossy: true, Outcome: "noticed",
+			Grace: r.grace, Held: held, Start: looked,
 		})
 	}
 	return now

@@ -2,31 +2,17 @@ package topology
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
-	"github.com/redislock/redislock/torture/internal/worker"
 )
 
 func TestTheClockOfAServerMoves(t *testing.T) {
 	if !CanMoveClocks() {
 		t.Skip("clocks cannot be moved here")
 	}
-	if err := redistest.Available(); err != nil {
-		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-	started, err := startOne("one", worker.Guard{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer started.Close()
-	s := started.(*one)
+	s := start(t, "one").(*one)
 	client := Connect(s.server)
 	defer client.Close()
 	ctx := t.Context()

@@ -30,19 +30,18 @@ func lag(master, replica *redistest.Server) error {
 
 // crash kills the master. With a guard, its replica lags, and the old master, when it comes back, at once follows the new
 // one, which takes no writes without a replica.
-func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (Harm, error) {
-	harm := Harm{Everything: true}
+func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (harm Harm, err error) {
+	harm.Everything = true
 	if t.guard.MaxTTL > 0 {
-		err := lag(master, replica)
+		err = lag(master, replica)
 		wait(ctx, f.For)
-		if err := errors.Join(err, master.Kill(), replica.Resume()); err != nil {
+		if err = errors.Join(err, master.Kill(), replica.Resume()); err != nil {
 			return harm, errors.Join(err, master.Restart())
 		}
 	} else if err := master.Kill(); err != nil {
 		return harm, err
 	}
-	back, err := t.taken(master)
-	harm.Back = back
+	harm.Back, err = t.taken(master)
 	err = errors.Join(err, master.Restart())
 	if err == nil && t.guard.MaxTTL > 0 {
 		err = follow(master, replica)
@@ -51,13 +50,12 @@ func (t *sentinel) crash(ctx context.Context, master, replica *redistest.Server,
 }
 
 // wake stops the master, and lets it go on some time after the replica has taken over.
-func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (Harm, error) {
-	harm := Harm{Everything: true}
+func (t *sentinel) wake(ctx context.Context, master, replica *redistest.Server, f plan.Fault) (harm Harm, err error) {
+	harm.Everything = true
 	if err := master.Pause(); err != nil {
 		return harm, err
 	}
-	back, err := t.taken(master)
-	harm.Back = back
+	harm.Back, err = t.taken(master)
 	wait(ctx, f.For)
 	err = errors.Join(err, master.Resume())
 	if err == nil {
@@ -85,7 +83,7 @@ func (t *sentinel) isolate(ctx context.Context, master, replica *redistest.Serve
 		err = eventually(3*time.Second, func() error { return says(replica, "master_link_status:up") })
 	}
 	if err == nil {
-		harm.Unguarded, err = t.failover(f)
+		harm.Unguarded, err = t.failover(f) // if it was sent, nobody knows yet for how long the old master will go on
 	}
 	if err != nil {
 		return harm, errors.Join(err, follow(replica, master), t.settled())

@@ -118,20 +118,18 @@ func (t *quorum) bare(victim *redistest.Server, held Content) []string {
 			continue
 		}
 		found, _ := look(s) // a server that does not answer counts as one that holds nothing
-		for key, s := range found.Keys {
-			others[owned{key, s.Value}] = append(others[owned{key, s.Value}], found.At+int64(s.TTL))
+		for key, has := range found.Keys {
+			o := owned{key, has.Value}
+			others[o] = append(others[o], found.At+int64(has.TTL))
 		}
 	}
 	var keys []string
 	for o, ends := range others {
 		slices.Sort(ends)
 		n := len(ends) - t.Need() // at ends[n], a majority still has the key
-		if n < 0 {
-			keys = append(keys, o.key)
-			continue
-		}
 		own, has := held.Keys[o.key]
-		if end := held.At + int64(own.TTL); has && own.Value == o.value && min(end, ends[n+1]) > ends[n]+moment {
+		has = has && own.Value == o.value
+		if n < 0 || has && min(held.At+int64(own.TTL), ends[n+1]) > ends[n]+moment {
 			keys = append(keys, o.key)
 		}
 	}
