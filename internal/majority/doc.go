@@ -246,8 +246,8 @@
 // A sends it when B has held and released the keys at 2 and 3. A refreshes the lock at 1 and 3.
 //
 // 10. No key is released while the lock lives: neither a key that a mend without an answer may have acquired, nor a grant
-// that comes too late to count. Once the lock has ended, all keys are released, also those that are granted later (10b).
-// Otherwise:
+// that comes too late to count. Once the lock has ended, all keys are released, also those that are granted later, or that
+// a place has granted to an overtaken request, whatever it has answered to others (10b). Otherwise:
 //
 //  1. 1 forgets. A acquires the key there again, but the replies are lost, and A releases it. The release is stuck.
 //  2. A acquires the key at 1, with the next round of renewals.
@@ -255,6 +255,14 @@
 //  4. The release arrives at 1. B acquires the keys at 1 and 2.
 //
 // For 10b, a request of the Obtain to 3 is late, and arrives after all requests of the Release.
+//
+// An owner who keeps a record of what each place has answered last needs MayAcquire as well. Otherwise, as the specs of
+// package several show:
+//
+//  1. A acquires the keys at 1 and 2. The request to 3 is late.
+//  2. A renews the lock, so it asks 3 again. 3 refuses, because B has the key there for a moment.
+//  3. The late request arrives at 3, and acquires the key. The grant does not count (8b).
+//  4. A releases the lock, but not at 3, and leaves the key there.
 //
 // # What needs no rule
 //

@@ -113,13 +113,15 @@ func (l *Lock) Answer(r Request, now time.Time, a Answer) (out Outcome) {
 	c, h := r.Call, &l.holds[r.Place]
 	c.parts[r.Place].asked--
 	c.sent = c.sent || a.Result != Unsent || a.Doubtful
+	overtaken := h.change != r.change
 	if r.Acquires && !a.Doubtful {
 		h.takes--
+		h.stray = h.stray || overtaken && h.state != freed && a.Result != Denied && a.Result != Unsent // 10b
 	}
 	if c == l.newest && !c.sent && !c.isAsked() {
 		l.undo(c) // 5b, 5c
 	}
-	if h.change == r.change { // 8b
+	if !overtaken { // 8b
 		out = l.heard(r, now, a)
 	}
 	l.look(now) // the lock may last until another time now
@@ -290,8 +292,9 @@ func (l *Lock) IsHeld(i int) bool { return l.holds[i].state == held }
 // IsAcquiring reports whether a place is being asked for the key.
 func (l *Lock) IsAcquiring(i int) bool { return l.holds[i].state == acquiring }
 
-// MayAcquire reports whether a request that acquires is under way to a place, or was never answered.
-func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 }
+// MayAcquire reports whether a place may have the key, or get it yet, although it has told the lock that it does not have
+// it: a request that acquires is under way, was never answered, or was granted after the state of the place had changed.
+func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 || l.holds[i].stray }
 
 // Fails reports whether no majority can confirm a call any more.
 func (l *Lock) Fails(c *Call) bool { return l.fails(c, true) }

@@ -84,6 +84,65 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
+	// behindAt makes the fence counter of server 2 lower than those of the others.
+	behindAt := func(ctx SpecContext) {
+		for _, s := range on.Servers {
+			s.Memory.SkewClock(spec.Ours, 900*time.Millisecond)
+		}
+		on.Break(2, ours("obtain", 0, requestLost), ours("release", 0, requestLost))
+		Expect(spec.Obtain(ctx, on.Locks, time.Minute, fenced, "a").Release(ctx)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+	}
+
+	DescribeTable("frees what a late obtain got with a low fencing token, after a mend that overtook it was refused",
+		func(ctx SpecContext, next faultproxy.Action, releaseAt time.Duration) {
+			behindAt(ctx)
+			obtains := on.Break(2, theirs("obtain", 1, faultproxy.DelayRequest(90*time.Millisecond)), theirs("obtain", 1, passes),
+				theirs("obtain", 1, next))
+			on.start = time.Now()
+			lock := spec.Obtain(ctx, on.other, time.Minute, fenced, "a")
+			Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+			on.at(releaseAt - 3*time.Millisecond)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+			on.at(89 * time.Millisecond)
+			Expect(obtains[1].Count()).To(Equal(1))
+			on.Servers[2].Memory.Memory.Del("a")
+			on.at(91 * time.Millisecond)
+			Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+			Expect(on.Servers[2].Own.Get(ctx, "fence").Int64()).To(BeNumerically("<", lock.FenceToken()))
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(10 * time.Second)
+			Expect(on.LeftKeys(ctx)).To(BeEmpty())
+		},
+		Entry("and the next one is not sent yet", passes, 91*time.Millisecond),
+		Entry("and so is the next one, after the Release", faultproxy.DelayReply(100*time.Millisecond), 73*time.Millisecond),
+	)
+
+	It("frees what a late obtain got back after a server forgot, although an older request says later that it is gone",
+		func(ctx SpecContext) {
+			locks, _ := twoClients(ctx, on.Quorum, patient)
+			on.start = time.Now()
+			obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(90*time.Millisecond)), ours("obtain", 0, passes),
+				ours("refresh", 1, faultproxy.DelayReply(50*time.Millisecond)))
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			on.at(20 * time.Millisecond)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+			on.at(30 * time.Millisecond)
+			Expect(obtains[1].Count()).To(Equal(1))
+			on.Servers[2].Memory.Memory.Del("a")
+			on.at(50 * time.Millisecond)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // server 2 does not have the key, and says so at 100 ms
+			on.at(95 * time.Millisecond)
+			Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+			for _, i := range []int{0, 1} { // the next mend waits for renewals
+				on.Break(i, ours("refresh", 0, faultproxy.DelayReply(time.Second)))
+			}
+			on.at(120 * time.Millisecond)
+			Expect(lock.Release(ctx)).To(Succeed())
+			time.Sleep(10 * time.Second)
+			Expect(on.LeftKeys(ctx)).To(BeEmpty())
+		})
+
 	DescribeTable("goes on for as long as the keys last at a server that has missed a Refresh to a shorter ttl",
 		func(ctx SpecContext, handle func(lock *redislock.Lock) (*redislock.Lock, error)) {
 			lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
