@@ -113,16 +113,16 @@ func (l *Lock) Answer(r Request, now time.Time, a Answer) (out Outcome) {
 	c, h := r.Call, &l.holds[r.Place]
 	c.parts[r.Place].asked--
 	c.sent = c.sent || a.Result != Unsent || a.Doubtful
-	overtaken := h.change != r.change
 	if r.Acquires && !a.Doubtful {
 		h.takes--
-		h.stray = h.stray || overtaken && h.state != freed && a.Result != Denied && a.Result != Unsent // 10b
 	}
 	if c == l.newest && !c.sent && !c.isAsked() {
 		l.undo(c) // 5b, 5c
 	}
-	if !overtaken { // 8b
+	if h.change == r.change { // 8b
 		out = l.heard(r, now, a)
+	} else if r.Acquires && a.Result != Denied && a.Result != Unsent && h.state != freed {
+		h.stray = true // 10b
 	}
 	l.look(now) // the lock may last until another time now
 	if !c.over && !c.failed && l.fails(c, false) {
