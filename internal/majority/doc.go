@@ -40,7 +40,8 @@
 //     may get them later. A place may get the key later by an Obtain that is under way, or by a mend, which may begin later
 //     where a key is missing or being acquired.
 //   - All handles of one lock use the same ttl. A handle does not know of stuck requests of other handles, so the promise
-//     about a lapse is for a lock with one handle.
+//     about a lapse is for a lock with one handle. And a handle leaves what another one has acquired where it was itself
+//     refused each time: that is released by the other one.
 //
 // # What a lock knows of one place
 //
@@ -246,8 +247,8 @@
 // A sends it when B has held and released the keys at 2 and 3. A refreshes the lock at 1 and 3.
 //
 // 10. No key is released while the lock lives: neither a key that a mend without an answer may have acquired, nor a grant
-// that comes too late to count. Once the lock has ended, all keys are released, also those that are granted later, or that
-// a place has granted to an overtaken request, whatever it has answered to others (10b). Otherwise:
+// that comes too late to count. Once the lock has ended, all keys are released, also those that are granted later (10b).
+// Otherwise:
 //
 //  1. 1 forgets. A acquires the key there again, but the replies are lost, and A releases it. The release is stuck.
 //  2. A acquires the key at 1, with the next round of renewals.
@@ -255,14 +256,6 @@
 //  4. The release arrives at 1. B acquires the keys at 1 and 2.
 //
 // For 10b, a request of the Obtain to 3 is late, and arrives after all requests of the Release.
-//
-// An owner who keeps a record of what each place has answered last needs MayAcquire as well. Otherwise, as the specs of
-// package several show:
-//
-//  1. A acquires the keys at 1 and 2. The request to 3 is late.
-//  2. A renews the lock, so it asks 3 again. 3 refuses, because B has the key there for a moment.
-//  3. The late request arrives at 3, and acquires the key. The grant does not count (8b).
-//  4. A releases the lock, but not at 3, and leaves the key there.
 //
 // # What needs no rule
 //
@@ -285,8 +278,8 @@
 //     executed first, or that one is executed when the other was answered.
 //   - Only the last request counts. An earlier one was made for another state of the place, so its answer changes nothing
 //     (8b). If the earlier one is granted, the place counts when the last one is answered too.
-//   - What an earlier request may have acquired is not forgotten: the place becomes missing at a lapse (8a), and after the
-//     end of the lock each of the grants is released (10b).
+//   - What an earlier request may have acquired is not forgotten: the place becomes missing at a lapse (8a), and at the end of
+//     the lock, the owner releases all that any request was granted, even if the place has refused another one since (10b).
 //
 // A place becomes missing when its own end has passed. No promise needs this, but otherwise each round of renewals would
 // ask a place that hangs. A place that has confirmed a call which waits for others does not become missing. Otherwise the

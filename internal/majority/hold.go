@@ -20,7 +20,6 @@ type hold struct {
 	until  time.Time // the end of the last call that the place has confirmed; zero for none
 	asked  int       // how many calls had begun when the key was last asked for
 	takes  int       // how many requests that acquire are under way, or were never answered
-	stray  bool      // such a request was granted when the state had changed, so the place may have the key in any state
 }
 
 func (h *hold) become(s state) {

@@ -121,8 +121,6 @@ func (l *Lock) Answer(r Request, now time.Time, a Answer) (out Outcome) {
 	}
 	if h.change == r.change { // 8b
 		out = l.heard(r, now, a)
-	} else if r.Acquires && a.Result != Denied && a.Result != Unsent && h.state != freed {
-		h.stray = true // 10b
 	}
 	l.look(now) // the lock may last until another time now
 	if !c.over && !c.failed && l.fails(c, false) {
@@ -292,9 +290,8 @@ func (l *Lock) IsHeld(i int) bool { return l.holds[i].state == held }
 // IsAcquiring reports whether a place is being asked for the key.
 func (l *Lock) IsAcquiring(i int) bool { return l.holds[i].state == acquiring }
 
-// MayAcquire reports whether a place may have the key, or get it yet, although it has told the lock that it does not have
-// it: a request that acquires is under way, was never answered, or was granted after the state of the place had changed.
-func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 || l.holds[i].stray }
+// MayAcquire reports whether a request that acquires is under way to a place, or was never answered.
+func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 }
 
 // Fails reports whether no majority can confirm a call any more.
 func (l *Lock) Fails(c *Call) bool { return l.fails(c, true) }

@@ -484,35 +484,3 @@ func TestHang(t *testing.T) {
 		t.Errorf("place 3 is held: %v, missing: %v, the lock has lapsed: %v", l.IsHeld(2), l.Missing(now), l.HasLapsed(now))
 	}
 }
-
-// The state of a place does not say what an overtaken request may have acquired there.
-func TestMayAcquire(t *testing.T) {
-	for name, c := range map[string]struct {
-		late Answer // to the Obtain, which a mend has overtaken
-		want bool
-	}{
-		"the overtaken request was granted":                 {Answer{Result: Confirmed, Until: at(time.Second)}, true},
-		"it was granted, but the owner does not count that": {Answer{}, true},
-		"it was refused":  {Answer{Result: Denied}, false},
-		"it was not sent": {Answer{Result: Unsent}, false},
-		"an earlier sending of it may still arrive": {Answer{Result: Denied, Doubtful: true}, true},
-	} {
-		granted := func(l *Lock, requests []Request) {
-			for _, r := range requests {
-				l.Answer(r, at(0), Answer{Result: Confirmed, Until: at(time.Second)})
-			}
-		}
-		l, obtains := Acquiring(3, 2, at(0), time.Second)
-		granted(l, obtains[:2])
-		_, renewals := l.Renew(at(0))
-		granted(l, renewals)
-		l.Answer(l.Mend(2), at(0), Answer{Result: Denied})
-		if !l.MayAcquire(2) {
-			t.Errorf("%s: the request is under way, and may acquire nothing", name)
-		}
-		l.Answer(obtains[2], at(0), c.late)
-		if got := l.MayAcquire(2); got != c.want || l.IsHeld(2) {
-			t.Errorf("%s: may acquire: %v; held: %v", name, got, l.IsHeld(2))
-		}
-	}
-}

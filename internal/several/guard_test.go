@@ -264,6 +264,39 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 	})
 })
 
+var _ = describeGuarded("a Release", 0, func(on *guarded) {
+	It("frees what a late refresh has put back after another one had found the keys lost", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, 5*time.Second, "a")
+		on.Break(2, ours("refresh", 1, faultproxy.DelayRequest(3*time.Second)))
+		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		_, stop := lock.KeepAlive(ctx)
+		time.Sleep(2500 * time.Millisecond)
+		stop()
+		on.forget(2)
+		time.Sleep(time.Second)
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(2 * time.Second)
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, "")))
+	})
+
+	It("frees what a late refresh puts back after it, also while the server is being asked for the keys", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, time.Second, "a")
+		broken := on.Break(2, ours("refresh", 1, faultproxy.DelayRequest(3*time.Second)),
+			ours("obtain", 0, faultproxy.DelayReply(100*time.Millisecond)))
+		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())
+		time.Sleep(1500 * time.Millisecond) // server 2 does not have the key any more
+		on.forget(2)
+		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed()) // begins a mend
+		time.Sleep(50 * time.Millisecond)
+		Expect(broken[1].Count()).To(Equal(1))
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(4 * time.Second)
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, "")))
+	})
+})
+
 var _ = describeGuarded("while two servers have forgotten,", 0, func(on *guarded) {
 	It("obtains are refused, and Explain says until when the first of them stays closed", func(ctx SpecContext) {
 		on.forget(1)

@@ -53,6 +53,7 @@ type record struct {
 	lost      []string        // the keys that the place has lost; nil for none
 	taken     bool            // another has some of them
 	partly    bool            // the place may still have some of them: a refusal does not say which keys are another's
+	had       bool            // the place has had the keys, and may have them again: requests may overtake each other
 	refreshes lease.Refreshes // that may still be executed there
 	lasts     time.Duration   // the ttl that the keys have been given there; 0 if that is not known
 	refused   int             // how often the place has refused a mend since it had the keys last
@@ -175,6 +176,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	out = h.lock.Answer(r, now, a.Answer)
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
+	at.had = at.had || confirmed || a.has
 	switch {
 	case confirmed:
 		if h.lock.IsHeld(i) || r.Acquires { // otherwise the answer is older than the loss
@@ -239,14 +241,21 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	if a.Doubtful {
 		at.Doubt()
 	}
-	// 10b. A place that has refused may have some of the keys all the same, from before it lost the others.
-	if h.over && (a.Result != majority.Denied || a.Doubtful || at.hasSome() || h.lock.MayAcquire(i)) {
+	if h.over && (a.Result != majority.Denied || a.Doubtful || h.mayHave(i)) { // 10b
 		h.giveBack(ctx, i)
 	}
 }
 
 // hasSome reports whether the place may have some of the keys, as far as its last answers say.
 func (at *record) hasSome() bool { return at.partly || len(at.lost) < len(at.Keys.Names) }
+
+// mayHave reports whether the place may have some of the keys, or get them yet, although its last answer was that it does
+// not: an answer may be older than what another request has acquired since. Only a place that has refused every request of
+// the lock certainly has none. The caller holds h.mu.
+func (h *Lock) mayHave(i int) bool {
+	at := h.at[i]
+	return at.had || at.Obtained == 0 || h.lock.MayAcquire(i) // Obtained: another handle may have got the keys back
+}
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *Lock) giveBack(ctx context.Context, i int) {

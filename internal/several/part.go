@@ -210,8 +210,8 @@ func (p *part) drop(ctx context.Context) {
 func (p *part) reply(fence int64) reply {
 	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
-	case p.lags(fence): // it has the keys, but does not count before a mend has raised the counter
-		a.lost = nil
+	case p.lags(fence): // it does not count before a mend has raised the counter
+		a.lost, a.has = nil, true
 	case p.answer == granted:
 		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.Since, p.TTL)
 	case p.Late: // nobody can rely on it

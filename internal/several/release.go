@@ -17,10 +17,12 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.over, h.counted = true, until
 		for i, at := range h.at {
 			switch {
-			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-			case at.hasSome() || at.Obtained == 0 || at.MayRevive(): // another handle may have got the keys back, or a guard
+			case at.MayRevive(): // only Claim.Free waits for the refreshes that may put keys back
 				at.releases = true
-			case h.lock.MayAcquire(i):
+			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
+			case at.hasSome() || at.Obtained == 0:
+				at.releases = true
+			case h.mayHave(i):
 				h.giveBack(ctx, i)
 			}
 		}

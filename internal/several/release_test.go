@@ -84,8 +84,8 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
 	})
 
-	// behindAt makes the fence counter of server 2 lower than those of the others.
-	behindAt := func(ctx SpecContext) {
+	// lag makes the fence counter of server 2 lower than those of the others.
+	lag := func(ctx SpecContext) {
 		for _, s := range on.Servers {
 			s.Memory.SkewClock(spec.Ours, 900*time.Millisecond)
 		}
@@ -95,17 +95,17 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 	}
 
 	DescribeTable("frees what a late obtain got with a low fencing token, after a mend that overtook it was refused",
-		func(ctx SpecContext, next faultproxy.Action, releaseAt time.Duration) {
-			behindAt(ctx)
+		func(ctx SpecContext, refreshAt time.Duration, asked int, next faultproxy.Action) {
+			lag(ctx)
 			obtains := on.Break(2, theirs("obtain", 1, faultproxy.DelayRequest(90*time.Millisecond)), theirs("obtain", 1, passes),
 				theirs("obtain", 1, next))
 			on.start = time.Now()
 			lock := spec.Obtain(ctx, on.other, time.Minute, fenced, "a")
 			Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
-			on.at(releaseAt - 3*time.Millisecond)
+			on.at(refreshAt)
 			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
 			on.at(89 * time.Millisecond)
-			Expect(obtains[1].Count()).To(Equal(1))
+			Expect(obtains[1].Count() + obtains[2].Count()).To(Equal(asked))
 			on.Servers[2].Memory.Memory.Del("a")
 			on.at(91 * time.Millisecond)
 			Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
@@ -114,8 +114,8 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 			time.Sleep(10 * time.Second)
 			Expect(on.LeftKeys(ctx)).To(BeEmpty())
 		},
-		Entry("and the next one is not sent yet", passes, 91*time.Millisecond),
-		Entry("and so is the next one, after the Release", faultproxy.DelayReply(100*time.Millisecond), 73*time.Millisecond),
+		Entry("and the next one is not sent yet", 88*time.Millisecond, 1, passes),
+		Entry("and so is the next one, after the Release", 70*time.Millisecond, 2, faultproxy.DelayReply(100*time.Millisecond)),
 	)
 
 	It("frees what a late obtain got back after a server forgot, although an older request says later that it is gone",
@@ -142,6 +142,42 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 			time.Sleep(10 * time.Second)
 			Expect(on.LeftKeys(ctx)).To(BeEmpty())
 		})
+
+	// missedBy obtains a lock, attaches to it, and makes another caller have the key at server 2, which the owner notices.
+	missedBy := func(ctx SpecContext) (lock, attached *redislock.Lock) {
+		lock = on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		attached, err := on.other.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(time.Second) // no mend follows
+		return lock, attached
+	}
+
+	It("frees what another handle got back", func(ctx SpecContext) {
+		lock, attached := missedBy(ctx)
+		on.Servers[2].Memory.Memory.Del("a")
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(time.Second)
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(3 * time.Second)
+		Expect(on.LeftKeys(ctx)).To(BeEmpty())
+	})
+
+	It("through Attach frees what the owner got back while the server was being asked, and refused", func(ctx SpecContext) {
+		lock, attached := missedBy(ctx)
+		on.Break(2, theirs("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)))
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(50 * time.Millisecond)
+		on.Servers[2].Memory.Memory.Del("a")
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(50 * time.Millisecond)
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+		Expect(attached.Release(ctx)).To(Succeed())
+		time.Sleep(3 * time.Second)
+		Expect(on.LeftKeys(ctx)).To(BeEmpty())
+	})
 
 	DescribeTable("goes on for as long as the keys last at a server that has missed a Refresh to a shorter ttl",
 		func(ctx SpecContext, handle func(lock *redislock.Lock) (*redislock.Lock, error)) {
