@@ -278,8 +278,8 @@
 //     executed first, or that one is executed when the other was answered.
 //   - Only the last request counts. An earlier one was made for another state of the place, so its answer changes nothing
 //     (8b). If the earlier one is granted, the place counts when the last one is answered too.
-//   - What an earlier request may have acquired is not forgotten: the place becomes missing at a lapse (8a), and at the end of
-//     the lock, the owner releases all that any request was granted, even if the place has refused another one since (10b).
+//   - What an earlier request may have acquired is not forgotten: the place becomes missing at a lapse (8a), and at the end
+//     of the lock, the owner releases all that any request was granted, even if the place has refused another one (10b).
 //
 // A place becomes missing when its own end has passed. No promise needs this, but otherwise each round of renewals would
 // ask a place that hangs. A place that has confirmed a call which waits for others does not become missing. Otherwise the
