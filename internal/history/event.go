@@ -43,8 +43,8 @@ const (
 	// Fault: the fault Name lasted from At until End, at the worker or server Target ("" for all). Lossy says that Redis may
 	// have forgotten what it acknowledged, or ended leases early. Without Lossy, that is true of Keys, of the hold Op, and, if
 	// Fresh is set, of what was granted while the fault lasted. With Grace, the servers have a guard: whatever they forget, no
-	// second hold may come of it, and for up to Grace after the fault nothing is granted. Held is what a server had at Start,
-	// when it had gone back to earlier data.
+	// second hold may come of it, and for up to Grace after the fault nothing is granted. Held is what a server had when it
+	// had gone back to earlier data. From Start on, no other server grants locks in its place.
 	Fault Kind = "fault"
 
 	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".

@@ -60,8 +60,8 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 		e.Target = s.name
 		s.disturb(ctx, f, action)
 	default:
-		takesOver := f.Kind == plan.CrashMaster || f.Kind == plan.WakeMaster || f.Kind == plan.IsolateMaster
-		if f.Kind == plan.Failover || takesOver && r.grace > 0 {
+		deposes := f.Kind == plan.CrashMaster || f.Kind == plan.WakeMaster || f.Kind == plan.IsolateMaster
+		if f.Kind == plan.Failover || deposes && r.grace > 0 {
 			r.handovers.Add(1)
 			defer time.AfterFunc(2*time.Second, func() { r.handovers.Add(-1) })
 		}
@@ -76,6 +76,9 @@ func (r *round) fault(ctx context.Context, f plan.Fault) {
 			e.Grace = 0
 		}
 		e.Start, e.Held = harm.Back.At, locks(harm.Back, 0, false)
+		if f.Kind == plan.Failover || deposes { // the old master may have granted locks until now
+			e.Start = clock.Now()
+		}
 	}
 	e.End = clock.Now()
 	if err != nil {
