@@ -40,8 +40,8 @@
 //     may get them later. A place may get the key later by an Obtain that is under way, or by a mend, which may begin later
 //     where a key is missing or being acquired.
 //   - All handles of one lock use the same ttl. A handle does not know of stuck requests of other handles, so the promise
-//     about a lapse is for a lock with one handle. And a handle leaves what another one has acquired where it was itself
-//     refused each time: that is released by the other one.
+//     about a lapse is for a lock with one handle. A handle also leaves behind what another one has acquired at a place
+//     where it never got the keys itself; the other handle must release it.
 //
 // # What a lock knows of one place
 //

@@ -265,7 +265,7 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 })
 
 var _ = describeGuarded("a Release", 0, func(on *guarded) {
-	It("frees what a late refresh has put back after another one had found the keys lost", func(ctx SpecContext) {
+	It("frees what a late refresh has put back after a renewal had found the keys lost", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, 5*time.Second, "a")
 		on.Break(2, ours("refresh", 1, faultproxy.DelayRequest(3*time.Second)))
 		Expect(lock.Refresh(ctx, 5*time.Second, nil)).To(Succeed())

@@ -249,12 +249,11 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 // hasSome reports whether the place may have some of the keys, as far as its last answers say.
 func (at *record) hasSome() bool { return at.partly || len(at.lost) < len(at.Keys.Names) }
 
-// mayHave reports whether the place may have some of the keys, or get them yet, although its last answer was that it does
-// not: an answer may be older than what another request has acquired since. Only a place that has refused every request of
-// the lock certainly has none. The caller holds h.mu.
+// mayHave reports whether the place may have some of the keys, or may still get them, although its last answer was that it
+// does not: an answer may be older than what another request has acquired since. If the lock is attached, another handle may
+// have got the keys back. The caller holds h.mu.
 func (h *Lock) mayHave(i int) bool {
-	at := h.at[i]
-	return at.had || at.Obtained == 0 || h.lock.MayAcquire(i) // Obtained: another handle may have got the keys back
+	return h.at[i].had || h.at[i].Obtained == 0 || h.lock.MayAcquire(i)
 }
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.

@@ -64,7 +64,6 @@ func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	g, err := a.TryHere(h.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
-	got.has = granted
 	if key := h.at[i].FenceKey; granted && key != "" && p.raise(h.ctx, h.token, key, h.Fence) != nil {
 		return
 	}

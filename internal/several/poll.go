@@ -31,7 +31,7 @@ type reply struct {
 	taken bool          // another has some of them
 	left  time.Duration // the remaining ttl, if that was the question
 	back  []string      // the keys that a guard has put back
-	has   bool          // the place has acquired the keys, although it does not count
+	has   bool          // an obtain was granted that does not count: see part.lags
 }
 
 // errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.

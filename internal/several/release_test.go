@@ -118,7 +118,7 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Entry("and so is the next one, after the Release", 70*time.Millisecond, 2, faultproxy.DelayReply(100*time.Millisecond)),
 	)
 
-	It("frees what a late obtain got back after a server forgot, although an older request says later that it is gone",
+	It("frees what a late obtain got back after a server forgot, although a Refresh from before says later that it is gone",
 		func(ctx SpecContext) {
 			locks, _ := twoClients(ctx, on.Quorum, patient)
 			on.start = time.Now()
@@ -150,7 +150,7 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
-		time.Sleep(time.Second) // no mend follows
+		time.Sleep(time.Second) // the five mends are over
 		return lock, attached
 	}
 
@@ -165,7 +165,7 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Expect(on.LeftKeys(ctx)).To(BeEmpty())
 	})
 
-	It("through Attach frees what the owner got back while the server was being asked, and refused", func(ctx SpecContext) {
+	It("through Attach frees what the owner got back while a mend that is then refused was under way", func(ctx SpecContext) {
 		lock, attached := missedBy(ctx)
 		on.Break(2, theirs("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)))
 		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
