@@ -108,13 +108,6 @@ func (k *Claim) endRevivals() {
 	}
 }
 
-// MayRevive reports whether a refresh may still put keys back that the place has forgotten.
-func (k *Claim) MayRevive() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.strays != nil && (len(k.strays.underWay) > 0 || k.strays.unheard)
-}
-
 // undoRevivals releases the keys again, in the background, when the refreshes have ended that were under way during the
 // release, and that may have put the keys back after it.
 func (k *Claim) undoRevivals(ctx context.Context) {

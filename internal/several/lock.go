@@ -52,10 +52,9 @@ type record struct {
 
 	lost      []string        // the keys that the place has lost; nil for none
 	taken     bool            // another has some of them
-	partly    bool            // the place may still have some of them: a refusal does not say which keys are another's
-	had       bool            // the place has had the keys, and may have them again: requests may overtake each other
+	had       bool            // the place has had the keys; a Release frees them there whatever it has answered since
 	refreshes lease.Refreshes // that may still be executed there
-	lasts     time.Duration   // the ttl that the keys have been given there; 0 if that is not known
+	lasts     time.Duration   // the longest ttl that the keys may have been given there; 0 if that is not known
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
@@ -177,16 +176,17 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	at.had = at.had || confirmed || a.has
+	if confirmed && r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
+		at.lasts = 0
+	}
+	if confirmed || a.has || r.Acquires && a.Doubtful {
+		at.lasts = max(at.lasts, r.Call.TTL)
+	}
 	switch {
-	case confirmed:
-		if h.lock.IsHeld(i) || r.Acquires { // otherwise the answer is older than the loss
-			at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
-		}
-		if at.lasts = max(at.lasts, r.Call.TTL); r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
-			at.lasts = r.Call.TTL
-		}
+	case confirmed && (h.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
+		at.lost, at.taken, at.refused = nil, false, 0
 	case out.Lost, denied && r.Call.Kind == majority.Attach: // not what an older request has found
-		at.lost, at.taken, at.partly = a.lost, a.taken, false
+		at.lost, at.taken = a.lost, a.taken
 	}
 	switch {
 	case r.Acquires:
@@ -231,7 +231,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	case at.coming != nil: // the place has never had the keys
 		at.lost = a.lost
 	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
-		at.lost, at.partly = a.lost, true
+		at.lost = a.lost
 	}
 	at.taken = at.taken || a.taken
 	if at.coming != nil {
@@ -241,19 +241,9 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	if a.Doubtful {
 		at.Doubt()
 	}
-	if h.over && (a.Result != majority.Denied || a.Doubtful || h.mayHave(i)) { // 10b
+	if h.over && (a.Result != majority.Denied || a.Doubtful || h.lock.MayAcquire(i)) { // 10b
 		h.giveBack(ctx, i)
 	}
-}
-
-// hasSome reports whether the place may have some of the keys, as far as its last answers say.
-func (at *record) hasSome() bool { return at.partly || len(at.lost) < len(at.Keys.Names) }
-
-// mayHave reports whether the place may have some of the keys, or may still get them, although its last answer was that it
-// does not: an answer may be older than what another request has acquired since. If the lock is attached, another handle may
-// have got the keys back. The caller holds h.mu.
-func (h *Lock) mayHave(i int) bool {
-	return h.at[i].had || h.at[i].Obtained == 0 || h.lock.MayAcquire(i)
 }
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.

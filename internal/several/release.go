@@ -3,11 +3,13 @@ package several
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 // Free releases the keys at all places. until is the end of the validity before the Release.
@@ -17,44 +19,55 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.over, h.counted = true, until
 		for i, at := range h.at {
 			switch {
-			case at.MayRevive(): // only Claim.Free waits for the refreshes that may put keys back
+			case at.had || at.Obtained == 0: // another handle may have got the keys back
 				at.releases = true
 			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-			case at.hasSome() || at.Obtained == 0:
-				at.releases = true
-			case h.mayHave(i):
+			case h.lock.MayAcquire(i):
 				h.giveBack(ctx, i)
 			}
 		}
 		h.lock.End()
 	}
 	p := h.newPoll()
-	var numbers []int
+	var asked, others []int // the places whose answers count, and those that are released as well
 	for i, at := range h.at {
-		if at.releases || at.coming != nil {
-			numbers = append(numbers, i)
-		} else {
+		switch {
+		case !at.releases && at.coming == nil:
 			p.noteLost(i, at.Keys.Names)
+		case at.isLost():
+			p.noteLost(i, at.Keys.Names)
+			others = append(others, i)
+		default:
+			asked = append(asked, i)
 		}
+	}
+	if p.isDecided() { // the lock was found lost, and no answer changes that
+		asked, others = nil, append(others, asked...)
 	}
 	until = h.counted // as the first Release: one of its unanswered requests may have freed the keys
 	h.mu.Unlock()
 	free, stop := place.Detached(ctx)
 	defer stop()
 	// Free returns when enough places have answered. The other releases go on, and Close waits for them.
-	for _, i := range numbers {
+	for _, i := range slices.Concat(asked, others) {
 		h.places.all[i].Calls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	now := time.Now()
-	sideBySide(numbers, func(i int) reply {
+	release := func(i int) reply {
 		defer h.places.all[i].Calls.Add(-1)
 		if h.at[i].releases {
 			return h.freeAt(free, i, now, until)
 		}
 		return h.awaitFreed(brief, i)
-	}, p.note)
+	}
+	for _, i := range others {
+		transport.Go(func() { // ends with the call
+			guarded(func() { release(i) }, func(*panicked) {})
+		})
+	}
+	sideBySide(asked, release, p.note)
 	err := p.err(ctx, "release", fault.ErrLockNotHeld)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,6 +78,11 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
 }
+
+// isLost reports whether the place has said that all keys are lost. Then the answer to the release says nothing new: keys
+// that requests have acquired since do not count, and a guard that is closed does not say which keys were gone. An attached
+// lock does not know that, because another handle may have got the keys back.
+func (at *record) isLost() bool { return at.Obtained > 0 && len(at.lost) == len(at.Keys.Names) }
 
 // freeAt releases the keys at one place.
 func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {

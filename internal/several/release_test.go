@@ -52,6 +52,20 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
+	It("waits for no server if the lock was found lost, and is sent to each of them once", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		for i, s := range on.Servers {
+			s.Memory.Memory.Del("a")
+			on.Break(i, ours("release", 0, faultproxy.DelayReply(time.Second)))
+		}
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		releases, began := on.CountCalls(spec.Running("release")), time.Now()
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		time.Sleep(10 * time.Second)
+		Expect(releases.Count()).To(Equal(3))
+	})
+
 	It("frees a key that a server still has after another one was taken there", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a", "b")
 		Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
@@ -199,6 +213,23 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 			return on.other.Attach(context.Background(), lock.Keys(), lock.Token())
 		}),
 	)
+
+	It("goes on for as long as a mend without an answer may make the keys last", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
+		on.Servers[2].Memory.Memory.Del("a")
+		mends := on.Break(2, ours("obtain", 1, replyLost), ours("obtain", 0, requestLost))
+		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(3, lock.Token())))
+		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		time.Sleep(500 * time.Millisecond)
+		Expect(mends[1].Count()).To(BeNumerically(">", 0))
+		on.Servers[2].Memory.Refuse()
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(10 * time.Second)
+		Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
+		on.Servers[2].Memory.Revive()
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
 
 	It("does not race with the release of what mends may have left", func(ctx SpecContext) {
 		for range 20 {

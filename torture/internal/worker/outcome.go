@@ -50,6 +50,8 @@ func outcomeOf(err error, good string) (outcome, code string) {
 		return "refused", code
 	case strings.Contains(err.Error(), "the guard"): // it executes no renewals, or too many servers of a quorum are closed
 		return "guard", code
+	case strings.Contains(err.Error(), "lost again at once"): // a server forgot before its fence counter was raised
+		return "lost", code
 	case code != "":
 		return "redis", code
 	case isNetwork(err):
