@@ -20,7 +20,7 @@
 //     that ends without a lock withdraws its Attempt.
 //   - A random token is used for one grant only. So a release in the background never frees what a later try was granted.
 //   - The validity counts from before the request was sent, and never from its answer.
-//   - At most one Free of a Claim is under way at a time: a second one joins the first.
+//   - A Free joins an earlier release that goes on in the background, so neither takes for lost what the other has freed.
 //   - Life.Mu protects the Lease of a Hold. Claim.mu is a leaf: the code that holds it locks nothing else.
 //
 // The package does not know that other places exist. It knows neither Options nor the Tracer, and of go-redis only the type

@@ -100,6 +100,7 @@ type pursuit struct {
 	end     time.Time     // the keys have expired by then
 	sooner  chan struct{} // has room for one; a value begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
+	longest time.Duration // for how long the keys last at most
 	sent    bool          // Claim.release was sent: it is not only planned. Claim.mu protects this field
 }
 
@@ -121,10 +122,10 @@ func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
 // pursue begins a pursuit. Its first round is under way, or has failed. The keys last for no longer than longest, which may
 // be more than the validity: after a loss of some keys, or after a refresh that has failed.
 func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
-	p := &pursuit{end: c.GiveUp, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	if longest == 0 {
 		longest = AttachedTTL
 	}
+	p := &pursuit{end: c.GiveUp, longest: longest, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
 	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
 	}
@@ -178,7 +179,7 @@ func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 		c.Finish() // only now, so that callers who wait for this round find the next one planned
 	}
 	if c.Err == nil {
-		k.undoLate(c.Ctx)
+		k.undoLate(c.Ctx, p.longest)
 	}
 	return c.Err
 }
@@ -229,7 +230,7 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 		return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
 	}
 	k.noteRelease(nil)
-	k.undoLate(c.Ctx)
+	k.undoLate(c.Ctx, longest)
 	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrLockNotHeld)
 	switch {
 	case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):
@@ -243,8 +244,8 @@ func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Dura
 }
 
 // undoLate releases, in the background, what unanswered sendings of the obtain, and refreshes under a guard, may acquire
-// after the release.
-func (k *Claim) undoLate(ctx context.Context) {
+// after the release. The keys last for no longer than longest then; 0 if only the obtain says for how long.
+func (k *Claim) undoLate(ctx context.Context, longest time.Duration) {
 	k.undoRevivals(ctx)
 	k.mu.Lock()
 	var u *Attempt
@@ -263,5 +264,6 @@ func (k *Claim) undoLate(ctx context.Context) {
 	if u.Waiter.HasPlace() {
 		u.Waiter.Leave(again)
 	}
-	k.Place.Cleanups.Sweep(undo.New(again, undo.Resent, k.Keys.Names, k.Obtained), undo.SweepAgain, u.abandoned...)
+	x := undo.New(again, undo.Resent, k.Keys.Names, max(k.Obtained, longest))
+	k.Place.Cleanups.Sweep(x, undo.SweepAgain, u.abandoned...)
 }

@@ -58,7 +58,8 @@ type record struct {
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
-	freed     bool            // a Release has freed it
+	gone      []string        // the keys that count as lost there in a Release; see goneAt
+	freed     bool            // a Release has freed the claim, or a cleanup after it may have
 }
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
@@ -176,7 +177,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	at.had = at.had || confirmed || a.has
-	if confirmed && r.Call.Kind == majority.Refresh && !r.Acquires { // nothing else shortens it
+	if confirmed && r.Call.Kind == majority.Refresh && !r.Acquires && !h.lock.MayAcquire(i) { // nothing else shortens it
 		at.lasts = 0
 	}
 	if confirmed || a.has || r.Acquires && a.Doubtful {
@@ -242,6 +243,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 		at.Doubt()
 	}
 	if h.over && (a.Result != majority.Denied || a.Doubtful || h.lock.MayAcquire(i)) { // 10b
+		at.freed = true // a release that arrives later finds nothing
 		h.giveBack(ctx, i)
 	}
 }
@@ -255,7 +257,7 @@ func (h *Lock) giveBack(ctx context.Context, i int) {
 func (h *Lock) longest(i int) time.Duration {
 	at := h.at[i]
 	longest := max(at.Obtained, h.lock.TTL(), at.lasts, at.refreshes.Longest())
-	if at.Obtained == 0 && at.lasts == 0 { // the ttl that another handle has given them is not known
+	if at.Obtained == 0 && (at.lasts == 0 || h.lock.MayAcquire(i)) { // nor is known what another handle has given them
 		longest = max(longest, place.AttachedTTL)
 	}
 	return longest

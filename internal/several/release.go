@@ -18,6 +18,7 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	if !h.over {
 		h.over, h.counted = true, until
 		for i, at := range h.at {
+			at.gone = h.goneAt(i)
 			switch {
 			case at.had || at.Obtained == 0: // another handle may have got the keys back
 				at.releases = true
@@ -31,17 +32,16 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	p := h.newPoll()
 	var asked, others []int // the places whose answers count, and those that are released as well
 	for i, at := range h.at {
-		switch {
-		case !at.releases && at.coming == nil:
-			p.noteLost(i, at.Keys.Names)
-		case at.isLost():
-			p.noteLost(i, at.Keys.Names)
-			others = append(others, i)
-		default:
+		if len(at.gone) < len(at.Keys.Names) {
 			asked = append(asked, i)
+			continue
+		}
+		p.noteLost(i, at.gone)
+		if at.releases {
+			others = append(others, i)
 		}
 	}
-	if p.isDecided() { // the lock was found lost, and no answer changes that
+	if p.isDecided() { // the lock was lost, and no answer changes that
 		asked, others = nil, append(others, asked...)
 	}
 	until = h.counted // as the first Release: one of its unanswered requests may have freed the keys
@@ -79,10 +79,21 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
 }
 
-// isLost reports whether the place has said that all keys are lost. Then the answer to the release says nothing new: keys
-// that requests have acquired since do not count, and a guard that is closed does not say which keys were gone. An attached
-// lock does not know that, because another handle may have got the keys back.
-func (at *record) isLost() bool { return at.Obtained > 0 && len(at.lost) == len(at.Keys.Names) }
+// goneAt returns which keys of a place count as lost when the lock is released, whatever the place answers then: what a
+// request has acquired since did not count, and a guard that is closed does not say which keys were gone. The caller holds
+// h.mu.
+func (h *Lock) goneAt(i int) []string {
+	switch at := h.at[i]; {
+	case at.coming != nil: // see awaitFreed
+		return nil
+	case h.lock.IsAcquiring(i), !at.had && at.Obtained > 0:
+		return at.Keys.Names
+	case at.Obtained == 0: // another handle may have got the keys back
+		return nil
+	default:
+		return at.lost
+	}
+}
 
 // freeAt releases the keys at one place.
 func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
@@ -95,10 +106,12 @@ func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
 	defer h.mu.Unlock()
 	at.taken = at.taken || loss.Cause == life.Taken
 	switch {
+	case err == nil && at.gone != nil:
+		return reply{lost: at.gone, err: fault.ErrLockNotHeld}
 	case err == nil:
 		at.freed = true
-	case err == fault.ErrLockNotHeld && at.freed:
-		return reply{} // an earlier Release freed the keys here, but at too few places
+	case err == fault.ErrLockNotHeld && at.gone == nil && at.freed:
+		return reply{} // by an earlier Release, but at too few places; or by a cleanup, just now
 	}
 	return reply{lost: loss.Keys, err: err}
 }

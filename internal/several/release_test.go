@@ -14,58 +14,6 @@ import (
 )
 
 var _ = describeSchedules("a Release", func(on *schedule) {
-	It("that follows another one counts the server where the first one has freed the keys", func(ctx SpecContext) {
-		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
-		on.Servers[1].Hang()
-		on.Servers[2].Hang()
-		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded)) // 0 has freed the keys
-		on.Servers[1].Restore()
-		Expect(lock.Release(spec.Within(ctx, time.Second))).To(Succeed()) // by 0 and 1
-		on.Servers[2].Restore()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
-	})
-
-	It("succeeds if an earlier one has freed the keys, but has heard nothing", func(ctx SpecContext) {
-		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
-		for i := range on.Servers {
-			on.Break(i, ours("release", 0, faultproxy.CutClient()))
-		}
-		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).NotTo(Succeed())
-		on.Heal()
-		time.Sleep(5 * time.Second)
-		Expect(on.LeftKeys(ctx)).To(BeEmpty())
-		Expect(lock.Release(ctx)).To(Succeed())
-	})
-
-	It("reports no loss of what an earlier one has freed in the background", func(ctx SpecContext) {
-		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
-		on.at(100 * time.Millisecond)
-		for _, s := range on.Servers[1:] {
-			s.Memory.Refuse()
-		}
-		_, _ = lock.TTL(ctx) // notices that the connections are broken
-		Expect(lock.Release(ctx)).NotTo(Succeed())
-		for _, s := range on.Servers[1:] {
-			s.Memory.Revive()
-		}
-		time.Sleep(10 * time.Second)
-		Expect(lock.Release(ctx)).To(Succeed())
-	})
-
-	It("waits for no server if the lock was found lost, and is sent to each of them once", func(ctx SpecContext) {
-		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
-		for i, s := range on.Servers {
-			s.Memory.Memory.Del("a")
-			on.Break(i, ours("release", 0, faultproxy.DelayReply(time.Second)))
-		}
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
-		releases, began := on.CountCalls(spec.Running("release")), time.Now()
-		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
-		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
-		time.Sleep(10 * time.Second)
-		Expect(releases.Count()).To(Equal(3))
-	})
-
 	It("frees a key that a server still has after another one was taken there", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a", "b")
 		Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
@@ -191,44 +139,6 @@ var _ = describeSchedules("a Release", func(on *schedule) {
 		Expect(attached.Release(ctx)).To(Succeed())
 		time.Sleep(3 * time.Second)
 		Expect(on.LeftKeys(ctx)).To(BeEmpty())
-	})
-
-	DescribeTable("goes on for as long as the keys last at a server that has missed a Refresh to a shorter ttl",
-		func(ctx SpecContext, handle func(lock *redislock.Lock) (*redislock.Lock, error)) {
-			lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
-			Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
-			time.Sleep(100 * time.Millisecond)
-			lock, err := handle(lock)
-			Expect(err).NotTo(HaveOccurred())
-			on.Servers[2].Memory.Refuse()
-			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-			Expect(lock.Release(ctx)).To(Succeed())
-			time.Sleep(10 * time.Second)
-			Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
-			on.Servers[2].Memory.Revive()
-			Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
-		},
-		Entry("by its owner", func(lock *redislock.Lock) (*redislock.Lock, error) { return lock, nil }),
-		Entry("through Attach", func(lock *redislock.Lock) (*redislock.Lock, error) {
-			return on.other.Attach(context.Background(), lock.Keys(), lock.Token())
-		}),
-	)
-
-	It("goes on for as long as a mend without an answer may make the keys last", func(ctx SpecContext) {
-		lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
-		on.Servers[2].Memory.Memory.Del("a")
-		mends := on.Break(2, ours("obtain", 1, replyLost), ours("obtain", 0, requestLost))
-		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
-		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(3, lock.Token())))
-		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-		time.Sleep(500 * time.Millisecond)
-		Expect(mends[1].Count()).To(BeNumerically(">", 0))
-		on.Servers[2].Memory.Refuse()
-		Expect(lock.Release(ctx)).To(Succeed())
-		time.Sleep(10 * time.Second)
-		Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
-		on.Servers[2].Memory.Revive()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
 	})
 
 	It("does not race with the release of what mends may have left", func(ctx SpecContext) {

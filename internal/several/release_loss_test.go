@@ -1,0 +1,142 @@
+package several_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
+	"github.com/redislock/redislock/internal/spec"
+)
+
+var _ = describeSchedules("what a Release says:", func(on *schedule) {
+	It("one that follows another counts the server where the first one has freed the keys", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		on.Servers[1].Hang()
+		on.Servers[2].Hang()
+		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded)) // 0 has freed the keys
+		on.Servers[1].Restore()
+		Expect(lock.Release(spec.Within(ctx, time.Second))).To(Succeed()) // by 0 and 1
+		on.Servers[2].Restore()
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("nothing is lost if an earlier one has freed the keys, but has heard nothing", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		for i := range on.Servers {
+			on.Break(i, ours("release", 0, faultproxy.CutClient()))
+		}
+		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).NotTo(Succeed())
+		on.Heal()
+		time.Sleep(5 * time.Second)
+		Expect(on.LeftKeys(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("nothing is lost of what an earlier one has freed in the background", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
+		on.at(100 * time.Millisecond)
+		for _, s := range on.Servers[1:] {
+			s.Memory.Refuse()
+		}
+		_, _ = lock.TTL(ctx) // notices that the connections are broken
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		for _, s := range on.Servers[1:] {
+			s.Memory.Revive()
+		}
+		time.Sleep(10 * time.Second)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("of a lock that was found lost, it says that at once, and is sent to each server once", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		for i, s := range on.Servers {
+			s.Memory.Memory.Del("a")
+			on.Break(i, ours("release", 0, faultproxy.DelayReply(time.Second)))
+		}
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		releases, began := on.CountCalls(spec.Running("release")), time.Now()
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+		time.Sleep(10 * time.Second)
+		Expect(releases.Count()).To(Equal(3))
+	})
+
+	It("some keys are lost if that was known, although a mend has acquired them again at one server", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a", "b")
+		on.Servers[1].Memory.Memory.Del("b")
+		on.Break(1, ours("obtain", 1, faultproxy.DelayReply(time.Second)))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+		time.Sleep(50 * time.Millisecond)
+		on.Servers[2].Memory.Memory.Del("b")
+		on.Break(0, ours("refresh", 1, faultproxy.DelayReply(100*time.Millisecond)))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(BeAssignableToTypeOf(&redislock.LostError{}))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+	})
+
+	It("the lock is lost, and a second one says that as well, although a mend was granted in between", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		on.Servers[0].Memory.Memory.Del("a")
+		on.Break(0, ours("obtain", 1, faultproxy.DelayReply(300*time.Millisecond)))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+		time.Sleep(50 * time.Millisecond)
+		on.Servers[1].Memory.Memory.Del("a")
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+		time.Sleep(2 * time.Second)
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+	})
+
+	It("a second one counts the server that the first has freed, although an old obtain was refused there since", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(400*time.Millisecond)), ours("obtain", 0, passes))
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(40 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+		on.Servers[0].Hang()
+		on.Servers[1].Hang()
+		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).NotTo(Succeed())
+		Expect(has(ctx, on.Quorum, 2)).To(BeZero())
+		Expect(on.Servers[2].Own.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.Sleep(500 * time.Millisecond)
+		on.Servers[0].Restore()
+		Expect(lock.Release(spec.Within(ctx, 3*time.Second))).To(Succeed())
+		on.Servers[1].Restore()
+	})
+
+	It("nothing is lost if the answer to an old obtain makes a cleanup overtake it", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
+			ours("release", 1, faultproxy.DelayRequest(300*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(50 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		on.Servers[0].Memory.Memory.Del("a")
+		on.Break(0, ours("obtain", 0, requestLost))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		on.at(400 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(50*time.Second)))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("it does not wait for a server that is being asked for the keys again", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a", "b")
+		on.Servers[2].Memory.Memory.Del("b")
+		on.Break(2, ours("obtain", 0, faultproxy.DelayRequest(time.Minute)), ours("release", 0, faultproxy.DelayReply(30*time.Second)))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+		time.Sleep(50 * time.Millisecond)
+		on.Servers[0].Memory.Memory.FlushAll()
+		began := time.Now()
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
+	})
+})
