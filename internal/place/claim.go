@@ -90,11 +90,17 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 }
 
 // GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
-// acquires them may still be stuck.
-func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool) {
+// acquires them may still be stuck. Unless freeing is nil, GiveBack waits until it is closed: a Free that is under way would
+// take for lost what GiveBack has freed.
+func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool, freeing <-chan struct{}) {
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, longest)
 	x.Again = again
-	k.Place.Cleanups.Sweep(x, 0)
+	k.Place.Cleanups.Run(x, func() error {
+		if freeing != nil {
+			<-freeing
+		}
+		return k.Place.Cleanups.SweepNow(x)
+	})
 }
 
 // isDoubtful reports whether some sending of the obtain was never answered, although a later one was. Such a sending may

@@ -69,6 +69,7 @@ func (h *Lock) round(ctx context.Context, now time.Time, patience time.Duration)
 	call, requests := h.lock.Renew(now)
 	for _, r := range requests {
 		at := h.at[r.Place]
+		at.lasts = max(at.lasts, call.TTL)
 		sends := at.Renewal(ctx, call.TTL, h.kept(), until, patience)
 		round = append(round, &renewal{Renewal: sends, lock: h, asked: r, certain: at.refreshes.Certain(call.TTL)})
 	}

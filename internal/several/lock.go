@@ -40,6 +40,7 @@ type Lock struct {
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
 	counted   time.Time   // until when it was valid before that
+	foundLost *lossFound  // by a Release; nil for none
 	obtained  string      // the metadata of the obtain
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
@@ -52,14 +53,23 @@ type record struct {
 
 	lost      []string        // the keys that the place has lost; nil for none
 	taken     bool            // another has some of them
+	partly    bool            // the place may still have some of them: a refusal does not say which keys are another's
 	had       bool            // the place has had the keys; a Release frees them there whatever it has answered since
 	refreshes lease.Refreshes // that may still be executed there
-	lasts     time.Duration   // the longest ttl that the keys may have been given there; 0 if that is not known
+	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
-	gone      []string        // the keys that count as lost there in a Release; see goneAt
-	freed     bool            // a Release has freed the claim, or a cleanup after it may have
+	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
+	freeing   chan struct{}   // closed when the last release of the claim has ended; nil for none
+	freed     bool            // a Release has freed the claim
+}
+
+// lossFound is what a Release has found lost, and its error.
+type lossFound struct {
+	life.Loss
+
+	err error
 }
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
@@ -177,17 +187,11 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	at.had = at.had || confirmed || a.has
-	if confirmed && r.Call.Kind == majority.Refresh && !r.Acquires && !h.lock.MayAcquire(i) { // nothing else shortens it
-		at.lasts = 0
-	}
-	if confirmed || a.has || r.Acquires && a.Doubtful {
-		at.lasts = max(at.lasts, r.Call.TTL)
-	}
 	switch {
 	case confirmed && (h.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
-		at.lost, at.taken, at.refused = nil, false, 0
+		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
 	case out.Lost, denied && r.Call.Kind == majority.Attach: // not what an older request has found
-		at.lost, at.taken = a.lost, a.taken
+		at.lost, at.taken, at.partly = a.lost, a.taken, false
 	}
 	switch {
 	case r.Acquires:
@@ -232,7 +236,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	case at.coming != nil: // the place has never had the keys
 		at.lost = a.lost
 	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
-		at.lost = a.lost
+		at.lost, at.partly = a.lost, true
 	}
 	at.taken = at.taken || a.taken
 	if at.coming != nil {
@@ -243,22 +247,21 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 		at.Doubt()
 	}
 	if h.over && (a.Result != majority.Denied || a.Doubtful || h.lock.MayAcquire(i)) { // 10b
-		at.freed = true // a release that arrives later finds nothing
 		h.giveBack(ctx, i)
 	}
 }
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *Lock) giveBack(ctx context.Context, i int) {
-	h.at[i].GiveBack(ctx, h.longest(i), h.lock.MayAcquire(i))
+	h.at[i].GiveBack(ctx, h.longest(i), h.lock.MayAcquire(i), h.at[i].freeing)
 }
 
-// longest returns for how long the keys at a place may last. The caller holds h.mu.
+// longest returns for how long the keys at a place may last: any request may be the last one that the server executes. The
+// caller holds h.mu.
 func (h *Lock) longest(i int) time.Duration {
 	at := h.at[i]
-	longest := max(at.Obtained, h.lock.TTL(), at.lasts, at.refreshes.Longest())
-	if at.Obtained == 0 && (at.lasts == 0 || h.lock.MayAcquire(i)) { // nor is known what another handle has given them
-		longest = max(longest, place.AttachedTTL)
+	if at.Obtained == 0 { // the ttl that another handle has given them is not known
+		return max(at.lasts, place.AttachedTTL)
 	}
-	return longest
+	return max(at.Obtained, at.lasts)
 }

@@ -28,8 +28,9 @@ func (h *Lock) Mend() {
 		if !p.health.AdmitMend(now, len(p.keys.Names), h, h.keeping) {
 			continue
 		}
-		r := h.lock.Mend(i)
-		certain := h.at[i].refreshes.Certain(r.Call.TTL) // 7
+		r, at := h.lock.Mend(i), h.at[i]
+		at.lasts = max(at.lasts, r.Call.TTL)
+		certain := at.refreshes.Certain(r.Call.TTL) // 7
 		p.Calls.Add(1)
 		transport.Go(func() { // ends with the call
 			defer p.Calls.Add(-1)

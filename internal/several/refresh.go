@@ -173,8 +173,10 @@ func (h *Lock) refreshed(metadata string) error {
 func (h *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
+		at := h.at[r.Place]
+		at.lasts = max(at.lasts, r.Call.TTL)
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
-			asks[i].refresh = h.at[r.Place].refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
+			asks[i].refresh = at.refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
 			if q := h.questionOf(r.Call); q != nil {
 				q.asked = append(q.asked, asks[i])
 			} else {

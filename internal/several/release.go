@@ -12,13 +12,14 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Free releases the keys at all places. until is the end of the validity before the Release.
+// Free releases the keys at all places. until is the end of the validity before the Release. If a Release has found the lock
+// lost, later ones say the same: what a request has acquired since did not count, and was given back.
 func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
 		h.over, h.counted = true, until
 		for i, at := range h.at {
-			at.gone = h.goneAt(i)
+			at.counts = h.counts(i)
 			switch {
 			case at.had || at.Obtained == 0: // another handle may have got the keys back
 				at.releases = true
@@ -29,19 +30,19 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		}
 		h.lock.End()
 	}
-	p := h.newPoll()
-	var asked, others []int // the places whose answers count, and those that are released as well
+	p, before := h.newPoll(), h.foundLost
+	var asked, others []int // the places whose answers decide, and those that are released as well
 	for i, at := range h.at {
-		if len(at.gone) < len(at.Keys.Names) {
+		if at.counts {
 			asked = append(asked, i)
 			continue
 		}
-		p.noteLost(i, at.gone)
+		p.noteLost(i, at.Keys.Names)
 		if at.releases {
 			others = append(others, i)
 		}
 	}
-	if p.isDecided() { // the lock was lost, and no answer changes that
+	if p.isDecided() || before != nil {
 		asked, others = nil, append(others, asked...)
 	}
 	until = h.counted // as the first Release: one of its unanswered requests may have freed the keys
@@ -68,37 +69,43 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		})
 	}
 	sideBySide(asked, release, p.note)
+	if before != nil {
+		return before.Loss, before.err
+	}
 	err := p.err(ctx, "release", fault.ErrLockNotHeld)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
+	loss := life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}
+	switch {
+	case errors.Is(err, fault.ErrLockNotHeld):
+		h.foundLost = &lossFound{loss, err}
+	case err == nil:
 		for _, at := range h.at {
 			at.freed = false
 		}
 	}
-	return life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}, err
+	return loss, err
 }
 
-// goneAt returns which keys of a place count as lost when the lock is released, whatever the place answers then: what a
-// request has acquired since did not count, and a guard that is closed does not say which keys were gone. The caller holds
-// h.mu.
-func (h *Lock) goneAt(i int) []string {
+// counts reports whether a Release counts how a place answers. If the place is known to have lost all keys, it does not: a
+// guard that is closed does not say that keys were gone. The caller holds h.mu.
+func (h *Lock) counts(i int) bool {
 	switch at := h.at[i]; {
-	case at.coming != nil: // see awaitFreed
-		return nil
-	case h.lock.IsAcquiring(i), !at.had && at.Obtained > 0:
-		return at.Keys.Names
-	case at.Obtained == 0: // another handle may have got the keys back
-		return nil
+	case at.coming != nil, at.Obtained == 0: // see awaitFreed; and another handle may have got the keys back
+		return true
+	case h.lock.IsAcquiring(i):
+		return false
 	default:
-		return at.lost
+		return at.had && (at.partly || len(at.lost) < len(at.Keys.Names))
 	}
 }
 
 // freeAt releases the keys at one place.
 func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
-	at := h.at[i]
+	at, freeing := h.at[i], make(chan struct{})
+	defer close(freeing)
 	h.mu.Lock()
+	at.freeing = freeing
 	longest := h.longest(i)
 	h.mu.Unlock()
 	loss, err := at.Free(ctx, now, until, longest)
@@ -106,12 +113,10 @@ func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
 	defer h.mu.Unlock()
 	at.taken = at.taken || loss.Cause == life.Taken
 	switch {
-	case err == nil && at.gone != nil:
-		return reply{lost: at.gone, err: fault.ErrLockNotHeld}
 	case err == nil:
 		at.freed = true
-	case err == fault.ErrLockNotHeld && at.gone == nil && at.freed:
-		return reply{} // by an earlier Release, but at too few places; or by a cleanup, just now
+	case err == fault.ErrLockNotHeld && at.freed:
+		return reply{} // an earlier Release freed the keys here, but at too few places
 	}
 	return reply{lost: loss.Keys, err: err}
 }

@@ -139,4 +139,96 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(time.Since(began)).To(BeNumerically("<", time.Second))
 	})
+
+	It("the lock is lost, and a second one says that as well, although an old obtain was answered in between", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(1500*time.Millisecond)), ours("obtain", 0, passes))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(50 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		on.Servers[1].Memory.Memory.Del("a")
+		on.Servers[2].Memory.Memory.Del("a")
+		on.Break(0, ours("release", 1, faultproxy.DelayReply(200*time.Millisecond)))
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+		on.at(3 * time.Second)
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+	})
+
+	It("the lock is lost, and a second one says that as well, although an old obtain was granted in between", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(1500*time.Millisecond)))
+		on.Break(0, ours("release", 1, faultproxy.DelayReply(600*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		on.Servers[1].Memory.Memory.Del("a")
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+		on.at(4 * time.Second)
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+	})
+
+	It("the lock is lost if a server has said so before it knew of a cleanup", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
+			ours("release", 1, faultproxy.DelayReply(300*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(50 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		on.Servers[1].Memory.Memory.Del("a")
+		on.Servers[2].Memory.Memory.Del("a")
+		on.at(400 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(BeIdenticalTo(redislock.ErrLockNotHeld))
+	})
+
+	It("it frees a key that a majority has, although a server has refused the keys", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a", "b")
+		on.start = time.Now()
+		on.Break(2, ours("refresh", 0, replyLost))
+		for i := 1; i <= 4; i++ {
+			on.at(time.Duration(i) * 300 * time.Millisecond)
+			if i == 4 {
+				Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+			}
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+		}
+		on.at(1500 * time.Millisecond)
+		on.Servers[1].Memory.Memory.FlushAll()
+		err := lock.Release(ctx)
+		Expect(err).To(BeAssignableToTypeOf(&redislock.LostError{}))
+	})
+
+	It("nothing is lost if another handle got the lost key back", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.other, time.Minute, nil, "a", "b")
+		attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(on.Servers[2].Own.Set(ctx, "b", "another", time.Minute).Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(time.Second) // mends refused
+		on.Servers[2].Memory.Memory.Del("b")
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(100 * time.Millisecond)
+		on.Servers[1].Memory.Memory.FlushAll()
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("through Attach, nothing is lost if the owner got the keys back, although a mend is under way", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.other, time.Minute, nil, "a")
+		attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		time.Sleep(100 * time.Millisecond)
+		on.Servers[2].Memory.Memory.Del("a")
+		on.Break(2, ours("obtain", 0, faultproxy.DelayReply(2*time.Second)))
+		Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(50 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		time.Sleep(50 * time.Millisecond)
+		on.Servers[1].Memory.Memory.Del("a")
+		Expect(attached.Release(ctx)).To(Succeed())
+	})
 })
