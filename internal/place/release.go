@@ -212,6 +212,22 @@ func (k *Claim) isPursued(p *pursuit) bool {
 	return k.pursuit != nil
 }
 
+// awaitPursuit waits until no pursuit is under way.
+func (k *Claim) awaitPursuit() {
+	for {
+		k.mu.Lock()
+		c, p := k.release, k.pursuit
+		k.mu.Unlock()
+		if c == nil || p == nil {
+			return
+		}
+		c.Wait(context.Background())
+		if !k.isPursued(p) {
+			return
+		}
+	}
+}
+
 // noteRelease notes the last release, or nil if that was answered.
 func (k *Claim) noteRelease(unanswered *transport.Call) {
 	k.mu.Lock()

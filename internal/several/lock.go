@@ -61,7 +61,7 @@ type record struct {
 	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
-	freeing   chan struct{}   // closed when the last release of the claim has ended; nil for none
+	freeing   <-chan struct{} // closed when the last Claim.Free has returned; nil for none
 	freed     bool            // a Release has freed the claim
 }
 

@@ -2,7 +2,6 @@ package several
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -31,8 +30,13 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.lock.End()
 	}
 	p, before := h.newPoll(), h.foundLost
-	var asked, others []int // the places whose answers decide, and those that are released as well
+	var asked, others []int                   // the places whose answers decide, and those that are released as well
+	ended := make([]chan struct{}, len(h.at)) // by place
 	for i, at := range h.at {
+		if at.releases {
+			ended[i] = make(chan struct{})
+			at.freeing = ended[i]
+		}
 		if at.counts {
 			asked = append(asked, i)
 			continue
@@ -58,10 +62,11 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	now := time.Now()
 	release := func(i int) reply {
 		defer h.places.all[i].Calls.Add(-1)
-		if h.at[i].releases {
-			return h.freeAt(free, i, now, until)
+		if ended[i] == nil {
+			return h.awaitFreed(brief, i)
 		}
-		return h.awaitFreed(brief, i)
+		defer close(ended[i])
+		return h.freeAt(free, i, now, until)
 	}
 	for _, i := range others {
 		transport.Go(func() { // ends with the call
@@ -77,12 +82,12 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	defer h.mu.Unlock()
 	loss := life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}
 	switch {
-	case errors.Is(err, fault.ErrLockNotHeld):
-		h.foundLost = &lossFound{loss, err}
 	case err == nil:
 		for _, at := range h.at {
 			at.freed = false
 		}
+	case p.isLost(): // otherwise the cause of a ctx may match ErrLockNotHeld
+		h.foundLost = &lossFound{loss, err}
 	}
 	return loss, err
 }
@@ -102,10 +107,8 @@ func (h *Lock) counts(i int) bool {
 
 // freeAt releases the keys at one place.
 func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
-	at, freeing := h.at[i], make(chan struct{})
-	defer close(freeing)
+	at := h.at[i]
 	h.mu.Lock()
-	at.freeing = freeing
 	longest := h.longest(i)
 	h.mu.Unlock()
 	loss, err := at.Free(ctx, now, until, longest)

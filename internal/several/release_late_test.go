@@ -69,31 +69,6 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
 	})
 
-	It("goes on for as long as a renewal that was sent twice may make the keys last", func(ctx SpecContext) {
-		lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
-		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
-		time.Sleep(300 * time.Millisecond)
-		on.start = time.Now()
-		_, stop := lock.KeepAlive(ctx)
-		on.Servers[0].Memory.Memory.Del("a")
-		on.Break(0, ours("obtain", 0, requestLost)) // so it is not asked again, for a renewal as long as the first one
-		renewals := on.Break(2, ours("refresh", 1, passes), ours("refresh", 1, stuck(700*time.Millisecond)), ours("refresh", 0, passes))
-		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed()) // begins a round of renewals
-		on.at(300 * time.Millisecond)
-		Expect(renewals[1].Count()).To(Equal(1))
-		stop()
-		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-		on.at(400 * time.Millisecond)
-		Expect(on.Servers[2].Own.PTTL(ctx, "a").Val()).To(BeNumerically("<=", time.Second))
-		on.at(time.Second)
-		Expect(on.Servers[2].Own.PTTL(ctx, "a").Val()).To(BeNumerically(">", time.Minute))
-		on.Servers[2].Memory.Refuse()
-		_ = lock.Release(ctx) // only server 1 has answered
-		time.Sleep(10 * time.Second)
-		on.Servers[2].Memory.Revive()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
-	})
-
 	DescribeTable("frees what a mend acquires after it, although the server is away then",
 		func(ctx SpecContext, ttl time.Duration, handle func(lock *redislock.Lock) (*redislock.Lock, error)) {
 			lock, err := handle(on.everywhere(ctx, on.other, time.Second, nil, "a"))

@@ -231,4 +231,37 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 		on.Servers[1].Memory.Memory.Del("a")
 		Expect(attached.Release(ctx)).To(Succeed())
 	})
+
+	It("the end of a ctx is no loss, although its cause is one", func(ctx SpecContext) {
+		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
+		on.Servers[1].Hang()
+		on.Servers[2].Hang()
+		other, cancel := context.WithCancelCause(ctx)
+		time.AfterFunc(100*time.Millisecond, func() { cancel(redislock.ErrLockNotHeld) })
+		err := lock.Release(other)
+		Expect(err).To(MatchError(context.Canceled))
+		on.Servers[1].Restore()
+		on.Servers[2].Restore()
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("nothing is lost if such a cleanup begins while a release goes on in the background", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
+			ours("release", 1, faultproxy.DelayRequest(400*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
+		on.at(50 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		on.Servers[0].Memory.Memory.Del("a")
+		on.Break(0, ours("obtain", 0, requestLost))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		on.at(300 * time.Millisecond)
+		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(50*time.Second)))
+		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		on.at(600 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
 })
