@@ -182,9 +182,10 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // ended. It then waits for the answer until [Lock.Until], but for at least 20 ms and for at most a second.
 //
 // If ctx ends, or the error is one that may pass, Release returns it, and the library keeps trying in the background until
-// the ttl is over, or for a minute if the lock is attached and its ttl is not known. A further Release meanwhile joins
-// these tries. It returns when one of them is answered, or when as many of them have failed as a first call would send.
-// Errors of the network may pass, and so may answers that mean "not now", as during a failover.
+// the longest ttl is over that this handle has sent, or for up to a minute if that is longer and the lock is attached: its
+// ttl may be another one. A further Release meanwhile joins these tries. It returns when one of them is answered, or when
+// as many of them have failed as a first call would send. Errors of the network may pass, and so may answers that mean
+// "not now", as during a failover.
 //
 // Release returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until, or if those that are

@@ -90,8 +90,8 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 }
 
 // GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
-// acquires them may still be stuck. Unless freeing is nil, GiveBack waits until it is closed, and for a pursuit that goes on
-// then: a Free that is under way, or joins the pursuit, would take for lost what GiveBack has freed.
+// acquires them may still be stuck. Unless freeing is nil, the release waits until it is closed, and for a pursuit that goes
+// on then: a Free that is under way, or joins the pursuit, would take for lost what the release has freed.
 func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool, freeing <-chan struct{}) {
 	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, longest)
 	x.Again = again

@@ -90,16 +90,17 @@ func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *
 	return c
 }
 
-// AttachedTTL is for how long the library resends a release of an attached lock, whose ttl is not known.
+// AttachedTTL is for how long the library resends a release of an attached lock if its ttl is not known.
 const AttachedTTL = time.Minute
 
 // pursuit is a release that goes on, in rounds, after its caller has returned. It ends when the keys are freed or no longer
 // exist. A round is what one Release sends, with its usual resends. A Release that joins the pursuit returns with the end of
-// a round, as if it had sent that round itself. So no two releases are under way at once.
+// a round, as if it had sent that round itself.
 type pursuit struct {
 	end     time.Time     // the keys have expired by then
 	sooner  chan struct{} // has room for one; a value begins the next round
 	planned chan struct{} // closed once it is known whether another round follows the first
+	ended   chan struct{} // closed when no round follows
 	longest time.Duration // for how long the keys last at most
 	sent    bool          // Claim.release was sent: it is not only planned. Claim.mu protects this field
 }
@@ -125,7 +126,10 @@ func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 	if longest == 0 {
 		longest = AttachedTTL
 	}
-	p := &pursuit{end: c.GiveUp, longest: longest, sooner: make(chan struct{}, 1), planned: make(chan struct{}), sent: true}
+	p := &pursuit{
+		end: c.GiveUp, longest: longest, sent: true,
+		sooner: make(chan struct{}, 1), planned: make(chan struct{}), ended: make(chan struct{}),
+	}
 	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
 	}
@@ -146,13 +150,14 @@ func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
 func (k *Claim) endPursuit(p *pursuit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	close(p.ended)
 	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other pursuit goes on
 		k.pursuit = nil
 	}
 }
 
-// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the round that
-// is under way or, between two rounds, the next one. So a Release that joins can wait for its end.
+// sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the round of the
+// last pursuit that is under way or, between two rounds, the next one. So a Release that joins can wait for its end.
 func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
 	c.Wait(context.Background())
 	next, wait := k.planRound(c, p, 0)
@@ -197,7 +202,9 @@ func (k *Claim) planRound(c *transport.Call, p *pursuit, round int) (next *trans
 	next.Plan()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.release, p.sent = next, false
+	if p.sent = false; k.pursuit == p {
+		k.release = next
+	}
 	return next, wait
 }
 
@@ -212,19 +219,16 @@ func (k *Claim) isPursued(p *pursuit) bool {
 	return k.pursuit != nil
 }
 
-// awaitPursuit waits until no pursuit is under way.
+// awaitPursuit waits until the pursuit that is under way has ended.
 func (k *Claim) awaitPursuit() {
-	for {
-		k.mu.Lock()
-		c, p := k.release, k.pursuit
-		k.mu.Unlock()
-		if c == nil || p == nil {
-			return
-		}
+	k.mu.Lock()
+	c, p := k.release, k.pursuit
+	k.mu.Unlock()
+	if c != nil { // it goes on without a pursuit if there was no room for one
 		c.Wait(context.Background())
-		if !k.isPursued(p) {
-			return
-		}
+	}
+	if p != nil {
+		<-p.ended
 	}
 }
 
