@@ -16,18 +16,7 @@ import (
 func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	h.mu.Lock()
 	if !h.over {
-		h.over, h.counted = true, until
-		for i, at := range h.at {
-			at.counts = h.counts(i)
-			switch {
-			case at.had || at.Obtained == 0: // another handle may have got the keys back
-				at.releases = true
-			case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-			case h.lock.MayAcquire(i):
-				h.giveBack(ctx, i)
-			}
-		}
-		h.lock.End()
+		h.giveUp(ctx, until)
 	}
 	p, before := h.newPoll(), h.foundLost
 	var asked, others []int                   // the places whose answers decide, and those that are released as well
@@ -90,6 +79,22 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.foundLost = &lossFound{loss, err}
 	}
 	return loss, err
+}
+
+// giveUp ends the lock, and decides how a Release frees each place. The caller holds h.mu.
+func (h *Lock) giveUp(ctx context.Context, until time.Time) {
+	h.over, h.counted = true, until
+	for i, at := range h.at {
+		at.counts = h.counts(i)
+		switch {
+		case at.had || at.Obtained == 0: // another handle may have got the keys back
+			at.releases = true
+		case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
+		case h.lock.MayAcquire(i):
+			h.giveBack(ctx, i)
+		}
+	}
+	h.lock.End()
 }
 
 // counts reports whether a Release counts how a place answers. If the place is known to have lost all keys, it does not: a
