@@ -225,6 +225,18 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 			Expect(spec.EventsOf[redislock.Released](seen)[0].Held).To(BeZero())
 		})
 
+		It("gets no Lost for a Release whose ctx has ended, although its cause is a loss", func(ctx SpecContext) {
+			locks, proxy := proxied(asIs)
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			hole := proxy.Add(faultproxy.Rule{Match: spec.Running("release"), Action: faultproxy.BlackHole()})
+			other, lose := context.WithCancelCause(ctx)
+			time.AfterFunc(50*time.Millisecond, func() { lose(redislock.ErrLockNotHeld) })
+			Expect(lock.Release(other)).To(MatchError(context.Canceled))
+			Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
+			hole.Remove()
+			Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(10 * time.Second).Should(BeEmpty())
+		})
+
 		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
 			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)

@@ -3,7 +3,6 @@ package life
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -11,7 +10,8 @@ import (
 )
 
 // Release gives the lock up, frees its keys with free, and reports how that ended. free gets the time of the call, and the
-// end of the validity before it. If free returns an error that matches ErrLockNotHeld, it also returns what is lost.
+// end of the validity before it. If keys are lost, free also returns which; an error of a ctx whose cause is a loss may match
+// ErrLockNotHeld as well.
 func Release(
 	ctx context.Context, b Bearer, free func(ctx context.Context, now, until time.Time) (Loss, error),
 ) (err error) {
@@ -23,7 +23,7 @@ func Release(
 		reportReleased(ctx, b, now, err)
 	}()
 	loss, result := free(ctx, now, until)
-	if errors.Is(result, fault.ErrLockNotHeld) {
+	if result != nil && len(loss.Keys) > 0 {
 		reportLost(ctx, b, loss, result)
 	}
 	return result
