@@ -10,8 +10,8 @@ import (
 )
 
 // Release gives the lock up, frees its keys with free, and reports how that ended. free gets the time of the call, and the
-// end of the validity before it. If keys are lost, free also returns which; an error of a ctx whose cause is a loss may match
-// ErrLockNotHeld as well.
+// end of the validity before it. If keys are lost, free also returns which. The error alone does not say so: the cause of a
+// ctx that has ended may match ErrLockNotHeld.
 func Release(
 	ctx context.Context, b Bearer, free func(ctx context.Context, now, until time.Time) (Loss, error),
 ) (err error) {
