@@ -82,7 +82,7 @@ var All = []Control{
 	{
 		Name: "hand-off-from-the-message", Off: "a lock that was handed over counts from the arrival of the message",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
-		Aim:   often(plan.StopWorker, 1000, 50, 400),
+		Aim:   often(plan.StopWorker, 1000, 100, 800),
 		Scene: "queued",
 		Edits: []Edit{{
 			"internal/line/messages.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
