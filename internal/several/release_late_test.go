@@ -12,6 +12,17 @@ import (
 )
 
 var _ = describeSchedules("a Release for what lasts long or comes late", func(on *schedule) {
+	// away makes server 2, which has "a", refuse connections for so long, from before during. Then the key is to be freed.
+	away := func(ctx SpecContext, d time.Duration, during func()) {
+		GinkgoHelper()
+		on.Servers[2].Memory.Refuse()
+		during()
+		time.Sleep(d)
+		Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
+		on.Servers[2].Memory.Revive()
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	}
+
 	DescribeTable("goes on for as long as the keys last at a server that has missed a Refresh to a shorter ttl",
 		func(ctx SpecContext, handle func(lock *redislock.Lock) (*redislock.Lock, error)) {
 			lock := on.everywhere(ctx, on.Locks, time.Second, nil, "a")
@@ -19,13 +30,10 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 			time.Sleep(100 * time.Millisecond)
 			lock, err := handle(lock)
 			Expect(err).NotTo(HaveOccurred())
-			on.Servers[2].Memory.Refuse()
-			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
-			Expect(lock.Release(ctx)).To(Succeed())
-			time.Sleep(10 * time.Second)
-			Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
-			on.Servers[2].Memory.Revive()
-			Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+			away(ctx, 10*time.Second, func() {
+				Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+				Expect(lock.Release(ctx)).To(Succeed())
+			})
 		},
 		Entry("by its owner", func(lock *redislock.Lock) (*redislock.Lock, error) { return lock, nil }),
 		Entry("through Attach", func(lock *redislock.Lock) (*redislock.Lock, error) {
@@ -42,12 +50,9 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		time.Sleep(500 * time.Millisecond)
 		Expect(mends[1].Count()).To(BeNumerically(">", 0))
-		on.Servers[2].Memory.Refuse()
-		Expect(lock.Release(ctx)).To(Succeed())
-		time.Sleep(10 * time.Second)
-		Expect(on.Servers[2].Memory.Memory.Keys()).To(Equal([]string{"a"}))
-		on.Servers[2].Memory.Revive()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		away(ctx, 10*time.Second, func() {
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
 	})
 
 	It("goes on for as long as an older mend may make the keys last, whatever a Refresh has made of them", func(ctx SpecContext) {
@@ -62,11 +67,9 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
 		time.Sleep(600 * time.Millisecond)
 		Expect(on.Servers[2].Own.PTTL(ctx, "a").Val()).To(BeNumerically(">", time.Minute))
-		on.Servers[2].Memory.Refuse()
-		Expect(lock.Release(ctx)).To(Succeed())
-		time.Sleep(10 * time.Second)
-		on.Servers[2].Memory.Revive()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		away(ctx, 10*time.Second, func() {
+			Expect(lock.Release(ctx)).To(Succeed())
+		})
 	})
 
 	DescribeTable("frees what a mend acquires after it, although the server is away then",
@@ -84,10 +87,7 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 			Expect(on.LeftKeys(ctx)).To(BeEmpty())
 			on.at(1550 * time.Millisecond)
 			Expect(has(ctx, on.Quorum, 2)).To(Equal(int64(1)))
-			on.Servers[2].Memory.Refuse()
-			time.Sleep(8 * time.Second)
-			on.Servers[2].Memory.Revive()
-			Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+			away(ctx, 8*time.Second, func() {})
 		},
 		Entry("by its owner", time.Hour, func(lock *redislock.Lock) (*redislock.Lock, error) { return lock, nil }),
 		Entry("through Attach", time.Minute, func(lock *redislock.Lock) (*redislock.Lock, error) {
@@ -107,10 +107,8 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		}
 		on.at(2300 * time.Millisecond)
 		Expect(mends[0].Count()).To(BeNumerically(">", 0))
-		on.Servers[2].Memory.Refuse()
-		Expect(attached.Release(ctx)).To(Succeed())
-		time.Sleep(12 * time.Second)
-		on.Servers[2].Memory.Revive()
-		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+		away(ctx, 12*time.Second, func() {
+			Expect(attached.Release(ctx)).To(Succeed())
+		})
 	})
 })

@@ -13,6 +13,28 @@ import (
 )
 
 var _ = describeSchedules("what a Release says:", func(on *schedule) {
+	// overtaken obtains "a". The obtain is broken at server 2, so a mend overtakes it, and is granted.
+	overtaken := func(ctx SpecContext, obtain faultproxy.Action, more ...faultproxy.Rule) *redislock.Lock {
+		GinkgoHelper()
+		locks := on.connect(ctx, patient)
+		obtains := on.Break(2, append([]faultproxy.Rule{ours("obtain", 1, obtain), ours("obtain", 0, passes)}, more...)...)
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.at(20 * time.Millisecond)
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins the mend
+		on.at(50 * time.Millisecond)
+		Expect(obtains[1].Count()).To(Equal(1))
+		return lock
+	}
+
+	// forgotten makes server 0 forget "a" for good, which the lock then knows.
+	forgotten := func(ctx SpecContext, lock *redislock.Lock) {
+		GinkgoHelper()
+		on.Servers[0].Memory.Memory.Del("a")
+		on.Break(0, ours("obtain", 0, requestLost))
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+	}
+
 	It("one that follows another counts the server where the first one has freed the keys", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, on.Locks, time.Minute, nil, "a")
 		on.Servers[1].Hang()
@@ -91,13 +113,7 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 	})
 
 	It("a second one counts the server that the first has freed, although an old obtain was refused there since", func(ctx SpecContext) {
-		locks := on.connect(ctx, patient)
-		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(400*time.Millisecond)), ours("obtain", 0, passes))
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		on.at(20 * time.Millisecond)
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
-		on.at(40 * time.Millisecond)
-		Expect(obtains[1].Count()).To(Equal(1))
+		lock := overtaken(ctx, faultproxy.DelayRequest(400*time.Millisecond))
 		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
 		on.Servers[0].Hang()
 		on.Servers[1].Hang()
@@ -111,18 +127,8 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 	})
 
 	It("nothing is lost if the answer to an old obtain makes a cleanup overtake it", func(ctx SpecContext) {
-		locks := on.connect(ctx, patient)
-		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
-			ours("release", 1, faultproxy.DelayRequest(300*time.Millisecond)))
-		on.start = time.Now()
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		on.at(20 * time.Millisecond)
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
-		on.at(50 * time.Millisecond)
-		Expect(obtains[1].Count()).To(Equal(1))
-		on.Servers[0].Memory.Memory.Del("a")
-		on.Break(0, ours("obtain", 0, requestLost))
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		lock := overtaken(ctx, faultproxy.DelayReply(500*time.Millisecond), ours("release", 1, faultproxy.DelayRequest(300*time.Millisecond)))
+		forgotten(ctx, lock)
 		on.at(400 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(50*time.Second)))
 		Expect(lock.Release(ctx)).To(Succeed())
@@ -141,14 +147,7 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 	})
 
 	It("the lock is lost, and a second one says that as well, although an old obtain was answered in between", func(ctx SpecContext) {
-		locks := on.connect(ctx, patient)
-		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(1500*time.Millisecond)), ours("obtain", 0, passes))
-		on.start = time.Now()
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		on.at(20 * time.Millisecond)
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
-		on.at(50 * time.Millisecond)
-		Expect(obtains[1].Count()).To(Equal(1))
+		lock := overtaken(ctx, faultproxy.DelayReply(1500*time.Millisecond))
 		on.Servers[1].Memory.Memory.Del("a")
 		on.Servers[2].Memory.Memory.Del("a")
 		on.Break(0, ours("release", 1, faultproxy.DelayReply(200*time.Millisecond)))
@@ -171,15 +170,7 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 	})
 
 	It("the lock is lost if a server has said so before it knew of a cleanup", func(ctx SpecContext) {
-		locks := on.connect(ctx, patient)
-		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
-			ours("release", 1, faultproxy.DelayReply(300*time.Millisecond)))
-		on.start = time.Now()
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		on.at(20 * time.Millisecond)
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
-		on.at(50 * time.Millisecond)
-		Expect(obtains[1].Count()).To(Equal(1))
+		lock := overtaken(ctx, faultproxy.DelayReply(500*time.Millisecond), ours("release", 1, faultproxy.DelayReply(300*time.Millisecond)))
 		on.Servers[1].Memory.Memory.Del("a")
 		on.Servers[2].Memory.Memory.Del("a")
 		on.at(400 * time.Millisecond)
@@ -246,18 +237,8 @@ var _ = describeSchedules("what a Release says:", func(on *schedule) {
 	})
 
 	It("nothing is lost if such a cleanup begins while a release goes on in the background", func(ctx SpecContext) {
-		locks := on.connect(ctx, patient)
-		obtains := on.Break(2, ours("obtain", 1, faultproxy.DelayReply(500*time.Millisecond)), ours("obtain", 0, passes),
-			ours("release", 1, faultproxy.DelayRequest(400*time.Millisecond)))
-		on.start = time.Now()
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		on.at(20 * time.Millisecond)
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed()) // begins a mend
-		on.at(50 * time.Millisecond)
-		Expect(obtains[1].Count()).To(Equal(1))
-		on.Servers[0].Memory.Memory.Del("a")
-		on.Break(0, ours("obtain", 0, requestLost))
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		lock := overtaken(ctx, faultproxy.DelayReply(500*time.Millisecond), ours("release", 1, faultproxy.DelayRequest(400*time.Millisecond)))
+		forgotten(ctx, lock)
 		on.at(300 * time.Millisecond)
 		Expect(lock.Until()).To(BeTemporally(">", time.Now().Add(50*time.Second)))
 		Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
