@@ -169,7 +169,7 @@ func (h *held) work() {
 	if h.g.chance(2) {
 		time.Sleep(h.g.between(0, 12*time.Millisecond))
 	}
-	if h.g.chance(6) {
+	if h.g.chance(2) {
 		h.ask()
 	}
 	if h.g.chance(3) {
