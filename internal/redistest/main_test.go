@@ -122,10 +122,11 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// connect returns a client to s which the test closes at its end.
+// connect returns a client to s which the test closes at its end. It is patient, because a busy disk can delay a write
+// with appendfsync always by more than a second.
 func connect(t *testing.T, s *Server) *redis.Client {
 	t.Helper()
-	client := s.client()
+	client := s.client().WithTimeout(10 * time.Second)
 	t.Cleanup(func() { client.Close() })
 	return client
 }

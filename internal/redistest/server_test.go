@@ -94,7 +94,8 @@ func TestStartInParallel(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	s := newServer(t)
-	client := connect(t, s)
+	client := s.client()
+	defer client.Close()
 	must(t, s.Pause())
 	var timeout net.Error
 	if err := client.Ping(t.Context()).Err(); !errors.As(err, &timeout) || !timeout.Timeout() {
