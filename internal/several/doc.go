@@ -24,7 +24,8 @@
 //   - Each request of the majority.Lock gets exactly one Answer, also after a panic of a hook, and if it was never sent.
 //   - No key is released while the lock lives. What a round was granted is released, unless that round made the lock.
 //   - A Release frees the keys at each place that has ever had them, whatever that place has answered since: an answer may
-//     be older than what another request has acquired. What a place grants after that is given back.
+//     be older than what another request has acquired. If a place has not answered the obtain yet, the Release frees what it
+//     grants then. What a mend acquires after the Release is given back.
 //   - The order of mutexes is: Rounds.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
@@ -92,10 +93,18 @@
 // they asked only the majority that had granted, and one of it hung right then, a Refresh of a lock of 2 s returned
 // after 2.2 s with an error.
 //
+// A Release then frees that place like the others. When the grant alone counted, and a cleanup gave it back, Release
+// returned nil while a majority still had the keys, in 3 of 13 schedules of the quorum model. When Release waited for the
+// cleanup, it blocked for as long as that tried, which is the ttl.
+//
 // Release does not conclude from the last answers what a place has. It releases each place that has ever had the keys, they
 // last for the longest ttl that was sent there, and what a Release has found lost stays lost. Finer rules saved a request
 // here and there. But requests overtake each other, and four hostile readings found some twenty schedules in which such a
 // rule left a key for its ttl, or made a second Release contradict the first.
+//
+// Releases that begin before such a place is free share what the first one does there. Otherwise the second took for lost
+// what the first had just freed, in 7 of 16 runs. When Releases took turns at every place, eight of them at once at a
+// server that hung returned after 8, 16, … 64 s.
 //
 // Close waits for calls that outlast an Obtain or a Release. Without that, a process that ended right after Close left
 // a key on one of three servers in 4 of 300 runs of redislock run; with it, in none of 1,300. The price: Close takes

@@ -96,7 +96,7 @@ func (h *placesHistory) fidget() {
 	stop()
 	limited, cancel := context.WithTimeout(background, 10*time.Millisecond+h.upTo(300*time.Millisecond))
 	defer cancel()
-	_ = lock.Release(limited)
+	h.release(limited, lock)
 }
 
 // refresh refreshes a lock to a random ttl. It reports whether the lock is lost.

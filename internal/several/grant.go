@@ -55,10 +55,10 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 		return fault.ErrNotObtained
 	}
 	s.lock = h
-	for _, p := range s.parts { // a place that is busy joins when it lands
+	for i, p := range s.parts { // a place that is busy joins when it lands
 		switch {
 		case p.answer == granted && !p.lags(fence):
-			s.joined(p)
+			p.PassDoubt(&h.at[i].Claim)
 		case p.Token != s.token: // a call of an earlier round has ended since this one was won, or goes on
 			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
 			if !p.busy {

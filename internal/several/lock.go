@@ -61,7 +61,7 @@ type record struct {
 	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
-	freeing   <-chan struct{} // closed when the last Claim.Free has returned; nil for none
+	freeing   *freeing        // of the last Release; nil for none
 	freed     bool            // a Release has freed the claim
 }
 
@@ -158,15 +158,15 @@ func (h *Lock) CertainAt(i int, left time.Duration) time.Duration {
 // kept returns the metadata of keys that a guard puts back. The caller holds h.mu.
 func (h *Lock) kept() string { return cmp.Or(h.metadata, h.obtained) }
 
-// await waits until a place has answered the obtain that made the lock, if it has not yet. It waits for as long as for a
-// server that nobody knows yet, and no longer than ctx allows. Without this, a call could fail that a majority answers, if
-// one more server hangs.
-func (h *Lock) await(ctx context.Context, i int) {
+// await waits until a place has answered the obtain that made the lock, and reports whether it has. It waits for as long as
+// for a server that nobody knows yet, and no longer than ctx allows. Without this, a call could fail that a majority
+// answers, if one more server hangs.
+func (h *Lock) await(ctx context.Context, i int) bool {
 	h.mu.Lock()
 	coming := h.at[i].coming
 	h.mu.Unlock()
 	if coming == nil {
-		return
+		return true
 	}
 	timer := time.NewTimer(health.FirstPatience)
 	defer timer.Stop()
@@ -175,6 +175,7 @@ func (h *Lock) await(ctx context.Context, i int) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return isClosed(coming)
 }
 
 // answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
@@ -186,7 +187,6 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	out = h.lock.Answer(r, now, a.Answer)
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
-	at.had = at.had || confirmed || a.has
 	switch {
 	case confirmed && (h.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
 		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
@@ -199,6 +199,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	case confirmed || denied:
 		h.places.all[i].health.Answers(now)
 	}
+	at.had = at.had || confirmed || a.has
 	if out.Confirmed {
 		h.pace.Extend(r.Call.Began, until)
 	} else {
@@ -231,29 +232,37 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 // acquired notes the answer to a request that was to acquire the keys. The caller holds h.mu.
 func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	at := h.at[i]
+	awaited := at.coming != nil
 	switch {
 	case a.Result == majority.Confirmed:
-	case at.coming != nil: // the place has never had the keys
+	case awaited: // the place has never had the keys
 		at.lost = a.lost
 	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
 		at.lost, at.partly = a.lost, true
 	}
 	at.taken = at.taken || a.taken
-	if at.coming != nil {
-		close(at.coming)
-		at.coming = nil
-	}
 	if a.Doubtful {
 		at.Doubt()
 	}
-	if h.over && (a.Result != majority.Denied || a.Doubtful || h.lock.MayAcquire(i)) { // 10b
+	if awaited {
+		close(at.coming)
+		at.coming = nil
+	}
+	switch {
+	case !h.over:
+	case awaited && !at.had && (a.Result == majority.Confirmed || a.has): // the Release frees the keys: see freeLate
+	case a.Result != majority.Denied, a.Doubtful, h.lock.MayAcquire(i): // 10b
 		h.giveBack(ctx, i)
 	}
 }
 
 // giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
 func (h *Lock) giveBack(ctx context.Context, i int) {
-	h.at[i].GiveBack(ctx, h.longest(i), h.lock.MayAcquire(i), h.at[i].freeing)
+	var freed <-chan struct{}
+	if f := h.at[i].freeing; f != nil {
+		freed = f.ended
+	}
+	h.at[i].GiveBack(ctx, h.longest(i), h.lock.MayAcquire(i), freed)
 }
 
 // longest returns for how long the keys at a place may last: any request may be the last one that the server executes. The

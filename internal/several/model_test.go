@@ -444,8 +444,24 @@ func (h *placesHistory) call(caller int, final bool) {
 	stop()
 	if final || h.kind.late || h.kind.forgets || h.kind.fidgets || h.intN(8) > 0 {
 		limited, cancel := context.WithTimeout(background, 50*time.Millisecond+h.upTo(time.Second))
-		_ = lock.Release(limited)
+		h.release(limited, lock)
 		cancel()
+	}
+}
+
+// release releases a lock, and checks that it is on too few servers in memory if that succeeds.
+func (h *placesHistory) release(ctx context.Context, lock *redislock.Lock) {
+	if lock.Release(ctx) != nil || len(h.servers) == 0 {
+		return
+	}
+	left := 0
+	for _, server := range h.servers {
+		if slices.ContainsFunc(lock.Keys(), func(key string) bool { return server.HasKey(key, lock.Token(), 0) }) {
+			left++
+		}
+	}
+	if left > len(h.servers)-h.need {
+		h.problem("%q is released, and still on %d servers", lock.Keys(), left)
 	}
 }
 
@@ -492,7 +508,7 @@ func (h *placesHistory) revive() {
 	}
 	limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
 	defer cancel()
-	_ = lock.Release(limited)
+	h.release(limited, lock)
 }
 
 // outlive obtains a lock with the client whose clock is ahead. While the lock is held, all servers but one forget what they
@@ -525,7 +541,7 @@ func (h *placesHistory) outlive() {
 	}
 	h.keep(c, false)
 	stop()
-	_ = lock.Release(background)
+	h.release(background, lock)
 	time.Sleep(h.upTo(200 * time.Millisecond))
 }
 

@@ -234,21 +234,17 @@ func (p *part) lags(fence int64) bool {
 func (s *Rounds) join(ctx context.Context, p *part) {
 	h := s.lock
 	a := p.reply(h.Fence)
-	h.answer(h.ctx, p.request, a)
 	if p.answer == granted {
-		s.joined(p)
+		p.PassDoubt(&h.at[p.number].Claim) // before the answer, after which a Release may go on
+		h.answer(h.ctx, p.request, a)
+		if p.lags(h.Fence) {
+			h.mendSoon(p.number)
+		}
 		return
 	}
+	h.answer(h.ctx, p.request, a)
 	if a.Result == majority.Denied {
 		h.mendSoon(p.number)
 	}
 	p.QuitLine(ctx)
-}
-
-// joined ends the part of a place that has granted: what it has belongs to the lock now. The caller holds s.mu.
-func (s *Rounds) joined(p *part) {
-	p.PassDoubt(&s.lock.at[p.number].Claim)
-	if p.lags(s.lock.Fence) {
-		s.lock.mendSoon(p.number)
-	}
 }

@@ -19,12 +19,12 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		h.giveUp(ctx, until)
 	}
 	p, before := h.newPoll(), h.foundLost
-	var asked, others []int                   // the places whose answers decide, and those that are released as well
-	ended := make([]chan struct{}, len(h.at)) // by place
+	var asked, others []int                 // the places whose answers decide, and those that are released as well
+	freeings := make([]*freeing, len(h.at)) // by place
+	begins := make([]bool, len(h.at))       // this Release begins that freeing
 	for i, at := range h.at {
 		if at.releases {
-			ended[i] = make(chan struct{})
-			at.freeing = ended[i]
+			freeings[i], begins[i] = at.nextFreeing()
 		}
 		if at.counts {
 			asked = append(asked, i)
@@ -48,14 +48,22 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
-	now := time.Now()
 	release := func(i int) reply {
-		defer h.places.all[i].Calls.Add(-1)
-		if ended[i] == nil {
-			return h.awaitFreed(brief, i)
+		f, ended := freeings[i], func() { h.places.all[i].Calls.Add(-1) }
+		send := func() reply { return h.freeAt(free, i, until) }
+		switch {
+		case !begins[i]:
+			defer ended()
+			return h.joinFreeing(brief, i, f, send)
+		case f.coming != nil:
+			return h.freeLate(brief, i, f, func() reply {
+				defer ended()
+				return f.do(free, send)
+			})
+		default:
+			defer ended()
+			return f.do(free, send)
 		}
-		defer close(ended[i])
-		return h.freeAt(free, i, now, until)
 	}
 	for _, i := range others {
 		transport.Go(func() { // ends with the call
@@ -87,7 +95,7 @@ func (h *Lock) giveUp(ctx context.Context, until time.Time) {
 	for i, at := range h.at {
 		at.counts = h.counts(i)
 		switch {
-		case at.had || at.Obtained == 0: // another handle may have got the keys back
+		case at.had, at.coming != nil, at.Obtained == 0: // another handle may have got the keys back
 			at.releases = true
 		case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
 		case h.lock.MayAcquire(i):
@@ -101,7 +109,7 @@ func (h *Lock) giveUp(ctx context.Context, until time.Time) {
 // guard that is closed does not say that keys were gone. The caller holds h.mu.
 func (h *Lock) counts(i int) bool {
 	switch at := h.at[i]; {
-	case at.coming != nil, at.Obtained == 0: // see awaitFreed; and another handle may have got the keys back
+	case at.coming != nil, at.Obtained == 0: // see freeLate; and another handle may have got the keys back
 		return true
 	case h.lock.IsAcquiring(i):
 		return false
@@ -110,13 +118,16 @@ func (h *Lock) counts(i int) bool {
 	}
 }
 
-// freeAt releases the keys at one place.
-func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
+// freeAt releases the keys at one place, unless that has never had them.
+func (h *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
 	at := h.at[i]
 	h.mu.Lock()
-	longest := h.longest(i)
+	has, longest := at.had || at.Obtained == 0, h.longest(i)
 	h.mu.Unlock()
-	loss, err := at.Free(ctx, now, until, longest)
+	if !has {
+		return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+	}
+	loss, err := at.Free(ctx, time.Now(), until, longest)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at.taken = at.taken || loss.Cause == life.Taken
@@ -129,14 +140,73 @@ func (h *Lock) freeAt(ctx context.Context, i int, now, until time.Time) reply {
 	return reply{lost: loss.Keys, err: err}
 }
 
-// awaitFreed waits for a place that had not answered the obtain when the lock was released. acquired releases what that
-// place grants.
-func (h *Lock) awaitFreed(ctx context.Context, i int) reply {
-	h.await(ctx, i)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if at := h.at[i]; at.coming != nil || at.lost != nil {
-		return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+// freeing is what a Release does at one place.
+type freeing struct {
+	coming <-chan struct{} // closed when the place has answered the obtain; nil if it had before
+	ended  chan struct{}   // closed when the freeing has ended; the fields below are set before
+	reply  reply
+	isCut  bool // the ctx of the Release has ended first, and the tries go on
+}
+
+// nextFreeing returns the freeing of a Release that begins, and whether it is a new one. Before a place has answered the
+// obtain, and while what it has granted is then being freed, all Releases share one freeing: none of them could join a call,
+// and the second would take for lost what the first has just freed. The caller holds Lock.mu.
+func (at *record) nextFreeing() (f *freeing, isNew bool) {
+	if f = at.freeing; f != nil && f.coming != nil && !isClosed(f.ended) {
+		return f, false
 	}
-	return reply{}
+	f = &freeing{coming: at.coming, ended: make(chan struct{}), reply: reply{err: fault.ErrPanicked}} // unless send returns
+	at.freeing = f
+	return f, true
+}
+
+// do carries a freeing out, by send, which ctx may cut.
+func (f *freeing) do(ctx context.Context, send func() reply) reply {
+	defer close(f.ended)
+	f.reply = send()
+	f.isCut = f.reply.err != nil && f.reply.lost == nil && ctx.Err() != nil
+	return f.reply
+}
+
+// freeLate carries out a freeing at a place that has not answered the obtain yet, as soon as it has. If await gives up
+// before that, the place counts as one that has never had the keys.
+func (h *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply) reply {
+	freed := make(outcomes[reply], 1)
+	transport.Go(func() { // ends with the call
+		<-f.coming
+		freed.run(i, do)
+	})
+	if !h.await(ctx, i) {
+		return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+	}
+	o := <-freed
+	o.hook.again()
+	return o.result
+}
+
+// joinFreeing waits for the freeing of an earlier Release, and returns its reply. If that was cut, joinFreeing calls send,
+// which joins the tries that go on.
+func (h *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() reply) reply {
+	if !h.await(ctx, i) {
+		return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+	}
+	select {
+	case <-f.ended:
+	case <-ctx.Done():
+		return reply{err: fault.ErrUnanswered}
+	}
+	if f.isCut {
+		return send()
+	}
+	return f.reply
+}
+
+// isClosed reports whether a channel to which nobody sends is closed.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

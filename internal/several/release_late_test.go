@@ -2,12 +2,14 @@ package several_test
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/faultproxy"
 	"github.com/redislock/redislock/internal/spec"
 )
 
@@ -94,6 +96,113 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 			return on.Locks.Attach(context.Background(), lock.Keys(), lock.Token())
 		}),
 	)
+
+	// lateGrant obtains "a", and returns before it knows that server 2 has granted it. No release gets through to server 1, and
+	// those to server 2 meet that rule.
+	lateGrant := func(ctx SpecContext, ttl time.Duration, release faultproxy.Rule) *redislock.Lock {
+		GinkgoHelper()
+		on.Break(1, ours("release", 0, requestLost))
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(20*time.Millisecond)), release)
+		on.start = time.Now()
+		return spec.Obtain(ctx, on.Locks, ttl, nil, "a")
+	}
+	slow := ours("release", 0, faultproxy.DelayRequest(300*time.Millisecond))
+
+	It("frees what a server grants after it, and waits for that if a majority would otherwise have the keys", func(ctx SpecContext) {
+		lock := lateGrant(ctx, 10*time.Second, slow)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(has(ctx, on.Quorum, 2)).To(BeZero())
+		Expect(time.Since(on.start)).To(BeNumerically("~", 320*time.Millisecond, 10*time.Millisecond))
+	})
+
+	It("fails until such a server has freed the keys", func(ctx SpecContext) {
+		lock := lateGrant(ctx, time.Minute, slow)
+		for range 2 {
+			Expect(lock.Release(spec.Within(ctx, 100*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+			Expect(has(ctx, on.Quorum, 2)).To(Equal(int64(1)))
+		}
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(has(ctx, on.Quorum, 2)).To(BeZero())
+		Expect(time.Since(on.start)).To(BeNumerically("<", 500*time.Millisecond))
+	})
+
+	DescribeTable("returns an error of such a server soon, and can be repeated",
+		func(ctx SpecContext, answer string, pursued bool) {
+			lock := lateGrant(ctx, time.Hour, ours("release", 0, faultproxy.RefuseReply(answer)))
+			Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("server 3 (127.0.0.1:0): redislock: release \"a\": " + answer)))
+			Expect(time.Since(on.start)).To(BeNumerically("<", 10*time.Second))
+			on.Heal(2)
+			if !pursued {
+				Expect(lock.Release(ctx)).To(Succeed())
+			}
+			Eventually(has).WithArguments(ctx, on.Quorum, 2).WithTimeout(5 * time.Second).Should(BeZero())
+		},
+		Entry("that may pass", "LOADING Redis is loading the dataset in memory", true),
+		Entry("that stays", "NOPERM this user has no permissions", false),
+	)
+
+	It("does not take for lost what an earlier Release has just freed at such a server", func(ctx SpecContext) {
+		on.Break(1, ours("release", 1, faultproxy.DelayRequest(150*time.Millisecond)))
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(100*time.Millisecond)), ours("release", 1, faultproxy.DelayReply(300*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
+		time.AfterFunc(100*time.Millisecond, func() { on.Servers[1].Memory.Memory.Del("a") })
+		Expect(lock.Release(spec.Within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		on.at(120 * time.Millisecond)
+		Expect(lock.Release(spec.Within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		Expect(time.Since(on.start)).To(BeNumerically("~", 170*time.Millisecond, 5*time.Millisecond))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("has the result of an earlier one that is about to free such a server", func(ctx SpecContext) {
+		lock := lateGrant(ctx, time.Minute, slow)
+		const many = 8
+		results := make(chan error, many)
+		for range many {
+			go func() { results <- lock.Release(ctx) }()
+			time.Sleep(5 * time.Millisecond)
+		}
+		for range many {
+			Expect(<-results).NotTo(HaveOccurred())
+		}
+		Expect(time.Since(on.start)).To(BeNumerically("~", 320*time.Millisecond, 10*time.Millisecond))
+	})
+
+	It("leaves no goroutine for each try while a server does not answer the obtain", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(1, ours("release", 0, requestLost))
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(8*time.Second)))
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		before := runtime.NumGoroutine()
+		for range 100 {
+			Expect(lock.Release(spec.Within(ctx, 5*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		}
+		time.Sleep(time.Second)
+		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+20))
+	})
+
+	It("does not take a server for free whose obtain is still stuck when the lock has lapsed", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(0, ours("refresh", 1, faultproxy.SwallowReply()))
+		on.Break(1, ours("refresh", 1, faultproxy.SwallowReply()), ours("release", 0, requestLost))
+		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(3500*time.Millisecond).And(faultproxy.DelayReply(8*time.Second))))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, 2*time.Second, nil, "a")
+		Expect(lock.Refresh(spec.Within(ctx, 300*time.Millisecond), time.Minute, nil)).To(MatchError(context.DeadlineExceeded))
+		on.at(2100 * time.Millisecond)
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		on.at(3600 * time.Millisecond)
+		Expect(has(ctx, on.Quorum, 1) + has(ctx, on.Quorum, 2)).To(Equal(int64(2)))
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+	})
+
+	It("does not wait for such a grant if a majority has freed the keys", func(ctx SpecContext) {
+		lock := lateGrant(ctx, 10*time.Second, slow)
+		on.Heal(1)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(time.Since(on.start)).To(BeNumerically("<", 10*time.Millisecond))
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
 
 	It("through Attach goes on for a minute, although mends to a shorter ttl were not answered", func(ctx SpecContext) {
 		lock := on.everywhere(ctx, on.other, time.Minute, nil, "a")
