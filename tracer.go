@@ -166,7 +166,7 @@ type Released struct {
 // The reasons for a cleanup.
 const (
 	WhyAbandoned = "abandoned obtain"  // the call ended without the answer to one of its tries
-	WhyLate      = "late grant"        // the grant arrived after its validity, or to a mend after the Release
+	WhyLate      = "late grant"        // a grant arrived after its validity or the Release, or may still arrive
 	WhyResent    = "resent obtain"     // the lock is released, but its obtain was sent twice and may arrive again
 	WhyRelease   = "abandoned release" // Release returned before the keys were freed
 	WhyLine      = "place in line"     // a waiter gave up its place

@@ -25,7 +25,7 @@
 //   - No key is released while the lock lives. What a round was granted is released, unless that round made the lock.
 //   - A Release frees the keys at each place that has ever had them, whatever that place has answered since: an answer may
 //     be older than what another request has acquired. If a place has not answered the obtain yet, the Release frees what it
-//     grants then. What a mend acquires after the Release is given back.
+//     grants first. What a place grants after that is given back.
 //   - The order of mutexes is: Rounds.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted

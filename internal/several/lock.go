@@ -58,10 +58,10 @@ type record struct {
 	refreshes lease.Refreshes // that may still be executed there
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
-	coming    chan struct{}   // closed when the place has answered the obtain; nil if it has, or is not asked
+	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
 	releases  bool            // a Release frees the claim, and not only a cleanup
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
-	freeing   *freeing        // of the last Release; nil for none
+	freeing   *freeing        // the last one that a Release has begun; nil for none
 	freed     bool            // a Release has freed the claim
 }
 

@@ -40,7 +40,7 @@ type Why int
 const (
 	Step      Why = iota // a step of a call that goes on: there is no event
 	Abandoned            // an obtain ended without an answer to one of its tries
-	Late                 // a grant arrived after its validity, or to a mend after the Release
+	Late                 // a grant arrived after its validity or the Release, or may still arrive
 	Resent               // the lock is released, but its obtain was sent twice and may still arrive
 	Release              // a Release returned before the keys were freed
 	Line                 // a waiter gave up its place
