@@ -175,7 +175,7 @@ func (h *Lock) await(ctx context.Context, i int) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return isClosed(coming)
+	return fault.IsClosed(coming)
 }
 
 // answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
@@ -187,6 +187,7 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	out = h.lock.Answer(r, now, a.Answer)
 	until := h.lock.Until(now)
 	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
+	at.had = at.had || confirmed || a.has
 	switch {
 	case confirmed && (h.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
 		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
@@ -199,7 +200,6 @@ func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	case confirmed || denied:
 		h.places.all[i].health.Answers(now)
 	}
-	at.had = at.had || confirmed || a.has
 	if out.Confirmed {
 		h.pace.Extend(r.Call.Began, until)
 	} else {
@@ -250,7 +250,7 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 	}
 	switch {
 	case !h.over:
-	case awaited && !at.had && (a.Result == majority.Confirmed || a.has): // the Release frees the keys: see freeLate
+	case awaited && at.had: // the Release frees the keys: see freeLate
 	case a.Result != majority.Denied, a.Doubtful, h.lock.MayAcquire(i): // 10b
 		h.giveBack(ctx, i)
 	}

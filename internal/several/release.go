@@ -125,7 +125,7 @@ func (h *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
 	has, longest := at.had || at.Obtained == 0, h.longest(i)
 	h.mu.Unlock()
 	if !has {
-		return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+		return at.missing()
 	}
 	loss, err := at.Free(ctx, time.Now(), until, longest)
 	h.mu.Lock()
@@ -140,6 +140,9 @@ func (h *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
 	return reply{lost: loss.Keys, err: err}
 }
 
+// missing is the reply of a place that has never had the keys.
+func (at *record) missing() reply { return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld} }
+
 // freeing is what a Release does at one place.
 type freeing struct {
 	coming <-chan struct{} // closed when the place has answered the obtain; nil if it had before
@@ -152,7 +155,7 @@ type freeing struct {
 // obtain, and while what it has granted is then being freed, all Releases share one freeing: none of them could join a call,
 // and the second would take for lost what the first has just freed. The caller holds Lock.mu.
 func (at *record) nextFreeing() (f *freeing, isNew bool) {
-	if f = at.freeing; f != nil && f.coming != nil && !isClosed(f.ended) {
+	if f = at.freeing; f != nil && f.coming != nil && !fault.IsClosed(f.ended) {
 		return f, false
 	}
 	f = &freeing{coming: at.coming, ended: make(chan struct{}), reply: reply{err: fault.ErrPanicked}} // unless send returns
@@ -177,7 +180,7 @@ func (h *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply)
 		freed.run(i, do)
 	})
 	if !h.await(ctx, i) {
-		return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+		return h.at[i].missing()
 	}
 	o := <-freed
 	o.hook.again()
@@ -188,7 +191,7 @@ func (h *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply)
 // which joins the tries that go on.
 func (h *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() reply) reply {
 	if !h.await(ctx, i) {
-		return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+		return h.at[i].missing()
 	}
 	select {
 	case <-f.ended:
@@ -199,14 +202,4 @@ func (h *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() r
 		return send()
 	}
 	return f.reply
-}
-
-// isClosed reports whether a channel to which nobody sends is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
