@@ -46,7 +46,7 @@ var _ = spec.DescribeOnRedis("A client of the caller's own", func(on *spec.Redis
 		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(own.Seen).To(Equal([]string{
-			"evalsha [a b " + lines + "] [t  60000 2 0]", "eval [a b " + lines + "] [t  60000 2 0]",
+			"evalsha [a b " + lines + "] [t  60000 2 0 1]", "eval [a b " + lines + "] [t  60000 2 0 1]",
 			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
 			"evalsha [a b] [t]", "eval [a b] [t]",
 			"evalsha [a a{a}:redislock:line] [1]", "eval [a a{a}:redislock:line] [1]",

@@ -10,18 +10,20 @@ ARGV[3]     ttl in whole milliseconds
 ARGV[4]     n; 1 if missing
 ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server's clock; any other
             number proposes one, in µs since 1970
-ARGV[6]     entry of a waiter, as line.lua describes it; without it, the caller takes no
+ARGV[6]     "1" if keys that are mine get the new metadata; "0", or missing, if they keep theirs
+ARGV[7]     entry of a waiter, as line.lua describes it; without it, the caller takes no
             place. With it, either every lock key has a line or none has
-ARGV[7]     the waiter's ticket; "0" if it knows of none
-ARGV[8]     "1" if its subscription is open, on this server; else "0"
-ARGV[9]     the ticket that it proposes if it has none, in µs since 1970; may be missing
+ARGV[8]     the waiter's ticket; "0" if it knows of none
+ARGV[9]     "1" if its subscription is open, on this server; else "0"
+ARGV[10]    the ticket that it proposes if it has none, in µs since 1970; may be missing
 
 A proposal is taken as if it were at most a second away from the server's clock.
 
 A key is mine if its value is the token, or the token, a space and metadata.
 A key can be taken if it is free or mine, and if it is no other caller's turn. A key
-that was mine gets the new metadata and at least the ttl: its expiry is never
-brought forward, but a key without expiry gets the ttl.
+that was mine gets at least the ttl: its expiry is never brought forward, but a key
+without expiry gets the ttl. Unless ARGV[6] is "1", it keeps its metadata: it may come
+of an earlier sending of this call, and the lock may have been refreshed since.
 
 Live waiters with lower tickets go before the caller. If the caller has no ticket, all
 live waiters do. If one of the keys is mine, none does: the caller skips the line.
@@ -62,7 +64,7 @@ if guard then
 	closed, term = guard()
 	if type(closed) == 'table' then
 		return closed
-	elseif closed > 0 and not ARGV[6] then
+	elseif closed > 0 and not ARGV[7] then
 		return { -2, closed, term }
 	end
 end
@@ -185,7 +187,7 @@ if not free then
 		granted = 1
 	end
 
-	local entry, ticket, refused = ARGV[6], tonumber(ARGV[7] or 0), #blocked > 0 or closed > 0
+	local entry, ticket, refused = ARGV[7], tonumber(ARGV[8] or 0), #blocked > 0 or closed > 0
 	if queued or refused and entry then
 		local now = call('TIME')
 		now = now[1] * 1000000 + now[2]
@@ -258,14 +260,14 @@ if not free then
 		if refused and id and count > 0 then
 			local fresh = not placed
 			if ticket == 0 then
-				ticket = proposed(now, ARGV[9])
+				ticket = proposed(now, ARGV[10])
 				for i = lines, #KEYS do
 					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], '0', '0', 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
 			local life = math.ceil(3 * interval / 1000)
 			local place = string.format('%.0f', ticket) -- '..' writes 1.76e+15
-			local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[8] == '1' and 1 or 0)))
+			local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[9] == '1' and 1 or 0)))
 			local missing = 0
 			for i = lines, #KEYS do
 				local line = KEYS[i]
@@ -303,12 +305,13 @@ if not free then
 	end
 	for key, stored in pairs(held) do
 		local left, done = pcall('PTTL', key), nil -- -1 without expiry
+		local new = ARGV[6] == '1' and value or stored
 		if type(left) == 'table' then
 			done = left
 		elseif left < tonumber(ttl) then
-			done = pcall('SET', key, value, 'PX', ttl)
-		elseif stored ~= value then
-			done = pcall('SET', key, value, 'KEEPTTL')
+			done = pcall('SET', key, new, 'PX', ttl)
+		elseif stored ~= new then
+			done = pcall('SET', key, new, 'KEEPTTL')
 		end
 		failure = failure or done and done.err and done
 	end

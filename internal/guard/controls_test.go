@@ -82,9 +82,9 @@ var controls = []control{
 	{
 		name: "own keys obtained while closed", kind: "tokens that are used again", check: check.Exclusion, limit: 150,
 		edits: []overlay.Edit{{
-			File: "obtain.lua", Old: "	elseif closed > 0 and not ARGV[6] then",
+			File: "obtain.lua", Old: "	elseif closed > 0 and not ARGV[7] then",
 			New: "	elseif closed > 0 and #KEYS < 4 and redis.call('GET', KEYS[1]) == token then\n\t\tclosed = 0\n" +
-				"	elseif closed > 0 and not ARGV[6] then",
+				"	elseif closed > 0 and not ARGV[7] then",
 		}},
 	},
 	{

@@ -717,7 +717,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 		if c.open {
 			open = "1"
 		}
-		args = append(args, c.entry(), ticket, open)
+		args = append(args, "0", c.entry(), ticket, open)
 	}
 	delete(h.woken, c.id)
 	c.unread = false

@@ -46,6 +46,16 @@ var _ = spec.DescribeFaulty("Refresh", func(on *spec.FaultyRedis) {
 		Entry("the server is not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory")),
 	)
 
+	It("leaves metadata that an earlier sending of the obtain does not replace", func(ctx SpecContext) {
+		late := on.Broken("obtain", 1, faultproxy.RepeatRequestAfter(100*time.Millisecond))
+		lock = spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Metadata: "one"}, "a", "b")
+		Expect(late.Count()).To(Equal(1))
+		Expect(lock.Refresh(ctx, 10*time.Second, &redislock.Options{Metadata: "two"})).To(Succeed())
+		Eventually(func() time.Duration { return on.Client.PTTL(ctx, "b").Val() }).Should(BeNumerically(">", 50*time.Second))
+		Expect(on.Client.MGet(ctx, "a", "b").Val()).To(HaveEach(lock.Token() + " two"))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("does not count a reply that came after the ttl", func(ctx SpecContext) {
 		with(ctx, locks)
 		on.Broken("refresh", 1, faultproxy.DelayReply(150*time.Millisecond))

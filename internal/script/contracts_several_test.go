@@ -218,7 +218,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		It("{fence}: also where others wait, whose turn it is not", func(ctx SpecContext) {
 			at := clock(ctx) + 500_000
 			stand(ctx, "la", 5, "box/1 1 60000 0 t1", spec.FullLife, true)
-			reply, err := run(ctx, "obtain", "a fence la", "t", "", minute, 1, at, "box/2 1 60000 5 fencet", 4, "1")
+			reply, err := run(ctx, "obtain", "a fence la", "t", "", minute, 1, at, "0", "box/2 1 60000 5 fencet", 4, "1")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(Equal(spec.List{at}))
 		})
@@ -230,7 +230,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 					Expect(on.Client.Set(ctx, "fence", left, 0).Err()).To(Succeed())
 				}
 				Expect(run(ctx, "obtain", "b a fence", "t", "", minute, 2, clock(ctx))).To(Equal(none))
-				Expect(run(ctx, "obtain", "a fence la", "t", "", minute, 1, clock(ctx), "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
+				Expect(run(ctx, "obtain", "a fence la", "t", "", minute, 1, clock(ctx), "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
 				Expect(on.Client.Get(ctx, "fence").Val()).To(Equal(left))
 			}
 		})
@@ -259,7 +259,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		// enter returns the ticket that a refused waiter is given, which must be the one in its lines.
 		enter := func(ctx context.Context, ticket, proposal any) int64 {
 			GinkgoHelper()
-			reply, err := run(ctx, "obtain", "a b la lb", "t", "", minute, 2, "0", entry, ticket, "0", proposal)
+			reply, err := run(ctx, "obtain", "a b la lb", "t", "", minute, 2, "0", "0", entry, ticket, "0", proposal)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(HaveLen(6))
 			given := reply.(spec.List)[2].(int64)
@@ -295,7 +295,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 
 		It("{-1, ms, ticket, …}: the server's time without a proposal", func(ctx SpecContext) {
 			before := clock(ctx)
-			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", entry, 0, "0")
+			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", entry, 0, "0")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply.(spec.List)[2]).To(And(BeNumerically(">=", before), BeNumerically("<=", clock(ctx))))
 		})

@@ -46,19 +46,31 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(everything(ctx)).NotTo(HaveKey("a"))
 		})
 
-		It("{0, i, …}: granted, some mine before", func(ctx SpecContext) {
+		It("{0, i, …}: granted, some mine before, which keep their metadata", func(ctx SpecContext) {
 			set(ctx, "b", "t old")
 			set(ctx, "d", "t")
-			Expect(run(ctx, "obtain", "a b c d", "t", "", hour, 4, "0")).To(Equal(spec.List{int64(0), int64(2), int64(4)}))
-			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t 60m", "b": "t 60m", "c": "t 60m", "d": "t 60m"}))
+			Expect(run(ctx, "obtain", "a b c d", "t", "m", hour, 4, "0")).To(Equal(spec.List{int64(0), int64(2), int64(4)}))
+			Expect(everything(ctx)).To(Equal(map[string]string{"a": "t m 60m", "b": "t old 60m", "c": "t m 60m", "d": "t 60m"}))
+		})
+
+		It("{0, i, …}: or get the new one", func(ctx SpecContext) {
+			for metadata, value := range map[string]string{"": "t 60m", "m": "t m 60m"} {
+				set(ctx, "b", "t old")
+				set(ctx, "d", "t")
+				Expect(run(ctx, "obtain", "b d", "t", metadata, hour, 2, "0", "1")).To(Equal(spec.List{int64(0), int64(1), int64(2)}))
+				Expect(everything(ctx)).To(Equal(map[string]string{"b": value, "d": value}))
+			}
 		})
 
 		It("{0, i, …}: what was mine keeps a longer ttl, and gets the ttl if it had no expiry", func(ctx SpecContext) {
 			for _, value := range []string{"t new", "t old"} {
-				on.Client.Set(ctx, "long", value, time.Hour)
-				on.Client.Set(ctx, "endless", value, 0)
-				Expect(run(ctx, "obtain", "long endless", "t", "new", minute, 2, "0")).To(Equal(spec.List{int64(0), int64(1), int64(2)}))
-				Expect(everything(ctx)).To(Equal(map[string]string{"long": "t new 60m", "endless": "t new 1m"}))
+				for writes, want := range map[string]string{"0": value, "1": "t new"} {
+					on.Client.Set(ctx, "long", value, time.Hour)
+					on.Client.Set(ctx, "endless", value, 0)
+					Expect(run(ctx, "obtain", "long endless", "t", "new", minute, 2, "0", writes)).
+						To(Equal(spec.List{int64(0), int64(1), int64(2)}))
+					Expect(everything(ctx)).To(Equal(map[string]string{"long": want + " 60m", "endless": want + " 1m"}))
+				}
 			}
 		})
 
@@ -112,12 +124,12 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 		It("{-1, ms, ticket, time, life, 0}: a place, and then the same place", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			began := time.Now().UnixMicro()
-			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")
+			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")
 			Expect(err).NotTo(HaveOccurred())
 			near := BeNumerically("~", began, 1e6)
 			Expect(first).To(HaveExactElements(int64(-1), int64(1000), near, near, int64(3000), none))
 			ticket := first.(spec.List)[2]
-			again, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", ticket, "1")
+			again, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", ticket, "1")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(again).To(HaveExactElements(int64(-1), int64(1000), ticket, near, int64(3000), none))
 			Expect(on.Client.ZScore(ctx, "la", "~box/1").Val()).To(BeNumerically("~", spec.Mark(time.Now().Add(spec.FullLife), 3, true), 4096*1000))
@@ -126,7 +138,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 
 		It("{…, 1}: it had a ticket, and was removed", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
-			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 17, "0")).
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 17, "0")).
 				To(HaveExactElements(int64(-1), int64(1000), int64(17), BeNumerically(">", 0), int64(3000), int64(1)))
 			Expect(on.Client.ZScore(ctx, "la", "box/1 1 60000 0 t").Val()).To(Equal(17.))
 		})
@@ -136,7 +148,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.ZAdd(ctx, "la", redis.Z{Score: 1, Member: "box/7 1 60000 0 t7"},
 				redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 60, true), Member: "~box/7"})
 			on.Client.PExpire(ctx, "la", time.Minute)
-			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
 			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
@@ -150,7 +162,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			}
 			waiting := int(on.Client.ZCard(ctx, "la").Val()) / 2
 			interval := max(1000, (waiting+1)*(32+8)/100)
-			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "box/1 1 60000 0 t", 0, "0")
+			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply.(spec.List)[1]).To(BeNumerically("~", interval, 1))
 			Expect(reply.(spec.List)[4]).To(BeNumerically("~", 3*interval, 1000))

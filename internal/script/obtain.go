@@ -12,6 +12,7 @@ type Obtain struct {
 	Keys     Keys
 	Token    string
 	Custom   bool // the caller chose the token, so an earlier hold may have keys with it
+	Mends    bool // the token has a lock, so an earlier call for that may have keys with it
 	Metadata string
 	TTL      time.Duration
 	FenceKey string // "" for no fencing token
@@ -31,13 +32,19 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 		}
 	}
 	c.SetArgs(o.Metadata, o.TTL.Milliseconds(), n, fenced)
-	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !o.Custom
+	if o.Custom || o.Mends { // such keys get the new metadata; in any other obtain, they may have that of a later Refresh
+		c.Args = append(c.Args, "1")
+	}
+	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !o.Custom && !o.Mends
 }
 
 // AndWait makes an obtain take a place in line if it is refused, with this entry and the ticket of the waiter. A waiter
 // without a ticket passes 0, and may propose one; 0 for no proposal. open says whether the waiter's subscription is open.
 func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal int64) {
 	c.Simple = c.Simple && ticket == 0
+	if len(c.Args) == 4 { // Obtain has left out the "0"
+		c.Args = append(c.Args, "0")
+	}
 	c.Args = append(c.Args, entry, ticket, flag(open))
 	if proposal != 0 && ticket == 0 {
 		c.Args = append(c.Args, proposal)

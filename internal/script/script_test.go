@@ -302,12 +302,19 @@ func TestAndWait(t *testing.T) {
 	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0"})
 	script.AndWait(c, "entry", 0, true, 77)
 	want(t, "simple", c.Simple, true)
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "entry", int64(0), "1", int64(77)})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(0), "1", int64(77)})
 	want(t, "a refusal finishes it", c.Accept(int64(0)), false)
 	want(t, "a closed guard finishes it", c.Accept([]any{int64(-2), int64(1500), "id"}), false)
 	want(t, "a grant finishes it", c.Accept(int64(1)), true)
 	scripts.Obtain(c, &o)
 	script.AndWait(c, "entry", 5, false, 77)
 	want(t, "simple", c.Simple, false) // the joint script knows no tickets
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "entry", int64(5), "0"})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(5), "0"})
+	for _, o := range []script.Obtain{{Keys: o.Keys, Token: "T", Custom: true}, {Keys: o.Keys, Token: "T", Mends: true}} {
+		scripts.Obtain(c, &o)
+		want(t, "simple", c.Simple, false) // the joint script knows no such keys
+		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1"})
+		script.AndWait(c, "entry", 0, true, 77)
+		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1", "entry", int64(0), "1", int64(77)})
+	}
 }

@@ -104,7 +104,7 @@ func (h *placesHistory) refresh(lock *redislock.Lock) (lost bool) {
 	ttl := h.ttl / 8 << h.intN(5)
 	limited, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond+h.upTo(300*time.Millisecond))
 	defer cancel()
-	return errors.Is(lock.Refresh(limited, ttl, nil), redislock.ErrNotObtained)
+	return errors.Is(lock.Refresh(limited, ttl, h.metadata()), redislock.ErrNotObtained)
 }
 
 // strand makes one server miss a lock, so that it is to be obtained there again. Meanwhile the client hears nothing of

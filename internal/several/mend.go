@@ -45,7 +45,7 @@ func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
 	p := h.places.all[i]
 	a := &place.Attempt{Place: p.Place, Obtain: script.Obtain{
-		Keys: p.keys.WithoutLines(), Token: h.token, TTL: r.Call.TTL,
+		Keys: p.keys.WithoutLines(), Token: h.token, Mends: true, TTL: r.Call.TTL,
 		Metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
 	}}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count

@@ -436,7 +436,7 @@ func (h *placesHistory) call(caller int, final bool) {
 	time.Sleep(h.upTo(hold))
 	if h.intN(4) == 0 {
 		refresh, cancel := context.WithTimeout(background, time.Second)
-		_ = lock.Refresh(refresh, h.ttl*time.Duration(1+h.intN(3))/2, nil)
+		_ = lock.Refresh(refresh, h.ttl*time.Duration(1+h.intN(3))/2, h.metadata())
 		cancel()
 		time.Sleep(h.upTo(100 * time.Millisecond))
 	}
@@ -447,6 +447,14 @@ func (h *placesHistory) call(caller int, final bool) {
 		h.release(limited, lock)
 		cancel()
 	}
+}
+
+// metadata returns the options of a Refresh: new metadata, or none.
+func (h *placesHistory) metadata() *redislock.Options {
+	if n := h.intN(4); n > 1 {
+		return &redislock.Options{Metadata: strconv.Itoa(n)}
+	}
+	return nil
 }
 
 // release releases a lock, and checks that it is on too few servers in memory if that succeeds.
@@ -499,7 +507,7 @@ func (h *placesHistory) revive() {
 	ttl := h.ttl / 4
 	for time.Since(lock.Until()) < h.ttl {
 		limited, cancel := context.WithTimeout(background, 200*time.Millisecond)
-		_ = lock.Refresh(limited, ttl, nil)
+		_ = lock.Refresh(limited, ttl, h.metadata())
 		cancel()
 		time.Sleep(max(0, time.Until(lock.Until())) + h.upTo(100*time.Millisecond))
 		if ttl = h.ttl / 2; h.intN(8) == 0 {
