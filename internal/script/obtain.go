@@ -32,10 +32,11 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 		}
 	}
 	c.SetArgs(o.Metadata, o.TTL.Milliseconds(), n, fenced)
-	if o.Custom || o.Mends { // such keys get the new metadata; in any other obtain, they may have that of a later Refresh
+	replaces := o.Custom || o.Mends // the metadata of keys that the token has; otherwise a later Refresh may have written that
+	if replaces {
 		c.Args = append(c.Args, "1")
 	}
-	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !o.Custom && !o.Mends
+	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !replaces
 }
 
 // AndWait makes an obtain take a place in line if it is refused, with this entry and the ticket of the waiter. A waiter
