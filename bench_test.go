@@ -13,7 +13,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // The floor under ObtainMulti and Release: the least that scripts can do.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOnRedis("Do inside Do", func(on *spec.Redis) {

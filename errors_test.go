@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/incarnation"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/incarnation"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // errorTable returns the table under "Errors" in the README: its columns, and for each row the methods and its cells.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/gocron"
+	"github.com/redislock/redislock/internal/testing/gocron"
 )
 
 // The code of docs/recipes.md, which a spec compares with the page.

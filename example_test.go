@@ -14,7 +14,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/incarnation"
+	"github.com/redislock/redislock/internal/testing/incarnation"
 )
 
 // setUp stands for what a program has anyway: a context, and a client of its Redis. Here that is one in memory.

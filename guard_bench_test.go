@@ -13,7 +13,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // BenchmarkGuard does the same with a guard that is open, and without one: compare with benchstat -col /guard.

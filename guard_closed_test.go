@@ -10,7 +10,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 const guardedTTL = 30 * time.Second // the maxTTL of the guards below

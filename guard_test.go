@@ -12,7 +12,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeForgetful("WithGuard", func(on *spec.Forgetful) {

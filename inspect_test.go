@@ -10,7 +10,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOnRedis("Inspect", func(on *spec.Redis) {

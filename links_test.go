@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var (

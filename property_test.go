@@ -16,9 +16,9 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // model is what Redis should hold after a history: for each key that exists its value, and its ttl in seconds.

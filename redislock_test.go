@@ -12,7 +12,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOnRedis("Obtain", func(on *spec.Redis) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 func TestSpreadKeysAreOnDifferentMasters(t *testing.T) {

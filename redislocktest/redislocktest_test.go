@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/testing/bubble"
 	"github.com/redislock/redislock/redislocktest"
 )
 

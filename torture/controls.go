@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
 	"github.com/redislock/redislock/torture/internal/control"
 	"github.com/redislock/redislock/torture/internal/report"
 	"github.com/redislock/redislock/torture/internal/round"

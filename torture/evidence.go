@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
 )
 
 // show prints a violation: the events of its calls, the faults around it, and the command that repeats the plan.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/control"
 )
 

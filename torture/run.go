@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redislock/redislock/internal/history/check"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/history/check"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/report"
 	"github.com/redislock/redislock/torture/internal/round"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/redispage"
+	"github.com/redislock/redislock/internal/testing/redispage"
 )
 
 // The library's own specs try what docs/redis.md says about it.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/history"
 )
 
 var background = context.Background()

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/history/check"
-	"github.com/redislock/redislock/internal/overlay"
+	"github.com/redislock/redislock/internal/testing/history/check"
+	"github.com/redislock/redislock/internal/testing/overlay"
 )
 
 // A control switches a rule of the guard off: by edits of the sources, or by what the schedule does wrong. Then the

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/testing/history"
 )
 
 // fail makes servers forget until ctx ends.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
 )
 
 // record is the history of a schedule: the locks that the callers believe to have. judge checks it. Nothing is excepted: no

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/incarnation"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // node is one in-memory Redis of a schedule. It can restart with what it held at an earlier time.

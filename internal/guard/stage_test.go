@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/redistest"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // wait is how long a spec waits for what takes a moment, or a failover, on a calm machine.

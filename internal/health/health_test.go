@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/health"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 const ms = time.Millisecond

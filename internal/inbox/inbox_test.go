@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/inbox"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 const linger = 10 * time.Second

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/lease"
-	"github.com/redislock/redislock/internal/race"
+	"github.com/redislock/redislock/internal/testing/race"
 )
 
 // A network and a server are simulated, on which a lock is refreshed and renewed at random: requests are executed late, or

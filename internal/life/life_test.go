@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 // lock is a Bearer whose replies come from the test. It lasts for a minute.

@@ -3,7 +3,7 @@ package life_test
 import (
 	"testing"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 func TestMain(m *testing.M) { spec.Main(m) }

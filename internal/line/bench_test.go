@@ -15,7 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // BenchmarkLine lets many wait for many keys, from four connection pools, behind a holder that is kept for 10 s, and

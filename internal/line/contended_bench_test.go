@@ -15,7 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // BenchmarkContended lets many contend for one key, from four connection pools, with holds of a millisecond, for two

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 const ms = time.Millisecond

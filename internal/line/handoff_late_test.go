@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // The message of a hand-off can arrive when the ttl is over. These specs publish such a message themselves.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // A client finds the master by a name that moves. After a failover its subscription may remain on the old master, which

@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOnRedis("Random lines", func(on *spec.Redis) {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // staleAfter is how long after its last sign of life a waiter still counts as live.

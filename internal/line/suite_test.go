@@ -3,7 +3,7 @@ package line_test
 import (
 	"testing"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 func TestMain(m *testing.M) { spec.Main(m) }

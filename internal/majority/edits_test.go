@@ -5,7 +5,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/redislock/redislock/internal/overlay"
+	"github.com/redislock/redislock/internal/testing/overlay"
 )
 
 // A rule is one that the owner of a Lock follows, here its driver. Such rules can be switched off.

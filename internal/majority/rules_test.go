@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redislock/redislock/internal/race"
+	"github.com/redislock/redislock/internal/testing/race"
 )
 
 // Callers in competition, on servers and through a network that fail at random, hold what doc.go promises.

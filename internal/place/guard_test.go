@@ -8,8 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 const (

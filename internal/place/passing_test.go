@@ -13,9 +13,9 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/answer"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/memnet"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/memnet"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // answers are the words of Redis for each answer that passes, by how it begins.

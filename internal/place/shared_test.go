@@ -17,7 +17,7 @@ import (
 	"github.com/redislock/redislock"
 
 	"github.com/redislock/redislock/internal/place"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOnRedis("Many Clients of one Redis client", func(on *spec.Redis) {

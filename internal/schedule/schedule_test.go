@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/schedule"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 const ms, sec = time.Millisecond, time.Second

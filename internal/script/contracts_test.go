@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/redistest"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // Times in ms, as the scripts take them, and a reply.

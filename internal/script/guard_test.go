@@ -11,9 +11,9 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 
-	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/incarnation"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // What ends ARGV under a guard, with a longest ttl of an hour.

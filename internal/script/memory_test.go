@@ -10,7 +10,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeOn(spec.OnServer, "When Redis is out of memory,", func(*spec.Redis) {

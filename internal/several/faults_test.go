@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var failures = map[string]func(*spec.Server){"hung": (*spec.Server).Hang, "dead": (*spec.Server).Kill}

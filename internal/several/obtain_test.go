@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = spec.DescribeQuorum("a lock", func(on *spec.Quorum) {

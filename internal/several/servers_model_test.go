@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/calm"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/calm"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 // The callers of TestQuorumModel on real servers, in real time: servers are stopped, killed and restarted empty, a

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/bubble"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/bubble"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // memoryQuorum returns in-memory servers, and a function that makes Clients on them. They end with the test, which runs

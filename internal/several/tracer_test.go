@@ -11,7 +11,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // tellsOnce runs specs of a Tracer of a Client whose locks live on several places. It gets one event for what a caller

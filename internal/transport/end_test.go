@@ -13,10 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/incarnation"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // A guard makes scripts end their KEYS and ARGV with something of its own.

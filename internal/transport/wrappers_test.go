@@ -12,7 +12,7 @@ import (
 
 	"github.com/redislock/redislock"
 
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // hiding runs the scripts of a client, and hides everything else.

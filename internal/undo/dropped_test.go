@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/race"
-	"github.com/redislock/redislock/internal/spec"
+	"github.com/redislock/redislock/internal/testing/race"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // slowReleases is a client type of the caller's own. Its releases wait until they are let go.

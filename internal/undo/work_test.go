@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/bubble"
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 // An obtain with a custom token compares its keys with those of all work under that token. Pair by pair, as many keys as

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/redislock/redislock/internal/overlay"
+	"github.com/redislock/redislock/internal/testing/overlay"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 

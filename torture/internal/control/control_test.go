@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history/check"
 	"github.com/redislock/redislock/torture/internal/control"
 	"github.com/redislock/redislock/torture/internal/plan"
 )

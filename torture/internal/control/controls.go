@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history/check"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 

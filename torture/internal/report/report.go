@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
 )
 
 // The names of the files.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/history/check"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/history/check"
 )
 
 // mark is one thing on the timeline, in s since the start.

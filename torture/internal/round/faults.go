@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/topology"

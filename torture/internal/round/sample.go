@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/internal/history"
 	"github.com/redislock/redislock/internal/keyname"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/clock"
 	"github.com/redislock/redislock/torture/internal/topology"
 	"github.com/redislock/redislock/torture/internal/worker"

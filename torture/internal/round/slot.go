@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/history"
-	"github.com/redislock/redislock/internal/leash"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/history"
+	"github.com/redislock/redislock/internal/testing/leash"
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 

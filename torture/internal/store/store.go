@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/torture/internal/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 

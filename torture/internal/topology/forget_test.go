@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
 )
 

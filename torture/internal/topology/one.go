@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/torture/internal/plan"
 	"github.com/redislock/redislock/torture/internal/worker"
 )

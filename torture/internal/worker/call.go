@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/torture/internal/clock"
 )
 

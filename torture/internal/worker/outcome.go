@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/history"
+	"github.com/redislock/redislock/internal/testing/history"
 )
 
 // conclude writes into an event how its call has ended, unless the event says that already.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 func TestAcquire(t *testing.T) { clitest.RunSpecs(t, "acquire") }

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 // serverError is an error that a server has answered.

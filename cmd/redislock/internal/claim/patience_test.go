@@ -12,8 +12,8 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/internal/answer"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 func TestClaim(t *testing.T) { clitest.RunSpecs(t, "claim") }

@@ -25,7 +25,7 @@ import (
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 
-	"github.com/redislock/redislock/internal/calm"
+	"github.com/redislock/redislock/internal/testing/calm"
 )
 
 // RunSpecs runs the specs of a package.

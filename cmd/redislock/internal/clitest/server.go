@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/faultproxy"
-	"github.com/redislock/redislock/internal/incarnation"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/incarnation"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 // NeedServer skips the spec if there is no redis-server, or fails it if REDISLOCK_TEST_REQUIRE says that there must be

@@ -18,7 +18,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
-	"github.com/redislock/redislock/internal/bubble"
+	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
 func TestDemo(t *testing.T) { clitest.RunSpecs(t, "demo") }

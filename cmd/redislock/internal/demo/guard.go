@@ -9,7 +9,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/marker"
-	"github.com/redislock/redislock/internal/incarnation"
+	"github.com/redislock/redislock/internal/testing/incarnation"
 )
 
 // guardDemo tells twice what happens when a server forgets a lock that somebody keeps.

@@ -20,7 +20,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 func TestDoctor(t *testing.T) { clitest.RunSpecs(t, "doctor") }

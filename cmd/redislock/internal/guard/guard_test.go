@@ -14,8 +14,8 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/internal/incarnation"
 	"github.com/redislock/redislock/internal/keyname"
+	"github.com/redislock/redislock/internal/testing/incarnation"
 )
 
 func TestGuard(t *testing.T) { clitest.RunSpecs(t, "guard") }

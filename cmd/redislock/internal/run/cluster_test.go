@@ -10,7 +10,7 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 var _ = Describe("redislock run on a Cluster", Ordered, func() {

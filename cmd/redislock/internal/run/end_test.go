@@ -18,7 +18,7 @@ import (
 
 	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 // place is a server of its own for each spec, and a directory in which a command and its spec meet.

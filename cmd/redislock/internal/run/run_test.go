@@ -22,8 +22,8 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/internal/calm"
-	"github.com/redislock/redislock/internal/redistest"
+	"github.com/redislock/redislock/internal/testing/calm"
+	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 // Labels of specs that take long, most of it in waiting.

@@ -1,0 +1,135 @@
+package check
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/testing/history"
+)
+
+const (
+	// settle is how long a waiter may need after a fault to take its place again. It shows a sign of life every second.
+	settle = int64(6 * time.Second)
+
+	// signOfLife is how long a process may stand still without missing a sign of life.
+	signOfLife = int64(700 * time.Millisecond)
+
+	// leastTTL is the least ttl of the waiters that are looked at. With a shorter one, a grant may expire before the waiter
+	// hears of it.
+	leastTTL = 1500 * time.Millisecond
+)
+
+// waitEnd returns when a wait was over for the waiter: with the grant, or with the end of its ctx, which may be some time
+// before the call returned.
+func waitEnd(w history.Event) int64 {
+	if w.Kind == history.Done && w.Limit > 0 {
+		return min(w.At, w.Limit)
+	}
+	return w.At
+}
+
+// lines: if a call begins when another call has a place in line for one of its keys, the other one is granted first. The
+// check does not look at waiters that a fault touched, or that stood still: they may count as dead.
+func lines(m *model, r *Result) {
+	byKey := map[string][]*hold{} // by the time of the grant
+	for _, h := range m.ordered {
+		if h.Custom || h.Name == "Attach" { // the token may hold one of the keys already, and then the call skips the line
+			continue
+		}
+		for _, key := range h.Keys {
+			byKey[key] = append(byKey[key], h)
+		}
+	}
+	for _, w := range m.waits {
+		end := waitEnd(w)
+		if w.TTL < leastTTL || end <= w.Refused {
+			continue
+		}
+		looked := false
+		for _, key := range w.Keys {
+			grants := byKey[key]
+			first, _ := slices.BinarySearchFunc(grants, w.Refused, func(h *hold, at int64) int {
+				if h.At <= at {
+					return -1
+				}
+				return 1
+			})
+			for _, h := range grants[first:] {
+				if h.At >= end {
+					break
+				}
+				if h.Op == w.Op || h.Token != "" && h.Token == w.Token {
+					continue
+				}
+				looked = true
+				if h.Start <= w.Refused || !m.inOrder(w, h) ||
+					!m.quiet(h.Worker, h.Start, h.At, 0) || m.stalled(w.Worker, w.Start, h.At, signOfLife) {
+					continue
+				}
+				r.add(Line, h.At, []string{w.Op, h.Op}, "%s came %s after %s had a place in line for %s, and was granted first",
+					h.Op, seconds(h.Start-w.Refused), w.Op, key)
+			}
+		}
+		if looked && m.quiet(w.Worker, w.Start, end, settle) {
+			r.Checked[Line]++
+		}
+	}
+}
+
+// inOrder reports whether a waiter must have kept its place until the grant of h: no fault touched it. If servers with a
+// guard forget the lines, the waiters have the grace to take their places again, with their old tickets.
+func (m *model) inOrder(w history.Event, h *hold) bool {
+	for _, f := range m.touching(w.Worker, w.Start, h.At, settle) {
+		forgotten := f.Grace > 0 && f.Lossy && f.At >= w.Refused && h.At-f.End >= int64(f.Grace)
+		if !forgotten {
+			return false
+		}
+	}
+	return true
+}
+
+// behind reports whether another waiter for one of the keys, who came earlier, is still ahead at that time.
+func (m *model) behind(w history.Event, at int64) bool {
+	return slices.ContainsFunc(m.waits, func(other history.Event) bool {
+		return other.Refused < w.Refused && waitEnd(other) > at && shareKey(other.Keys, w.Keys)
+	})
+}
+
+// served: a live waiter does not wait for longer than patience while nobody holds its keys and no other waiter is ahead.
+// Waiters that died, whose end nobody wrote down, are out of the line by then.
+func served(m *model, r *Result) {
+	const (
+		patience = int64(5 * time.Second)
+		settled  = int64(2500 * time.Millisecond) // after a fault
+	)
+	for _, w := range m.waits {
+		end := waitEnd(w)
+		if end-w.Refused < patience {
+			continue
+		}
+		r.Checked[Served]++
+		free := int64(0) // since when all keys have been free; 0 if they are not
+		from, _ := slices.BinarySearchFunc(m.samples, w.Refused, func(e history.Event, at int64) int {
+			if e.Start < at {
+				return -1
+			}
+			return 1
+		})
+		for _, s := range m.samples[from:] {
+			if s.At > end {
+				break
+			}
+			switch held := slices.ContainsFunc(s.Held, func(h history.Held) bool { return slices.Contains(w.Keys, h.Key) }); {
+			case held || m.behind(w, s.Start):
+				free = 0
+			case free == 0:
+				free = s.At
+			}
+			if free > 0 && s.Start-free > patience && m.quiet(w.Worker, free-m.grace, s.At, settled) &&
+				!m.stalled(w.Worker, free, s.At, signOfLife) {
+				r.add(Served, s.At, []string{w.Op}, "%s waited for %s although its keys were free", w.Op, seconds(s.At-free))
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package spec
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gleak"
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redislock/redislock/internal/testing/bubble"
+	"github.com/redislock/redislock/internal/testing/calm"
+	"github.com/redislock/redislock/internal/testing/race"
+	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// suites are the processes that the specs run in. On a real server, those that wait the most have a process, and a server,
+// of their own.
+var suites = calm.Suites{
+	"miniredis":            InMemory + " && !" + Quorums,
+	"quorums on miniredis": InMemory + " && " + Quorums,
+	"redis-server":         sharing + " && !" + Queueing + " && !" + Keeping + " && !" + Faults,
+	"queueing":             sharing + " && " + Queueing,
+	"keeping":              sharing + " && " + Keeping,
+	"faults":               sharing + " && " + Faults,
+	"quorum of 3":          OnServer + " && " + quorumOf(3),
+	"quorum of 5":          OnServer + " && " + quorumOf(5),
+	"slots":                Slots,
+	"others":               "!" + InMemory + " && !" + sharing + " && !" + Quorums + " && !" + Slots, // own servers, or none
+}
+
+// namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
+const namedServer = "REDISLOCK_TEST_REDIS"
+
+// Together reports whether every call goes through a shared pipeline: REDISLOCK_TEST_TOGETHER=1.
+var Together = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
+
+func init() {
+	transport.AlwaysTogether = Together
+	logging.Disable() // go-redis logs what its errors say as well, which hides the failures in the output
+}
+
+// Main runs the tests of a package, for its TestMain. The specs may leave more garbage: otherwise a quarter of their CPU
+// time would go into collecting what the Lua of miniredis leaves.
+func Main(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		debug.SetGCPercent(400)
+	}
+	m.Run()
+}
+
+// Run runs the specs of a package, for its TestSpecs, in a process for each of the suites.
+func Run(t *testing.T) {
+	RegisterFailHandler(Fail)
+	together := os.Getenv(namedServer) == "" // otherwise they empty the one server that they all use
+	suites.Run(t, together, runSuite)
+}
+
+// The report names each reason for which specs were skipped once, at the end.
+var _ = ReportAfterSuite("what was left out", func(report Report) {
+	left := map[string]int{}
+	for _, spec := range report.SpecReports {
+		if spec.State == types.SpecStateSkipped && spec.Failure.Message != "" {
+			left[spec.Failure.Message]++
+		}
+	}
+	for reason, specs := range left {
+		fmt.Printf("left out: %d specs: %s\n", specs, reason)
+	}
+})
+
+// runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
+// anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
+func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) bool {
+	if !strings.HasPrefix(suites[suite], InMemory) {
+		return calm.RunSpecs(t, suite, config, reporter)
+	}
+	config.Timeout = 24 * time.Hour // of fake time; the hour of ginkgo is soon over
+	now := time.Now().Round(0)
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // so that os/signal's own goroutine is not in the bubble
+	bubble.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(now)) // a bubble begins in the year 2000
+		if !RunSpecs(t, suite, config, reporter) {
+			os.Exit(1)
+		}
+		os.Exit(0) // ginkgo leaves a goroutine behind, and synctest would complain
+	})
+	return false // not reached
+}
+
+// Labels.
+const (
+	InMemory = "miniredis"
+	OnServer = "redis-server"
+	sharing  = "one server" // of a suite, which its specs on a real server share
+	Queueing = "queueing"
+	Keeping  = "keeping"
+	Faults   = "faults"
+	Quorums  = "quorums"
+	Slots    = "slots"
+)
+
+func quorumOf(n int) string { return fmt.Sprintf("quorum of %d", n) }
+
+// Bound returns how long something may take: fake where time is fake, which no other process uses up, and onServer on a
+// real server, where a busy machine takes its share.
+func Bound(kind string, fake, onServer time.Duration) time.Duration {
+	if kind == InMemory {
+		return fake
+	}
+	return onServer
+}
+
+// Schedules returns how many random schedules a test tries: n, or a quarter of them with -short or the race detector. With
+// that, they take ten times as long, and each shows the same code to it.
+func Schedules(n int) int {
+	if testing.Short() || race.Enabled {
+		return n / 4
+	}
+	return n
+}
+
+// CheckLeaks fails the spec if a goroutine that it started outlives it, and everything that it cleans up.
+func CheckLeaks() {
+	before := gleak.Goroutines()
+	DeferCleanup(func() {
+		shared := gleak.IgnoringInBacktrace("leash.(*Process).reap") // of a quorum's server that was started again
+		Eventually(gleak.Goroutines).WithTimeout(5 * time.Second).ShouldNot(gleak.HaveLeaked(before, shared))
+	})
+}
+
+// RequireServer skips the spec where there is no redis-server, or fails it where one is required.
+func RequireServer() {
+	GinkgoHelper()
+	if err := redistest.Available(); err != nil {
+		if os.Getenv("REDISLOCK_TEST_REQUIRE") == "1" {
+			Fail(err.Error())
+		}
+		Skip(err.Error())
+	}
+}
