@@ -417,4 +417,4 @@ var _ = spec.DescribeOnRedis("With a guard,", func(on *spec.Redis) {
 		Expect(on.Client.Exists(ctx, keyname.GuardMarker).Val()).To(BeEquivalentTo(1))
 		Expect(lock.Release(ctx)).To(Succeed())
 	})
-}, spec.Keeping)
+})

@@ -62,17 +62,17 @@ var _ = spec.DescribeOnRedis("Inspect", func(on *spec.Redis) {
 		Expect(err).To(MatchError(redislock.ErrInvalid))
 	})
 
-	It("looks at 20,000 keys", func(ctx SpecContext) {
-		keys := make([]string, 20_000)
+	It("looks at more keys than unpack can take", func(ctx SpecContext) {
+		keys := make([]string, 8_200)
 		for i := range keys {
 			keys[i] = strconv.Itoa(i)
 		}
-		spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, keys[19_999])
+		spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "me"}, keys[8_199])
 		statuses, err := locks.Inspect(ctx, keys...)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(statuses).To(HaveLen(20_000))
+		Expect(statuses).To(HaveLen(8_200))
 		Expect(statuses[0]).To(Equal(redislock.Status{Key: "0"}))
-		Expect(statuses[19_999].Token).To(Equal("me"))
+		Expect(statuses[8_199].Token).To(Equal("me"))
 	})
 })
 

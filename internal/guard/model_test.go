@@ -29,7 +29,7 @@ import (
 // scheduler of Go does.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	runs := spec.Schedules(2 * len(kinds))
+	runs := spec.Schedules(len(kinds))
 	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
 		runs, _ = strconv.Atoi(text)
 	}

@@ -257,7 +257,7 @@ var _ = spec.DescribeOnRedis("KeepAlive through a faulty network", func(on *spec
 		Expect(ends(keptBad)).To(MatchError(ContainSubstring("ERR broken")))
 		Consistently(keptGood.Err).WithTimeout(time.Second).Should(Succeed())
 	})
-}, spec.Keeping)
+})
 
 // oddly is a client that gives the next refreshes, two at most, replies that make no sense.
 type oddly struct {

@@ -249,7 +249,7 @@ var _ = spec.DescribeOnRedis("KeepAlive", func(on *spec.Redis) {
 		defer stop()
 		Consistently(kept.Err).WithTimeout(time.Second).Should(Succeed())
 	})
-}, spec.Keeping)
+})
 
 // ends waits for the end of a kept context and returns its cause.
 func ends(kept context.Context) error {

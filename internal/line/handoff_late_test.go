@@ -71,7 +71,7 @@ var _ = spec.DescribeOnRedis("A hand-off that comes too late", func(on *spec.Red
 		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(300 * time.Millisecond).WithPolling(10 * time.Millisecond).
 			Should(ConsistOf("fence"))
 	})
-}, spec.Queueing)
+})
 
 // The number of large tries that are under way at once is limited.
 var _ = spec.DescribeOnRedis("A hand-off of many keys", func(on *spec.Redis) {
@@ -105,4 +105,4 @@ var _ = spec.DescribeOnRedis("A hand-off of many keys", func(on *spec.Redis) {
 		first.Granted()
 		Expect(first.At).To(BeTemporally("<", released.Add(500*time.Millisecond)))
 	})
-}, spec.Queueing)
+})

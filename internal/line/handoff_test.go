@@ -230,4 +230,4 @@ var _ = spec.DescribeOnRedis("A hand-off", func(on *spec.Redis) {
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
-}, spec.Queueing)
+})

@@ -23,7 +23,7 @@ import (
 var _ = spec.DescribeOnRedis("Random lines", func(on *spec.Redis) {
 	It("match a simple model, and lose no waiter", func(ctx SpecContext) {
 		judged := 0
-		for range spec.Schedules(map[string]int{spec.InMemory: 50, spec.OnServer: 250}[on.Kind]) {
+		for range spec.Schedules(map[string]int{spec.InMemory: 25, spec.OnServer: 80}[on.Kind]) {
 			Expect(on.Client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()
 			if named, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {

@@ -386,7 +386,7 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		Expect(spec.LostKeys(held.Release(ctx))).To(Equal([]string{"b"}))
 		Expect(second.Granted().Release(ctx)).To(Succeed())
 	})
-}, spec.Queueing)
+})
 
 var _ = spec.DescribeOn(spec.OnServer, "Queue under an ACL", func(on *spec.Redis) {
 	as := func(ctx context.Context, server *redistest.Server, rules ...any) *redislock.Client {
@@ -403,7 +403,7 @@ var _ = spec.DescribeOn(spec.OnServer, "Queue under an ACL", func(on *spec.Redis
 		_, err := as(ctx, server, "resetkeys", "~a").Obtain(ctx, "a", time.Minute, nil)
 		Expect(err).To(MatchError(And(ContainSubstring("NOPERM"), ContainSubstring(`"a{a}:redislock:line"`))))
 	})
-}, spec.Queueing)
+})
 
 var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Redis) {
 	var proxy *faultproxy.Proxy
@@ -585,7 +585,7 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 		Expect(second.Granted().Release(ctx)).To(Succeed())
 		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
-}, spec.Queueing)
+})
 
 var _ = spec.DescribeOnRedis("Many in line", func(on *spec.Redis) {
 	It("are each granted in turn, whatever keys they want, while others leave", func(ctx SpecContext) {
@@ -654,4 +654,4 @@ var _ = spec.DescribeOnRedis("Many in line", func(on *spec.Redis) {
 		}
 		Eventually(func() []string { return on.Keys(ctx) }).Should(BeEmpty())
 	})
-}, spec.Queueing)
+})

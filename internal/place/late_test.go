@@ -16,7 +16,7 @@ var _ = spec.DescribeOnRedis("Grants that take longer to arrive than their ttl l
 	for where := range places {
 		Context("on "+where, func() { lateOn(on, where) })
 	}
-}, spec.Faults)
+})
 
 func lateOn(on *spec.Redis, where string) {
 	ttl, late := 300*time.Millisecond, 400*time.Millisecond

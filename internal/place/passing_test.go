@@ -126,14 +126,17 @@ var _ = spec.DescribeOn(spec.InMemory, "While Redis answers", func(on *spec.Redi
 	})
 
 	for where := range places {
-		for _, words := range answers {
+		for begin, words := range answers {
+			if where == "a quorum" && begin != "LOADING " && begin != "max number of clients " {
+				continue // its servers are asked as one server is; on two slots, go-redis has rules of its own for some
+			}
 			Context(words+" on "+where, func() { answersOn(on, where, words, true) })
 		}
 		for _, words := range []string{"NOPERM this user has no permissions", "WRONGPASS invalid username-password pair"} {
 			Context(words+" on "+where, func() { answersOn(on, where, words, false) })
 		}
 	}
-}, spec.Faults)
+})
 
 // answersOn runs specs of calls that meet an answer. Those in which a call goes on run if the answer passes.
 func answersOn(on *spec.Redis, where, words string, passes bool) {

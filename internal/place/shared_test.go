@@ -182,7 +182,7 @@ var _ = spec.DescribeOnRedis("Many Clients of one Redis client", func(on *spec.R
 		}, nil)).To(Succeed())
 		Expect(hook.Pipelined.Load()).To(BeZero())
 	})
-}, spec.Keeping) // some of it is about the line, whose own suite waits the longest
+})
 
 var _ = spec.DescribeQuorum("Clients that share servers with others", func(on *spec.Quorum) {
 	It("stand in the same lines, in the same order everywhere", func(ctx SpecContext) {

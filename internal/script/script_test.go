@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -281,6 +283,15 @@ func TestKeys(t *testing.T) {
 	want(t, "unique", script.Unique([]string{"b", "a", "b"}), []string{"b", "a"})
 	script.Limit(c, []string{"a", "a"})
 	want(t, "limited", []any{c.Keys, c.Args}, []any{[]any{"a"}, []any{1}})
+}
+
+func TestTooMany(t *testing.T) {
+	if err := script.TooMany(1_000_000); err != nil {
+		t.Error(err)
+	}
+	if err := script.TooMany(1_000_001); !errors.Is(err, fault.ErrInvalid) {
+		t.Errorf("a million and one keys: %v", err)
+	}
 }
 
 // A call may be made from keys that other calls share: none may write into their array.

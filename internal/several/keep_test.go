@@ -20,7 +20,7 @@ var _ = func() bool {
 }()
 
 func keepMany(on *spec.Quorum) {
-	const many = 400
+	const many = 200
 	var keys []string
 
 	// there returns how many of the keys a server has.

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/testing/calm"
 	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/shard"
 )
 
 // The callers of TestQuorumModel on real servers, in real time: servers are stopped, killed and restarted empty, a
@@ -31,7 +31,7 @@ func TestQuorumModelOnServers(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Parallel()
-	if calm.Apart(t) { // it runs in real time, and those beside it take all of a processor
+	if shard.Apart(t) { // it runs in real time, and those beside it take all of a processor
 		return
 	}
 	runs := 1

@@ -195,7 +195,7 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 	})
 }
 
-var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered, Label(spec.OnServer, spec.Slots), func() {
+var _ = Describe("Locks across the slots of a Cluster of three masters", Ordered, Label(spec.OnServer), func() {
 	var cluster *redistest.Cluster
 	var masters []*redis.Client
 

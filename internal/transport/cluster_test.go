@@ -459,16 +459,18 @@ var _ = Describe("On a Ring", Label(spec.OnServer), func() {
 		DeferCleanup(locks.Close)
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "{tag}:1", "{tag}:2")
 		released := make(chan time.Time, 1)
-		go func() {
+		var releasing sync.WaitGroup
+		releasing.Go(func() {
 			defer GinkgoRecover()
 			time.Sleep(200 * time.Millisecond)
 			released <- time.Now()
 			Expect(held.Release(ctx)).To(Succeed())
-		}()
+		})
 		spec.Obtain(ctx, locks, time.Minute, &redislock.Options{
 			Queue: true, RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
 		}, "{tag}:1", "{tag}:2")
 		Expect(time.Since(<-released)).To(BeNumerically("<", 200*time.Millisecond))
+		releasing.Wait()
 	})
 
 	It("reports that no shard is left", func(ctx SpecContext) {

@@ -202,4 +202,4 @@ var _ = spec.DescribeOnRedis("A server whose name leads to another one", func(on
 		}
 		Expect(name.subscribed.Load()).To(Equal(int32(1)))
 	})
-}, spec.Queueing)
+})

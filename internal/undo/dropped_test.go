@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/internal/testing/race"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
@@ -65,11 +64,8 @@ var _ = spec.DescribeOnRedis("A Tracer of a Client that has no room for another 
 		var wait sync.WaitGroup
 		other := redislock.New(client) // there is room for all Clients of one Redis client together
 		DeferCleanup(other.Close)
-		cleanups := room
-		if on.Kind == spec.InMemory || race.Enabled { // so many of them take 26 s of CPU time there
-			cleanups = 200
-			DeferCleanup(spec.TakeCleanups(locks, room-200))
-		}
+		const cleanups = 200
+		DeferCleanup(spec.TakeCleanups(locks, room-cleanups)) // so many take seconds
 		for i := range cleanups {
 			locks := locks
 			if i%2 == 1 {

@@ -299,7 +299,7 @@ var _ = Describe("A user who may run only what docs/redis.md names for it can us
 	})
 })
 
-var _ = Describe("On a Cluster, a user who may run only what docs/redis.md names for it can use", Label(spec.OnServer, spec.Slots), func() {
+var _ = Describe("On a Cluster, a user who may run only what docs/redis.md names for it can use", Label(spec.OnServer), func() {
 	var cluster *redistest.Cluster
 
 	BeforeEach(func() {

@@ -31,7 +31,7 @@ func DescribeFaulty(what string, specs func(on *FaultyRedis)) bool {
 			}
 		})
 		Describe(what, func() { specs(on) })
-	}, Faults)
+	})
 }
 
 // Broken makes the next times runs of a script suffer the fault, and all of them if times is 0.

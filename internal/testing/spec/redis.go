@@ -25,20 +25,23 @@ type Redis struct {
 }
 
 // DescribeOnRedis runs the same specs on miniredis, always, and on a real redis-server, where there is one.
-func DescribeOnRedis(what string, specs func(on *Redis), labels ...string) bool {
+func DescribeOnRedis(what string, specs func(on *Redis)) bool {
 	for _, kind := range []string{InMemory, OnServer} {
-		DescribeOn(kind, what, specs, labels...)
+		DescribeOn(kind, what, specs)
 	}
 	return true
 }
 
 // DescribeOn runs specs on one kind of Redis: those that the other kind cannot run.
-func DescribeOn(kind, what string, specs func(on *Redis), labels ...string) bool {
-	labels = append(labels, kind)
+func DescribeOn(kind, what string, specs func(on *Redis)) bool {
+	if elsewhere(kind) {
+		return true
+	}
+	labels := Labels{kind}
 	if kind == OnServer {
 		labels = append(labels, sharing)
 	}
-	return Describe(what+" on "+kind, Label(labels...), func() {
+	return Describe(what+" on "+kind, labels, func() {
 		on := &Redis{Kind: kind}
 		BeforeEach(on.begin)
 		specs(on)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,25 +16,24 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/redislock/redislock/internal/testing/bubble"
-	"github.com/redislock/redislock/internal/testing/calm"
 	"github.com/redislock/redislock/internal/testing/race"
 	"github.com/redislock/redislock/internal/testing/redistest"
+	"github.com/redislock/redislock/internal/testing/shard"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// suites are the processes that the specs run in. On a real server, those that wait the most have a process, and a server,
-// of their own.
-var suites = calm.Suites{
-	"miniredis":            InMemory + " && !" + Quorums,
-	"quorums on miniredis": InMemory + " && " + Quorums,
-	"redis-server":         sharing + " && !" + Queueing + " && !" + Keeping + " && !" + Faults,
-	"queueing":             sharing + " && " + Queueing,
-	"keeping":              sharing + " && " + Keeping,
-	"faults":               sharing + " && " + Faults,
-	"quorum of 3":          OnServer + " && " + quorumOf(3),
-	"quorum of 5":          OnServer + " && " + quorumOf(5),
-	"slots":                Slots,
-	"others":               "!" + InMemory + " && !" + sharing + " && !" + Quorums + " && !" + Slots, // own servers, or none
+// suites are the suites of a package. Each of their processes has servers of its own.
+var suites = shard.Suites{
+	InMemory:  {Labels: InMemory, FakeTime: true},
+	OnServer:  {Labels: sharing},
+	"quorums": {Labels: OnServer + " && " + Quorums},
+	"others":  {Labels: "!" + InMemory + " && !" + sharing + " && !" + Quorums}, // own servers, or none
+}
+
+// elsewhere reports whether specs on that kind of Redis run in other processes, so that this one need not know them.
+func elsewhere(kind string) bool {
+	suite := shard.Name()
+	return suite != "" && (suite == InMemory) != (kind == InMemory)
 }
 
 // namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
@@ -59,18 +57,21 @@ func Main(m *testing.M) {
 	m.Run()
 }
 
-// Run runs the specs of a package, for its TestSpecs, in a process for each of the suites.
+// Run runs the specs of a package, for its TestSpecs.
 func Run(t *testing.T) {
 	RegisterFailHandler(Fail)
-	together := os.Getenv(namedServer) == "" // otherwise they empty the one server that they all use
-	suites.Run(t, together, runSuite)
+	most := shard.Most
+	if os.Getenv(namedServer) != "" {
+		most = 1 // they empty the one server that they all use
+	}
+	suites.Run(t, most, runSuite)
 }
 
 // The report names each reason for which specs were skipped once, at the end.
 var _ = ReportAfterSuite("what was left out", func(report Report) {
 	left := map[string]int{}
 	for _, spec := range report.SpecReports {
-		if spec.State == types.SpecStateSkipped && spec.Failure.Message != "" {
+		if spec.State == types.SpecStateSkipped && spec.Failure.Message != "" && spec.Failure.Message != shard.Elsewhere {
 			left[spec.Failure.Message]++
 		}
 	}
@@ -81,9 +82,10 @@ var _ = ReportAfterSuite("what was left out", func(report Report) {
 
 // runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
-func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) bool {
-	if !strings.HasPrefix(suites[suite], InMemory) {
-		return calm.RunSpecs(t, suite, config, reporter)
+func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) {
+	if suite != InMemory {
+		shard.RunSpecs(t, suite, config, reporter)
+		return
 	}
 	config.Timeout = 24 * time.Hour // of fake time; the hour of ginkgo is soon over
 	now := time.Now().Round(0)
@@ -95,7 +97,6 @@ func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter typ
 		}
 		os.Exit(0) // ginkgo leaves a goroutine behind, and synctest would complain
 	})
-	return false // not reached
 }
 
 // Labels.
@@ -103,11 +104,7 @@ const (
 	InMemory = "miniredis"
 	OnServer = "redis-server"
 	sharing  = "one server" // of a suite, which its specs on a real server share
-	Queueing = "queueing"
-	Keeping  = "keeping"
-	Faults   = "faults"
 	Quorums  = "quorums"
-	Slots    = "slots"
 )
 
 func quorumOf(n int) string { return fmt.Sprintf("quorum of %d", n) }

@@ -25,22 +25,14 @@ import (
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 
-	"github.com/redislock/redislock/internal/testing/calm"
+	"github.com/redislock/redislock/internal/testing/shard"
 )
 
-// RunSpecs runs the specs of a package.
+// RunSpecs runs the specs of a package, in several processes if they take long.
 func RunSpecs(t *testing.T, name string) {
 	t.Helper()
 	prepare(t)
-	config, reporter := ginkgo.GinkgoConfiguration()
-	calm.RunSpecs(t, name, config, reporter)
-}
-
-// RunSuites runs the specs of a package in several processes.
-func RunSuites(t *testing.T, suites calm.Suites) {
-	t.Helper()
-	prepare(t)
-	suites.Run(t, true, calm.RunSpecs)
+	shard.Suites{name: {}}.Run(t, shard.Most, shard.RunSpecs)
 }
 
 func prepare(t *testing.T) {

@@ -101,7 +101,7 @@ var (
 	}
 )
 
-var _ = Describe("the end of a run", Label(ends), func() {
+var _ = Describe("the end of a run", func() {
 	p := newPlace()
 
 	DescribeTable("is put off until Redis can release the locks",
@@ -205,7 +205,7 @@ var _ = Describe("the end of a run", Label(ends), func() {
 	)
 })
 
-var _ = Describe("redislock run --at-least", Label(ends), func() {
+var _ = Describe("redislock run --at-least", func() {
 	p := newPlace()
 
 	DescribeTable("leaves the lock of a short command for the rest of that time, and ends at once",
@@ -305,7 +305,7 @@ var _ = Describe("redislock run --at-least", Label(ends), func() {
 	})
 })
 
-var _ = Describe("redislock run --max-hold", Label(ends), func() {
+var _ = Describe("redislock run --max-hold", func() {
 	p := newPlace()
 	const line = "redislock: the command has held the lock for %, as long as --max-hold allows, so it is ended\n"
 

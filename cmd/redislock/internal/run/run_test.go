@@ -22,27 +22,10 @@ import (
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/internal/testing/calm"
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
-// Labels of specs that take long, most of it in waiting.
-const (
-	loses  = "loses its lock"
-	waits  = "waits"
-	shares = "shares"
-	ends   = "ends"
-)
-
-func TestRun(t *testing.T) {
-	clitest.RunSuites(t, calm.Suites{
-		loses:   loses,
-		waits:   waits,
-		shares:  shares,
-		ends:    ends,
-		"short": "!(" + loses + " || " + waits + " || " + shares + " || " + ends + ")",
-	})
-}
+func TestRun(t *testing.T) { clitest.RunSpecs(t, "run") }
 
 var _ = Describe("redislock run", func() {
 	var (
@@ -329,7 +312,7 @@ var _ = Describe("redislock run", func() {
 		Expect(written("order")).To(Equal("0\n1\n2\n3"))
 	})
 
-	Describe("a lock that is lost", Label(loses), func() {
+	Describe("a lock that is lost", func() {
 		// A command that says when it gets SIGTERM, and goes on.
 		const stubborn = `trap 'date +%s%N >"$DIR/term"' TERM; echo $$ >"$DIR/pid"; echo ready; ` +
 			`while :; do sleep 0.05; date +%s%N >"$DIR/next"; mv "$DIR/next" "$DIR/last"; done` // never half written
@@ -449,7 +432,7 @@ var _ = Describe("redislock run", func() {
 		})
 	})
 
-	Describe("--share", Label(shares), func() {
+	Describe("--share", func() {
 		// inner is a run inside of another one.
 		inner := func(args ...string) []string {
 			return append([]string{clitest.Program(), "run", "--reenter"}, args...)

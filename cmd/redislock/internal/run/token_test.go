@@ -19,7 +19,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
-var _ = Describe("redislock run inside redislock run", Label(shares), func() {
+var _ = Describe("redislock run inside redislock run", func() {
 	var (
 		ctx    context.Context
 		server *redistest.Server

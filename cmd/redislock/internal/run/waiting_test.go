@@ -20,7 +20,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
-var _ = Describe("redislock run that waits", Label(waits), func() {
+var _ = Describe("redislock run that waits", func() {
 	var (
 		ctx    context.Context
 		server *redistest.Server
