@@ -39,9 +39,11 @@ var _ = spec.DescribeOnRedis("KeepAlive through a faulty network", func(on *spec
 	},
 		Entry("replies swallowed", faultproxy.SwallowReply(), 3),
 		Entry("connections cut", faultproxy.CutAfterReplyBytes(0), 5),
-		Entry("black holes", faultproxy.BlackHole(), 3),
-		Entry("not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"), 5),
-		Entry("late", faultproxy.DelayReply(500*time.Millisecond), 3),
+		on.InFakeTime(
+			Entry("black holes", faultproxy.BlackHole(), 3),
+			Entry("not ready", faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"), 5),
+			Entry("late", faultproxy.DelayReply(500*time.Millisecond), 3),
+		),
 	)
 
 	It("ends no later than Until when no reply comes any more, and wraps the last error", func(ctx SpecContext) {
@@ -109,16 +111,18 @@ var _ = spec.DescribeOnRedis("KeepAlive through a faulty network", func(on *spec
 			Consistently(kept.Err).WithTimeout(3 * time.Second).Should(Succeed())
 		},
 		Entry("in pipelines", func(client *redis.Client) *redislock.Client { return redislock.New(client) }),
-		Entry("with separate calls", func(client *redis.Client) *redislock.Client {
-			return redislock.New(client, redislock.WithSeparateCalls())
-		}),
-		Entry("with a hook that rewrites keys", func(client *redis.Client) *redislock.Client {
-			client.AddHook(&spec.PrefixHook{Prefix: spec.AppPrefix})
-			return redislock.New(client)
-		}),
-		Entry("with a custom client type", func(client *redis.Client) *redislock.Client {
-			return redislock.New(&struct{ redis.Scripter }{client})
-		}),
+		on.InFakeTime(
+			Entry("with separate calls", func(client *redis.Client) *redislock.Client {
+				return redislock.New(client, redislock.WithSeparateCalls())
+			}),
+			Entry("with a hook that rewrites keys", func(client *redis.Client) *redislock.Client {
+				client.AddHook(&spec.PrefixHook{Prefix: spec.AppPrefix})
+				return redislock.New(client)
+			}),
+			Entry("with a custom client type", func(client *redis.Client) *redislock.Client {
+				return redislock.New(&struct{ redis.Scripter }{client})
+			}),
+		),
 	)
 
 	It("survives one silence after the other with a client that never times out", func(ctx SpecContext) {

@@ -21,7 +21,7 @@ import (
 )
 
 var _ = spec.DescribeOnRedis("Random lines", func(on *spec.Redis) {
-	It("match a simple model, and lose no waiter", func(ctx SpecContext) {
+	It("match a simple model, and lose no waiter", Label(spec.Random), func(ctx SpecContext) {
 		judged := 0
 		for range spec.Schedules(map[string]int{spec.InMemory: 25, spec.OnServer: 80}[on.Kind]) {
 			Expect(on.Client.FlushDB(ctx).Err()).To(Succeed())

@@ -457,9 +457,11 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 			Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(1500 * time.Millisecond).Should(BeEmpty())
 		},
 		Entry("it acquires the keys", answered, nobody),
-		Entry("it acquires the keys, and the release goes on in the background", abandoned, nobody),
-		Entry("it enters the lines", answered,
-			func(ctx context.Context) *redislock.Lock { return spec.Obtain(ctx, healthy, time.Minute, nil, "a") }),
+		on.InFakeTime(
+			Entry("it acquires the keys, and the release goes on in the background", abandoned, nobody),
+			Entry("it enters the lines", answered,
+				func(ctx context.Context) *redislock.Lock { return spec.Obtain(ctx, healthy, time.Minute, nil, "a") }),
+		),
 	)
 
 	It("renews a broken subscription, and is woken through it", func(ctx SpecContext) {

@@ -28,7 +28,7 @@ func lateOn(on *spec.Redis, where string) {
 	f := &faultyPlaces{Redis: on, where: where}
 	keys, options := f.keys(), f.options
 	BeforeEach(func(ctx SpecContext) {
-		if spec.Together {
+		if spec.Pipelined {
 			Skip("the faults are those of calls that go by themselves")
 		}
 		locks = f.begin(ctx, redislock.WithTracer(&redislock.Tracer{

@@ -144,7 +144,7 @@ var _ = spec.DescribeFaulty("Obtain", func(on *spec.FaultyRedis) {
 		on.Broken("obtain", 1, faultproxy.DelayRequest(1100*time.Millisecond))
 		on.Broken("release", 4, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
 		_, err := locks.ObtainMulti(ctx, []string{"held", "new"}, time.Second, opt)
-		if !spec.Together { // else one of the four is the shared script, and the last resend succeeds
+		if !spec.Pipelined { // else one of the four is the shared script, and the last resend succeeds
 			Expect(err).To(MatchError(ContainSubstring("MASTERDOWN")))
 			on.Client.Persist(ctx, "new")
 		}
@@ -217,7 +217,7 @@ var _ = spec.DescribeFaulty("Obtain", func(on *spec.FaultyRedis) {
 	})
 
 	It("is not sent any more when ctx has ended while the pool was full", func(ctx SpecContext) {
-		if spec.Together {
+		if spec.Pipelined {
 			Skip("go-redis has other connections for pipelines")
 		}
 		narrow := spec.Connect(&redis.Options{Addr: on.Proxy.Addr(), PoolSize: 1})

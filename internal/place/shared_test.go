@@ -43,7 +43,9 @@ var _ = spec.DescribeOnRedis("Many Clients of one Redis client", func(on *spec.R
 		Expect(len(spec.Subscriptions(ctx, on.Client))).To(BeNumerically("<=", 1))
 		GinkgoWriter.Println(count.Most.Load(), "connections at most,", count.All.Load(), "in all")
 		Expect(count.Most.Load()).To(BeNumerically("<=", 4+6), "a pool of 4, which go-redis exceeds by a few, and the subscription")
-		Eventually(func() []string { return spec.Subscriptions(ctx, on.Client) }).WithTimeout(12*time.Second).Should(BeEmpty(), "10 s after the last waiter")
+		if on.Kind == spec.InMemory { // where it costs nothing to wait
+			Eventually(func() []string { return spec.Subscriptions(ctx, on.Client) }).WithTimeout(12*time.Second).Should(BeEmpty(), "10 s after the last waiter")
+		}
 		Eventually(func() []string { return on.Keys(ctx) }).Should(ConsistOf("a"), "nobody is left in line")
 	},
 		Entry("of New", func(ctx context.Context) error {

@@ -104,7 +104,7 @@ func describeSchedules(what string, specs func(on *schedule)) bool {
 	return spec.DescribeQuorumOf(spec.InMemory, 3, what, func(quorum *spec.Quorum) {
 		on := &schedule{Quorum: quorum}
 		BeforeEach(func(ctx SpecContext) {
-			if spec.Together {
+			if spec.Pipelined {
 				Skip("these are schedules of calls that go by themselves")
 			}
 			DeferCleanup(func() { time.Sleep(20 * time.Second) }) // what is still on its way ends

@@ -68,7 +68,7 @@ func describeGuarded(what string, deposed time.Duration, specs func(on *guarded)
 	return spec.DescribeQuorumOf(spec.InMemory, 3, "guarded, "+what, func(quorum *spec.Quorum) {
 		on := &guarded{Quorum: quorum}
 		BeforeEach(func(ctx SpecContext) {
-			if spec.Together {
+			if spec.Pipelined {
 				Skip("these are schedules of calls that go by themselves")
 			}
 			DeferCleanup(func() { time.Sleep(5 * time.Second) }) // what is still on its way ends

@@ -397,7 +397,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a mend", func(on *spec.Quorum) 
 	})
 
 	It("leaves nothing of a call that asked again, and was stuck when the mend was answered", func(ctx SpecContext) {
-		if spec.Together {
+		if spec.Pipelined {
 			Skip("this is a schedule of calls that go by themselves")
 		}
 		locks := on.ConnectAs(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout, opt.MaxRetries = 300*time.Millisecond, -1 })

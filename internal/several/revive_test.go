@@ -252,7 +252,7 @@ var _ = spec.DescribeQuorumOf(spec.InMemory, 3, "a lapsed lock", func(on *spec.Q
 
 var _ = describeSchedules("a grant that comes when the lock would have lapsed", func(on *schedule) {
 	It("is given back, although the obtain has ended long before", func(ctx SpecContext) {
-		if spec.Together {
+		if spec.Pipelined {
 			Skip("this is a schedule of calls that go by themselves")
 		}
 		locks, other := twoClients(ctx, on.Quorum, func(opt *redis.Options) { opt.ReadTimeout = time.Minute })
@@ -281,7 +281,7 @@ func init() {
 		spec.DescribeQuorumOf(spec.InMemory, n, "a lapsed lock", func(on *spec.Quorum) {
 			DescribeTable("is not revived by keys that its own obtain has taken after another holder",
 				func(ctx SpecContext, token string) {
-					if spec.Together {
+					if spec.Pipelined {
 						Skip("this is a schedule of calls that go by themselves")
 					}
 					DeferCleanup(func() { time.Sleep(20 * time.Second) })

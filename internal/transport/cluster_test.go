@@ -130,7 +130,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 			wait.Wait()
 			Expect(count.Load()).To(BeNumerically("~", 100, 40), "the keys that this node has")
 		}
-		if !spec.Together {
+		if !spec.Pipelined {
 			Expect(trips.JointCount()).To(BeZero())
 		}
 		Expect(all(ctx)).To(BeEmpty())

@@ -156,7 +156,7 @@ var _ = spec.DescribeOnRedis("A script with an end", func(on *spec.Redis) {
 				Expect(args[len(args)-1]).To(Equal(grace))
 			}
 		}
-		if on.Kind == spec.OnServer || spec.Together { // miniredis does not say what it is
+		if on.Kind == spec.OnServer || spec.Pipelined { // miniredis does not say what it is
 			Expect(joint).To(ContainElements("obtain_each", "release_each"))
 		}
 	})

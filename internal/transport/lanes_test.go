@@ -65,7 +65,7 @@ var _ = spec.DescribeOnRedis("Calls made at the same time", func(on *spec.Redis)
 			defer GinkgoRecover()
 			Expect(held[i].Release(ctx)).To(Succeed())
 		})
-		if on.Kind == spec.OnServer || spec.Together { // miniredis does not say what it is
+		if on.Kind == spec.OnServer || spec.Pipelined { // miniredis does not say what it is
 			Expect(trips.JointCount()).To(BeNumerically(">", 0))
 		}
 		sent, calls := trips.Counts()
@@ -193,7 +193,7 @@ var _ = spec.DescribeOnRedis("Calls made at the same time", func(on *spec.Redis)
 
 	It("share no script where the server does not say that it is one by itself, as a proxy before several does not",
 		func(ctx SpecContext) {
-			if spec.Together {
+			if spec.Pipelined {
 				Skip("they share scripts without asking")
 			}
 			asked := proxy.Add(faultproxy.Rule{

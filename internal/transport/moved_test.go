@@ -157,10 +157,12 @@ var _ = spec.DescribeOnRedis("A server whose name leads to another one", func(on
 		Eventually(func() int64 { return rate(granted) }).WithTimeout(5 * time.Second).Should(BeNumerically(">", quick))
 		Expect(name.subscribed.Load()).To(Equal(int32(2)), "once at each server")
 	},
-		Entry("to 2 contenders who are handed the lock", 2, queue),
-		Entry("to 2 contenders who are woken", 2, spec.OnlyWoken),
 		Entry("to 8 contenders who are handed the lock", 8, queue),
-		Entry("to 8 contenders who are woken", 8, spec.OnlyWoken),
+		on.InFakeTime(
+			Entry("to 2 contenders who are handed the lock", 2, queue),
+			Entry("to 2 contenders who are woken", 2, spec.OnlyWoken),
+			Entry("to 8 contenders who are woken", 8, spec.OnlyWoken),
+		),
 	)
 
 	It("is found out also by waiters who are alone in line, and so lose no place", func(ctx SpecContext) {
@@ -175,16 +177,18 @@ var _ = spec.DescribeOnRedis("A server whose name leads to another one", func(on
 		Expect(name.subscribed.Load()).To(Equal(int32(2)))
 	})
 
-	It("costs little where messages never come from the server that runs the scripts", func(ctx SpecContext) {
-		name.subscribes = second.Options().Addr
-		granted := contend(ctx, 8, queue)
-		d := spec.Bound(on.Kind, 5*time.Minute, 10*time.Second)
-		time.Sleep(d)
-		Expect(granted.Load()).To(BeNumerically(">", d/time.Second), "the waiters try by themselves")
-		GinkgoWriter.Println(name.subscribed.Load(), "subscriptions in", d)
-		Expect(name.subscribed.Load()).To(BeNumerically(">", 2))
-		Expect(name.subscribed.Load()).To(BeNumerically("<=", spec.Bound(on.Kind, 12, 6)))
-	})
+	if on.Kind == spec.InMemory { // it waits long
+		It("costs little where messages never come from the server that runs the scripts", func(ctx SpecContext) {
+			name.subscribes = second.Options().Addr
+			granted := contend(ctx, 8, queue)
+			const d = 5 * time.Minute
+			time.Sleep(d)
+			Expect(granted.Load()).To(BeNumerically(">", d/time.Second), "the waiters try by themselves")
+			GinkgoWriter.Println(name.subscribed.Load(), "subscriptions in", d)
+			Expect(name.subscribed.Load()).To(BeNumerically(">", 2))
+			Expect(name.subscribed.Load()).To(BeNumerically("<=", 12))
+		})
+	}
 
 	It("is not suspected where locks end with their ttl, or are deleted, while messages arrive", func(ctx SpecContext) {
 		for i := range 6 {

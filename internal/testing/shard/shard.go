@@ -49,11 +49,12 @@ func RunSpecs(t *testing.T, suite string, config types.SuiteConfig, reporter typ
 
 // While a suite has specs that no process has begun, and they would take longer than goal at the present pace, the suite gets
 // one more process each interval.
-const (
+var (
 	goal     = 10 * time.Second
 	interval = 250 * time.Millisecond
-	startup  = 300 * time.Millisecond // of a process, until its first spec
 )
+
+const startup = 300 * time.Millisecond // of a process, until its first spec
 
 // These variables tell such a process the name of its suite, and the directory of the claims if there can be others.
 const (
@@ -159,7 +160,7 @@ func (s Suite) share(t *testing.T, name string, units int, room chan struct{}) {
 			return
 		case <-time.After(interval):
 		}
-		if claims != "" && late(begun, claimed(t, claims), units) {
+		if claims != "" && late(begun, claimed(t, claims), units, goal) {
 			select {
 			case room <- struct{}{}:
 				begun = append(begun, time.Now())
@@ -171,7 +172,7 @@ func (s Suite) share(t *testing.T, name string, units int, room chan struct{}) {
 }
 
 // late reports whether processes that began then, and have claimed so many units, need more than goal for the rest.
-func late(begun []time.Time, claimed, units int) bool {
+func late(begun []time.Time, claimed, units int, goal time.Duration) bool {
 	spent := time.Duration(0)
 	for _, began := range begun {
 		spent += max(0, time.Since(began)-startup)

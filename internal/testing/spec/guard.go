@@ -37,7 +37,7 @@ func DescribeForgetful(what string, specs func(on *Forgetful)) bool {
 	return Describe("On a Redis that forgets, "+what, Label(InMemory), func() {
 		on := &Forgetful{}
 		BeforeEach(func() {
-			if Together {
+			if Pipelined {
 				Skip("the faults are those of calls that go by themselves")
 			}
 			CheckLeaks()

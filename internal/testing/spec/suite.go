@@ -3,9 +3,12 @@ package spec
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,20 +33,29 @@ var suites = shard.Suites{
 	"others":  {Labels: "!" + InMemory + " && !" + sharing + " && !" + Quorums}, // own servers, or none
 }
 
+// pipelined are more suites, with REDISLOCK_TEST_PIPELINED=1: specs that run once more, with every call in a shared pipeline.
+var pipelined = shard.Suites{
+	"pipelined":        {Labels: InMemory, FakeTime: true},
+	"pipelined-faults": {Labels: sharing + " && " + faults},
+}
+
+// Pipelined reports whether every call of this process goes through a shared pipeline.
+var Pipelined = strings.HasPrefix(shard.Name(), "pipelined")
+
 // elsewhere reports whether specs on that kind of Redis run in other processes, so that this one need not know them.
 func elsewhere(kind string) bool {
 	suite := shard.Name()
-	return suite != "" && (suite == InMemory) != (kind == InMemory)
+	return suite != "" && suites[suite].FakeTime != (kind == InMemory)
 }
 
 // namedServer names the server for the specs that are content with one, host:port. Without it, one is started.
 const namedServer = "REDISLOCK_TEST_REDIS"
 
-// Together reports whether every call goes through a shared pipeline: REDISLOCK_TEST_TOGETHER=1.
-var Together = os.Getenv("REDISLOCK_TEST_TOGETHER") == "1"
-
 func init() {
-	transport.AlwaysTogether = Together
+	if os.Getenv("REDISLOCK_TEST_PIPELINED") == "1" {
+		maps.Copy(suites, pipelined)
+	}
+	transport.AlwaysTogether = Pipelined
 	logging.Disable() // go-redis logs what its errors say as well, which hides the failures in the output
 }
 
@@ -83,7 +95,7 @@ var _ = ReportAfterSuite("what was left out", func(report Report) {
 // runSuite runs the specs of a suite. Those on miniredis run on fake time, in a bubble of synctest: no time passes while
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
 func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) {
-	if suite != InMemory {
+	if !suites[suite].FakeTime {
 		shard.RunSpecs(t, suite, config, reporter)
 		return
 	}
@@ -104,6 +116,8 @@ const (
 	InMemory = "miniredis"
 	OnServer = "redis-server"
 	sharing  = "one server" // of a suite, which its specs on a real server share
+	faults   = "faults"     // of DescribeFaulty
+	Random   = "random"     // random schedules
 	Quorums  = "quorums"
 )
 
@@ -118,9 +132,12 @@ func Bound(kind string, fake, onServer time.Duration) time.Duration {
 	return onServer
 }
 
-// Schedules returns how many random schedules a test tries: n, or a quarter of them with -short or the race detector. With
-// that, they take ten times as long, and each shows the same code to it.
+// Schedules returns how many random schedules a test tries: n times REDISLOCK_TEST_SCHEDULES, or a quarter of that with -short
+// or the race detector. With that, they take ten times as long, and each shows the same code to it.
 func Schedules(n int) int {
+	if times, err := strconv.Atoi(os.Getenv("REDISLOCK_TEST_SCHEDULES")); err == nil {
+		n *= times
+	}
 	if testing.Short() || race.Enabled {
 		return n / 4
 	}
