@@ -126,7 +126,11 @@ func lateOn(on *spec.Redis, where string) {
 		heal := slow(0)
 		err := obtainLate(context.WithoutCancel(ctx), redislock.Options{RetryStrategy: often})
 		Expect(err).To(And(MatchError(redislock.ErrNotObtained), MatchError(redislock.ErrLapsed), MatchError(context.DeadlineExceeded)))
-		Expect(err).To(MatchError(ContainSubstring("no answer from Redis within the ttl of " + ttl.String())))
+		silence := MatchError(ContainSubstring("no answer from Redis within the ttl of " + ttl.String()))
+		if on.Kind == spec.OnServer { // a busy machine may bring the end of the ttl and the answer at the same time
+			silence = Or(silence, MatchError(ContainSubstring("the grant took")))
+		}
+		Expect(err).To(silence)
 		heal()
 	})
 }
