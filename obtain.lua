@@ -11,8 +11,8 @@ ARGV[4]     n; 1 if missing
 ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server's clock; any other
             number proposes one, in µs since 1970
 ARGV[6]     "1" if keys that are mine get the new metadata; "0", or missing, if they keep theirs
-ARGV[7]     entry of a waiter, as line.lua describes it; without it, the caller takes no
-            place. With it, either every lock key has a line or none has
+ARGV[7]     entry of a waiter, as internal/script/line.lua describes it; without it, the
+            caller takes no place. With it, either every lock key has a line or none has
 ARGV[8]     the waiter's ticket; "0" if it knows of none
 ARGV[9]     "1" if its subscription is open, on this server; else "0"
 ARGV[10]    the ticket that it proposes if it has none, in µs since 1970; may be missing
@@ -39,8 +39,8 @@ Returns     1                 granted, all newly taken, no fencing token
                               longer in one of the lines, else 0
                               After a grant the waiter is in no line any more.
             {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
-                              ms; see guard.lua. A waiter gets a place in line instead, and the
-                              reply above with closed and id added
+                              ms; see internal/script/guard.lua. A waiter gets a place in line
+                              instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
             if it is the first one and the keys are taken for less than its interval and than

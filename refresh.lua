@@ -14,7 +14,7 @@ A key without expiry gets the ttl, because nobody would free it if its holder di
 Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
                     i KEYS[-i] is gone
-            While the guard is closed, for closed ms; see guard.lua:
+            While the guard is closed, for closed ms; see internal/script/guard.lua:
             {0, closed, id, i, …}  every key is mine and has the new ttl; KEYS[i] … were gone and are
                     put back. If another has one, none is put back, and the reply is as above
             {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again

@@ -4,8 +4,8 @@ the keys, if asked to. Then it hands the keys over to the first waiters of the l
 
 KEYS[1..n]  lock keys; there may be none, for a waiter that only leaves
 KEYS[n+1]   the fence key of the lock, if ARGV[4] is "1"
-KEYS[…]     lines, as line.lua describes them; without any, nobody is woken. Keys are handed
-            over only if each lock key has one
+KEYS[…]     lines, as internal/script/line.lua describes them; without any, nobody is woken. Keys
+            are handed over only if each lock key has one
 ARGV[1]     token
 ARGV[2]     n; 1 if missing
 ARGV[3]     entry of the waiter that leaves the lines; "" or missing if none does
@@ -18,7 +18,7 @@ ARGV[7]     "1" if its subscription is open, on this server; else "0"
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted. While the guard is closed, keys that
-                    were gone are not listed; see guard.lua
+                    were gone are not listed; see internal/script/guard.lua
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
             waiter was first, or where dead ones were first. A waiter that steps back is not

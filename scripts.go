@@ -7,38 +7,19 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
+// The scripts of a lock's life. Package script has the others, and makes calls of all of them.
 var (
 	//go:embed obtain.lua
 	obtainSource string
-	//go:embed obtain_each.lua
-	obtainEachSource string
 	//go:embed refresh.lua
 	refreshSource string
 	//go:embed release.lua
 	releaseSource string
-	//go:embed release_each.lua
-	releaseEachSource string
 	//go:embed pttl.lua
 	pttlSource string
-	//go:embed fence.lua
-	fenceSource string
-	//go:embed inspect.lua
-	inspectSource string
-	//go:embed waiters.lua
-	waitersSource string
-	//go:embed blocker.lua
-	blockerSource string
-	//go:embed line.lua
-	lineSource string
-	//go:embed guard.lua
-	guardSource string
 )
 
-var sources = script.Sources{
-	Obtain: obtainSource, ObtainEach: obtainEachSource, Release: releaseSource, ReleaseEach: releaseEachSource,
-	Refresh: refreshSource, PTTL: pttlSource, Fence: fenceSource, Inspect: inspectSource, Blocker: blockerSource,
-	Waiters: waitersSource, Line: lineSource, Guard: guardSource,
-}
+var sources = script.Sources{Obtain: obtainSource, Refresh: refreshSource, Release: releaseSource, PTTL: pttlSource}
 
 // scripts are those of Clients without a guard.
 var scripts = script.New(sources, script.Guard{})

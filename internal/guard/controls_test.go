@@ -64,7 +64,8 @@ var controls = []control{
 	{
 		name: "half the grace", kind: "long locks", check: check.Exclusion, limit: 50,
 		edits: []overlay.Edit{{
-			File: "guard.lua", Old: "opens = now + longest -- a new term", New: "opens = now + math.floor(longest / 2) --",
+			File: "internal/script/guard.lua",
+			Old:  "opens = now + longest -- a new term", New: "opens = now + math.floor(longest / 2) --",
 		}},
 	},
 	{
@@ -73,7 +74,9 @@ var controls = []control{
 	},
 	{
 		name: "renewals count at once", kind: "a master that goes on", check: check.Exclusion, limit: 60,
-		edits: []overlay.Edit{{File: "guard.lua", Old: "return closed, id, math.max(", New: "return closed, id, math.min("}},
+		edits: []overlay.Edit{{
+			File: "internal/script/guard.lua", Old: "return closed, id, math.max(", New: "return closed, id, math.min(",
+		}},
 	},
 	{
 		name: "hand-over while closed", kind: "releases that arrive again", check: check.Exclusion, limit: 60,
@@ -99,7 +102,7 @@ var controls = []control{
 				New: "	closed, term = guard()\n\tclosed = type(closed) == 'table' and closed or 0\n",
 			},
 			{
-				File: "obtain_each.lua", Old: "	closed, term = guard()\n",
+				File: "internal/script/obtain_each.lua", Old: "	closed, term = guard()\n",
 				New: "	closed, term = guard()\n\tclosed = type(closed) == 'table' and closed or 0\n",
 			},
 		},
@@ -134,7 +137,9 @@ var controls = []control{
 	},
 	{
 		name: "an attach while closed", kind: "releases that arrive again", check: check.Exclusion, limit: 60,
-		edits: []overlay.Edit{{File: "inspect.lua", Old: "if guard and ARGV[2] == '1' then", New: "if false then"}},
+		edits: []overlay.Edit{{
+			File: "internal/script/inspect.lua", Old: "if guard and ARGV[2] == '1' then", New: "if false then",
+		}},
 	},
 }
 
@@ -226,6 +231,7 @@ func editedGo() (map[string]string, error) {
 	for room := range rooms {
 		files[room+"/off.go"] = fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar off = os.Getenv(%q)\n", path.Base(room), edited)
 	}
+	files["internal/script/given.go"] = fmt.Sprintf(given, scripts)
 	return files, nil
 }
 
@@ -251,11 +257,27 @@ func buildEdited(ctx context.Context, dir string) (binary string, err error) {
 	return binary, nil
 }
 
-// sourceFields are the fields of script.Sources with the scripts that controls edit.
+// sourceFields are the scripts that controls edit, by the names under which editedGo looks for their texts: a field of
+// script.Sources, or of the struct in given.
 var sourceFields = map[string]string{
-	"guard.lua": "Guard", "obtain.lua": "Obtain", "obtain_each.lua": "ObtainEach", "release.lua": "Release",
-	"inspect.lua": "Inspect",
+	"obtain.lua": "Obtain", "release.lua": "Release", "internal/script/guard.lua": "Guard",
+	"internal/script/inspect.lua": "Inspect", "internal/script/obtain_each.lua": "ObtainEach",
 }
+
+// given is a file of package script that replaces the texts that the package embeds itself.
+const given = `package script
+
+import (
+	"encoding/json"
+	"os"
+)
+
+func init() {
+	_ = json.Unmarshal([]byte(os.Getenv(%q)), &struct{ Guard, Inspect, ObtainEach *string }{
+		&guardSource, &inspectSource, &obtainEachSource,
+	})
+}
+`
 
 var caught = regexp.MustCompile(`.*: caught after .*`)
 
@@ -271,13 +293,13 @@ func (c *control) run(t *testing.T, binary string) {
 			sources[sourceFields[name]] = text
 		}
 	}
-	given, err := json.Marshal(sources)
+	texts, err := json.Marshal(sources)
 	if err != nil {
 		t.Fatal(err)
 	}
 	run := "-test.run=^TestControls$/^" + strings.ReplaceAll(c.name, " ", "-") + "$"
 	cmd := exec.CommandContext(t.Context(), binary, "-test.v", run)
-	cmd.Env = append(os.Environ(), edited+"="+c.name, scripts+"="+string(given))
+	cmd.Env = append(os.Environ(), edited+"="+c.name, scripts+"="+string(texts))
 	output, err := cmd.CombinedOutput()
 	line := caught.Find(output)
 	if err != nil || line == nil {

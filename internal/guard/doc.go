@@ -19,8 +19,8 @@
 // The marker is the key redislock:guard, in the same database as the locks. It names the term of the server, which is
 // master_replid of INFO replication. A server draws that at random at each start of the process and at each promotion. So a
 // marker with the term of today was written by this process since it became a master, and whatever was granted since then is
-// still there. guard.lua says what the marker looks like. G is maxTTL + D, and D is the deposed of WithGuard: for how long a
-// master goes on granting after a replica has taken its place.
+// still there. internal/script/guard.lua says what the marker looks like. G is maxTTL + D, and D is the deposed of
+// WithGuard: for how long a master goes on granting after a replica has taken its place.
 //
 // # Promise
 //
@@ -152,6 +152,8 @@
 //  2. M's copy of the key expires, and M grants it to B.
 //
 // # Where the rules stand
+//
+// The scripts obtain, refresh and release are at the top of the repository, the others in internal/script.
 //
 //	1, 6b, 9, 13  guard.lua
 //	2             obtain.lua, obtain_each.lua; 2d: release.lua; 2e: inspect.lua, and Place.Attach in internal/place

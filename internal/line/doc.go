@@ -6,8 +6,8 @@
 //	          └─────────────────────────────────────────────────────────────────┘
 //	messages ──► try now · try when a ttl ends · the keys were handed over: Admit returns the hand-off
 //
-// The scripts keep the lines, as line.lua and docs/line.md say. This package keeps what one caller must know of them.
-// Scripts publish messages to an inbox (package inbox), which all Clients of one Redis client share.
+// The scripts keep the lines, as internal/script/line.lua and docs/line.md say. This package keeps what one caller must know
+// of them. Scripts publish messages to an inbox (package inbox), which all Clients of one Redis client share.
 //
 // # Invariants
 //

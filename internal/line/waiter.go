@@ -41,7 +41,7 @@ type Waiter struct {
 	number   int64         // of the first member; 0 lets the inbox choose, and after that
 	inbox    *inbox.Share  // nil before the first try
 	member   *inbox.Member // likewise
-	entry    string        // its entry in the lines; see line.lua
+	entry    string        // its entry in the lines; see internal/script/line.lua
 	refused  bool          // some try was refused
 	failures int           // before the first refusal; see Rest
 	next     time.Time     // when to try next

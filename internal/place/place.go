@@ -103,7 +103,7 @@ func (p *Place) ask(ctx context.Context, operation string, keys []string, reques
 }
 
 // FenceTo raises the fence counter to least, if the token has all keys, or mints a fencing token if least is 0; see
-// fence.lua. lock are all keys of the lock, for errors.
+// internal/script/fence.lua. lock are all keys of the lock, for errors.
 func (p *Place) FenceTo(
 	ctx context.Context, lock []string, token string, keys script.Keys, fenceKey string, least int64,
 ) (int64, error) {

@@ -6,7 +6,8 @@
 //	Message ◄── ReadMessage ◄── what a script has published
 //
 // The header of each script is the contract that this package keeps: what KEYS and ARGV are, and what each reply means. The
-// root embeds the scripts, because they are at the top of the repository.
+// scripts of a lock's life (obtain, refresh, release, pttl) are at the top of the repository, where the root embeds them.
+// All others are here, with the texts that several scripts include (line, guard).
 //
 // # Invariants
 //

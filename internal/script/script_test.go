@@ -14,7 +14,7 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-var scripts = script.New(script.Sources{Obtain: "return 1\n-- include line\n", Line: "-- the line\n"}, script.Guard{})
+var scripts = script.New(script.Sources{}, script.Guard{})
 
 func want(t *testing.T, what string, got, want any) {
 	t.Helper()

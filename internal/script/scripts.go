@@ -2,22 +2,10 @@ package script
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
-
-// Sources are the texts of the scripts.
-type Sources struct {
-	Obtain, ObtainEach   string
-	Release, ReleaseEach string
-	Refresh, PTTL, Fence string
-	Inspect, Blocker     string
-	Waiters              string
-	Line                 string // the rules of the line, which obtain and release include
-	Guard                string // the check of a guard, which all scripts include that obey one
-}
 
 // Scripts makes the calls of the scripts. It never changes, and is safe for concurrent use.
 type Scripts struct {
@@ -28,20 +16,17 @@ type Scripts struct {
 
 // New returns the scripts with these texts and this guard.
 func New(s Sources, guard Guard) *Scripts {
-	if !guard.IsSet() {
-		s.Guard = ""
-	}
-	script := func(source string) *transport.Script { return transport.NewScript(s.included(source)) }
+	script := func(source string) *transport.Script { return transport.NewScript(complete(source, guard)) }
 	all := &Scripts{
 		Guard:   guard,
-		obtain:  script(s.Obtain).Join(s.included(s.ObtainEach), 3),
-		release: script(s.Release).Join(s.included(s.ReleaseEach), 1),
+		obtain:  script(s.Obtain).Join(complete(obtainEachSource, guard), 3),
+		release: script(s.Release).Join(complete(releaseEachSource, guard), 1),
 		refresh: script(s.Refresh),
 		pttl:    script(s.PTTL),
-		fence:   script(s.Fence),
-		inspect: script(s.Inspect),
-		blocker: script(s.Blocker),
-		waiters: script(s.Waiters),
+		fence:   script(fenceSource),
+		inspect: script(inspectSource),
+		blocker: script(blockerSource),
+		waiters: script(waitersSource),
 	}
 	all.obtain.Yields = true // a script that acquires locks must not hold up those that release or refresh them
 	if guard.IsSet() {
@@ -50,12 +35,6 @@ func New(s Sources, guard Guard) *Scripts {
 		}
 	}
 	return all
-}
-
-// included returns the text of a script with the texts that it includes.
-func (s *Sources) included(source string) string {
-	source = strings.Replace(source, "-- include line\n", s.Line, 1)
-	return strings.Replace(source, "-- include guard\n", s.Guard, 1)
 }
 
 // unexpected returns the error for a reply that no script of the library gives: another script has the same hash, or a

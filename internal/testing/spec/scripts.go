@@ -33,7 +33,7 @@ func namesOf(script string) []string {
 	defer namesMu.Unlock()
 	if names[script] == nil {
 		for _, file := range []string{script, script + "_each"} {
-			if file != script && !exists(file) {
+			if file != script && scriptFiles()[file] == "" {
 				continue
 			}
 			for _, text := range []string{Source(file), Guarded(file)} {
@@ -65,24 +65,39 @@ func including(name, guard string) string {
 }
 
 // Written reads a script as it is embedded.
-func Written(name string) string { return Read(name + ".lua") }
-
-func exists(script string) bool {
-	_, err := os.Stat(Path(script + ".lua"))
-	return err == nil
+func Written(name string) string {
+	file, ok := scriptFiles()[name]
+	if !ok {
+		panic("there is no script " + name)
+	}
+	return Read(file)
 }
 
 // Scripts returns the names of all files of scripts.
 func Scripts() []string {
-	paths, err := filepath.Glob(Path("*.lua"))
-	if err != nil {
-		panic(err)
+	var files []string
+	for name := range scriptFiles() {
+		files = append(files, name+".lua")
 	}
-	for i, path := range paths {
-		paths[i] = filepath.Base(path)
-	}
-	return paths
+	slices.Sort(files)
+	return files
 }
+
+// scriptFiles returns the file of each script by the script's name. The root embeds some, and package script the others.
+var scriptFiles = sync.OnceValue(func() map[string]string {
+	files := map[string]string{}
+	for _, dir := range []string{"", "internal/script"} {
+		paths, err := filepath.Glob(Path(filepath.Join(dir, "*.lua")))
+		if err != nil {
+			panic(err)
+		}
+		for _, path := range paths {
+			file := filepath.Base(path)
+			files[strings.TrimSuffix(file, ".lua")] = filepath.Join(dir, file)
+		}
+	}
+	return files
+})
 
 // Read returns the text of a file, named from the top of the repository.
 func Read(name string) string {

@@ -26,7 +26,7 @@ var All = []Control{
 		Name: "obtain-without-nx", Off: "a call that shares a script takes keys that another holds",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss}, Scene: "burst",
 		Edits: []Edit{{
-			"obtain_each.lua",
+			"internal/script/obtain_each.lua",
 			"token or token .. ' ' .. metadata, 'NX', 'PX'", "token or token .. ' ' .. metadata, 'PX'",
 		}},
 	},
@@ -40,7 +40,8 @@ var All = []Control{
 				"if stored then",
 			},
 			{
-				"release_each.lua", "if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then",
+				"internal/script/release_each.lua",
+				"if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then",
 				"if stored then",
 			},
 		},
@@ -160,9 +161,12 @@ var All = []Control{
 		Aim:   often(plan.KillWorker, 120, 300, 1500),
 		Scene: "queued",
 		Edits: []Edit{
-			{"line.lua", "local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, "},
 			{
-				"line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
+				"internal/script/line.lua",
+				"local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, ",
+			},
+			{
+				"internal/script/line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
 				"waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)\n\t\twaiter.left = math.max(waiter.left, 2000)",
 			},
 		},
@@ -232,7 +236,8 @@ var All = []Control{
 		Topology: "memory+guard", Checks: []string{check.Exclusion},
 		Aim: []plan.Choice{{Kind: plan.FlushAll, Weight: 8}}, Scene: "rely",
 		Edits: []Edit{{
-			"guard.lua", "opens = now + longest -- a new term", "opens = now + math.floor(longest / 2) -- a new term",
+			"internal/script/guard.lua",
+			"opens = now + longest -- a new term", "opens = now + math.floor(longest / 2) -- a new term",
 		}},
 	},
 	{
