@@ -1,6 +1,7 @@
 package redislock_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"sync"
@@ -9,10 +10,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-
+	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/spec"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 var _ = spec.DescribeOnRedis("Obtain", func(on *spec.Redis) {
@@ -234,3 +237,394 @@ var _ = spec.DescribeOnRedis("Obtain", func(on *spec.Redis) {
 		})
 	})
 })
+
+var _ = spec.DescribeOnRedis("Arguments", func(on *spec.Redis) {
+	var locks *redislock.Client
+	var sent *spec.CallCount
+
+	BeforeEach(func() {
+		locks = redislock.New(on.Client)
+		sent = spec.CountCalls(on.Client)
+	})
+
+	AfterEach(func(ctx SpecContext) {
+		Expect(sent.Count()).To(BeZero(), "nothing is sent")
+		Expect(on.Keys(ctx)).To(BeEmpty(), "nothing is written")
+	})
+
+	DescribeTable("that cannot be used are ErrInvalid, with words",
+		func(ctx SpecContext, words string, keys []string, ttl time.Duration, opt *redislock.Options) {
+			lock, err := locks.ObtainMulti(ctx, keys, ttl, opt)
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring(words)))
+			Expect(lock).To(BeNil())
+		},
+		Entry("nil keys", "no keys", nil, time.Minute, nil),
+		Entry("no keys", "no keys", []string{}, time.Minute, nil),
+		Entry("an empty key", "key 2 of 2 is empty", []string{"a", ""}, time.Minute, nil),
+		Entry("a reserved key", `names that end in ":redislock:line" are reserved`, []string{"a:redislock:line"}, time.Minute, nil),
+		Entry("no ttl", "ttl 0s is under 2ms", []string{"a"}, time.Duration(0), nil),
+		Entry("a ttl under 2 ms", "ttl 1.999999ms is under 2ms", []string{"a"}, 2*time.Millisecond-1, nil),
+		Entry("a negative ttl", "ttl -1s is under 2ms", []string{"a"}, -time.Second, nil),
+		Entry("a token with a space", `token "a b" holds white space`, []string{"a"}, time.Minute, &redislock.Options{Token: "a b"}),
+		Entry("a token with a line break", `holds white space`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\n"}),
+		Entry("a token with a control character", `control character`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\x00"}),
+		Entry("a token with a wide space", `holds white space`, []string{"a"}, time.Minute, &redislock.Options{Token: "a\u2003b"}),
+		Entry("FenceKey among the keys", `FenceKey "b" is also a key`, []string{"a", "b"}, time.Minute, &redislock.Options{FenceKey: "b"}),
+		Entry("a key that would share a line", `repeats itself as its hash tag`, []string{"a{a}"}, time.Minute, &redislock.Options{Queue: true}),
+		Entry("a reserved FenceKey", `are reserved`, []string{"a"}, time.Minute, &redislock.Options{FenceKey: "f:redislock:line"}),
+	)
+
+	It("refuses a nil ctx everywhere", func(ctx SpecContext) {
+		_, err := locks.Obtain(nil, "a", time.Minute, nil) //nolint:staticcheck // on purpose
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		_, err = locks.Inspect(nil, "a") //nolint:staticcheck // on purpose
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		_, err = locks.Attach(nil, []string{"a"}, "t") //nolint:staticcheck // on purpose
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+	})
+
+	DescribeTable("a client that cannot run scripts is refused", func(ctx SpecContext, client func() *redislock.Client, words string) {
+		locks := client()
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		Expect(err).To(MatchError(ContainSubstring(words)))
+		_, err = locks.Inspect(ctx, "a")
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		_, err = locks.Attach(ctx, []string{"a"}, "t")
+		Expect(err).To(MatchError(redislock.ErrInvalid))
+		Expect(locks.Close()).To(Succeed())
+	},
+		Entry("nil", func() *redislock.Client { return redislock.New(nil) }, "the Redis client is nil"),
+		Entry("a nil *redis.Client", func() *redislock.Client { return redislock.New((*redis.Client)(nil)) }, "is nil"),
+		Entry("a nil *redis.ClusterClient", func() *redislock.Client { return redislock.New((*redis.ClusterClient)(nil)) }, "is nil"),
+		Entry("a nil *redis.Ring", func() *redislock.Client { return redislock.New((*redis.Ring)(nil)) }, "is nil"),
+		Entry("a Pipeliner", func() *redislock.Client { return redislock.New(on.Client.Pipeline()) }, "queues scripts instead of running them"),
+		Entry("a transaction", func() *redislock.Client { return redislock.New(on.Client.TxPipeline()) }, "queues scripts"),
+		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&spec.Embedding{}) },
+			"the *redis.Client that a *spec.Embedding embeds is nil"),
+		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(spec.EmbeddingUniversal{}) },
+			"the redis.UniversalClient that a spec.EmbeddingUniversal embeds is nil"),
+		Entry("a quorum with one that embeds a nil client", func() *redislock.Client {
+			return redislock.NewQuorum([]redislock.RedisClient{&spec.Embedding{}, spec.Embedding{}, spec.EmbeddingTwice{}})
+		}, "embeds is nil"),
+		Entry("a type that embeds a Pipeliner", func() *redislock.Client {
+			return redislock.New(struct{ redis.Pipeliner }{on.Client.Pipeline()})
+		}, "queues scripts"),
+		Entry("a nil *Client", func() *redislock.Client { return nil }, "not made by New"),
+		Entry("a zero Client", func() *redislock.Client { return &redislock.Client{} }, "not made by New"),
+	)
+
+	It("ends at once when ctx has ended before", func() {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cause := errors.New("shutting down")
+		cancel(cause)
+		_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(redislock.ErrNotObtained))
+		Expect(err).To(MatchError(context.Canceled))
+		Expect(err).To(MatchError(cause))
+		_, err = locks.Inspect(ctx, "a")
+		Expect(err).To(MatchError(context.Canceled))
+		_, err = locks.Attach(ctx, []string{"a"}, "t")
+		Expect(err).To(MatchError(context.Canceled))
+	})
+})
+
+// What is decided from the names of the keys alone, on every kind of Redis that can have a lock at several places.
+var _ = Describe("A lock that cannot be where its keys are", Label(spec.InMemory, spec.Quorums), func() {
+	var servers []*spec.MemoryServer
+	var sent atomic.Int64 // to all servers
+	var rings int         // that were made
+
+	BeforeEach(func() {
+		servers, rings = nil, 0
+		for range 3 {
+			server := spec.NewMemoryServer()
+			DeferCleanup(server.End)
+			server.Decide(func(m faultproxy.Message) faultproxy.Action {
+				if !m.Reply {
+					sent.Add(1)
+				}
+				return faultproxy.Action{}
+			})
+			servers = append(servers, server)
+		}
+	})
+
+	begin := func(client redislock.RedisClient, opts ...redislock.RedisClient) *redislock.Client {
+		locks := redislock.NewQuorum(append([]redislock.RedisClient{client}, opts...))
+		DeferCleanup(locks.Close)
+		return locks
+	}
+	quorum := func() *redislock.Client {
+		var clients []redislock.RedisClient
+		for _, server := range servers {
+			client := server.Connect(0, nil)
+			DeferCleanup(client.Close)
+			clients = append(clients, client)
+		}
+		return begin(clients[0], clients[1:]...)
+	}
+	cluster := func() *redis.ClusterClient {
+		client := spec.NewMemoryCluster(servers, 0, nil)
+		DeferCleanup(client.Close)
+		return client
+	}
+	ring := func() *redis.Ring {
+		db := rings // of its own: the Rings of a quorum must not share a key
+		rings++
+		client := redis.NewRing(&redis.RingOptions{
+			Addrs:              map[string]string{"0": "node-0:6379", "1": "node-1:6379", "2": "node-2:6379"},
+			HeartbeatFrequency: time.Hour,
+			NewClient: func(opt *redis.Options) *redis.Client {
+				return servers[opt.Addr[len("node-")]-'0'].Connect(0, func(opt *redis.Options) { opt.DB = db })
+			},
+		})
+		DeferCleanup(client.Close)
+		return client
+	}
+	var sameSlot string // a key in the slot of "a"
+	for i := 0; transport.Slot(sameSlot) != transport.Slot("a"); i++ {
+		sameSlot = strconv.Itoa(i)
+	}
+
+	token, across := &redislock.Options{Token: "me"}, &redislock.Options{Token: "me", AcrossSlots: true}
+	const attach = "let the library choose the token, and resume or share the lock with Attach"
+	for _, on := range []struct {
+		name  string
+		locks func() *redislock.Client
+		keys  []string
+		opt   *redislock.Options
+		words string
+	}{
+		{"a token on a quorum", quorum, []string{"a"}, token, "Token does not work with a quorum of servers; " + attach},
+		{"a token on a quorum, for several keys", quorum, []string{"{a}1", "{a}2"}, token, attach},
+		{"a token across slots", func() *redislock.Client { return begin(cluster()) }, []string{"a", "b"}, across,
+			"Token does not work with AcrossSlots for keys without a common hash tag; " + attach},
+		{"a token across slots, through a type that embeds a Cluster", func() *redislock.Client {
+			return begin(spec.EmbeddingUniversal{UniversalClient: cluster()})
+		}, []string{"a", "b"}, across, attach},
+		{"a token across slots, with a FenceKey elsewhere", func() *redislock.Client { return begin(cluster()) }, []string{"a"},
+			&redislock.Options{Token: "me", AcrossSlots: true, FenceKey: "fence"}, attach},
+		{"a token across slots, for keys that happen to be in one slot", func() *redislock.Client { return begin(cluster()) },
+			[]string{"a", sameSlot}, across, attach},
+		{"several keys on a Ring", func() *redislock.Client { return begin(ring()) }, []string{"a", "b"}, nil,
+			"a Ring needs one hash tag for all keys of a lock, and for its FenceKey, as in {order:7}:stock"},
+		{"several keys on a Ring, with one tag and another", func() *redislock.Client { return begin(ring()) },
+			[]string{"{a}1", "{a}2", "{b}1"}, nil, "a Ring needs one hash tag"},
+		{"several keys on a Ring, across slots", func() *redislock.Client { return begin(ring()) }, []string{"a", "b"},
+			&redislock.Options{AcrossSlots: true}, "a Ring needs one hash tag"},
+		{"a FenceKey elsewhere on a Ring", func() *redislock.Client { return begin(ring()) }, []string{"a"},
+			&redislock.Options{FenceKey: "fence"}, "a Ring needs one hash tag"},
+		{"several keys on a quorum of Rings", func() *redislock.Client { return begin(ring(), ring(), ring()) },
+			[]string{"a", "b"}, nil, "a quorum of Rings needs one hash tag"},
+	} {
+		Context(on.name, func() {
+			var locks *redislock.Client
+			BeforeEach(func() {
+				locks = on.locks()
+				sent.Store(0)
+			})
+
+			expectRefused := func(err error) {
+				GinkgoHelper()
+				Expect(err).To(MatchError(redislock.ErrInvalid))
+				Expect(err).To(MatchError(ContainSubstring(on.words)))
+			}
+
+			It("is refused by Obtain and ObtainMulti, and nothing is sent", func(ctx SpecContext) {
+				_, err := locks.ObtainMulti(ctx, on.keys, time.Minute, on.opt)
+				expectRefused(err)
+				if len(on.keys) == 1 {
+					_, err = locks.Obtain(ctx, on.keys[0], time.Minute, on.opt)
+					expectRefused(err)
+				}
+				Expect(sent.Load()).To(BeZero())
+			})
+
+			It("is refused by Do, and nothing is sent", func(ctx SpecContext) {
+				expectRefused(locks.Do(ctx, on.keys, time.Minute, on.opt, func(context.Context) error {
+					Fail("fn is called")
+					return nil
+				}))
+				Expect(sent.Load()).To(BeZero())
+			})
+
+			It("is refused by a Do inside others that hold some keys, or all", func(ctx SpecContext) {
+				inner := func(outer context.Context) {
+					time.Sleep(50 * time.Millisecond) // the outer Do need not wait for each place
+					before := sent.Load()
+					expectRefused(locks.Do(outer, on.keys, time.Minute, on.opt, func(context.Context) error {
+						Fail("fn is called")
+						return nil
+					}))
+					Expect(sent.Load()).To(Equal(before))
+				}
+				var within func(outer context.Context, keys []string) error
+				within = func(outer context.Context, keys []string) error {
+					if len(keys) == 0 {
+						return nil
+					}
+					return locks.Do(outer, keys[:1], time.Minute, nil, func(outer context.Context) error {
+						inner(outer)
+						return within(outer, keys[1:])
+					})
+				}
+				Expect(within(ctx, on.keys)).To(Succeed())
+			})
+
+			It("is looked at as a whole by Attach, which asks for one hash tag where that is needed", func(ctx SpecContext) {
+				_, err := locks.Attach(ctx, on.keys, "me")
+				if on.opt != nil && on.opt.Token != "" || len(on.keys) == 1 {
+					Expect(err).To(MatchError(redislock.ErrLockNotHeld))
+					return
+				}
+				expectRefused(err)
+				Expect(sent.Load()).To(BeZero())
+			})
+		})
+	}
+
+	It("can be there with a token if its keys have one hash tag, or if it has one key", func(ctx SpecContext) {
+		locks := begin(cluster())
+		for _, keys := range [][]string{{"{a}1", "{a}2"}, {"b"}} {
+			lock := spec.Obtain(ctx, locks, time.Minute, across, keys...)
+			Expect(spec.Obtain(ctx, locks, time.Hour, across, keys...).Token()).To(Equal("me"))
+			Expect(lock.TTL(ctx)).To(BeNumerically(">", time.Minute))
+			Expect(lock.Release(ctx)).To(Succeed())
+		}
+		locks = begin(ring())
+		for _, opt := range []*redislock.Options{nil, token, across, {FenceKey: "{a}fence"}} {
+			lock := spec.Obtain(ctx, locks, time.Minute, opt, "{a}1", "{a}2")
+			found, err := locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found.Release(ctx)).To(Succeed())
+		}
+	})
+})
+
+// A million keys take a second of CPU time, so internal/script checks the limit itself. ctx has ended: nothing is sent.
+var _ = Describe("More than a million keys", func() {
+	It("are an error on one server, on a quorum and in one slot", func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		keys := make([]string, 1_000_001)
+		for i := range keys {
+			keys[i] = "{a}" + strconv.Itoa(i)
+		}
+		expectTooMany := func(err error) {
+			GinkgoHelper()
+			Expect(err).To(MatchError(redislock.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring("1000001 keys are more than the 1000000")))
+		}
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+		DeferCleanup(cluster.Close)
+		one, other := spec.Connect(&redis.Options{}), spec.Connect(&redis.Options{})
+
+		_, err := redislock.New(one).ObtainMulti(ended, keys, time.Minute, nil)
+		expectTooMany(err)
+		_, err = redislock.New(cluster).ObtainMulti(ended, keys, time.Minute, &redislock.Options{AcrossSlots: true})
+		expectTooMany(err)
+		quorum := redislock.NewQuorum([]redislock.RedisClient{one, other})
+		_, err = quorum.ObtainMulti(ended, keys, time.Minute, nil)
+		expectTooMany(err)
+		_, err = quorum.Inspect(ended, keys...)
+		expectTooMany(err)
+		_, err = redislock.New(one).Attach(ended, keys, "token")
+		expectTooMany(err)
+
+		for i := range 900_000 { // a key that is named twice counts once
+			keys[i] = keys[0]
+		}
+		_, err = redislock.New(one).ObtainMulti(ended, keys, time.Minute, nil)
+		Expect(err).To(MatchError(context.Canceled))
+	})
+})
+
+var _ = spec.DescribeOnRedis("Close", func(on *spec.Redis) {
+	It("refuses new locks, leaves the held ones usable, and can be called again", func(ctx SpecContext) {
+		locks := redislock.New(on.Client)
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(locks.Close()).To(Succeed())
+		Expect(locks.Close()).To(Succeed())
+		_, err := locks.Obtain(ctx, "b", time.Minute, nil)
+		Expect(err).To(Equal(redislock.ErrClosed))
+		_, err = locks.Inspect(ctx, "a")
+		Expect(err).To(Equal(redislock.ErrClosed))
+		_, err = locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).To(Equal(redislock.ErrClosed))
+		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+		Expect(lock.Refresh(ctx, time.Hour, nil)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect((*redislock.Client)(nil).Close()).To(Succeed())
+	})
+})
+
+var _ = spec.DescribeOnRedis("A client of the caller's own", func(on *spec.Redis) {
+	It("sees every call through EvalSha and Eval", func(ctx SpecContext) {
+		Expect(on.Client.ScriptFlush(ctx).Err()).To(Succeed())
+		const lines = "a{a}:redislock:line b{b}:redislock:line"
+		own := &spec.Wrapper{Scripter: on.Client}
+		sent := spec.CountCalls(on.Client)
+		locks := redislock.New(own)
+		lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "t"}, "a", "b")
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		Expect(lock.TTL(ctx)).To(BeNumerically(">", 0))
+		Expect(locks.Inspect(ctx, "a")).To(HaveLen(1))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(own.Seen).To(Equal([]string{
+			"evalsha [a b " + lines + "] [t  60000 2 0 1]", "eval [a b " + lines + "] [t  60000 2 0 1]",
+			"evalsha [a b] [t 60000  0]", "eval [a b] [t 60000  0]",
+			"evalsha [a b] [t]", "eval [a b] [t]",
+			"evalsha [a a{a}:redislock:line] [1]", "eval [a a{a}:redislock:line] [1]",
+			"evalsha [a b " + lines + "] [t 2]", "eval [a b " + lines + "] [t 2]",
+		}))
+		Expect(sent.Count()).To(Equal(5))
+	})
+
+	DescribeTable("obtains nothing with a reply that makes no sense", func(ctx SpecContext, reply any) {
+		_, err := redislock.New(&replying{Scripter: on.Client, reply: reply}).Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
+	},
+		Entry("a text", "QUEUED"),
+		Entry("a text in a list", []any{"QUEUED"}),
+		Entry("a refusal with a part missing", []any{int64(-1), int64(5)}),
+	)
+
+	It("leaves nothing behind after a reply that makes no sense", func(ctx SpecContext) {
+		_, err := redislock.New(&garbling{Scripter: on.Client}).Obtain(ctx, "a", time.Minute, nil)
+		Expect(err).To(MatchError(ContainSubstring("unexpected reply")))
+		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+})
+
+// garbling is a client that garbles the first reply.
+type garbling struct {
+	redis.Scripter
+	once sync.Once
+}
+
+func (g *garbling) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return g.garbled(g.Scripter.EvalSha(ctx, sha, keys, args...))
+}
+
+func (g *garbling) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return g.garbled(g.Scripter.Eval(ctx, script, keys, args...))
+}
+
+func (g *garbling) garbled(cmd *redis.Cmd) *redis.Cmd {
+	if cmd.Err() == nil {
+		g.once.Do(func() { cmd.SetVal("QUEUED") })
+	}
+	return cmd
+}
+
+// replying is a client that gives every script the same reply.
+type replying struct {
+	redis.Scripter
+	reply any
+}
+
+func (r *replying) EvalSha(context.Context, string, []string, ...any) *redis.Cmd {
+	return redis.NewCmdResult(r.reply, nil)
+}
