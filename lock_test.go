@@ -341,7 +341,7 @@ func matches(err error, keys, lost []string, whole error) string {
 }
 
 var _ = spec.DescribeOnRedis("Random histories", func(on *spec.Redis) {
-	It("end as a simple model predicts, step by step", func(ctx SpecContext) {
+	It("end as a simple model predicts, step by step", Label(spec.Random), func(ctx SpecContext) {
 		for range spec.Schedules(map[string]int{spec.InMemory: 20, spec.OnServer: 60}[on.Kind]) {
 			Expect(on.Client.FlushDB(ctx).Err()).To(Succeed())
 			seed := rand.Uint64()

@@ -55,7 +55,7 @@ func TestEverySpecRunsOnceInSomeProcess(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	if Name() == "" {
 		goal, interval = 200*time.Millisecond, 10*time.Millisecond
-		if err := os.Setenv(ranVariable, t.TempDir()); err != nil { // t.Setenv forbids t.Parallel
+		if err := os.Setenv(ranVariable, t.TempDir()); err != nil { //nolint:usetesting // t.Setenv forbids t.Parallel
 			t.Fatal(err)
 		}
 	}

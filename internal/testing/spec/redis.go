@@ -48,8 +48,8 @@ func DescribeOn(kind, what string, specs func(on *Redis)) bool {
 	})
 }
 
-// InFakeTime returns the entries on miniredis, and none on a real server: they wait long for what others do at once, and show
-// nothing else.
+// InFakeTime returns the entries on miniredis, and none on a real server: they wait long, and show nothing that others do
+// not show there.
 func (on *Redis) InFakeTime(entries ...TableEntry) []TableEntry {
 	if on.Kind != InMemory {
 		return nil

@@ -33,7 +33,8 @@ var suites = shard.Suites{
 	"others":  {Labels: "!" + InMemory + " && !" + sharing + " && !" + Quorums}, // own servers, or none
 }
 
-// pipelined are more suites, with REDISLOCK_TEST_PIPELINED=1: specs that run once more, with every call in a shared pipeline.
+// pipelined are more suites, if REDISLOCK_TEST_PIPELINED is 1: specs that run once more, with every call in a shared
+// pipeline.
 var pipelined = shard.Suites{
 	"pipelined":        {Labels: InMemory, FakeTime: true},
 	"pipelined-faults": {Labels: sharing + " && " + faults},
@@ -132,8 +133,8 @@ func Bound(kind string, fake, onServer time.Duration) time.Duration {
 	return onServer
 }
 
-// Schedules returns how many random schedules a test tries: n times REDISLOCK_TEST_SCHEDULES, or a quarter of that with -short
-// or the race detector. With that, they take ten times as long, and each shows the same code to it.
+// Schedules returns how many random schedules a test tries: n times REDISLOCK_TEST_SCHEDULES, or a quarter of that with
+// -short or the race detector. With that, they take ten times as long, and each shows the same code to it.
 func Schedules(n int) int {
 	if times, err := strconv.Atoi(os.Getenv("REDISLOCK_TEST_SCHEDULES")); err == nil {
 		n *= times
