@@ -14,10 +14,4 @@
 //   - A call is for one Redis. Its owner sets Ctx, GiveUp and the other fields that say how to send it.
 //   - A reply that no script gives is an error, never a grant or a loss.
 //   - Only And… and Limit change the arguments of a call, and only before it is sent.
-//
-// # Decisions
-//
-// Release and refresh reply with signed indices: i for a key that another holder has, -i for a key that is gone. The
-// usual replies are plain integers: 1 for a grant, 0 for no loss. An array with one element costs one more µs, for the
-// table in Lua and the parsing in Go, of the 42 µs that a pair takes.
 package script
