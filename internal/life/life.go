@@ -9,13 +9,12 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 )
 
-// Life is what a handle knows of its lock. Set Fence, Since and Random before others know the lock.
+// Life is what a handle knows of its lock. Set Fence and Since before others know the lock.
 type Life struct {
 	Fence int64     // the fencing token; 0 for none
 	Since time.Time // when the request was sent that obtained the lock, or found it
 
-	Mu            sync.Mutex // protects the fields below, except Random, and what the Bearer says
-	Random        bool       // the library chose the token, so no other lock has it; here, because a Lock fills its size class
+	Mu            sync.Mutex // protects the fields below, and what the Bearer says
 	told          bool       // the end of the present hold was reported
 	releasedAgain bool       // Release was called more than once
 	losses        int32      // how often the lock was found lost

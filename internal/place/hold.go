@@ -15,8 +15,9 @@ type Hold struct {
 	Claim
 	life.Life
 
-	Lease lease.Lease    // Life.Mu protects it
-	entry schedule.Entry // in the schedule of renewals
+	Lease  lease.Lease    // Life.Mu protects it
+	entry  schedule.Entry // in the schedule of renewals
+	random bool           // the library chose the token, so no other lock has it; set before others know the lock
 }
 
 // Exists reports whether h is the hold of a lock that was obtained or attached to. The zero Hold is not.

@@ -17,7 +17,7 @@ import (
 // Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
 func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	r := &refreshing{hold: h, ttl: ttl, metadata: metadata}
-	if !h.Random {
+	if !h.random {
 		r.announce() // before begin checks whether the lock was released
 	}
 	if err := r.begin(ctx); err != nil {

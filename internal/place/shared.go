@@ -77,16 +77,6 @@ func registered(hash uint64, client redisClient, s *shared) *shared {
 	return s
 }
 
-// CountShared returns for how many Redis clients a shared is registered.
-func CountShared() (n int) {
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	for _, all := range registry.byHash {
-		n += len(all)
-	}
-	return n
-}
-
 // unregister removes those with that hash that are gone.
 func unregister(hash uint64) {
 	registry.mu.Lock()

@@ -178,7 +178,7 @@ func (s *Single) Fill(h *Hold) {
 	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
 	h.Lease, h.Obtained = s.valid, s.TTL
 	h.doubt(s.unanswered())
-	h.Fence, h.Since, h.Random = s.fence, s.since, !s.Custom
+	h.Fence, h.Since, h.random = s.fence, s.since, !s.Custom
 	h.SetMetadata(s.Metadata)
 }
 

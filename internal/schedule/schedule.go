@@ -22,11 +22,13 @@ type Item interface {
 
 // Entry is the place of an item in a Schedule. It belongs to the Schedule. The zero Entry is in no Schedule.
 type Entry struct {
-	item  Item
+	item  Item // nil while the Entry is in no Schedule
 	next  time.Time
 	index int
-	in    bool
 }
+
+// in reports whether the item is in a Schedule. It has no field of its own, because a Lock fills its size class.
+func (e *Entry) in() bool { return e.item != nil }
 
 // Schedule looks at items when they are due. Its goroutine starts with the first of them and ends after the last. It is
 // safe for concurrent use.
@@ -50,8 +52,8 @@ func New(ended func(over []Item)) *Schedule {
 func (s *Schedule) Add(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := item.Entry(); !e.in {
-		*e = Entry{item: item, next: time.Now(), in: true}
+	if e := item.Entry(); !e.in() {
+		*e = Entry{item: item, next: time.Now()}
 		heap.Push(&s.queue, e)
 		s.nudge()
 	}
@@ -65,7 +67,7 @@ func (s *Schedule) Add(item Item) {
 func (s *Schedule) Remove(item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := item.Entry(); e.in && !item.Wanted() {
+	if e := item.Entry(); e.in() && !item.Wanted() {
 		heap.Remove(&s.queue, e.index)
 		*e = Entry{}
 		s.nudge()
@@ -76,7 +78,7 @@ func (s *Schedule) Remove(item Item) {
 func (s *Schedule) LookBy(item Item, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := item.Entry(); e.in && at.Before(e.next) {
+	if e := item.Entry(); e.in() && at.Before(e.next) {
 		s.put(e, at)
 	}
 }
@@ -85,7 +87,7 @@ func (s *Schedule) LookBy(item Item, at time.Time) {
 func (s *Schedule) LookAt(item Item, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := item.Entry(); e.in {
+	if e := item.Entry(); e.in() {
 		s.put(e, at)
 	}
 }

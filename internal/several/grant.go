@@ -30,7 +30,7 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 		return err
 	}
 	h := newLock(ctx, s.places, s.keys, s.token)
-	h.Fence, h.Random = fence, true
+	h.Fence = fence
 	h.SetMetadata(s.want.Metadata)
 	h.obtained = s.want.Metadata
 	var requests []majority.Request

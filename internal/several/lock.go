@@ -147,14 +147,6 @@ func (h *Lock) until() time.Time {
 	return h.lock.Until(time.Now())
 }
 
-// CertainAt returns for how long a key at a place certainly lasts, if it lasts for left now: refreshes that were not
-// answered there may still be executed.
-func (h *Lock) CertainAt(i int, left time.Duration) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.at[i].refreshes.Certain(left)
-}
-
 // kept returns the metadata of keys that a guard puts back. The caller holds h.mu.
 func (h *Lock) kept() string { return cmp.Or(h.metadata, h.obtained) }
 

@@ -1,0 +1,11 @@
+package place
+
+// CountShared returns for how many Redis clients a shared is registered.
+func CountShared() (n int) {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	for _, all := range registry.byHash {
+		n += len(all)
+	}
+	return n
+}
