@@ -70,7 +70,7 @@ type Options struct {
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such
 	// keys. AcrossSlots makes no difference to keys of one slot, to one server, to a Ring, where the keys of a lock always
-	// need one hash tag, and with a type that does not say where keys are: see [RedisClient].
+	// need one hash tag, and with a client type that does not say where keys are: see the file docs/redis.md.
 	//
 	// Redis cannot lock keys of several slots in one step. So the library locks those of each slot, and gives all back if
 	// one refuses: all or none in the outcome. This costs a request for each slot, and a try that is refused may hold some

@@ -63,35 +63,13 @@ import (
 )
 
 // RedisClient is the Redis on which locks live: a [*redis.Client] (for one server, or behind Sentinel), a
-// [*redis.ClusterClient], a [*redis.Ring], or another type, such as one of your own that embeds one of these or a
-// [redis.UniversalClient].
-//
-// Calls that are made at the same time share pipelines. If a call goes by itself, the hooks of a go-redis client see it
-// with the values of the caller's ctx. They see shared calls as pipelines, without the values of any ctx. On a Cluster and
-// a Ring, only the hooks of the nodes' clients see pipelines. A renewal of KeepAlive or Do goes in a pipeline even if it
-// is alone, except where no calls share.
-//
-// A hook may change the arguments of a command, for example to put a prefix before each key. Once the library notices that
-// on a call that goes by itself, no calls share any more, and renewals carry the values of the ctx that KeepAlive was
-// given. Until a Client has its first answer, its calls go by themselves, so the library always notices a hook that
-// changes them. Pass [WithSeparateCalls] to [New] for a hook that must see each command, that changes only some of them,
-// or that sends another command instead. If a hook panics, the call panics in the goroutine of its caller.
-//
-// Through any other type, except a *redis.Conn, the library sends each call by itself, by EvalSha and Eval of that type.
-// So a type that overrides these to count calls, or to put a prefix before each key, sees every call. Whether calls are
-// resent is up to that type, and no calls share pipelines. If your type overrides neither, pass the client that it embeds.
-// New asks once what else such a type can do:
-//   - If it has Subscribe, waiters in line are woken. Subscribe must receive what the scripts publish. If it also has
-//     Options, as a *redis.Client has, releases hand keys over.
-//   - If it, or what it embeds to run scripts, has Options of a *redis.Client, MasterForKey of a *redis.ClusterClient, or
-//     GetShardClientForKey of a *redis.Ring, then the library treats it as that kind: for [Options.AcrossSlots], and to
-//     refuse keys without a common hash tag on a Ring. Otherwise it treats the type as one server.
-//   - If ReadTimeout is off or over 5 s, the library subscribes by the client that its WithTimeout returns.
-//
-// The library calls no other method, even if the type overrides it.
-//
-// A [*redis.Conn] is one connection. Calls wait for each other, and waiters are not woken. When the connection breaks, the
-// locks can no longer be renewed or released through it.
+// [*redis.ClusterClient], a [*redis.Ring], a [*redis.Conn], or another type, such as one of your own that embeds one of
+// these or a [redis.UniversalClient]. Calls that are made at the same time through one of the first three share pipelines,
+// which have no values of any ctx: pass [WithSeparateCalls] to [New] for a hook that must see each command, that changes
+// only some of them, or that sends another command instead. Through a type of your own, each call goes by itself, by
+// EvalSha and Eval of that type, and that type decides whether calls are resent; if it overrides neither, pass the client
+// that it embeds. Waiters in line are woken through a *redis.Client, a *redis.ClusterClient, and a type of your own that
+// has Subscribe. The file docs/redis.md has a table of what works with which type, and says what hooks see.
 type RedisClient interface {
 	redis.Scripter
 }
