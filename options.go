@@ -37,35 +37,16 @@ type Options struct {
 	FenceKey string
 
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
-	// false does not wait in line. A key that contains a brace then needs a hash tag, and keys like a{a}, in which the hash
-	// tag repeats the rest, cannot be used.
-	//
-	// The line is first come, first served, wherever keys overlap, across Clients, processes and machines. A key with a
-	// waiter is not free: a later obtain is refused, with Queue or without. A caller whose token already holds one of the
-	// keys skips the line.
-	//
-	// A release hands its keys to the first waiter at once if that waiter wants only these keys, has a random token,
-	// has at most 1 KiB of metadata, and has either no FenceKey or that of the released lock. Otherwise a message wakes
-	// the first waiter, and it tries. When the holder's ttl ends, the first waiter tries without a message.
-	//
-	// Every waiter also tries at least once a second, as a sign of life. Where many wait for many keys, it tries less
-	// often, so that all of these tries take at most a tenth of the server's time. A lost message costs at most one such
-	// interval. After three intervals without a sign of life, the server passes the waiter over. A waiter that comes back
-	// still has its place in the order. With a *redis.Client, a release passes over a waiter whose process was killed, if
-	// it can serve another one. A waiter that was stopped just before its turn may be handed the lock for its ttl.
+	// false does not wait in line. The line is first come, first served, wherever keys overlap, across Clients, processes
+	// and machines. A key with a waiter is not free: a later obtain is refused, with Queue or without, unless its token
+	// already holds one of the keys. A waiter without a sign of life is passed over after 3 s, or later in a long line. A
+	// key with a brace but no hash tag, and a key like a{a}, whose hash tag repeats the rest, is [ErrInvalid] with Queue.
 	//
 	// If ctx has a deadline, errors of Redis or the network that may pass do not end the wait. The file docs/guarantees.md
-	// lists them. If ctx ends the wait, the error wraps the last of them. If ctx has no deadline, such errors do not end
-	// the wait once the call has been refused. Before that, any error ends it, because otherwise a wrong address would make
-	// it wait for ever; on a quorum, an error that may pass ends it after 2 s. Other errors always end the wait.
-	//
-	// Messages reach a *redis.Client and a *redis.ClusterClient that may SUBSCRIBE, also through a type that embeds one.
-	// One connection serves all waiters with that Redis client; on a Cluster, one for each node that has their keys. It
-	// closes 10 s after the last waiter has left, and at once if all Clients that had waiters are closed, or if these were
-	// the functions of this package. If messages repeatedly do not arrive, because the name of the server leads to another
-	// server by then, the library subscribes again. Only waiters with a *redis.Client are handed keys directly. With a
-	// Ring, a type without Subscribe (see [RedisClient]), or a user who may not use the channel, waiters stand in the same
-	// line and try each interval, or as often as RetryStrategy says. The file docs/line.md has the details.
+	// lists them. If ctx ends the wait, the error wraps the last of them. If ctx has no deadline, they do not end the wait
+	// after the first refusal. Before it, any error does, because a wrong address would make the call wait for ever; on a
+	// quorum, an error that may pass does so after 2 s. Other errors always end the wait. The file docs/line.md says who is
+	// served next, which clients are woken or handed the keys, and how often the others try.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such
