@@ -14,4 +14,6 @@
 //     the server and were admitted because it had been silent for less than they allow.
 //   - The Mend of a kept lock that waits is called once: when the server answers and has room, and at the latest at the next
 //     probe that finds room. No mutex of this package is held then.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package health

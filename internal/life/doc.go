@@ -23,4 +23,6 @@
 //   - A released lock stays released.
 //
 // The package knows neither Redis nor requests. It does not decide for how long a lock is valid.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package life

@@ -20,4 +20,6 @@
 //
 // The package does not know for how long a lock is valid, nor that a lock can be at several places. An obtain that stands in
 // several lines with one ticket needs the methods of stepback.go.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package line

@@ -16,6 +16,8 @@
 // the rule, that interleaving breaks a promise. In TestSchedules, callers compete at random, over a network that loses
 // and delays messages, on servers that hang and forget. TestTranscripts shows a Lock step by step.
 //
+// decisions.go gives the reasons of what could be otherwise.
+//
 // # Promises
 //
 //   - No two callers count on the lock at the same time.

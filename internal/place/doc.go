@@ -25,4 +25,6 @@
 //
 // The package does not know that other places exist. It knows neither Options nor the Tracer, and of go-redis only the type
 // that New takes.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package place

@@ -14,4 +14,6 @@
 //   - A call is for one Redis. Its owner sets Ctx, GiveUp and the other fields that say how to send it.
 //   - A reply that no script gives is an error, never a grant or a loss.
 //   - Only And… and Limit change the arguments of a call, and only before it is sent.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package script

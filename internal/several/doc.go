@@ -36,4 +36,6 @@
 // without a lock. All use group.go and sidebyside.go.
 //
 // The package does not know what a script replies, nor how messages arrive, nor Options, nor the Tracer.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package several

@@ -4,4 +4,6 @@
 //
 // It knows nothing about locks: not what a script does, what a token means, or how long a lock is held. Its files call
 // each other in this order: link, send, senders, lane, batches, pipeline, resend, and then the rest.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package transport

@@ -16,4 +16,6 @@
 //   - Report is called while no mutex of this package is held.
 //
 // This package knows neither for how long a lock is valid nor what a line is.
+//
+// decisions.go gives the reasons of what could be otherwise.
 package undo
