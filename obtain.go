@@ -71,16 +71,16 @@ func ObtainMulti(ctx context.Context, client RedisClient, keys []string, ttl tim
 
 // obtaining is an Obtain of a caller, with all its tries. It belongs to the goroutine of the caller, and stays on its stack.
 //
-// One of two types makes the tries: single at one place, or rounds at several. An interface for both would move single
-// to the heap. So wherever the two differ, a method of obtaining looks at spread.
+// One of two fields makes the tries: one at one place, or several at several. An interface for both would move one to
+// the heap. So wherever the two differ, a method of obtaining looks at several.
 type obtaining struct {
 	client   *Client
 	keys     []string
 	ttl      time.Duration
-	opt      Options         // a copy
-	strategy retry.Strategy  // of this call; nil for a single try
-	single   place.Single    // zero for several places
-	spread   *several.Rounds // nil for one place
+	opt      Options        // a copy
+	strategy retry.Strategy // of this call; nil for one try only
+	one      place.Tries    // zero for several places
+	several  *several.Tries // nil for one place
 
 	cut       error         // how ctx has ended the call; nil if it has not
 	why       *RefusedError // what is in the way; nil if that was not asked
@@ -101,34 +101,34 @@ func (c *Client) obtain(ctx context.Context, keys []string, ttl time.Duration, o
 		return nil, err
 	}
 	if at == nil {
-		o.prepareSingle()
+		o.prepareOne()
 	} else {
-		o.prepareSpread(at)
+		o.prepareSeveral(at)
 	}
 	return o.watched(ctx)
 }
 
-// prepareSingle fills in what the tries at one place need.
-func (o *obtaining) prepareSingle() {
+// prepareOne fills in what the tries at one place need.
+func (o *obtaining) prepareOne() {
 	at, token := o.client.one, o.opt.Token
 	if token == "" {
 		token = place.NewToken()
 	}
-	o.single.Prepare(at, &script.Obtain{
+	o.one.Prepare(at, &script.Obtain{
 		Keys: script.Box(o.keys), Token: token, Custom: o.opt.Token != "", Metadata: o.opt.Metadata, TTL: o.ttl,
 		FenceKey: o.opt.FenceKey,
 	})
 	if o.opt.Queue {
-		o.single.Queue(o.strategy)
+		o.one.Queue(o.strategy)
 	}
 }
 
-// prepareSpread fills in what the tries at several places need.
-func (o *obtaining) prepareSpread(at *several.Group) {
+// prepareSeveral fills in what the tries at several places need.
+func (o *obtaining) prepareSeveral(at *several.Group) {
 	what := &script.Obtain{TTL: o.ttl, Metadata: o.opt.Metadata, FenceKey: o.opt.FenceKey}
-	o.spread = several.NewRounds(at, o.keys, what, o.opt.Queue, o.strategy)
+	o.several = several.NewTries(at, o.keys, what, o.opt.Queue, o.strategy)
 	if o.strategy != nil && !o.opt.Queue {
-		o.strategy = o.spread.SpreadOut(o.strategy)
+		o.strategy = o.several.Lengthen(o.strategy)
 	}
 }
 
@@ -145,7 +145,7 @@ func (o *obtaining) watched(ctx context.Context) (lock *Lock, err error) {
 	err = fault.ErrPanicked
 	defer func() {
 		p := o.progress()
-		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tries, Resends: p.Resends}
+		end := ObtainEnd{Keys: o.keys, Err: err, Wait: time.Since(start), Tries: p.Tried, Resends: p.Resends}
 		if lock != nil {
 			end.Until, end.Fence = lock.Until(), lock.FenceToken()
 		}
@@ -172,15 +172,15 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 		o.progress().Limited = true
 	}
 	returned := false // a hook or a custom strategy may panic
-	if o.spread != nil {
+	if o.several != nil {
 		o.client.obtains.Add(1) // until End has begun the cleanups
 		defer o.client.obtains.Add(-1)
-		defer o.spread.End(ctx) // also after a panic
+		defer o.several.End(ctx) // also after a panic
 	} else {
-		if err := o.single.WaitForOwn(ctx); err != nil {
+		if err := o.one.WaitForOwn(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { o.single.End(ctx, !returned) }()
+		defer func() { o.one.End(ctx, !returned) }()
 	}
 	cut, err := o.tryOn(ctx)
 	returned = true
@@ -190,11 +190,11 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.spread != nil {
-		return &Lock{several: o.spread.Lock()}, nil
+	if o.several != nil {
+		return &Lock{several: o.several.Lock()}, nil
 	}
 	lock := new(Lock)
-	o.single.Fill(&lock.one)
+	o.one.Fill(&lock.one)
 	return lock, nil
 }
 
@@ -205,8 +205,8 @@ func (o *obtaining) tryOn(ctx context.Context) (cut bool, err error) {
 		return o.inLine(ctx)
 	}
 	cut, err = retry.Do(ctx, o.client.closed, o.strategy, time.Time{}, func() (bool, error) { return o.try(ctx) })
-	if o.spread != nil && !cut {
-		err = o.spread.Decide(ctx, err)
+	if o.several != nil && !cut {
+		err = o.several.Decide(ctx, err)
 	}
 	return cut, err
 }
@@ -231,10 +231,10 @@ func (o *obtaining) inLine(ctx context.Context) (cut bool, err error) {
 // try asks once for all keys, and reports a refusal to the Tracer. It reports whether another try makes sense, which it
 // does after a refusal.
 func (o *obtaining) try(ctx context.Context) (again bool, err error) {
-	if o.spread != nil {
-		again, err = o.spread.Try(ctx)
+	if o.several != nil {
+		again, err = o.several.Try(ctx)
 	} else {
-		again, err = o.single.Try(ctx)
+		again, err = o.one.Try(ctx)
 	}
 	if err == ErrNotObtained && (o.opt.Explain || o.client.tracer.Refused != nil) {
 		o.refused(ctx)
@@ -244,23 +244,23 @@ func (o *obtaining) try(ctx context.Context) (again bool, err error) {
 
 // await waits in line until the next try is due. It returns false if ctx ends or the Client is closed first.
 func (o *obtaining) await(ctx context.Context) bool {
-	if o.spread != nil {
-		return o.spread.Await(ctx)
+	if o.several != nil {
+		return o.several.Await(ctx)
 	}
-	return o.single.Await(ctx)
+	return o.one.Await(ctx)
 }
 
 // progress returns what is known of the tries so far.
 func (o *obtaining) progress() *place.Progress {
-	if o.spread != nil {
-		return &o.spread.Progress
+	if o.several != nil {
+		return &o.several.Progress
 	}
-	return &o.single.Progress
+	return &o.one.Progress
 }
 
 // refused reports a refusal to the Tracer. With Explain, it first asks what blocks the first try.
 func (o *obtaining) refused(ctx context.Context) {
-	e := Refused{Keys: o.keys, Try: o.progress().Tries}
+	e := Refused{Keys: o.keys, Try: o.progress().Tried}
 	if o.opt.Explain && o.why == nil {
 		o.why, o.explained = o.blocker(ctx), e.Try
 		e.Key, e.Holder, e.Metadata, e.TTL, e.Ahead = o.why.Key, o.why.Token, o.why.Metadata, o.why.TTL, o.why.Ahead
@@ -274,10 +274,10 @@ func (o *obtaining) refused(ctx context.Context) {
 // blocker returns what blocks the obtain. Unless that is a guard, it asks Redis.
 func (o *obtaining) blocker(ctx context.Context) *RefusedError {
 	var why RefusedError
-	if o.spread != nil {
-		why = RefusedError(o.spread.Blocker(ctx))
+	if o.several != nil {
+		why = RefusedError(o.several.Blocker(ctx))
 	} else {
-		why = RefusedError(o.single.Blocker(ctx))
+		why = RefusedError(o.one.Blocker(ctx))
 	}
 	return &why
 }
@@ -300,7 +300,7 @@ func (o *obtaining) explain(ctx context.Context, err error) error {
 	if o.why == nil || o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
 		return err
 	}
-	if o.progress().Tries > o.explained || o.cut != nil {
+	if o.progress().Tried > o.explained || o.cut != nil {
 		if now := o.blocker(ctx); now.Key != "" || now.Closed > 0 {
 			o.why = now
 		}
@@ -313,8 +313,8 @@ func (o *obtaining) explain(ctx context.Context, err error) error {
 
 // abandon gives back, in the background, a lock that its caller never gets.
 func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
-	if o.spread == nil {
-		o.single.GiveUp(ctx)
+	if o.several == nil {
+		o.one.GiveUp(ctx)
 		return
 	}
 	go func() { // ends with the calls

@@ -134,9 +134,9 @@ const MaxBelated = 2
 // Progress is what is known of the tries of an obtain so far.
 type Progress struct {
 	Limited bool  // ctx ends after one ttl, because the caller set no deadline
-	Tries   int   // how many there were
+	Tried   int   // how many there were
 	Resends int   // how many resends they needed
-	Belated int8  // how many grants in a row came too late; see Single.decline
+	Belated int8  // how many grants in a row came too late; see Tries.decline
 	Failure error // how the last try failed, wrapped; nil if it was granted or refused
 }
 

@@ -1,8 +1,8 @@
 // Package place is a lock at one Redis, complete: it obtains, holds, refreshes, keeps, releases and inspects the lock.
 //
-//	the caller ── Single ── try by try ──► Attempt ──► script ──► transport ──► Redis
-//	                 │ a try was granted      │ the obtain ended without a lock
-//	                 ▼                        ▼
+//	the caller ── Tries ── try by try ──► Attempt ──► script ──► transport ──► Redis
+//	                │ a try was granted      │ the obtain ended without a lock
+//	                ▼                        ▼
 //	               Hold = Claim + Life + Lease    Withdraw ──► undo, in the background
 //	                 │ Refresh, TTL; Renewals while the lock is kept
 //	                 └ Free ──► Claim.Free ──► answered, or pursued in the background

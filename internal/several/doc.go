@@ -1,13 +1,13 @@
 // Package several is a lock at several places, of which enough must agree: a majority of the servers of a quorum, or
 // every slot that holds some of its keys.
 //
-//	caller ── Obtain ──► Rounds ── ask: each place, side by side ──► part ──► place.Attempt.TryHere
-//	                       │ ▲                                        │
-//	                       │ └──────────────── land ◄─────────────────┘
-//	                       │ judge: won, refused or undecided
-//	                       ├── refused, undecided ──► stepBack at each place, and perhaps the next round
-//	                       │ won: makeLock, and later grants join
-//	                       ▼
+//	caller ── Obtain ──► Tries ── ask: each place, side by side ──► part ──► place.Attempt.TryHere
+//	                      │ ▲                                        │
+//	                      │ └──────────────── land ◄─────────────────┘
+//	                      │ judge: won, refused or undecided
+//	                      ├── refused, undecided ──► stepBack at each place, and perhaps the next round
+//	                      │ won: makeLock, and later grants join
+//	                      ▼
 //	                     Lock = Life + majority.Lock + a record for each place (a place.Claim, and what it has answered)
 //	                       │ Refresh, renewals, Mend ──► each place ──► answer ──► majority.Lock decides
 //	                       │ TTL ──► each place ──► poll
@@ -26,12 +26,12 @@
 //   - A Release frees the keys at each place that has ever had them, whatever that place has answered since: an answer may
 //     be older than what another request has acquired. If a place has not answered the obtain yet, the Release frees what it
 //     grants first. What a place grants after that is given back.
-//   - The order of mutexes is: Rounds.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
+//   - The order of mutexes is: Tries.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
 //     in Place.Calls until they end.
 //
-// Files of an obtain, from the top: obtain.go, line.go and grant.go use verdict.go and part.go. Files of a lock:
+// Files of an obtain, from the top: tries.go, line.go and grant.go use verdict.go and part.go. Files of a lock:
 // refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has answer, and poll.go. look.go reads the servers
 // without a lock. All use group.go and sidebyside.go.
 //

@@ -13,33 +13,33 @@ import (
 
 // makeLock makes the lock of a round that was won. It returns ErrNotObtained, and notes why, if the lock has lapsed by now,
 // or if a quorum has no fencing token for it.
-func (s *Rounds) makeLock(ctx context.Context) error {
-	fence, err := s.fence(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.verdict = undecided // unless the lock is made, late answers are given back from now on
+func (t *Tries) makeLock(ctx context.Context) error {
+	fence, err := t.fence(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.verdict = undecided // unless the lock is made, late answers are given back from now on
 	if err != nil {
-		s.Failure = err
-		if s.places.quorum {
+		t.Failure = err
+		if t.places.quorum {
 			return fault.ErrNotObtained // the next round of a waiter may do better
 		}
-		s.stepBack(ctx)
+		t.stepBack(ctx)
 		if fault.Ended(ctx) != nil {
 			return fault.ErrCut
 		}
 		return err
 	}
-	h := newLock(ctx, s.places, s.keys, s.token)
+	h := newLock(ctx, t.places, t.keys, t.token)
 	h.Fence = fence
-	h.SetMetadata(s.want.Metadata)
-	h.obtained = s.want.Metadata
+	h.SetMetadata(t.want.Metadata)
+	h.obtained = t.want.Metadata
 	var requests []majority.Request
-	h.lock, requests = majority.Acquiring(len(s.parts), s.places.need, s.began, s.want.TTL)
-	for i, p := range s.parts {
+	h.lock, requests = majority.Acquiring(len(t.parts), t.places.need, t.began, t.want.TTL)
+	for i, p := range t.parts {
 		p.request = requests[i]
 		h.at[i].FenceKey, h.at[i].Obtained, h.at[i].coming = p.FenceKey, p.TTL, make(chan struct{})
 	}
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		if p.answer != granted {
 			continue
 		}
@@ -51,21 +51,21 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 		}
 	}
 	if lease.Passed(h.until()) {
-		s.Failure = fault.TooLate(s.began, s.want.TTL)
+		t.Failure = fault.TooLate(t.began, t.want.TTL)
 		return fault.ErrNotObtained
 	}
-	s.lock = h
-	for i, p := range s.parts { // a place that is busy joins when it lands
+	t.lock = h
+	for i, p := range t.parts { // a place that is busy joins when it lands
 		switch {
 		case p.answer == granted && !p.lags(fence):
 			p.PassDoubt(&h.at[i].Claim)
-		case p.Token != s.token: // a call of an earlier round has ended since this one was won, or goes on
+		case p.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
 			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
 			if !p.busy {
-				s.settle(ctx, p)
+				t.settle(ctx, p)
 			}
 		case !p.busy:
-			s.join(ctx, p)
+			t.join(ctx, p)
 		}
 	}
 	return nil
@@ -74,51 +74,51 @@ func (s *Rounds) makeLock(ctx context.Context) error {
 // fence returns the fencing token of a round that was won, or 0 if none is wanted. Each server of a quorum has minted one.
 // If too few of these are alike, fence raises the counters to the largest one, so every later majority mints a larger one.
 // Across slots, the fencing token is minted now, when all keys are held.
-func (s *Rounds) fence(ctx context.Context) (int64, error) {
-	key, token := s.want.FenceKey, s.token
+func (t *Tries) fence(ctx context.Context) (int64, error) {
+	key, token := t.want.FenceKey, t.token
 	switch {
 	case key == "":
 		return 0, nil
-	case !s.places.quorum:
-		return s.places.all[0].FenceTo(ctx, s.keys, token, script.Keys{}, key, 0)
+	case !t.places.quorum:
+		return t.places.all[0].FenceTo(ctx, t.keys, token, script.Keys{}, key, 0)
 	}
 	var largest int64
 	var lower []int
-	s.mu.Lock()
-	for _, p := range s.parts {
+	t.mu.Lock()
+	for _, p := range t.parts {
 		if p.answer == granted {
 			largest = max(largest, p.grant.Fence)
 		}
 	}
-	have := s.count(func(p *part) bool { return p.answer == granted && p.grant.Fence == largest })
-	for i, p := range s.parts {
+	have := t.count(func(p *part) bool { return p.answer == granted && p.grant.Fence == largest })
+	for i, p := range t.parts {
 		if p.lags(largest) {
 			lower = append(lower, i)
 		}
 	}
-	s.mu.Unlock()
-	if have >= s.places.need {
+	t.mu.Unlock()
+	if have >= t.places.need {
 		return largest, nil
 	}
 	var errs []error
 	sideBySide(lower, func(i int) error {
-		p := s.places.all[i]
+		p := t.places.all[i]
 		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(time.Now(), len(p.keys.Names), 0, health.NoLimit))
 		defer cancel()
 		return p.raise(ctx, token, key, largest)
 	}, func(i int, err error) bool {
 		if err == nil {
 			have++
-			s.mu.Lock()
-			s.parts[i].grant.Fence = largest
-			s.mu.Unlock()
+			t.mu.Lock()
+			t.parts[i].grant.Fence = largest
+			t.mu.Unlock()
 		} else {
-			errs = append(errs, s.named(s.parts[i], err))
+			errs = append(errs, t.named(t.parts[i], err))
 		}
-		return have >= s.places.need
+		return have >= t.places.need
 	})
-	if have < s.places.need {
-		return 0, fault.Failed("obtain", s.keys, fault.Joined(errs))
+	if have < t.places.need {
+		return 0, fault.Failed("obtain", t.keys, fault.Joined(errs))
 	}
 	return largest, nil
 }

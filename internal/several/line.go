@@ -18,19 +18,19 @@ import (
 const gather = time.Millisecond
 
 // Await waits until the next round is due. It returns false if ctx ends or the Client is closed first.
-func (s *Rounds) Await(ctx context.Context) bool {
+func (t *Tries) Await(ctx context.Context) bool {
 	var woken time.Time // when the first place asked for a try
-	paced := s.paced()
-	_, err := s.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
-		due, called := s.due()
+	paced := t.paced()
+	_, err := t.collect(ctx, 0, func(now time.Time) (verdict, time.Time) {
+		due, called := t.due()
 		due = sooner(due, paced)
 		if called > 0 && woken.IsZero() {
 			woken = now
 		}
-		if s.places.quorum && called > 0 {
+		if t.places.quorum && called > 0 {
 			due = sooner(due, woken.Add(gather))
 		}
-		if called >= s.places.need || !now.Before(due) {
+		if called >= t.places.need || !now.Before(due) {
 			return undecided, due
 		}
 		return open, due
@@ -40,15 +40,15 @@ func (s *Rounds) Await(ctx context.Context) bool {
 
 // paced returns when the strategy wants the next round; the zero time if that does not matter. It matters if messages
 // cannot arrive from so many places that the others are too few.
-func (s *Rounds) paced() time.Time {
-	if s.strategy == nil {
+func (t *Tries) paced() time.Time {
+	if t.strategy == nil {
 		return time.Time{}
 	}
-	s.mu.Lock()
-	deaf := s.count(func(p *part) bool { return !p.busy && p.Waiter.IsDeaf() })
-	s.mu.Unlock()
-	if deaf > s.places.spare() {
-		if pace := s.strategy.NextBackoff(); pace > 0 {
+	t.mu.Lock()
+	deaf := t.count(func(p *part) bool { return !p.busy && p.Waiter.IsDeaf() })
+	t.mu.Unlock()
+	if deaf > t.places.spare() {
+		if pace := t.strategy.NextBackoff(); pace > 0 {
 			return time.Now().Add(pace)
 		}
 	}
@@ -58,17 +58,17 @@ func (s *Rounds) paced() time.Time {
 // due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life at some
 // place. It also returns how many places may grant by now: those that have asked for a try and, across slots, those that
 // have granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the
-// waiter when it is its turn. The caller holds s.mu.
-func (s *Rounds) due() (due time.Time, called int) {
-	times := make([]time.Time, 0, len(s.parts))
+// waiter when it is its turn. The caller holds t.mu.
+func (t *Tries) due() (due time.Time, called int) {
+	times := make([]time.Time, 0, len(t.parts))
 	var life time.Time
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		if p.busy { // without this, places that hang would make the others be asked again and again
-			times = append(times, s.began.Add(line.Interval))
+			times = append(times, t.began.Add(line.Interval))
 			continue
 		}
 		next, woken := p.Waiter.Due()
-		if woken || p.last == granted && !s.places.quorum {
+		if woken || p.last == granted && !t.places.quorum {
 			called++
 		}
 		times = append(times, next)
@@ -77,7 +77,7 @@ func (s *Rounds) due() (due time.Time, called int) {
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	return sooner(times[s.places.need-1], life), called
+	return sooner(times[t.places.need-1], life), called
 }
 
 // sooner brings a time forward to another one, if that comes before; the zero time does not.

@@ -15,7 +15,7 @@ import (
 )
 
 // part is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise
-// Rounds.mu protects it. A part with an answer is not busy.
+// Tries.mu protects it. A part with an answer is not busy.
 type part struct {
 	place.Attempt
 
@@ -46,9 +46,9 @@ const (
 // errHangs is the error of a place that was not asked.
 var errHangs = errors.New("does not answer earlier calls")
 
-// count returns how many parts meet a condition. The caller holds s.mu.
-func (s *Rounds) count(meets func(*part) bool) (n int) {
-	for _, p := range s.parts {
+// count returns how many parts meet a condition. The caller holds t.mu.
+func (t *Tries) count(meets func(*part) bool) (n int) {
+	for _, p := range t.parts {
 		if meets(p) {
 			n++
 		}
@@ -65,28 +65,28 @@ func hasFailed(p *part) bool { return p.answer == failed }
 // hasDenied reports whether the last call of a part was refused, or granted too late.
 func hasDenied(p *part) bool { return p.last == denied }
 
-// launch asks those places that are still to be asked in this round. The caller holds s.mu.
-func (s *Rounds) launch(ctx context.Context, now time.Time) {
+// launch asks those places that are still to be asked in this round. The caller holds t.mu.
+func (t *Tries) launch(ctx context.Context, now time.Time) {
 	var least time.Duration
 	isUp := func(p *part) bool { return p.site.health.IsUp(now, len(p.Keys.Names)) }
-	if s.places.quorum && s.count(isUp) < s.places.need { // see judge
+	if t.places.quorum && t.count(isUp) < t.places.need { // see judge
 		least = health.FirstPatience
 	}
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		if p.answer == none && !p.busy {
-			s.ask(ctx, p, now, least)
+			t.ask(ctx, p, now, least)
 		}
-		if s.isOrdered() && p.answer != granted {
+		if t.isOrdered() && p.answer != granted {
 			return
 		}
 	}
 }
 
 // ask sends the obtain to one place, unless that has been silent for too long, and at least for that long. It does so in a
-// goroutine, which ends with the call. The caller holds s.mu.
-func (s *Rounds) ask(ctx context.Context, p *part, now time.Time, least time.Duration) {
-	p.Begin(ctx, s.token, s.began.UnixMicro()) // a server ignores a proposal that is over a second old
-	if s.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names), least) {
+// goroutine, which ends with the call. The caller holds t.mu.
+func (t *Tries) ask(ctx context.Context, p *part, now time.Time, least time.Duration) {
+	p.Begin(ctx, t.token, t.began.UnixMicro()) // a server ignores a proposal that is over a second old
+	if t.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names), least) {
 		p.answer, p.err = failed, errHangs
 		p.Waiter.PassOver(now)
 		return
@@ -103,24 +103,24 @@ func (s *Rounds) ask(ctx context.Context, p *part, now time.Time, least time.Dur
 		err := fault.ErrPanicked // unless TryHere returns
 		guarded(func() { grant, err = p.TryHere(free, c) }, func(hook *panicked) {
 			p.Doubtful = p.Doubtful || hook != nil
-			s.land(free, p, c, grant, err, hook)
+			t.land(free, p, c, grant, err, hook)
 			p.site.Calls.Add(-1)
 		})
 	})
 }
 
 // land takes the answer of a call that has ended.
-func (s *Rounds) land(
+func (t *Tries) land(
 	ctx context.Context, p *part, c *transport.Call, grant place.Granted, err error, hook *panicked,
 ) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.signal()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.signal()
 	p.busy, p.grant = false, grant
-	s.panicked = cmp.Or(s.panicked, hook)
+	t.panicked = cmp.Or(t.panicked, hook)
 	now := time.Now()
 	took, isAnswered := now.Sub(p.began), c.IsAnswered()
-	if s.places.quorum {
+	if t.places.quorum {
 		p.site.health.Ended(now, took, isAnswered)
 	}
 	switch {
@@ -135,70 +135,70 @@ func (s *Rounds) land(
 		}
 	}
 	p.last = p.answer
-	if isAnswered && s.fastest == 0 {
-		s.fastest = took
+	if isAnswered && t.fastest == 0 {
+		t.fastest = took
 	}
-	switch present := p.Token == s.token; {
-	case present && s.lock != nil: // it has the token of the lock
-		s.join(ctx, p)
-	case present && (s.verdict == open || s.verdict == won):
-		s.Resends += int(c.Resends)
+	switch present := p.Token == t.token; {
+	case present && t.lock != nil: // it has the token of the lock
+		t.join(ctx, p)
+	case present && (t.verdict == open || t.verdict == won):
+		t.Resends += int(c.Resends)
 	default:
-		s.settle(ctx, p)
+		t.settle(ctx, p)
 	}
 }
 
 // signal makes collect look again.
-func (s *Rounds) signal() {
+func (t *Tries) signal() {
 	select {
-	case s.news <- struct{}{}:
+	case t.news <- struct{}{}:
 	default:
 	}
 }
 
-// settle is for a place whose answer came too late for its round, or that has stepped back. The caller holds s.mu, and the
+// settle is for a place whose answer came too late for its round, or that has stepped back. The caller holds t.mu, and the
 // part is not busy.
-func (s *Rounds) settle(ctx context.Context, p *part) {
+func (t *Tries) settle(ctx context.Context, p *part) {
 	switch {
-	case s.over || s.lock != nil:
+	case t.over || t.lock != nil:
 		p.drop(ctx)
-		if s.lock != nil { // the place was not asked for the lock yet
-			s.lock.mendSoon(p.number)
+		if t.lock != nil { // the place was not asked for the lock yet
+			t.lock.mendSoon(p.number)
 		}
 	case p.answer != none:
-		s.stepBackAt(ctx, p)
+		t.stepBackAt(ctx, p)
 	}
 }
 
-// stepBack gives back what the present round was granted, at all places. The caller holds s.mu.
-func (s *Rounds) stepBack(ctx context.Context) {
-	s.verdict = undecided
-	if s.queue {
-		s.agree()
+// stepBack gives back what the present round was granted, at all places. The caller holds t.mu.
+func (t *Tries) stepBack(ctx context.Context) {
+	t.verdict = undecided
+	if t.queue {
+		t.agree()
 	}
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		if !p.busy {
-			s.stepBackAt(ctx, p)
+			t.stepBackAt(ctx, p)
 		}
 	}
 }
 
 // stepBackAt gives back what a place has granted. In line, the waiter keeps its place, with the common ticket. The caller
-// holds s.mu, and the part is not busy.
-func (s *Rounds) stepBackAt(ctx context.Context, p *part) {
+// holds t.mu, and the part is not busy.
+func (t *Tries) stepBackAt(ctx context.Context, p *part) {
 	had := p.answer == granted
 	p.answer, p.began = none, time.Now()
-	p.busy = p.StepBack(ctx, had, s.ticket, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	p.busy = p.StepBack(ctx, had, t.ticket, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		p.busy = false
-		s.settle(ctx, p)
-		s.signal()
+		t.settle(ctx, p)
+		t.signal()
 	})
 }
 
 // drop gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
-// Rounds.mu, and the part is not busy.
+// Tries.mu, and the part is not busy.
 func (p *part) drop(ctx context.Context) {
 	had := p.answer == granted
 	p.answer = none
@@ -206,7 +206,7 @@ func (p *part) drop(ctx context.Context) {
 }
 
 // reply returns what a place has answered to the request of the lock that was made of its round. The caller holds
-// Rounds.mu, and the part is not busy.
+// Tries.mu, and the part is not busy.
 func (p *part) reply(fence int64) reply {
 	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
 	switch {
@@ -223,16 +223,16 @@ func (p *part) reply(fence int64) reply {
 }
 
 // lags reports whether a place has granted, but its fence counter is lower than the fencing token of the lock. A majority
-// with this place could mint a smaller token next. The caller holds Rounds.mu.
+// with this place could mint a smaller token next. The caller holds Tries.mu.
 func (p *part) lags(fence int64) bool {
 	return p.answer == granted && p.FenceKey != "" && p.grant.Fence < fence
 }
 
 // join reports to the lock what a place has answered that had not when the lock was made. A place that has refused is asked
 // again: perhaps another caller, who has too few places, was about to give back the keys there. While three places have the
-// lock, a server that forgets its data does no harm. The caller holds s.mu.
-func (s *Rounds) join(ctx context.Context, p *part) {
-	h := s.lock
+// lock, a server that forgets its data does no harm. The caller holds t.mu.
+func (t *Tries) join(ctx context.Context, p *part) {
+	h := t.lock
 	a := p.reply(h.Fence)
 	if p.answer == granted {
 		p.PassDoubt(&h.at[p.number].Claim) // before the answer, after which a Release may go on

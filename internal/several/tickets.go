@@ -36,17 +36,17 @@ func (c *claims) drop(ticket int64) {
 	delete(c.taken, ticket)
 }
 
-// agree sets the common ticket, after the first round with a refusal. The caller holds s.mu.
-func (s *Rounds) agree() {
-	if s.ticket > 0 {
+// agree sets the common ticket, after the first round with a refusal. The caller holds t.mu.
+func (t *Tries) agree() {
+	if t.ticket > 0 {
 		return
 	}
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		if !p.busy && p.Waiter.HasPlace() {
-			s.ticket = max(s.ticket, p.Waiter.LastTicket())
+			t.ticket = max(t.ticket, p.Waiter.LastTicket())
 		}
 	}
-	if s.ticket > 0 {
-		s.ticket = tickets.claim(s.ticket)
+	if t.ticket > 0 {
+		t.ticket = tickets.claim(t.ticket)
 	}
 }

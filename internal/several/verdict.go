@@ -48,22 +48,22 @@ func (t tally) mayWin(underWay int) bool {
 	return t.granted+t.refused < t.need && t.granted+underWay >= t.need
 }
 
-// collect calls look, with s.mu held, whenever something has changed, until look returns a verdict. It also calls look some
+// collect calls look, with t.mu held, whenever something has changed, until look returns a verdict. It also calls look some
 // grace after the time that look returns: if this process has stood still, answers may be here that nobody has taken yet.
 // collect returns an error if ctx ends or the Client is closed first. If a hook has panicked, collect panics.
-func (s *Rounds) collect(
+func (t *Tries) collect(
 	ctx context.Context, grace time.Duration, look func(now time.Time) (verdict, time.Time),
 ) (verdict, error) {
 	timer := time.NewTimer(health.NoLimit)
 	defer timer.Stop()
 	for {
-		s.mu.Lock()
+		t.mu.Lock()
 		answer, until := look(time.Now())
-		hook := s.panicked
+		hook := t.panicked
 		if answer != open {
-			s.verdict = answer
+			t.verdict = answer
 		}
-		s.mu.Unlock()
+		t.mu.Unlock()
 		hook.again()
 		if answer != open {
 			return answer, nil
@@ -74,47 +74,47 @@ func (s *Rounds) collect(
 		}
 		timer.Reset(wait)
 		select {
-		case <-s.news:
+		case <-t.news:
 		case <-timer.C:
 			time.Sleep(grace)
 		case <-ctx.Done():
 			return open, fault.Ended(ctx)
-		case <-s.places.set.Closed:
+		case <-t.places.set.Closed:
 			return open, fault.ErrClosed
 		}
 	}
 }
 
-// judge returns what the answers amount to by now, and when the next place will count as absent. The caller holds s.mu.
-func (s *Rounds) judge(now time.Time) (answer verdict, until time.Time) {
-	t := tally{places: len(s.parts), need: s.places.need}
-	for _, p := range s.parts {
+// judge returns what the answers amount to by now, and when the next place will count as absent. The caller holds t.mu.
+func (t *Tries) judge(now time.Time) (answer verdict, until time.Time) {
+	votes := tally{places: len(t.parts), need: t.places.need}
+	for _, p := range t.parts {
 		switch {
 		case p.answer == granted:
-			t.granted++
+			votes.granted++
 		case p.answer == denied:
-			t.refused++
-		case p.answer == failed && s.isOrdered(): // the places behind it are not asked
+			votes.refused++
+		case p.answer == failed && t.isOrdered(): // the places behind it are not asked
 			return undecided, until
 		}
 	}
 	limit := health.NoLimit
-	if t.granted > 0 && t.refused > 0 && !s.patient && !s.isNext() { // others may need what this round holds
-		limit = s.splitPatience()
+	if votes.granted > 0 && votes.refused > 0 && !t.patient && !t.isNext() { // others may need what this round holds
+		limit = t.splitPatience()
 	}
 	var least time.Duration
-	if limit == health.NoLimit && t.mayWin(s.count(isBusy)) {
+	if limit == health.NoLimit && votes.mayWin(t.count(isBusy)) {
 		least = health.FirstPatience
 	}
-	t.waits, until = s.waits(now, least, limit)
-	return t.judge(), until
+	votes.waits, until = t.waits(now, least, limit)
+	return votes.judge(), until
 }
 
 // isNext reports whether a waiter in line may wait for the places that are left: its ticket keeps other waiters away from
 // what this round holds. If a place that has refused wakes the waiter meanwhile, the next round may do better. The caller
-// holds s.mu.
-func (s *Rounds) isNext() bool {
-	return s.queue && s.ticket > 0 && s.count(func(p *part) bool {
+// holds t.mu.
+func (t *Tries) isNext() bool {
+	return t.queue && t.ticket > 0 && t.count(func(p *part) bool {
 		if p.answer != denied {
 			return false
 		}
@@ -125,15 +125,15 @@ func (s *Rounds) isNext() bool {
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a quorum,
 // a server counts as absent after limit, and at once if it usually takes longer than that, but not before least. The caller
-// holds s.mu.
-func (s *Rounds) waits(now time.Time, least, limit time.Duration) (waits bool, until time.Time) {
-	for _, p := range s.parts {
+// holds t.mu.
+func (t *Tries) waits(now time.Time, least, limit time.Duration) (waits bool, until time.Time) {
+	for _, p := range t.parts {
 		switch {
 		case !p.busy:
-		case !s.places.quorum:
+		case !t.places.quorum:
 			waits = true
 		default:
-			late := p.began.Add(max(least, p.site.health.Patience(p.began, len(p.Keys.Names), s.fastest, limit)))
+			late := p.began.Add(max(least, p.site.health.Patience(p.began, len(p.Keys.Names), t.fastest, limit)))
 			if now.Before(late) && (until.IsZero() || late.Before(until)) {
 				waits, until = true, late
 			}
@@ -153,55 +153,55 @@ const (
 // splitPatience returns how long a server of a quorum may take for its answer to a round that the others have split: four
 // times as long as a majority usually takes. While a round waits, no other caller can get what the round was granted. But
 // if round after round is split, other callers may not be the reason: a server can hold keys that nobody will release. So
-// the time grows. The caller holds s.mu.
-func (s *Rounds) splitPatience() time.Duration {
-	if !s.places.quorum {
+// the time grows. The caller holds t.mu.
+func (t *Tries) splitPatience() time.Duration {
+	if !t.places.quorum {
 		return health.NoLimit
 	}
-	usual := make([]time.Duration, 0, len(s.parts))
-	for _, p := range s.parts {
+	usual := make([]time.Duration, 0, len(t.parts))
+	for _, p := range t.parts {
 		if answers := p.site.health.Usually(); answers > 0 {
 			usual = append(usual, answers)
 		}
 	}
-	if len(usual) < s.places.need {
+	if len(usual) < t.places.need {
 		return health.NoLimit
 	}
 	slices.Sort(usual)
-	return max(leastSplitPatience, 4*usual[s.places.need-1]) << min(s.splits/patientSplits, 10)
+	return max(leastSplitPatience, 4*usual[t.places.need-1]) << min(t.splits/patientSplits, 10)
 }
 
 // lateness returns the error of a round that was refused because grants came too late; nil if others have so many places
-// that the round would have been refused anyway. The caller holds s.mu.
-func (s *Rounds) lateness() error {
-	late := s.count(func(p *part) bool { return p.answer == denied && p.Late })
-	others := s.count(func(p *part) bool { return p.answer == denied && !p.Late })
-	if late == 0 || others > s.places.spare() {
+// that the round would have been refused anyway. The caller holds t.mu.
+func (t *Tries) lateness() error {
+	late := t.count(func(p *part) bool { return p.answer == denied && p.Late })
+	others := t.count(func(p *part) bool { return p.answer == denied && !p.Late })
+	if late == 0 || others > t.places.spare() {
 		return nil
 	}
-	return fault.TooLate(s.began, s.want.TTL)
+	return fault.TooLate(t.began, t.want.TTL)
 }
 
-// failures returns an error that names every place that has not answered, or not well. The caller holds s.mu.
-func (s *Rounds) failures() error {
+// failures returns an error that names every place that has not answered, or not well. The caller holds t.mu.
+func (t *Tries) failures() error {
 	var errs []error
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		switch {
 		case p.answer == failed:
-			errs = append(errs, s.named(p, p.err))
-		case p.busy || p.answer == none && !s.isOrdered():
-			errs = append(errs, s.named(p, s.Unanswered(s.began, s.want.TTL)))
+			errs = append(errs, t.named(p, p.err))
+		case p.busy || p.answer == none && !t.isOrdered():
+			errs = append(errs, t.named(p, t.Unanswered(t.began, t.want.TTL)))
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	return fault.Failed("obtain", s.keys, fault.Joined(errs))
+	return fault.Failed("obtain", t.keys, fault.Joined(errs))
 }
 
 // named adds the name of the place to an error that does not have it.
-func (s *Rounds) named(p *part, err error) error {
-	if !s.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
+func (t *Tries) named(p *part, err error) error {
+	if !t.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
 		return err
 	}
 	return p.site.named(err)

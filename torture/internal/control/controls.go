@@ -58,8 +58,8 @@ var All = []Control{
 		Name: "validity-from-the-reply", Off: "Until counts from the reply, and not from before the request",
 		Topology: "one", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Edits: []Edit{{
-			"internal/place/single.go",
-			"return s.grant(ctx, c.Sent, g.Fence, g.Taken)", "return s.grant(ctx, time.Now(), g.Fence, g.Taken)",
+			"internal/place/tries.go",
+			"return t.grant(ctx, c.Sent, g.Fence, g.Taken)", "return t.grant(ctx, time.Now(), g.Fence, g.Taken)",
 		}},
 	},
 	{
@@ -222,7 +222,7 @@ var All = []Control{
 		Topology: "quorum", Checks: []string{check.Exclusion, check.Lease, check.Loss},
 		Aim:   often(plan.DelayRequests, 120, 300, 1500),
 		Scene: "keep",
-		Edits: []Edit{{"internal/several/grant.go", "s.places.need, s.began, s.want.TTL)", "1, s.began, s.want.TTL)"}},
+		Edits: []Edit{{"internal/several/grant.go", "t.places.need, t.began, t.want.TTL)", "1, t.began, t.want.TTL)"}},
 	},
 	{
 		Name: "no-repair", Off: "a server that has lost the keys of a quorum does not get them again",

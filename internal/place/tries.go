@@ -15,9 +15,9 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Single makes the tries of an obtain at one place. It belongs to the goroutine of the caller. A try that is not answered
+// Tries makes the tries of an obtain at one place. It belongs to the goroutine of the caller. A try that is not answered
 // when ctx ends is abandoned.
-type Single struct {
+type Tries struct {
 	Attempt
 	Progress
 
@@ -28,34 +28,34 @@ type Single struct {
 }
 
 // Prepare sets what the tries ask for. Call it before the first one.
-func (s *Single) Prepare(p *Place, o *script.Obtain) {
-	s.Place, s.Obtain = p, *o
+func (t *Tries) Prepare(p *Place, o *script.Obtain) {
+	t.Place, t.Obtain = p, *o
 }
 
 // Queue makes a refused try take a place in line. Call it before the first one. pace may be nil; see line.Waiter.
-func (s *Single) Queue(pace retry.Strategy) { s.Waiter = s.Place.Lines.New(pace) }
+func (t *Tries) Queue(pace retry.Strategy) { t.Waiter = t.Place.Lines.New(pace) }
 
 // Await waits in line until the next try is due. It returns false if ctx ends first or the Client is closed first.
-func (s *Single) Await(ctx context.Context) bool { return s.Waiter.Await(ctx, s.Place.set.Closed) }
+func (t *Tries) Await(ctx context.Context) bool { return t.Waiter.Await(ctx, t.Place.set.Closed) }
 
 // WaitForOwn waits for earlier work under the token, if that is a custom one: see undo.Cleanups.WaitForOwn.
-func (s *Single) WaitForOwn(ctx context.Context) error {
-	if !s.Custom {
+func (t *Tries) WaitForOwn(ctx context.Context) error {
+	if !t.Custom {
 		return nil
 	}
-	return s.Place.Cleanups.WaitForOwn(ctx, s.Token, s.Keys.Names, s.Waiter != nil && fault.HasDeadline(ctx))
+	return t.Place.Cleanups.WaitForOwn(ctx, t.Token, t.Keys.Names, t.Waiter != nil && fault.HasDeadline(ctx))
 }
 
 // Try asks once for all keys. again says whether another try makes sense. It does after a refusal.
-func (s *Single) Try(ctx context.Context) (again bool, err error) {
+func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 	if fault.Ended(ctx) != nil {
 		return false, fault.ErrCut
 	}
-	if s.Waiter != nil {
-		done, h := s.Waiter.Admit(ctx, s.Place.set.Closed, len(s.Keys.Names))
+	if t.Waiter != nil {
+		done, h := t.Waiter.Admit(ctx, t.Place.set.Closed, len(t.Keys.Names))
 		switch {
 		case h != nil:
-			return s.grant(ctx, s.Waiter.Since(h), h.Fence, s.Keys.Names)
+			return t.grant(ctx, t.Waiter.Since(h), h.Fence, t.Keys.Names)
 		case done != nil:
 			defer done()
 		case fault.Ended(ctx) != nil:
@@ -65,58 +65,58 @@ func (s *Single) Try(ctx context.Context) (again bool, err error) {
 		}
 	}
 	c := new(transport.Call)
-	s.fillObtain(c)
-	s.Tries++
+	t.fillObtain(c)
+	t.Tried++
 	began := time.Now()
-	c.GiveUp = began.Add(s.TTL)
+	c.GiveUp = began.Add(t.TTL)
 	var cancel context.CancelFunc
-	s.collect()
-	c.Ctx, cancel = s.Waiter.Patience(ctx, len(s.abandoned))
+	t.collect()
+	c.Ctx, cancel = t.Waiter.Patience(ctx, len(t.abandoned))
 	defer cancel()
-	if s.Place.Redis.Do(c.Ctx, c) || hear(c) {
-		return s.conclude(ctx, c)
+	if t.Place.Redis.Do(c.Ctx, c) || hear(c) {
+		return t.conclude(ctx, c)
 	}
-	s.abandoned = append(s.abandoned, c)
-	again, err = s.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), s.Unanswered(began, s.TTL))})
+	t.abandoned = append(t.abandoned, c)
+	again, err = t.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), t.Unanswered(began, t.TTL))})
 	if again {
-		s.Waiter.TryAgain() // the abandoned try took longer than a wait would
+		t.Waiter.TryAgain() // the abandoned try took longer than a wait would
 	}
 	return again, err
 }
 
 // conclude applies the result of a try that has ended.
-func (s *Single) conclude(ctx context.Context, c *transport.Call) (again bool, err error) {
-	s.Doubtful = s.Doubtful || c.Doubtful
-	s.Resends += int(c.Resends)
+func (t *Tries) conclude(ctx context.Context, c *transport.Call) (again bool, err error) {
+	t.Doubtful = t.Doubtful || c.Doubtful
+	t.Resends += int(c.Resends)
 	if c.Err != nil {
-		s.fail(c)
+		t.fail(c)
 		if fault.Ended(ctx) != nil {
 			return false, fault.ErrCut
 		}
-		return s.Waiter.Bear(ctx, c.Err), s.Failure
+		return t.Waiter.Bear(ctx, c.Err), t.Failure
 	}
-	s.Failure = nil
-	g, err := s.read(ctx, c)
+	t.Failure = nil
+	g, err := t.read(ctx, c)
 	switch {
 	case err == fault.ErrNotObtained:
-		if s.Belated > 0 && !lease.Passed(lease.ValidUntil(c.Sent, s.TTL)) {
-			s.Belated = 0
+		if t.Belated > 0 && !lease.Passed(lease.ValidUntil(c.Sent, t.TTL)) {
+			t.Belated = 0
 		}
 		return true, err
 	case err != nil:
 		return false, err
 	}
-	return s.grant(ctx, c.Sent, g.Fence, g.Taken)
+	return t.grant(ctx, c.Sent, g.Fence, g.Taken)
 }
 
 // grant notes a grant that was made after the time since, unless its validity is over already. Like Try, it says whether
 // another try makes sense.
-func (s *Single) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
-	valid := lease.Granted(since, s.TTL)
+func (t *Tries) grant(ctx context.Context, since time.Time, fence int64, taken []string) (again bool, err error) {
+	valid := lease.Granted(since, t.TTL)
 	if lease.Passed(valid.Until()) {
-		return s.decline(ctx, since, taken)
+		return t.decline(ctx, since, taken)
 	}
-	s.won, s.since, s.valid, s.fence = true, since, valid, fence
+	t.won, t.since, t.valid, t.fence = true, since, valid, fence
 	return false, nil
 }
 
@@ -131,73 +131,73 @@ func (s *Single) grant(ctx context.Context, since time.Time, fence int64, taken 
 // hit a later grant. decline releases all keys, because the grant may answer a resend whose first sending acquired them.
 //
 // A custom token stays the same, so the release must be answered before the next try. If it is not, there is no next try.
-func (s *Single) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
-	s.Waiter.TryAgain()
-	s.Failure = fault.TooLate(since, s.TTL)
-	s.Belated++
-	again = s.Belated < MaxBelated
-	if !s.Custom {
-		back := s.ReleaseCall(ctx)
-		if s.Waiter != nil { // an abandoned try may still enter the lines with the old token
-			s.Waiter.Leave(back)
-			s.Waiter.Renew()
+func (t *Tries) decline(ctx context.Context, since time.Time, taken []string) (again bool, err error) {
+	t.Waiter.TryAgain()
+	t.Failure = fault.TooLate(since, t.TTL)
+	t.Belated++
+	again = t.Belated < MaxBelated
+	if !t.Custom {
+		back := t.ReleaseCall(ctx)
+		if t.Waiter != nil { // an abandoned try may still enter the lines with the old token
+			t.Waiter.Leave(back)
+			t.Waiter.Renew()
 		}
-		s.Place.Cleanups.Sweep(undo.New(back, undo.Late, s.Keys.Names, s.TTL), 0, s.abandoned...)
-		s.Token, s.Doubtful = NewToken(), false
-		s.abandoned, s.Late, s.taken = nil, false, nil // all with the old token
-		return again, s.Failure
+		t.Place.Cleanups.Sweep(undo.New(back, undo.Late, t.Keys.Names, t.TTL), 0, t.abandoned...)
+		t.Token, t.Doubtful = NewToken(), false
+		t.abandoned, t.Late, t.taken = nil, false, nil // all with the old token
+		return again, t.Failure
 	}
 	if len(taken) == 0 { // all keys may belong to an earlier hold
-		return again, s.Failure
+		return again, t.Failure
 	}
-	back := s.Place.ReleaseCall(ctx, s.Token, script.Box(taken))
-	back.GiveUp = time.Now().Add(s.TTL)
-	before := s.taken
-	s.taken = append(s.taken, taken...) // for Withdraw, if this fails or a hook panics
-	answered := s.Place.Redis.Do(ctx, back)
+	back := t.Place.ReleaseCall(ctx, t.Token, script.Box(taken))
+	back.GiveUp = time.Now().Add(t.TTL)
+	before := t.taken
+	t.taken = append(t.taken, taken...) // for Withdraw, if this fails or a hook panics
+	answered := t.Place.Redis.Do(ctx, back)
 	if !answered || back.Err == nil {
-		s.taken = before
+		t.taken = before
 	}
 	if !answered {
-		s.Place.Cleanups.Persist(back, undo.Late, taken)
+		t.Place.Cleanups.Persist(back, undo.Late, taken)
 		back = &transport.Call{Err: fault.ErrUnanswered}
 	}
 	if back.Err != nil {
-		s.Doubtful = true
-		s.fail(back)
+		t.Doubtful = true
+		t.fail(back)
 		if fault.Ended(ctx) != nil {
 			return false, fault.ErrCut
 		}
-		return false, s.Failure
+		return false, t.Failure
 	}
-	return again && !back.Doubtful, s.Failure
+	return again && !back.Doubtful, t.Failure
 }
 
 // Fill makes h the hold of the lock that was granted.
-func (s *Single) Fill(h *Hold) {
-	h.Place, h.Keys, h.Token, h.FenceKey = s.Place, s.Keys, s.Token, s.FenceKey
-	h.Lease, h.Obtained = s.valid, s.TTL
-	h.doubt(s.unanswered())
-	h.Fence, h.Since, h.random = s.fence, s.since, !s.Custom
-	h.SetMetadata(s.Metadata)
+func (t *Tries) Fill(h *Hold) {
+	h.Place, h.Keys, h.Token, h.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
+	h.Lease, h.Obtained = t.valid, t.TTL
+	h.doubt(t.unanswered())
+	h.Fence, h.Since, h.random = t.fence, t.since, !t.Custom
+	h.SetMetadata(t.Metadata)
 }
 
 // GiveUp gives back, in the background, a lock that the caller never gets. Keys with a custom token may belong to an earlier
 // hold, so they expire with their ttl instead.
-func (s *Single) GiveUp(ctx context.Context) {
-	s.Doubtful = true
-	s.Withdraw(ctx)
+func (t *Tries) GiveUp(ctx context.Context) {
+	t.Doubtful = true
+	t.Withdraw(ctx)
 }
 
 // End ends the obtain. Unless a try was granted, it withdraws the obtain in the background.
-func (s *Single) End(ctx context.Context, panicked bool) {
+func (t *Tries) End(ctx context.Context, panicked bool) {
 	if panicked {
-		s.Doubtful = true
+		t.Doubtful = true
 	}
-	if panicked || !s.won {
-		s.Withdraw(ctx)
+	if panicked || !t.won {
+		t.Withdraw(ctx)
 	}
-	s.Waiter.QuitInbox()
+	t.Waiter.QuitInbox()
 }
 
 // LastWord is how long an obtain waits for a call whose ctx has ended. go-redis returns such a call at once, unless it is
@@ -219,22 +219,22 @@ func hear(c *transport.Call) bool {
 
 // fail notes how a try has failed. If its error is only the end of its ctx, the try was still waiting for something, for
 // example a connection, after an earlier attempt had failed. Then the earlier failure says more.
-func (s *Single) fail(c *transport.Call) {
+func (t *Tries) fail(c *transport.Call) {
 	if c.Ctx != nil && c.Ctx.Err() != nil && errors.Is(c.Err, c.Ctx.Err()) {
 		c.Err = fault.ErrUnanswered
-		if s.Failure != nil {
+		if t.Failure != nil {
 			return
 		}
 	}
-	s.Failure = s.failed(c.Err)
+	t.Failure = t.failed(c.Err)
 }
 
 // collect notes the results of abandoned tries that have ended by now, because a wait of hours may abandon many.
-func (s *Single) collect() {
-	s.abandoned = slices.DeleteFunc(s.abandoned, func(c *transport.Call) bool {
+func (t *Tries) collect() {
+	t.abandoned = slices.DeleteFunc(t.abandoned, func(c *transport.Call) bool {
 		ended := fault.IsClosed(c.Done())
 		if ended {
-			s.note(c)
+			t.note(c)
 		}
 		return ended
 	})

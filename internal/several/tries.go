@@ -18,14 +18,14 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Rounds makes the tries of an obtain at several places. A try is a round: it asks all places side by side, and ends as
+// Tries makes the tries of an obtain at several places. A try is a round: it asks all places side by side, and ends as
 // soon as enough of them have granted or refused. A goroutine for each call waits for the answer, so a server that hangs
 // does not delay the round.
 //
 // Three rules keep rounds apart. At most one call of an obtain is under way to a place. A late answer belongs to the round
 // that asked: what it grants is given back, unless that round made the lock. Each round has a new random token, so giving
 // back never releases what a later round was granted.
-type Rounds struct {
+type Tries struct {
 	place.Progress // belongs to the goroutine of the caller; but mu protects Resends until the obtain has ended
 
 	keys     []string      // of all places
@@ -56,11 +56,11 @@ type Rounds struct {
 // lastNumber is the last number that a waiter at several places got. Obtains of many Clients may share an inbox.
 var lastNumber atomic.Int64
 
-// NewRounds returns what makes the tries of an obtain of all keys. want says what else it asks for; it has no token. With
+// NewTries returns what makes the tries of an obtain of all keys. want says what else it asks for; it has no token. With
 // queue, the caller waits in line after a refused round.
-func NewRounds(at *Group, keys []string, want *script.Obtain, queue bool, strategy retry.Strategy) *Rounds {
+func NewTries(at *Group, keys []string, want *script.Obtain, queue bool, strategy retry.Strategy) *Tries {
 	n := len(at.all)
-	s := &Rounds{
+	t := &Tries{
 		keys: keys, want: *want, places: at, queue: queue, strategy: strategy, since: time.Now(),
 		news: make(chan struct{}, 1), parts: make([]*part, n),
 	}
@@ -72,29 +72,29 @@ func NewRounds(at *Group, keys []string, want *script.Obtain, queue bool, strate
 			p.FenceKey = ""
 		}
 		if queue {
-			p.QueueWith(s.news, first+int64(i))
+			p.QueueWith(t.news, first+int64(i))
 		}
-		s.parts[i] = p
+		t.parts[i] = p
 	}
-	return s
+	return t
 }
 
 // Lock returns the lock, once a try has succeeded. Only the goroutine of the caller sets it.
-func (s *Rounds) Lock() *Lock { return s.lock }
+func (t *Tries) Lock() *Lock { return t.lock }
 
-// SpreadOut returns the strategy for the tries: on a quorum, one that waits up to half longer each time, at random.
-func (s *Rounds) SpreadOut(strategy retry.Strategy) retry.Strategy {
-	if s.places.quorum {
-		return spreadOut{strategy}
+// Lengthen returns the strategy for the tries: on a quorum, one that waits up to half longer each time, at random.
+func (t *Tries) Lengthen(strategy retry.Strategy) retry.Strategy {
+	if t.places.quorum {
+		return lengthened{strategy}
 	}
 	return strategy
 }
 
-// spreadOut makes each wait of a strategy up to half longer, at random.
-type spreadOut struct{ strategy retry.Strategy }
+// lengthened makes each wait of a strategy up to half longer, at random.
+type lengthened struct{ strategy retry.Strategy }
 
-func (s spreadOut) NextBackoff() time.Duration {
-	wait := s.strategy.NextBackoff()
+func (l lengthened) NextBackoff() time.Duration {
+	wait := l.strategy.NextBackoff()
 	if wait < 2 {
 		return wait
 	}
@@ -113,16 +113,16 @@ const (
 //
 // Without a line, two callers that try at the same time can refuse each other: each has some places, and neither has
 // enough. No holder has refused them, so Try asks again, a few times and at random moments.
-func (s *Rounds) Try(ctx context.Context) (again bool, err error) {
+func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 	if fault.Ended(ctx) != nil {
 		return false, fault.ErrCut
 	}
-	s.Tries++
+	t.Tried++
 	for splits := 0; ; splits++ {
-		s.patient = s.isOnce() && splits == maxSplits
-		again, err = s.tryRound(ctx)
-		decided := err == nil || err == fault.ErrClosed || s.splits == 0 || s.Belated >= place.MaxBelated
-		if decided || s.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
+		t.patient = t.isOnce() && splits == maxSplits
+		again, err = t.tryRound(ctx)
+		decided := err == nil || err == fault.ErrClosed || t.splits == 0 || t.Belated >= place.MaxBelated
+		if decided || t.queue || splits >= maxSplits || fault.Ended(ctx) != nil {
 			return again, err
 		}
 		pause := time.NewTimer(rand.N(splitPause << splits))
@@ -131,7 +131,7 @@ func (s *Rounds) Try(ctx context.Context) (again bool, err error) {
 		case <-ctx.Done():
 			pause.Stop()
 			return false, fault.ErrCut
-		case <-s.places.set.Closed:
+		case <-t.places.set.Closed:
 			pause.Stop()
 			return false, fault.ErrClosed
 		}
@@ -140,72 +140,72 @@ func (s *Rounds) Try(ctx context.Context) (again bool, err error) {
 
 // Decide follows the last try, which ended with that error. If some servers granted the last round and others refused it, a
 // slow server may decide. Then Decide asks once more, and waits for all servers.
-func (s *Rounds) Decide(ctx context.Context, err error) error {
-	if s.places.quorum && s.splits > 0 && !s.patient && err != fault.ErrClosed && fault.Ended(ctx) == nil {
-		s.patient = true
-		_, err = s.tryRound(ctx)
+func (t *Tries) Decide(ctx context.Context, err error) error {
+	if t.places.quorum && t.splits > 0 && !t.patient && err != fault.ErrClosed && fault.Ended(ctx) == nil {
+		t.patient = true
+		_, err = t.tryRound(ctx)
 	}
 	return err
 }
 
 // isOnce reports whether the caller makes a single try.
-func (s *Rounds) isOnce() bool { return !s.queue && s.strategy == nil }
+func (t *Tries) isOnce() bool { return !t.queue && t.strategy == nil }
 
 // isOrdered reports whether the present try asks one place after the other. Two callers that try again and again across the
 // same slots would otherwise refuse each other.
-func (s *Rounds) isOrdered() bool { return s.Tries > 1 && !s.queue && !s.places.quorum }
+func (t *Tries) isOrdered() bool { return t.Tried > 1 && !t.queue && !t.places.quorum }
 
 // tryRound asks the places once.
-func (s *Rounds) tryRound(ctx context.Context) (again bool, err error) {
-	s.begin()
-	answer, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
-		s.launch(ctx, now)
-		return s.judge(now)
+func (t *Tries) tryRound(ctx context.Context) (again bool, err error) {
+	t.begin()
+	answer, err := t.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
+		t.launch(ctx, now)
+		return t.judge(now)
 	})
 	switch {
 	case err != nil:
-		s.mu.Lock()
-		if s.Failure == nil || s.count(hasFailed) > 0 { // otherwise how the round before has failed says more
-			s.Failure = s.failures()
+		t.mu.Lock()
+		if t.Failure == nil || t.count(hasFailed) > 0 { // otherwise how the round before has failed says more
+			t.Failure = t.failures()
 		}
-		s.mu.Unlock()
+		t.mu.Unlock()
 		if fault.Ended(ctx) != nil {
 			return false, fault.ErrCut
 		}
 		return false, err
 	case answer == won:
-		s.Failure, s.splits = nil, 0
-		if err := s.makeLock(ctx); err != fault.ErrNotObtained {
+		t.Failure, t.splits = nil, 0
+		if err := t.makeLock(ctx); err != fault.ErrNotObtained {
 			return false, err
 		}
 	}
-	s.mu.Lock()
+	t.mu.Lock()
 	switch answer {
 	case refused:
-		s.Failure = s.lateness()
+		t.Failure = t.lateness()
 	case undecided:
-		s.Failure = s.failures()
+		t.Failure = t.failures()
 	default: // makeLock has said why there is no lock
 	}
-	final := s.count(func(p *part) bool { return hasFailed(p) && transport.IsFinal(p.err) })
-	s.stepBack(ctx)
-	s.mu.Unlock()
-	if s.waitForSteps(ctx) != nil && fault.Ended(ctx) != nil {
+	final := t.count(func(p *part) bool { return hasFailed(p) && transport.IsFinal(p.err) })
+	t.stepBack(ctx)
+	t.mu.Unlock()
+	if t.waitForSteps(ctx) != nil && fault.Ended(ctx) != nil {
 		return false, fault.ErrCut
 	}
-	if s.splits++; !s.isSplit() {
-		s.splits = 0
+	if t.splits++; !t.isSplit() {
+		t.splits = 0
 	}
 	switch {
-	case answer != undecided && errors.Is(s.Failure, fault.ErrLapsed):
-		s.Belated++
-		return s.Belated < place.MaxBelated, s.Failure
-	case s.Failure != nil: // enough places may grant later, unless too many have answered with an error that stays
-		return final <= s.places.spare() && s.bears(ctx), s.Failure
-	case !lease.Passed(lease.ValidUntil(s.began, s.want.TTL)): // see place.Single.decline
-		s.Belated = 0
+	case answer != undecided && errors.Is(t.Failure, fault.ErrLapsed):
+		t.Belated++
+		return t.Belated < place.MaxBelated, t.Failure
+	case t.Failure != nil: // enough places may grant later, unless too many have answered with an error that stays
+		return final <= t.places.spare() && t.bears(ctx), t.Failure
+	case !lease.Passed(lease.ValidUntil(t.began, t.want.TTL)): // see place.Tries.decline
+		t.Belated = 0
 	}
-	s.refused = true
+	t.refused = true
 	return true, fault.ErrNotObtained
 }
 
@@ -215,19 +215,19 @@ func (s *Rounds) tryRound(ctx context.Context) (again bool, err error) {
 // the first try at one place takes seconds. So on a quorum without a deadline, the first try is as many rounds as fit into
 // LongPatience. Without a line, a quorum tries again as the strategy says. Across slots, calls have been resent for as long
 // as at one place.
-func (s *Rounds) bears(ctx context.Context) bool {
-	if !s.queue {
-		return s.places.quorum
+func (t *Tries) bears(ctx context.Context) bool {
+	if !t.queue {
+		return t.places.quorum
 	}
-	return s.refused || fault.HasDeadline(ctx) || s.places.quorum && time.Since(s.since) < health.LongPatience
+	return t.refused || fault.HasDeadline(ctx) || t.places.quorum && time.Since(t.since) < health.LongPatience
 }
 
 // begin begins a round.
-func (s *Rounds) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token, s.began, s.verdict, s.fastest = place.NewToken(), time.Now(), open, 0
-	for _, p := range s.parts {
+func (t *Tries) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.token, t.began, t.verdict, t.fastest = place.NewToken(), time.Now(), open, 0
+	for _, p := range t.parts {
 		p.answer, p.err = none, nil
 	}
 }
@@ -235,13 +235,13 @@ func (s *Rounds) begin() {
 // waitForSteps waits until the places have released what they granted. On a quorum, it also waits for calls that are still
 // under way. But while other callers may need what this obtain is granted next, it does not wait for a server that takes
 // much longer than the others. It returns an error if ctx ends or the Client is closed first.
-func (s *Rounds) waitForSteps(ctx context.Context) error {
-	_, err := s.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
-		limit := s.splitPatience()
-		if s.isOnce() { // nobody needs the keys: they are released. Without this, the calls of a loop pile up at a slow server.
+func (t *Tries) waitForSteps(ctx context.Context) error {
+	_, err := t.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
+		limit := t.splitPatience()
+		if t.isOnce() { // nobody needs the keys: they are released. Without this, the calls of a loop pile up at a slow server.
 			limit = health.NoLimit
 		}
-		if waits, until := s.waits(now, 0, limit); waits {
+		if waits, until := t.waits(now, 0, limit); waits {
 			return open, until
 		}
 		return undecided, time.Time{}
@@ -252,24 +252,24 @@ func (s *Rounds) waitForSteps(ctx context.Context) error {
 // isSplit reports whether some places have granted the last round and others have refused it. A place that granted after
 // the round was refused counts too: perhaps it was slow because this Client had just released the lock there. A caller that
 // obtains, releases and obtains again must not be refused by itself.
-func (s *Rounds) isSplit() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.count(func(p *part) bool { return p.last == granted }) > 0 && s.count(hasDenied) > 0
+func (t *Tries) isSplit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count(func(p *part) bool { return p.last == granted }) > 0 && t.count(hasDenied) > 0
 }
 
 // End ends the obtain. Unless it made a lock, it gives everything back in the background.
-func (s *Rounds) End(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over, s.verdict = true, undecided
-	if s.ticket > 0 {
-		tickets.drop(s.ticket)
+func (t *Tries) End(ctx context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over, t.verdict = true, undecided
+	if t.ticket > 0 {
+		tickets.drop(t.ticket)
 	}
-	for _, p := range s.parts {
+	for _, p := range t.parts {
 		switch {
 		case p.busy: // land or steppedBack drops it
-		case s.lock == nil:
+		case t.lock == nil:
 			p.drop(ctx)
 		default:
 			p.Waiter.QuitInbox()
@@ -280,22 +280,22 @@ func (s *Rounds) End(ctx context.Context) {
 // Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one
 // place may name a caller that has too few places. If too many guards are closed, it asks nobody. Across slots, it asks the
 // first place that has refused.
-func (s *Rounds) Blocker(ctx context.Context) script.Blocker {
+func (t *Tries) Blocker(ctx context.Context) script.Blocker {
 	var asked []int
 	var closed []time.Duration
-	attempts := make([]place.Attempt, len(s.parts)) // copies, because the obtain may end first
-	s.mu.Lock()
-	for i, p := range s.parts {
+	attempts := make([]place.Attempt, len(t.parts)) // copies, because the obtain may end first
+	t.mu.Lock()
+	for i, p := range t.parts {
 		switch {
 		case !hasDenied(p) || p.busy:
 		case p.ClosedFor() > 0:
 			closed = append(closed, p.ClosedFor())
-		case s.places.quorum || len(asked) == 0:
+		case t.places.quorum || len(asked) == 0:
 			asked, attempts[i] = append(asked, i), p.Attempt
 		}
 	}
-	s.mu.Unlock()
-	if more := len(closed) - s.places.spare(); more > 0 { // so many have to open first
+	t.mu.Unlock()
+	if more := len(closed) - t.places.spare(); more > 0 { // so many have to open first
 		slices.Sort(closed)
 		return script.Blocker{Closed: closed[more-1]}
 	}
