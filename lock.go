@@ -17,7 +17,7 @@ import (
 // behave as for a lock that is not held, except that TTL returns [ErrLockNotHeld].
 type Lock struct {
 	several *several.Lock // of a lock at several places; nil for one at one place
-	one     place.Hold    // of a lock at one place: part of the Lock, so that it costs no allocation of its own
+	one     place.Lock    // of a lock at one place: part of the Lock, so that it costs no allocation of its own
 }
 
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.

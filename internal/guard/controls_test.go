@@ -111,16 +111,16 @@ var controls = []control{
 		name: "what has lapsed comes back", kind: "locks that lapse", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{
 			{
-				File: "internal/place/refresh.go", Old: "(h.isDoubtful() || h.Place.IsGuarded()) &&",
-				New: `(h.isDoubtful() || h.Place.IsGuarded() && off != "what has lapsed comes back") &&`,
+				File: "internal/place/refresh.go", Old: "(l.isDoubtful() || l.Place.IsGuarded()) &&",
+				New: `(l.isDoubtful() || l.Place.IsGuarded() && off != "what has lapsed comes back") &&`,
 			},
 			{
-				File: "internal/place/refresh.go", Old: "case h.Place.IsGuarded() &&",
-				New: `case h.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
+				File: "internal/place/refresh.go", Old: "case l.Place.IsGuarded() &&",
+				New: `case l.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
 			},
 			{
-				File: "internal/place/renew.go", Old: "case h.Place.IsGuarded() &&",
-				New: `case h.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
+				File: "internal/place/renew.go", Old: "case l.Place.IsGuarded() &&",
+				New: `case l.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
 			},
 			{
 				File: "internal/place/valid.go", Old: "if p.IsGuarded() {",

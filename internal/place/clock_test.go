@@ -20,7 +20,7 @@ func TestUntilAfterSuspend(t *testing.T) {
 	if !time.Now().Before(until) || time.Now().Round(0).Before(until.Round(0)) {
 		t.Fatal("package time has another layout by now; mend this test")
 	}
-	hold := &Hold{Claim: Claim{Place: &Place{}}, Lease: held}
+	hold := &Lock{Claim: Claim{Place: &Place{}}, Lease: held}
 	if time.Now().Before(life.Until(hold)) {
 		t.Error("the hold believes itself valid an hour after its wall clock time")
 	}

@@ -50,7 +50,7 @@ package place
 // types that are structs. A type that cannot be compared shares nothing. New costs 7 allocations, 345 bytes and 0.45
 // µs.
 //
-// A Hold is a part of the public Lock and not a pointer, so a Lock has 480 bytes, exactly a size class. An obtain
+// A Lock is a part of the public Lock and not a pointer, so a Lock has 480 bytes, exactly a size class. An obtain
 // lives on the stack, and what a call seldom needs is allocated when it does. When a pair had 2.6 KB instead of 2.0, 8
 // goroutines took 1.07 to 1.11 of bsm's time, because the garbage collector ran more often. A script.Loss is passed by
 // value: a pointer to it escaped, which cost each pair 64 bytes and an allocation.

@@ -42,11 +42,11 @@ type Found struct {
 	Lost     []string // the keys that the token lacks; nil for none
 }
 
-// Find makes h the hold that Attach has found at a place.
-func (h *Hold) Find(p *Place, keys []string, token string, found Found) {
-	h.Place, h.Keys, h.Token, h.Since = p, script.Box(keys), token, found.Since
-	h.SetMetadata(found.Metadata)
-	h.Lease = lease.Found(found.Since, found.TTL)
+// Find makes l the lock that Attach has found.
+func (l *Lock) Find(p *Place, keys []string, token string, found Found) {
+	l.Place, l.Keys, l.Token, l.Since = p, script.Box(keys), token, found.Since
+	l.SetMetadata(found.Metadata)
+	l.Lease = lease.Found(found.Since, found.TTL)
 }
 
 // Attach looks whether the token has the keys. If some are missing, Attach returns an error that matches ErrLockNotHeld, and

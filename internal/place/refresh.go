@@ -15,17 +15,17 @@ import (
 )
 
 // Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
-func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
-	r := &refreshing{hold: h, ttl: ttl, metadata: metadata}
-	if !h.random {
+func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
+	r := &refreshing{lock: l, ttl: ttl, metadata: metadata}
+	if !l.random {
 		r.announce() // before begin checks whether the lock was released
 	}
 	if err := r.begin(ctx); err != nil {
-		h.Place.Cleanups.End(r.work)
+		l.Place.Cleanups.End(r.work)
 		return err
 	}
-	h.renewSooner()
-	valid, stop := WhileValid(ctx, h, h.Place.LateAnswer())
+	l.renewSooner()
+	valid, stop := WhileValid(ctx, l, l.Place.LateAnswer())
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer func() { // also if a hook or a strategy panics, because the next Refresh waits for this one
@@ -33,21 +33,21 @@ func (h *Hold) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 				r.end()
 			}
 		}()
-		return retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) { return r.try(ctx, valid) })
+		return retry.Do(valid, nil, strategy, life.Until(l), func() (bool, error) { return r.try(ctx, valid) })
 	}()
 	if cut {
-		err = fault.Failed("refresh", h.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
+		err = fault.Failed("refresh", l.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
 	}
-	life.Lapse(h) // if the lock was found lost
-	h.renewSooner()
-	h.Events().SendRestored(ctx, h.Keys.Names, r.back)
-	h.Events().SendLost(ctx, r.loss)
+	life.Lapse(l) // if the lock was found lost
+	l.renewSooner()
+	l.Events().SendRestored(ctx, l.Keys.Names, r.back)
+	l.Events().SendLost(ctx, r.loss)
 	return err
 }
 
 // refreshing is one Refresh with all its tries. Life.Mu protects the fields from refresh on.
 type refreshing struct {
-	hold     *Hold
+	lock     *Lock
 	ttl      time.Duration
 	metadata string
 	work     *undo.Work // see announce; nil before that
@@ -66,8 +66,8 @@ type refreshing struct {
 // token only if its caller passes Lock.Token.
 func (r *refreshing) announce() {
 	if r.work == nil {
-		r.work = &undo.Work{Token: r.hold.Token, Keys: r.hold.Keys.Names}
-		r.hold.Place.Cleanups.Begin(r.work)
+		r.work = &undo.Work{Token: r.lock.Token, Keys: r.lock.Keys.Names}
+		r.lock.Place.Cleanups.Begin(r.work)
 	}
 }
 
@@ -75,47 +75,47 @@ func (r *refreshing) announce() {
 // may apply as soon as the request is sent. If the turn does not come while the lock is valid, the refresh is sent anyway.
 // This is safe, because conclude allows for other refreshes that may be executed after it.
 func (r *refreshing) begin(ctx context.Context) error {
-	h := r.hold
+	l := r.lock
 	var turn context.Context // nil until there is a refresh to wait for
 	stop := context.CancelFunc(func() {})
 	defer func() { stop() }()
 	for {
 		if err := fault.Ended(ctx); err != nil {
-			return fault.Failed("refresh", h.Keys.Names, err)
+			return fault.Failed("refresh", l.Keys.Names, err)
 		}
-		h.Life.Mu.Lock()
-		ahead := h.Lease.Ahead(r.ttl)
+		l.Life.Mu.Lock()
+		ahead := l.Lease.Ahead(r.ttl)
 		if ahead == nil || turn != nil && turn.Err() != nil {
 			break
 		}
-		h.Life.Mu.Unlock()
+		l.Life.Mu.Unlock()
 		if turn == nil {
-			turn, stop = WhileValid(ctx, h, 0)
+			turn, stop = WhileValid(ctx, l, 0)
 		}
 		select {
 		case <-ahead.Ended():
 		case <-turn.Done():
 		}
 	}
-	defer h.Life.Mu.Unlock()
-	if h.IsReleased() {
+	defer l.Life.Mu.Unlock()
+	if l.IsReleased() {
 		return fault.ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
-	if (h.isDoubtful() || h.Place.IsGuarded()) && lease.Passed(h.Lease.Until()) {
+	if (l.isDoubtful() || l.Place.IsGuarded()) && lease.Passed(l.Lease.Until()) {
 		return fault.ErrNotObtained
 	}
-	r.refresh, r.losses = h.Lease.Begin(time.Now(), r.ttl), h.Losses()
+	r.refresh, r.losses = l.Lease.Begin(time.Now(), r.ttl), l.Losses()
 	return nil
 }
 
 // end ends the refresh: nothing more is sent.
 func (r *refreshing) end() {
-	h := r.hold
-	h.Life.Mu.Lock()
-	h.Lease.Finish(r.refresh, r.sent)
-	h.Life.Mu.Unlock()
-	h.Place.Cleanups.End(r.work)
+	l := r.lock
+	l.Life.Mu.Lock()
+	l.Lease.Finish(r.refresh, r.sent)
+	l.Life.Mu.Unlock()
+	l.Place.Cleanups.End(r.work)
 }
 
 // try sends the refresh once, and again when a guard that has just closed executes refreshes. again says whether it failed
@@ -129,68 +129,68 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		timer := time.NewTimer(r.postpone)
 		select {
 		case <-timer.C:
-		case <-r.hold.awaitRelease():
+		case <-r.lock.awaitRelease():
 			timer.Stop()
 			return false, fault.ErrNotObtained
 		case <-valid.Done():
 			timer.Stop()
-			return false, fault.Failed("refresh", r.hold.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
+			return false, fault.Failed("refresh", r.lock.Keys.Names, fmt.Errorf("%w; the last try: %w", Outlived(ctx), err))
 		}
 	}
 }
 
 // send does the work of try for one call.
 func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
-	h := r.hold
+	l := r.lock
 	r.postpone = 0
-	ended, may := h.BeginRevival()
+	ended, may := l.BeginRevival()
 	if !may { // the lock was released, and the refresh could put its keys back
 		ended(false)
 		return false, fault.ErrNotObtained
 	}
-	c := h.RefreshCall(r.ttl, r.metadata, h.Metadata(), false)
+	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), false)
 	c.Ctx = valid
-	c.GiveUp = life.Until(h)
+	c.GiveUp = life.Until(l)
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
-			h.Life.Mu.Lock()
-			defer h.Life.Mu.Unlock()
+			l.Life.Mu.Lock()
+			defer l.Life.Mu.Unlock()
 			r.note(c)
 			ended(true)
 		}
 	}()
 	if r.work != nil {
-		h.Place.Cleanups.Note(r.work, c)
+		l.Place.Cleanups.Note(r.work, c)
 	}
-	answered := h.Place.Redis.Do(valid, c)
+	answered := l.Place.Redis.Do(valid, c)
 	returned = true
 	if !answered {
 		r.abandon(c, ended)
-		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
+		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
 	}
 	ended(c.Doubtful)
 	again, err = r.conclude(c)
 	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
-		return false, fault.Failed("refresh", h.Keys.Names, Outlived(ctx))
+		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
 	}
 	return again, err
 }
 
 // abandon lets a call go on after its caller has returned.
 func (r *refreshing) abandon(c *transport.Call, ended func(doubtful bool)) {
-	h := r.hold
-	h.Life.Mu.Lock()
-	defer h.Life.Mu.Unlock()
+	l := r.lock
+	l.Life.Mu.Lock()
+	defer l.Life.Mu.Unlock()
 	r.abandoned = true
 	r.refresh.Abandon()
 	r.announce()
 	go func() { // ends with the call
 		<-c.Done()
 		ended(c.Doubtful)
-		h.Life.Mu.Lock()
+		l.Life.Mu.Lock()
 		r.note(c)
-		h.Life.Mu.Unlock()
+		l.Life.Mu.Unlock()
 		r.end()
 	}()
 }
@@ -199,36 +199,36 @@ func (r *refreshing) abandon(c *transport.Call, ended func(doubtful bool)) {
 func (r *refreshing) note(c *transport.Call) {
 	r.sent = r.sent || !c.First.IsZero()
 	if c.Doubtful {
-		r.hold.Lease.Doubt(r.refresh)
+		r.lock.Lease.Doubt(r.refresh)
 	}
 }
 
 // conclude applies the result of a call that has ended to the lock.
 func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
-	h := r.hold
-	h.Life.Mu.Lock()
-	defer h.Life.Mu.Unlock()
+	l := r.lock
+	l.Life.Mu.Lock()
+	defer l.Life.Mu.Unlock()
 	r.note(c)
-	got, err := h.ReadRefresh("refresh", c)
+	got, err := l.ReadRefresh("refresh", c)
 	r.postpone, r.back = got.Again, append(r.back, got.Back...)
 	switch {
 	case c.Err != nil:
 		return true, err
 	case errors.Is(err, fault.ErrNotObtained):
-		r.loss = h.lose(got.Loss, h.Place.contextCause(got.Loss))
+		r.loss = l.lose(got.Loss, l.Place.contextCause(got.Loss))
 		return false, err
 	case err != nil:
 		return false, err
-	case h.Place.IsGuarded() && lease.Passed(h.Lease.Until()): // nobody knows who has had the keys since
+	case l.Place.IsGuarded() && lease.Passed(l.Lease.Until()): // nobody knows who has had the keys since
 		return false, fault.ErrNotObtained
 	}
-	if h.Losses() != r.losses { // a request that was sent later has found the keys lost
+	if l.Losses() != r.losses { // a request that was sent later has found the keys lost
 		return false, fault.ErrNotObtained
 	}
-	h.Lease.Confirm(r.refresh, c.Sent)
-	late := lease.Passed(h.Lease.Until())
-	h.Revive(!late)
-	h.SetMetadata(r.metadata)
+	l.Lease.Confirm(r.refresh, c.Sent)
+	late := lease.Passed(l.Lease.Until())
+	l.Revive(!late)
+	l.SetMetadata(r.metadata)
 	if late {
 		return false, fault.ErrNotObtained
 	}

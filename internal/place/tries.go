@@ -173,13 +173,13 @@ func (t *Tries) decline(ctx context.Context, since time.Time, taken []string) (a
 	return again && !back.Doubtful, t.Failure
 }
 
-// Fill makes h the hold of the lock that was granted.
-func (t *Tries) Fill(h *Hold) {
-	h.Place, h.Keys, h.Token, h.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
-	h.Lease, h.Obtained = t.valid, t.TTL
-	h.doubt(t.unanswered())
-	h.Fence, h.Since, h.random = t.fence, t.since, !t.Custom
-	h.SetMetadata(t.Metadata)
+// Fill makes l the lock that was granted.
+func (t *Tries) Fill(l *Lock) {
+	l.Place, l.Keys, l.Token, l.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
+	l.Lease, l.Obtained = t.valid, t.TTL
+	l.doubt(t.unanswered())
+	l.Fence, l.Since, l.random = t.fence, t.since, !t.Custom
+	l.SetMetadata(t.Metadata)
 }
 
 // GiveUp gives back, in the background, a lock that the caller never gets. Keys with a custom token may belong to an earlier

@@ -29,38 +29,38 @@ func (t *Tries) makeLock(ctx context.Context) error {
 		}
 		return err
 	}
-	h := newLock(ctx, t.places, t.keys, t.token)
-	h.Fence = fence
-	h.SetMetadata(t.want.Metadata)
-	h.obtained = t.want.Metadata
+	l := newLock(ctx, t.places, t.keys, t.token)
+	l.Fence = fence
+	l.SetMetadata(t.want.Metadata)
+	l.obtained = t.want.Metadata
 	var requests []majority.Request
-	h.lock, requests = majority.Acquiring(len(t.parts), t.places.need, t.began, t.want.TTL)
+	l.lock, requests = majority.Acquiring(len(t.parts), t.places.need, t.began, t.want.TTL)
 	for i, p := range t.parts {
 		p.request = requests[i]
-		h.at[i].FenceKey, h.at[i].Obtained, h.at[i].coming = p.FenceKey, p.TTL, make(chan struct{})
+		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].coming = p.FenceKey, p.TTL, make(chan struct{})
 	}
 	for _, p := range t.parts {
 		if p.answer != granted {
 			continue
 		}
 		if !p.lags(fence) { // below: a mend must not be on its way if there is no lock in the end
-			h.answer(h.ctx, p.request, p.reply(fence))
+			l.answer(l.ctx, p.request, p.reply(fence))
 		}
-		if h.Since.IsZero() || p.grant.Since.Before(h.Since) {
-			h.Since = p.grant.Since
+		if l.Since.IsZero() || p.grant.Since.Before(l.Since) {
+			l.Since = p.grant.Since
 		}
 	}
-	if lease.Passed(h.until()) {
+	if lease.Passed(l.until()) {
 		t.Failure = fault.TooLate(t.began, t.want.TTL)
 		return fault.ErrNotObtained
 	}
-	t.lock = h
+	t.lock = l
 	for i, p := range t.parts { // a place that is busy joins when it lands
 		switch {
 		case p.answer == granted && !p.lags(fence):
-			p.PassDoubt(&h.at[i].Claim)
+			p.PassDoubt(&l.at[i].Claim)
 		case p.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
-			h.answer(h.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
+			l.answer(l.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
 			if !p.busy {
 				t.settle(ctx, p)
 			}

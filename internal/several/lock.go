@@ -74,89 +74,89 @@ type lossFound struct {
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
 func newLock(ctx context.Context, places *Group, keys []string, token string) *Lock {
-	h := &Lock{
+	l := &Lock{
 		keys: keys, token: token, places: places, ctx: context.WithoutCancel(ctx),
 		turn: make(chan struct{}, 1), at: make([]*record, len(places.all)),
 	}
 	for i, p := range places.all {
-		h.at[i] = &record{}
-		h.at[i].Place, h.at[i].Keys, h.at[i].Token = p.Place, p.keys, token
+		l.at[i] = &record{}
+		l.at[i].Place, l.at[i].Keys, l.at[i].Token = p.Place, p.keys, token
 	}
-	return h
+	return l
 }
 
 // Handle returns what the handle knows of the lock.
-func (h *Lock) Handle() *life.Life { return &h.Life }
+func (l *Lock) Handle() *life.Life { return &l.Life }
 
 // Names returns the keys and the token.
-func (h *Lock) Names() (keys []string, token string) { return h.keys, h.token }
+func (l *Lock) Names() (keys []string, token string) { return l.keys, l.token }
 
 // Events returns which events the owner of the Client wants.
-func (h *Lock) Events() *life.Events { return h.places.set.Events }
+func (l *Lock) Events() *life.Events { return l.places.set.Events }
 
 // Home returns the place among whose renewals the lock is.
-func (h *Lock) Home() *place.Place { return h.places.all[0].Place }
+func (l *Lock) Home() *place.Place { return l.places.all[0].Place }
 
 // ValidUntil returns the end of the validity; the zero time for a lock that was found lost. Its caller was told of the
 // loss, so only a Refresh makes it valid again, although a mend may give it a majority before that.
-func (h *Lock) ValidUntil() time.Time {
-	if h.IsLost() {
+func (l *Lock) ValidUntil() time.Time {
+	if l.IsLost() {
 		return time.Time{}
 	}
-	return h.until()
+	return l.until()
 }
 
 // KnowsTTL reports whether there is a ttl to renew the lock with.
-func (h *Lock) KnowsTTL() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lock.TTL() > 0
+func (l *Lock) KnowsTTL() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lock.TTL() > 0
 }
 
 // FoundLost ends a lock of which too many places have lost keys; see life.Bearer.
-func (h *Lock) FoundLost() *life.Lost {
-	h.mu.Lock()
-	p := h.newPoll()
-	for i, at := range h.at {
+func (l *Lock) FoundLost() *life.Lost {
+	l.mu.Lock()
+	p := l.newPoll()
+	for i, at := range l.at {
 		p.noteLost(i, at.lost)
 	}
-	cause := h.lossCause()
-	h.mu.Unlock()
+	cause := l.lossCause()
+	l.mu.Unlock()
 	if !p.isLost() {
 		return nil
 	}
 	why := p.lossError(fault.ErrLockNotHeld)
 	if why == fault.ErrLockNotHeld {
-		why = fmt.Errorf("%w: %s is gone or another's at %d of %d places", why, fault.Describe(h.keys), p.gone, len(h.at))
+		why = fmt.Errorf("%w: %s is gone or another's at %d of %d places", why, fault.Describe(l.keys), p.gone, len(l.at))
 	}
-	return life.Lose(h, life.Loss{Cause: cause, Keys: p.loss.Keys}, why)
+	return life.Lose(l, life.Loss{Cause: cause, Keys: p.loss.Keys}, why)
 }
 
-// lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds h.mu.
-func (h *Lock) lossCause() life.Cause {
-	if slices.ContainsFunc(h.at, func(at *record) bool { return at.taken }) {
+// lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds l.mu.
+func (l *Lock) lossCause() life.Cause {
+	if slices.ContainsFunc(l.at, func(at *record) bool { return at.taken }) {
 		return life.Taken
 	}
 	return life.Gone
 }
 
 // until returns the end of the validity.
-func (h *Lock) until() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lock.Until(time.Now())
+func (l *Lock) until() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lock.Until(time.Now())
 }
 
-// kept returns the metadata of keys that a guard puts back. The caller holds h.mu.
-func (h *Lock) kept() string { return cmp.Or(h.metadata, h.obtained) }
+// kept returns the metadata of keys that a guard puts back. The caller holds l.mu.
+func (l *Lock) kept() string { return cmp.Or(l.metadata, l.obtained) }
 
 // await waits until a place has answered the obtain that made the lock, and reports whether it has. It waits for as long as
 // for a server that nobody knows yet, and no longer than ctx allows. Without this, a call could fail that a majority
 // answers, if one more server hangs.
-func (h *Lock) await(ctx context.Context, i int) bool {
-	h.mu.Lock()
-	coming := h.at[i].coming
-	h.mu.Unlock()
+func (l *Lock) await(ctx context.Context, i int) bool {
+	l.mu.Lock()
+	coming := l.at[i].coming
+	l.mu.Unlock()
 	if coming == nil {
 		return true
 	}
@@ -172,64 +172,64 @@ func (h *Lock) await(ctx context.Context, i int) bool {
 
 // answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
 // also returns the end of the validity before.
-func (h *Lock) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
+func (l *Lock) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
 	i, now := r.Place, time.Now()
-	h.mu.Lock()
-	before = h.lock.Until(now)
-	out = h.lock.Answer(r, now, a.Answer)
-	until := h.lock.Until(now)
-	at, confirmed, denied := h.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
+	l.mu.Lock()
+	before = l.lock.Until(now)
+	out = l.lock.Answer(r, now, a.Answer)
+	until := l.lock.Until(now)
+	at, confirmed, denied := l.at[i], a.Result == majority.Confirmed, a.Result == majority.Denied
 	at.had = at.had || confirmed || a.has
 	switch {
-	case confirmed && (h.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
+	case confirmed && (l.lock.IsHeld(i) || r.Acquires): // otherwise the answer is older than the loss
 		at.lost, at.taken, at.partly, at.refused = nil, false, false, 0
 	case out.Lost, denied && r.Call.Kind == majority.Attach: // not what an older request has found
 		at.lost, at.taken, at.partly = a.lost, a.taken, false
 	}
 	switch {
 	case r.Acquires:
-		h.acquired(ctx, i, a)
+		l.acquired(ctx, i, a)
 	case confirmed || denied:
-		h.places.all[i].health.Answers(now)
+		l.places.all[i].health.Answers(now)
 	}
 	if out.Confirmed {
-		h.pace.Extend(r.Call.Began, until)
+		l.pace.Extend(r.Call.Began, until)
 	} else {
-		h.pace.Follow(now, until)
+		l.pace.Follow(now, until)
 	}
-	kept, needsRound := h.keeping, (out.Confirmed || out.Lost && r.Call.IsConfirmed()) && h.lock.NeedsRound(now)
+	kept, needsRound := l.keeping, (out.Confirmed || out.Lost && r.Call.IsConfirmed()) && l.lock.NeedsRound(now)
 	if out.Lost || needsRound { // a place may be lost before the others confirm the call
-		h.pace.Hasten(now)
+		l.pace.Hasten(now)
 	}
-	due, asks := h.pace.Due(), h.prepare(out.Asks)
-	h.mu.Unlock()
+	due, asks := l.pace.Due(), l.prepare(out.Asks)
+	l.mu.Unlock()
 	for _, ask := range asks {
-		transport.Go(func() { h.askLate(ask) }) // ends with the call
+		transport.Go(func() { l.askLate(ask) }) // ends with the call
 	}
 	if out.Confirmed {
-		h.Mend()
+		l.Mend()
 	}
 	switch {
 	case kept:
-		h.Home().Renewals.LookBy(h, due)
+		l.Home().Renewals.LookBy(l, due)
 	case needsRound:
-		h.renewOnce()
+		l.renewOnce()
 	}
 	if out.Lost {
-		life.Check(ctx, h)
+		life.Check(ctx, l)
 	}
 	return out, before
 }
 
-// acquired notes the answer to a request that was to acquire the keys. The caller holds h.mu.
-func (h *Lock) acquired(ctx context.Context, i int, a reply) {
-	at := h.at[i]
+// acquired notes the answer to a request that was to acquire the keys. The caller holds l.mu.
+func (l *Lock) acquired(ctx context.Context, i int, a reply) {
+	at := l.at[i]
 	awaited := at.coming != nil
 	switch {
 	case a.Result == majority.Confirmed:
 	case awaited: // the place has never had the keys
 		at.lost = a.lost
-	case a.Result == majority.Denied && at.lost == nil && !h.lock.IsHeld(i):
+	case a.Result == majority.Denied && at.lost == nil && !l.lock.IsHeld(i):
 		at.lost, at.partly = a.lost, true
 	}
 	at.taken = at.taken || a.taken
@@ -241,26 +241,26 @@ func (h *Lock) acquired(ctx context.Context, i int, a reply) {
 		at.coming = nil
 	}
 	switch {
-	case !h.over:
+	case !l.over:
 	case awaited && at.had: // the Release frees the keys: see freeLate
-	case a.Result != majority.Denied, a.Doubtful, h.lock.MayAcquire(i): // 10b
-		h.giveBack(ctx, i)
+	case a.Result != majority.Denied, a.Doubtful, l.lock.MayAcquire(i): // 10b
+		l.giveBack(ctx, i)
 	}
 }
 
-// giveBack releases, in the background, what the token may have at a place. The caller holds h.mu.
-func (h *Lock) giveBack(ctx context.Context, i int) {
+// giveBack releases, in the background, what the token may have at a place. The caller holds l.mu.
+func (l *Lock) giveBack(ctx context.Context, i int) {
 	var freed <-chan struct{}
-	if f := h.at[i].freeing; f != nil {
+	if f := l.at[i].freeing; f != nil {
 		freed = f.ended
 	}
-	h.at[i].GiveBack(ctx, h.longest(i), h.lock.MayAcquire(i), freed)
+	l.at[i].GiveBack(ctx, l.longest(i), l.lock.MayAcquire(i), freed)
 }
 
 // longest returns for how long the keys at a place may last: any request may be the last one that the server executes. The
-// caller holds h.mu.
-func (h *Lock) longest(i int) time.Duration {
-	at := h.at[i]
+// caller holds l.mu.
+func (l *Lock) longest(i int) time.Duration {
+	at := l.at[i]
 	if at.Obtained == 0 { // the ttl that another handle has given them is not known
 		return max(at.lasts, place.AttachedTTL)
 	}

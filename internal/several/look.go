@@ -127,10 +127,10 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 
 		err error // that the token does not have all keys; nil if it does
 	}
-	h := newLock(ctx, p, keys, token)
+	l := newLock(ctx, p, keys, token)
 	var requests []majority.Request
-	h.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
-	said := h.newPoll()
+	l.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
+	said := l.newPoll()
 	absent := make([]error, len(p.all)) // by server: why it has not answered; it may hold the keys
 	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) (answer, error) {
 		here := p.all[i]
@@ -157,16 +157,16 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 		default:
 			said.note(i, reply{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
-			h.Since = found.Since
-			h.SetMetadata(found.Metadata)
-			h.obtained = cmp.Or(found.Metadata, h.obtained)
+			l.Since = found.Since
+			l.SetMetadata(found.Metadata)
+			l.obtained = cmp.Or(found.Metadata, l.obtained)
 		}
-		h.answer(h.ctx, requests[i], a)
+		l.answer(l.ctx, requests[i], a)
 	}
 	if err := said.err(ctx, "attach", fault.ErrLockNotHeld); err != nil {
 		return nil, err
 	}
-	return h, nil
+	return l, nil
 }
 
 // askMajority asks all servers and returns their answers; nil for a server that returned an error. It waits for all

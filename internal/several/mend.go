@@ -16,56 +16,56 @@ import (
 
 // Mend acquires the keys again where they are missing, if a majority has confirmed the lock since that was known (9). It
 // does not ask a server that hangs, or that has too many of these requests already: see health.Server.AdmitMend.
-func (h *Lock) Mend() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over {
+func (l *Lock) Mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
 		return
 	}
 	now := time.Now()
-	for _, i := range h.lock.Missing(now) {
-		p := h.places.all[i]
-		if !p.health.AdmitMend(now, len(p.keys.Names), h, h.keeping) {
+	for _, i := range l.lock.Missing(now) {
+		p := l.places.all[i]
+		if !p.health.AdmitMend(now, len(p.keys.Names), l, l.keeping) {
 			continue
 		}
-		r, at := h.lock.Mend(i), h.at[i]
+		r, at := l.lock.Mend(i), l.at[i]
 		at.lasts = max(at.lasts, r.Call.TTL)
 		certain := at.refreshes.Certain(r.Call.TTL) // 7
 		p.Calls.Add(1)
 		transport.Go(func() { // ends with the call
 			defer p.Calls.Add(-1)
-			h.mendAt(r, certain)
+			l.mendAt(r, certain)
 		})
 	}
 }
 
 // mendAt acquires the keys again at one place, which has admitted that. The request skips the lines, because this lock is
 // held.
-func (h *Lock) mendAt(r majority.Request, certain time.Duration) {
+func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
-	p := h.places.all[i]
+	p := l.places.all[i]
 	a := &place.Attempt{Place: p.Place, Obtain: script.Obtain{
-		Keys: p.keys.WithoutLines(), Token: h.token, Mends: true, TTL: r.Call.TTL,
-		Metadata: cmp.Or(r.Call.Metadata, h.Metadata()), // the Refresh may not have returned yet
+		Keys: p.keys.WithoutLines(), Token: l.token, Mends: true, TTL: r.Call.TTL,
+		Metadata: cmp.Or(r.Call.Metadata, l.Metadata()), // the Refresh may not have returned yet
 	}}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
 	defer func() {
 		_ = recover() // a hook has panicked, and the lock is held without this place
 		p.health.MendEnded(time.Now(), time.Since(began), answered)
-		h.answer(h.ctx, r, got)
+		l.answer(l.ctx, r, got)
 		switch {
 		case got.Result == majority.Denied:
-			h.mendSoon(i)
+			l.mendSoon(i)
 		case !answered:
-			h.mendLater(i)
+			l.mendLater(i)
 		}
 	}()
 	c := new(transport.Call)
-	g, err := a.TryHere(h.ctx, c)
+	g, err := a.TryHere(l.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
-	if key := h.at[i].FenceKey; granted && key != "" && p.raise(h.ctx, h.token, key, h.Fence) != nil {
+	if key := l.at[i].FenceKey; granted && key != "" && p.raise(l.ctx, l.token, key, l.Fence) != nil {
 		return
 	}
 	got.Doubtful = a.Doubtful
@@ -89,21 +89,21 @@ const (
 
 // mendSoon mends in a moment. A place mostly refuses because a caller who has too few places is about to release the keys
 // there. Until the place has the keys of this lock, one more server that forgets could give the lock to another caller.
-func (h *Lock) mendSoon(i int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if at := h.at[i]; at.refused < maxSoon && !h.over {
+func (l *Lock) mendSoon(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at := l.at[i]; at.refused < maxSoon && !l.over {
 		pause := soonAfter << at.refused
-		time.AfterFunc(pause+rand.N(pause), h.Mend)
+		time.AfterFunc(pause+rand.N(pause), l.Mend)
 		at.refused++
 	}
 }
 
 // mendLater mends when the server answers, if the lock is kept.
-func (h *Lock) mendLater(i int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.keeping && !h.over {
-		h.places.all[i].health.Await(h)
+func (l *Lock) mendLater(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keeping && !l.over {
+		l.places.all[i].health.Await(l)
 	}
 }

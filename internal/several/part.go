@@ -232,19 +232,19 @@ func (p *part) lags(fence int64) bool {
 // again: perhaps another caller, who has too few places, was about to give back the keys there. While three places have the
 // lock, a server that forgets its data does no harm. The caller holds t.mu.
 func (t *Tries) join(ctx context.Context, p *part) {
-	h := t.lock
-	a := p.reply(h.Fence)
+	l := t.lock
+	a := p.reply(l.Fence)
 	if p.answer == granted {
-		p.PassDoubt(&h.at[p.number].Claim) // before the answer, after which a Release may go on
-		h.answer(h.ctx, p.request, a)
-		if p.lags(h.Fence) {
-			h.mendSoon(p.number)
+		p.PassDoubt(&l.at[p.number].Claim) // before the answer, after which a Release may go on
+		l.answer(l.ctx, p.request, a)
+		if p.lags(l.Fence) {
+			l.mendSoon(p.number)
 		}
 		return
 	}
-	h.answer(h.ctx, p.request, a)
+	l.answer(l.ctx, p.request, a)
 	if a.Result == majority.Denied {
-		h.mendSoon(p.number)
+		l.mendSoon(p.number)
 	}
 	p.QuitLine(ctx)
 }

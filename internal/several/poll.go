@@ -13,7 +13,7 @@ import (
 
 // poll collects what the places of a lock say when they are asked for one thing.
 type poll struct {
-	h      *Lock
+	lock   *Lock
 	agreed int             // places that have all keys
 	left   []time.Duration // the remaining ttls there, if that was the question
 	gone   int             // places that have lost some keys
@@ -37,7 +37,7 @@ type reply struct {
 // errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.
 var errNoHold = errors.New("no hold")
 
-func (h *Lock) newPoll() *poll { return &poll{h: h, lost: make([][]string, len(h.at))} }
+func (l *Lock) newPoll() *poll { return &poll{lock: l, lost: make([][]string, len(l.at))} }
 
 // note takes the answer of one place. It reports whether the answers decide.
 func (p *poll) note(i int, a reply) (enough bool) {
@@ -48,8 +48,8 @@ func (p *poll) note(i int, a reply) (enough bool) {
 	case a.err == errNoHold: // it says nothing about the lock
 	case a.lost != nil:
 		p.noteLost(i, a.lost)
-	case p.h.places.quorum:
-		p.errs = append(p.errs, p.h.places.all[i].named(a.err))
+	case p.lock.places.quorum:
+		p.errs = append(p.errs, p.lock.places.all[i].named(a.err))
 	default:
 		p.errs = append(p.errs, a.err)
 	}
@@ -66,20 +66,20 @@ func (p *poll) noteLost(i int, lost []string) {
 
 // isDecided reports whether the answers decide.
 func (p *poll) isDecided() bool {
-	if !p.h.places.quorum { // each place has other keys, and an error names all that are lost
-		return p.agreed+p.gone+len(p.errs) == len(p.h.at)
+	if !p.lock.places.quorum { // each place has other keys, and an error names all that are lost
+		return p.agreed+p.gone+len(p.errs) == len(p.lock.at)
 	}
-	return p.agreed >= p.h.places.need || p.isLost()
+	return p.agreed >= p.lock.places.need || p.isLost()
 }
 
 // isLost reports whether too many places have lost keys.
-func (p *poll) isLost() bool { return p.gone > p.h.places.spare() }
+func (p *poll) isLost() bool { return p.gone > p.lock.places.spare() }
 
 // err returns the result for the whole lock. whole is the error if all keys are lost.
 func (p *poll) err(ctx context.Context, operation string, whole error) error {
 	var over error
 	switch {
-	case p.agreed >= p.h.places.need:
+	case p.agreed >= p.lock.places.need:
 		return nil
 	case p.isLost():
 	case fault.Ended(ctx) != nil:
@@ -88,7 +88,7 @@ func (p *poll) err(ctx context.Context, operation string, whole error) error {
 		over = fault.Joined(p.errs)
 	}
 	if over != nil {
-		return fault.Failed(operation, p.h.keys, over)
+		return fault.Failed(operation, p.lock.keys, over)
 	}
 	return p.lossError(whole)
 }
@@ -104,15 +104,15 @@ func (p *poll) lossError(whole error) error {
 		}
 	}
 	missed := func(more int) []string {
-		return slices.DeleteFunc(slices.Clone(p.h.keys), func(key string) bool { return count[key] <= more })
+		return slices.DeleteFunc(slices.Clone(p.lock.keys), func(key string) bool { return count[key] <= more })
 	}
-	missing := missed(p.h.places.spare())
+	missing := missed(p.lock.places.spare())
 	if len(missing) == 0 {
 		missing = missed(0)
 	}
 	if len(missing) == 0 {
-		missing = p.h.keys
+		missing = p.lock.keys
 	}
-	p.loss = script.Loss{Keys: missing, Total: len(p.h.keys)}
-	return p.h.Home().LossError(p.loss, whole)
+	p.loss = script.Loss{Keys: missing, Total: len(p.lock.keys)}
+	return p.lock.Home().LossError(p.loss, whole)
 }

@@ -33,39 +33,39 @@ type asking struct {
 
 // Refresh asks all places that have the keys to confirm the new ttl. Where keys are missing, they are acquired again when
 // enough other places have confirmed the ttl.
-func (h *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
-	if h.WasReleased() {
+func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
+	if l.WasReleased() {
 		return fault.ErrNotObtained
 	}
-	valid, stop := place.WhileValid(ctx, h, h.Home().LateAnswer())
+	valid, stop := place.WhileValid(ctx, l, l.Home().LateAnswer())
 	defer stop()
-	leave := h.takeTurn(ctx)
+	leave := l.takeTurn(ctx)
 	defer leave()
-	cut, err := retry.Do(valid, nil, strategy, life.Until(h), func() (bool, error) {
-		return h.tryRefresh(ctx, valid, ttl, metadata)
+	cut, err := retry.Do(valid, nil, strategy, life.Until(l), func() (bool, error) {
+		return l.tryRefresh(ctx, valid, ttl, metadata)
 	})
 	if cut {
-		err = fault.Failed("refresh", h.keys, fmt.Errorf("%w; the last try: %w", place.Outlived(ctx), err))
+		err = fault.Failed("refresh", l.keys, fmt.Errorf("%w; the last try: %w", place.Outlived(ctx), err))
 	}
 	if err != nil {
-		life.Check(ctx, h)
+		life.Check(ctx, l)
 	}
 	return err
 }
 
 // takeTurn waits until no other Refresh is under way, because a Refresh that begins ends the one before (6b). But it waits
 // no longer than the lock is valid. Call the returned function at the end of the Refresh.
-func (h *Lock) takeTurn(ctx context.Context) (leave func()) {
-	leave = func() { <-h.turn }
+func (l *Lock) takeTurn(ctx context.Context) (leave func()) {
+	leave = func() { <-l.turn }
 	select {
-	case h.turn <- struct{}{}:
+	case l.turn <- struct{}{}:
 		return leave
 	default:
 	}
-	valid, stop := place.WhileValid(ctx, h, 0)
+	valid, stop := place.WhileValid(ctx, l, 0)
 	defer stop()
 	select {
-	case h.turn <- struct{}{}:
+	case l.turn <- struct{}{}:
 		return leave
 	case <-valid.Done():
 		return func() {}
@@ -74,45 +74,45 @@ func (h *Lock) takeTurn(ctx context.Context) (leave func()) {
 
 // tryRefresh refreshes the lock once. again says whether it failed in a way that makes another try worthwhile.
 // place.WhileValid has made valid from ctx.
-func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
+func (l *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadata string) (again bool, err error) {
 	if fault.Ended(valid) != nil {
-		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
+		return false, fault.Failed("refresh", l.keys, place.Outlived(ctx))
 	}
 	free, stop := place.Detached(valid)
 	defer stop()
 	brief, enough := context.WithCancel(valid)
 	defer enough()
-	p := h.newPoll()
-	q := &question{ctx: free, answers: make(outcomes[reply], 2*len(h.at))}
-	waits := make([]bool, len(h.at)) // by place: an answer may come that this Refresh needs
-	h.mu.Lock()
+	p := l.newPoll()
+	q := &question{ctx: free, answers: make(outcomes[reply], 2*len(l.at))}
+	waits := make([]bool, len(l.at)) // by place: an answer may come that this Refresh needs
+	l.mu.Lock()
 	now := time.Now()
-	lapsed := h.lock.HasLapsed(now)
-	if lapsed && h.Home().IsGuarded() { // nobody knows who has had the keys since
-		h.mu.Unlock()
+	lapsed := l.lock.HasLapsed(now)
+	if lapsed && l.Home().IsGuarded() { // nobody knows who has had the keys since
+		l.mu.Unlock()
 		return false, fault.ErrNotObtained
 	}
-	call, requests := h.lock.Refresh(now, ttl, metadata)
-	q.call, h.questions = call, append(h.questions, q)
-	h.pace.Follow(now, h.lock.Until(now))
+	call, requests := l.lock.Refresh(now, ttl, metadata)
+	q.call, l.questions = call, append(l.questions, q)
+	l.pace.Follow(now, l.lock.Until(now))
 	if metadata != "" {
-		h.metadata = metadata
+		l.metadata = metadata
 	}
-	for i, at := range h.at {
+	for i, at := range l.at {
 		if waits[i] = at.coming != nil; waits[i] {
-			transport.Go(func() { h.awaitAsked(brief, q, i) }) // ends with brief
+			transport.Go(func() { l.awaitAsked(brief, q, i) }) // ends with brief
 		} else {
 			p.noteLost(i, at.lost)
 		}
 	}
-	due, asks := h.pace.Due(), h.prepare(requests)
-	h.mu.Unlock()
-	h.Home().Renewals.LookBy(h, due)
+	due, asks := l.pace.Due(), l.prepare(requests)
+	l.mu.Unlock()
+	l.Home().Renewals.LookBy(l, due)
 	for _, a := range asks {
 		waits[a.Place] = true
-		transport.Go(func() { h.askFor(q, a) }) // ends with the call
+		transport.Go(func() { l.askFor(q, a) }) // ends with the call
 	}
-	defer h.end(q) // also after a panic
+	defer l.end(q) // also after a panic
 	for decided := p.isDecided(); !decided && slices.Contains(waits, true); {
 		a := <-q.answers
 		a.hook.again()
@@ -121,28 +121,28 @@ func (h *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	}
 	err = p.err(ctx, "refresh", fault.ErrNotObtained)
 	switch {
-	case h.end(q):
-		return false, h.refreshed(metadata)
+	case l.end(q):
+		return false, l.refreshed(metadata)
 	case err == nil: // the lock was released, or has lapsed
 		return false, fault.ErrNotObtained
 	case errors.Is(err, fault.ErrNotObtained):
 		return false, err
 	case fault.Ended(valid) != nil:
-		return false, fault.Failed("refresh", h.keys, place.Outlived(ctx))
+		return false, fault.Failed("refresh", l.keys, place.Outlived(ctx))
 	case len(p.errs) > 0 && !slices.ContainsFunc(p.errs, func(err error) bool { return !errors.Is(err, errLate) }):
 		return false, fmt.Errorf("%w: %w", fault.ErrNotObtained, err)
-	case !lapsed && lease.Passed(h.until()):
-		return false, fault.Failed("refresh", h.keys, fmt.Errorf("%w: %w", fault.ErrLapsed, err))
+	case !lapsed && lease.Passed(l.until()):
+		return false, fault.Failed("refresh", l.keys, fmt.Errorf("%w: %w", fault.ErrLapsed, err))
 	}
 	return true, err
 }
 
 // end ends a question: nobody waits for the answers any longer (6a). It reports whether a majority has confirmed the call.
-func (h *Lock) end(q *question) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.questions = slices.DeleteFunc(h.questions, func(other *question) bool { return other == q })
-	h.lock.Abandon(q.call)
+func (l *Lock) end(q *question) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.questions = slices.DeleteFunc(l.questions, func(other *question) bool { return other == q })
+	l.lock.Abandon(q.call)
 	for _, a := range q.asked {
 		if q.call.IsConfirmed() {
 			a.refresh.Leave()
@@ -154,14 +154,14 @@ func (h *Lock) end(q *question) bool {
 }
 
 // refreshed notes that a Refresh was confirmed. It returns ErrNotObtained if the confirmation came too late.
-func (h *Lock) refreshed(metadata string) error {
-	h.Life.Mu.Lock()
-	valid := !lease.Passed(h.until())
-	if h.Renewed(nil); valid {
-		h.Revive(true)
+func (l *Lock) refreshed(metadata string) error {
+	l.Life.Mu.Lock()
+	valid := !lease.Passed(l.until())
+	if l.Renewed(nil); valid {
+		l.Revive(true)
 	}
-	h.SetMetadata(metadata)
-	h.Life.Mu.Unlock()
+	l.SetMetadata(metadata)
+	l.Life.Mu.Unlock()
 	if !valid {
 		return fault.ErrNotObtained
 	}
@@ -169,15 +169,15 @@ func (h *Lock) refreshed(metadata string) error {
 }
 
 // prepare begins the refreshes of requests, in the critical section in which the majority.Lock has made these. A renewal
-// that comes next must allow for the refreshes, although they are not sent yet (7). The caller holds h.mu.
-func (h *Lock) prepare(requests []majority.Request) []asking {
+// that comes next must allow for the refreshes, although they are not sent yet (7). The caller holds l.mu.
+func (l *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
-		at := h.at[r.Place]
+		at := l.at[r.Place]
 		at.lasts = max(at.lasts, r.Call.TTL)
 		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
 			asks[i].refresh = at.refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
-			if q := h.questionOf(r.Call); q != nil {
+			if q := l.questionOf(r.Call); q != nil {
 				q.asked = append(q.asked, asks[i])
 			} else {
 				asks[i].refresh.Leave() // a majority has confirmed the call
@@ -187,42 +187,42 @@ func (h *Lock) prepare(requests []majority.Request) []asking {
 	return asks
 }
 
-// questionOf returns the question that waits for the answers to a call; nil if nobody does. The caller holds h.mu.
-func (h *Lock) questionOf(c *majority.Call) *question {
-	if i := slices.IndexFunc(h.questions, func(q *question) bool { return q.call == c }); i >= 0 {
-		return h.questions[i]
+// questionOf returns the question that waits for the answers to a call; nil if nobody does. The caller holds l.mu.
+func (l *Lock) questionOf(c *majority.Call) *question {
+	if i := slices.IndexFunc(l.questions, func(q *question) bool { return q.call == c }); i >= 0 {
+		return l.questions[i]
 	}
 	return nil
 }
 
 // awaitAsked waits for a place that has not answered the obtain. When the place grants the keys, it is asked to confirm the
 // Refresh. Otherwise awaitAsked reports that there are no keys to refresh.
-func (h *Lock) awaitAsked(ctx context.Context, q *question, i int) {
-	h.await(ctx, i)
-	h.mu.Lock()
+func (l *Lock) awaitAsked(ctx context.Context, q *question, i int) {
+	l.await(ctx, i)
+	l.mu.Lock()
 	asked := slices.ContainsFunc(q.asked, func(a asking) bool { return a.Place == i })
-	h.mu.Unlock()
+	l.mu.Unlock()
 	if !asked {
 		q.answers.run(i, func() reply { return reply{err: errNoHold} })
 	}
 }
 
 // askFor asks one place to confirm a Refresh that waits for the answer.
-func (h *Lock) askFor(q *question, r asking) {
-	q.answers.run(r.Place, func() reply { return h.ask(q.ctx, r, r.Call.Metadata) })
+func (l *Lock) askFor(q *question, r asking) {
+	q.answers.run(r.Place, func() reply { return l.ask(q.ctx, r, r.Call.Metadata) })
 }
 
 // askLate asks a place that has just got the keys to confirm a call that the other places were asked before.
-func (h *Lock) askLate(r asking) {
-	h.mu.Lock()
-	metadata, q := h.metadata, h.questionOf(r.Call)
-	h.mu.Unlock()
+func (l *Lock) askLate(r asking) {
+	l.mu.Lock()
+	metadata, q := l.metadata, l.questionOf(r.Call)
+	l.mu.Unlock()
 	if q != nil {
-		h.askFor(q, r)
+		l.askFor(q, r)
 		return
 	}
 	defer func() { _ = recover() }() // a hook has panicked, and the lock is held without this place
-	h.ask(h.ctx, r, metadata)
+	l.ask(l.ctx, r, metadata)
 }
 
 // errLate is the error of a place whose confirmation came too late.
@@ -230,80 +230,80 @@ var errLate = errors.New("the answer came too late to be relied on")
 
 // ask asks one place to confirm a call. A Refresh waits for those ahead of it, as it does for a lock at one place; see
 // lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
-func (h *Lock) ask(ctx context.Context, r asking, metadata string) reply {
-	at, call, refresh := h.at[r.Place], r.Call, r.refresh
-	h.mu.Lock()
+func (l *Lock) ask(ctx context.Context, r asking, metadata string) reply {
+	at, call, refresh := l.at[r.Place], r.Call, r.refresh
+	l.mu.Lock()
 	if refresh != nil {
 		for ahead := at.refreshes.AheadOf(refresh); ahead != nil && ctx.Err() == nil; ahead = at.refreshes.AheadOf(refresh) {
-			h.mu.Unlock()
+			l.mu.Unlock()
 			select {
 			case <-ahead.Ended():
 			case <-ctx.Done():
 			}
-			h.mu.Lock()
+			l.mu.Lock()
 		}
 		if ctx.Err() != nil {
 			at.refreshes.Finish(refresh)
-			h.mu.Unlock()
-			h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
+			l.mu.Unlock()
+			l.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
 			return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
 	ended, may := at.BeginRevival()
-	if !may || h.over && at.Place.IsGuarded() { // the lock was released, and the request could put its keys back
+	if !may || l.over && at.Place.IsGuarded() { // the lock was released, and the request could put its keys back
 		ended(false)
 		if refresh != nil {
 			at.refreshes.Finish(refresh)
 		}
-		h.mu.Unlock()
-		h.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
+		l.mu.Unlock()
+		l.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
 		return reply{err: fault.ErrNotObtained}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
-	c := at.RefreshCall(call.TTL, metadata, h.kept(), refresh == nil)
-	c.GiveUp = h.lock.Until(time.Now())
-	h.mu.Unlock()
+	c := at.RefreshCall(call.TTL, metadata, l.kept(), refresh == nil)
+	c.GiveUp = l.lock.Until(time.Now())
+	l.mu.Unlock()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
 			c.Doubtful, c.Err = true, fault.ErrPanicked
 			ended(true)
-			h.asked(ctx, r, c, certain)
+			l.asked(ctx, r, c, certain)
 		}
 	}()
 	answered := at.Place.Do(ctx, c)
 	returned = true
 	if answered {
 		ended(c.Doubtful)
-		return h.asked(ctx, r, c, certain)
+		return l.asked(ctx, r, c, certain)
 	}
-	h.mu.Lock()
+	l.mu.Lock()
 	if refresh != nil {
 		refresh.Abandon()
 	}
-	h.mu.Unlock()
+	l.mu.Unlock()
 	go func() { // ends with the call
 		<-c.Done()
 		ended(c.Doubtful)
-		h.asked(ctx, r, c, certain)
+		l.asked(ctx, r, c, certain)
 	}()
 	return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
 // asked takes the answer to a call of ask that has ended.
-func (h *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) reply {
-	at := h.at[r.Place]
+func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) reply {
+	at := l.at[r.Place]
 	a := at.read("refresh", c, certain)
-	h.mu.Lock()
+	l.mu.Lock()
 	if r.refresh != nil {
 		if c.Doubtful {
 			at.refreshes.Doubt(r.refresh)
 		}
 		at.refreshes.Finish(r.refresh)
 	}
-	h.mu.Unlock()
-	h.answer(ctx, r.Request, a)
-	h.Events().SendRestored(ctx, h.keys, a.back)
+	l.mu.Unlock()
+	l.answer(ctx, r.Request, a)
+	l.Events().SendRestored(ctx, l.keys, a.back)
 	return a
 }
 

@@ -13,16 +13,16 @@ import (
 
 // Free releases the keys at all places. until is the end of the validity before the Release. If a Release has found the lock
 // lost, later ones say the same: what a request has acquired since did not count, and was given back.
-func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
-	h.mu.Lock()
-	if !h.over {
-		h.giveUp(ctx, until)
+func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+	l.mu.Lock()
+	if !l.over {
+		l.giveUp(ctx, until)
 	}
-	p, before := h.newPoll(), h.foundLost
+	p, before := l.newPoll(), l.foundLost
 	var asked, others []int                 // the places whose answers decide, and those that are released as well
-	freeings := make([]*freeing, len(h.at)) // by place
-	begins := make([]bool, len(h.at))       // this Release begins that freeing
-	for i, at := range h.at {
+	freeings := make([]*freeing, len(l.at)) // by place
+	begins := make([]bool, len(l.at))       // this Release begins that freeing
+	for i, at := range l.at {
 		if at.releases {
 			freeings[i], begins[i] = at.nextFreeing()
 		}
@@ -38,25 +38,25 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	if p.isDecided() || before != nil {
 		asked, others = nil, append(others, asked...)
 	}
-	until = h.counted // as the first Release: one of its unanswered requests may have freed the keys
-	h.mu.Unlock()
+	until = l.counted // as the first Release: one of its unanswered requests may have freed the keys
+	l.mu.Unlock()
 	free, stop := place.Detached(ctx)
 	defer stop()
 	// Free returns when enough places have answered. The other releases go on, and Close waits for them.
 	for _, i := range slices.Concat(asked, others) {
-		h.places.all[i].Calls.Add(1)
+		l.places.all[i].Calls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	release := func(i int) reply {
-		f, ended := freeings[i], func() { h.places.all[i].Calls.Add(-1) }
-		send := func() reply { return h.freeAt(free, i, until) }
+		f, ended := freeings[i], func() { l.places.all[i].Calls.Add(-1) }
+		send := func() reply { return l.freeAt(free, i, until) }
 		switch {
 		case !begins[i]:
 			defer ended()
-			return h.joinFreeing(brief, i, f, send)
+			return l.joinFreeing(brief, i, f, send)
 		case f.coming != nil:
-			return h.freeLate(brief, i, f, func() reply {
+			return l.freeLate(brief, i, f, func() reply {
 				defer ended()
 				return f.do(free, send)
 			})
@@ -75,43 +75,43 @@ func (h *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		return before.Loss, before.err
 	}
 	err := p.err(ctx, "release", fault.ErrLockNotHeld)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	loss := life.Loss{Cause: h.lossCause(), Keys: p.loss.Keys}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	loss := life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}
 	switch {
 	case err == nil:
-		for _, at := range h.at {
+		for _, at := range l.at {
 			at.freed = false
 		}
 	case p.isLost(): // otherwise the cause of a ctx may match ErrLockNotHeld
-		h.foundLost = &lossFound{loss, err}
+		l.foundLost = &lossFound{loss, err}
 	}
 	return loss, err
 }
 
-// giveUp ends the lock, and decides how a Release frees each place. The caller holds h.mu.
-func (h *Lock) giveUp(ctx context.Context, until time.Time) {
-	h.over, h.counted = true, until
-	for i, at := range h.at {
-		at.counts = h.counts(i)
+// giveUp ends the lock, and decides how a Release frees each place. The caller holds l.mu.
+func (l *Lock) giveUp(ctx context.Context, until time.Time) {
+	l.over, l.counted = true, until
+	for i, at := range l.at {
+		at.counts = l.counts(i)
 		switch {
 		case at.had, at.coming != nil, at.Obtained == 0: // another handle may have got the keys back
 			at.releases = true
-		case h.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-		case h.lock.MayAcquire(i):
-			h.giveBack(ctx, i)
+		case l.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
+		case l.lock.MayAcquire(i):
+			l.giveBack(ctx, i)
 		}
 	}
-	h.lock.End()
+	l.lock.End()
 }
 
 // counts reports whether a Release counts how a place answers. If the place is known to have lost all keys, it does not: a
-// guard that is closed does not say that keys were gone. The caller holds h.mu.
-func (h *Lock) counts(i int) bool {
-	switch at := h.at[i]; {
+// guard that is closed does not say that keys were gone. The caller holds l.mu.
+func (l *Lock) counts(i int) bool {
+	switch at := l.at[i]; {
 	case at.coming != nil, at.Obtained == 0: // see freeLate; and another handle may have got the keys back
 		return true
-	case h.lock.IsAcquiring(i):
+	case l.lock.IsAcquiring(i):
 		return false
 	default:
 		return at.had && (at.partly || len(at.lost) < len(at.Keys.Names))
@@ -119,17 +119,17 @@ func (h *Lock) counts(i int) bool {
 }
 
 // freeAt releases the keys at one place, unless that has never had them.
-func (h *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
-	at := h.at[i]
-	h.mu.Lock()
-	has, longest := at.had || at.Obtained == 0, h.longest(i)
-	h.mu.Unlock()
+func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
+	at := l.at[i]
+	l.mu.Lock()
+	has, longest := at.had || at.Obtained == 0, l.longest(i)
+	l.mu.Unlock()
 	if !has {
 		return at.missing()
 	}
 	loss, err := at.Free(ctx, time.Now(), until, longest)
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	at.taken = at.taken || loss.Cause == life.Taken
 	switch {
 	case err == nil:
@@ -173,14 +173,14 @@ func (f *freeing) do(ctx context.Context, send func() reply) reply {
 
 // freeLate carries out a freeing at a place that has not answered the obtain yet, as soon as it has. If await gives up
 // before that, the place counts as one that has never had the keys.
-func (h *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply) reply {
+func (l *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply) reply {
 	freed := make(outcomes[reply], 1)
 	transport.Go(func() { // ends with the call
 		<-f.coming
 		freed.run(i, do)
 	})
-	if !h.await(ctx, i) {
-		return h.at[i].missing()
+	if !l.await(ctx, i) {
+		return l.at[i].missing()
 	}
 	o := <-freed
 	o.hook.again()
@@ -189,9 +189,9 @@ func (h *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply)
 
 // joinFreeing waits for the freeing of an earlier Release, and returns its reply. If that was cut, joinFreeing calls send,
 // which joins the tries that go on.
-func (h *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() reply) reply {
-	if !h.await(ctx, i) {
-		return h.at[i].missing()
+func (l *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() reply) reply {
+	if !l.await(ctx, i) {
+		return l.at[i].missing()
 	}
 	select {
 	case <-f.ended:

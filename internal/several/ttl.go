@@ -11,19 +11,19 @@ import (
 )
 
 // TTL returns the remaining ttl that enough places have at least.
-func (h *Lock) TTL(ctx context.Context) (time.Duration, error) {
+func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	free, stop := place.Detached(ctx)
 	defer stop()
 	brief, enough := context.WithCancel(free)
 	defer enough()
-	p, refreshing := h.newPoll(), h.isRefreshing()
-	sideBySide(h.places.numbers(), func(i int) reply {
-		if h.await(brief, i); !h.isHeld(i) {
+	p, refreshing := l.newPoll(), l.isRefreshing()
+	sideBySide(l.places.numbers(), func(i int) reply {
+		if l.await(brief, i); !l.isHeld(i) {
 			return reply{err: errNoHold}
 		}
-		left, err := h.at[i].TTL(free)
+		left, err := l.at[i].TTL(free)
 		if err == nil && left == 0 {
-			return reply{lost: h.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+			return reply{lost: l.at[i].Keys.Names, err: fault.ErrLockNotHeld}
 		}
 		return reply{left: left, err: err}
 	}, p.note)
@@ -35,23 +35,23 @@ func (h *Lock) TTL(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	slices.Sort(p.left)
-	least := p.left[len(p.left)-h.places.need]
-	if refreshing || h.isRefreshing() { // the first answers may be those of places that the last refresh had not reached yet
-		least = max(least, time.Until(h.until()).Truncate(time.Millisecond))
+	least := p.left[len(p.left)-l.places.need]
+	if refreshing || l.isRefreshing() { // the first answers may be those of places that the last refresh had not reached yet
+		least = max(least, time.Until(l.until()).Truncate(time.Millisecond))
 	}
 	return least, nil
 }
 
 // isHeld reports whether a place has the keys, as far as is known.
-func (h *Lock) isHeld(i int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lock.IsHeld(i)
+func (l *Lock) isHeld(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lock.IsHeld(i)
 }
 
 // isRefreshing reports whether some places have not answered a Refresh yet. The Refresh may have returned.
-func (h *Lock) isRefreshing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.at, func(at *record) bool { return at.refreshes.AreUnderWay() })
+func (l *Lock) isRefreshing() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.at, func(at *record) bool { return at.refreshes.AreUnderWay() })
 }

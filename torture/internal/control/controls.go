@@ -77,7 +77,7 @@ var All = []Control{
 		Aim:   often(plan.DelayReplies, 120, 200, 1500),
 		Scene: "keep",
 		Edits: []Edit{{
-			"internal/place/renew.go", "next = h.Lease.Renewed(r.lease, r.Call.Sent)", "next = h.Lease.Renewed(r.lease, time.Now())",
+			"internal/place/renew.go", "next = l.Lease.Renewed(r.lease, r.Call.Sent)", "next = l.Lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{
@@ -229,7 +229,7 @@ var All = []Control{
 		Topology: "quorum", Checks: []string{check.Repair},
 		Aim:   often(plan.ForgetServer, 60, 50, 500),
 		Scene: "keep",
-		Edits: []Edit{{"internal/several/mend.go", "	if h.over {\n		return", "	if true {\n		return"}},
+		Edits: []Edit{{"internal/several/mend.go", "\tif l.over {\n\t\treturn", "	if true {\n		return"}},
 	},
 	{
 		Name: "half-the-grace", Off: "a guard opens when half of the longest ttl is over",
