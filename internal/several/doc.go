@@ -1,9 +1,9 @@
 // Package several is a lock at several places, of which enough must agree: a majority of the servers of a quorum, or
 // every slot that holds some of its keys.
 //
-//	caller ── Obtain ──► Tries ── ask: each place, side by side ──► part ──► place.Attempt.TryHere
-//	                      │ ▲                                        │
-//	                      │ └──────────────── land ◄─────────────────┘
+//	caller ── Obtain ──► Tries ── ask: each place, side by side ──► attempt ──► place.Attempt.TryHere
+//	                      │ ▲                                          │
+//	                      │ └───────────────── land ◄──────────────────┘
 //	                      │ judge: won, refused or undecided
 //	                      ├── refused, undecided ──► stepBack at each place, and perhaps the next round
 //	                      │ won: makeLock, and later grants join
@@ -31,7 +31,7 @@
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
 //     in Place.Calls until they end.
 //
-// Files of an obtain, from the top: tries.go, line.go and grant.go use verdict.go and part.go. Files of a lock:
+// Files of an obtain, from the top: tries.go, line.go and grant.go use verdict.go and attempt.go. Files of a lock:
 // refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has answer, and poll.go. look.go reads the servers
 // without a lock. All use group.go and sidebyside.go.
 //

@@ -34,20 +34,20 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	l.SetMetadata(t.want.Metadata)
 	l.obtained = t.want.Metadata
 	var requests []majority.Request
-	l.lock, requests = majority.Acquiring(len(t.parts), t.places.need, t.began, t.want.TTL)
-	for i, p := range t.parts {
-		p.request = requests[i]
-		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].coming = p.FenceKey, p.TTL, make(chan struct{})
+	l.lock, requests = majority.Acquiring(len(t.attempts), t.places.need, t.began, t.want.TTL)
+	for i, a := range t.attempts {
+		a.request = requests[i]
+		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].coming = a.FenceKey, a.TTL, make(chan struct{})
 	}
-	for _, p := range t.parts {
-		if p.answer != granted {
+	for _, a := range t.attempts {
+		if a.answer != granted {
 			continue
 		}
-		if !p.lags(fence) { // below: a mend must not be on its way if there is no lock in the end
-			l.answer(l.ctx, p.request, p.reply(fence))
+		if !a.lags(fence) { // below: a mend must not be on its way if there is no lock in the end
+			l.answer(l.ctx, a.request, a.reply(fence))
 		}
-		if l.Since.IsZero() || p.grant.Since.Before(l.Since) {
-			l.Since = p.grant.Since
+		if l.Since.IsZero() || a.grant.Since.Before(l.Since) {
+			l.Since = a.grant.Since
 		}
 	}
 	if lease.Passed(l.until()) {
@@ -55,17 +55,17 @@ func (t *Tries) makeLock(ctx context.Context) error {
 		return fault.ErrNotObtained
 	}
 	t.lock = l
-	for i, p := range t.parts { // a place that is busy joins when it lands
+	for i, a := range t.attempts { // a place that is busy joins when it lands
 		switch {
-		case p.answer == granted && !p.lags(fence):
-			p.PassDoubt(&l.at[i].Claim)
-		case p.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
-			l.answer(l.ctx, p.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: p.Keys.Names})
-			if !p.busy {
-				t.settle(ctx, p)
+		case a.answer == granted && !a.lags(fence):
+			a.PassDoubt(&l.at[i].Claim)
+		case a.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
+			l.answer(l.ctx, a.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: a.Keys.Names})
+			if !a.busy {
+				t.settle(ctx, a)
 			}
-		case !p.busy:
-			t.join(ctx, p)
+		case !a.busy:
+			t.join(ctx, a)
 		}
 	}
 	return nil
@@ -85,14 +85,14 @@ func (t *Tries) fence(ctx context.Context) (int64, error) {
 	var largest int64
 	var lower []int
 	t.mu.Lock()
-	for _, p := range t.parts {
-		if p.answer == granted {
-			largest = max(largest, p.grant.Fence)
+	for _, a := range t.attempts {
+		if a.answer == granted {
+			largest = max(largest, a.grant.Fence)
 		}
 	}
-	have := t.count(func(p *part) bool { return p.answer == granted && p.grant.Fence == largest })
-	for i, p := range t.parts {
-		if p.lags(largest) {
+	have := t.count(func(a *attempt) bool { return a.answer == granted && a.grant.Fence == largest })
+	for i, a := range t.attempts {
+		if a.lags(largest) {
 			lower = append(lower, i)
 		}
 	}
@@ -110,10 +110,10 @@ func (t *Tries) fence(ctx context.Context) (int64, error) {
 		if err == nil {
 			have++
 			t.mu.Lock()
-			t.parts[i].grant.Fence = largest
+			t.attempts[i].grant.Fence = largest
 			t.mu.Unlock()
 		} else {
-			errs = append(errs, t.named(t.parts[i], err))
+			errs = append(errs, t.named(t.attempts[i], err))
 		}
 		return have >= t.places.need
 	})

@@ -45,7 +45,7 @@ func (t *Tries) paced() time.Time {
 		return time.Time{}
 	}
 	t.mu.Lock()
-	deaf := t.count(func(p *part) bool { return !p.busy && p.Waiter.IsDeaf() })
+	deaf := t.count(func(a *attempt) bool { return !a.busy && a.Waiter.IsDeaf() })
 	t.mu.Unlock()
 	if deaf > t.places.spare() {
 		if pace := t.strategy.NextBackoff(); pace > 0 {
@@ -60,19 +60,19 @@ func (t *Tries) paced() time.Time {
 // have granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the
 // waiter when it is its turn. The caller holds t.mu.
 func (t *Tries) due() (due time.Time, called int) {
-	times := make([]time.Time, 0, len(t.parts))
+	times := make([]time.Time, 0, len(t.attempts))
 	var life time.Time
-	for _, p := range t.parts {
-		if p.busy { // without this, places that hang would make the others be asked again and again
+	for _, a := range t.attempts {
+		if a.busy { // without this, places that hang would make the others be asked again and again
 			times = append(times, t.began.Add(line.Interval))
 			continue
 		}
-		next, woken := p.Waiter.Due()
-		if woken || p.last == granted && !t.places.quorum {
+		next, woken := a.Waiter.Due()
+		if woken || a.last == granted && !t.places.quorum {
 			called++
 		}
 		times = append(times, next)
-		if sign := p.Waiter.SignDue(p.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
+		if sign := a.Waiter.SignDue(a.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
 			life = sign
 		}
 	}

@@ -41,9 +41,9 @@ func (t *Tries) agree() {
 	if t.ticket > 0 {
 		return
 	}
-	for _, p := range t.parts {
-		if !p.busy && p.Waiter.HasPlace() {
-			t.ticket = max(t.ticket, p.Waiter.LastTicket())
+	for _, a := range t.attempts {
+		if !a.busy && a.Waiter.HasPlace() {
+			t.ticket = max(t.ticket, a.Waiter.LastTicket())
 		}
 	}
 	if t.ticket > 0 {

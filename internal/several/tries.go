@@ -42,7 +42,7 @@ type Tries struct {
 	splits  int  // how many rounds in a row were split: some places granted, and others refused
 
 	mu       sync.Mutex // protects the fields below
-	parts    []*part
+	attempts []*attempt
 	token    string        // of the present round
 	began    time.Time     // when the present round began
 	verdict  verdict       // on the present round
@@ -62,19 +62,19 @@ func NewTries(at *Group, keys []string, want *script.Obtain, queue bool, strateg
 	n := len(at.all)
 	t := &Tries{
 		keys: keys, want: *want, places: at, queue: queue, strategy: strategy, since: time.Now(),
-		news: make(chan struct{}, 1), parts: make([]*part, n),
+		news: make(chan struct{}, 1), attempts: make([]*attempt, n),
 	}
 	first := lastNumber.Add(int64(n)) - int64(n) + 1
 	for i, here := range at.all {
-		p := &part{number: i, site: here}
-		p.Obtain, p.Place, p.Keys = *want, here.Place, here.keys
+		a := &attempt{number: i, site: here}
+		a.Obtain, a.Place, a.Keys = *want, here.Place, here.keys
 		if !at.quorum { // the fencing token is minted when all keys are held
-			p.FenceKey = ""
+			a.FenceKey = ""
 		}
 		if queue {
-			p.QueueWith(t.news, first+int64(i))
+			a.QueueWith(t.news, first+int64(i))
 		}
-		t.parts[i] = p
+		t.attempts[i] = a
 	}
 	return t
 }
@@ -187,7 +187,7 @@ func (t *Tries) tryRound(ctx context.Context) (again bool, err error) {
 		t.Failure = t.failures()
 	default: // makeLock has said why there is no lock
 	}
-	final := t.count(func(p *part) bool { return hasFailed(p) && transport.IsFinal(p.err) })
+	final := t.count(func(a *attempt) bool { return hasFailed(a) && transport.IsFinal(a.err) })
 	t.stepBack(ctx)
 	t.mu.Unlock()
 	if t.waitForSteps(ctx) != nil && fault.Ended(ctx) != nil {
@@ -227,8 +227,8 @@ func (t *Tries) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.token, t.began, t.verdict, t.fastest = place.NewToken(), time.Now(), open, 0
-	for _, p := range t.parts {
-		p.answer, p.err = none, nil
+	for _, a := range t.attempts {
+		a.answer, a.err = none, nil
 	}
 }
 
@@ -255,7 +255,7 @@ func (t *Tries) waitForSteps(ctx context.Context) error {
 func (t *Tries) isSplit() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.count(func(p *part) bool { return p.last == granted }) > 0 && t.count(hasDenied) > 0
+	return t.count(func(a *attempt) bool { return a.last == granted }) > 0 && t.count(hasDenied) > 0
 }
 
 // End ends the obtain. Unless it made a lock, it gives everything back in the background.
@@ -266,13 +266,13 @@ func (t *Tries) End(ctx context.Context) {
 	if t.ticket > 0 {
 		tickets.drop(t.ticket)
 	}
-	for _, p := range t.parts {
+	for _, a := range t.attempts {
 		switch {
-		case p.busy: // land or steppedBack drops it
+		case a.busy: // land or steppedBack drops it
 		case t.lock == nil:
-			p.drop(ctx)
+			a.drop(ctx)
 		default:
-			p.Waiter.QuitInbox()
+			a.Waiter.QuitInbox()
 		}
 	}
 }
@@ -283,15 +283,15 @@ func (t *Tries) End(ctx context.Context) {
 func (t *Tries) Blocker(ctx context.Context) script.Blocker {
 	var asked []int
 	var closed []time.Duration
-	attempts := make([]place.Attempt, len(t.parts)) // copies, because the obtain may end first
+	attempts := make([]place.Attempt, len(t.attempts)) // copies, because the obtain may end first
 	t.mu.Lock()
-	for i, p := range t.parts {
+	for i, a := range t.attempts {
 		switch {
-		case !hasDenied(p) || p.busy:
-		case p.ClosedFor() > 0:
-			closed = append(closed, p.ClosedFor())
+		case !hasDenied(a) || a.busy:
+		case a.ClosedFor() > 0:
+			closed = append(closed, a.ClosedFor())
 		case t.places.quorum || len(asked) == 0:
-			asked, attempts[i] = append(asked, i), p.Attempt
+			asked, attempts[i] = append(asked, i), a.Attempt
 		}
 	}
 	t.mu.Unlock()

@@ -87,14 +87,14 @@ func (t *Tries) collect(
 
 // judge returns what the answers amount to by now, and when the next place will count as absent. The caller holds t.mu.
 func (t *Tries) judge(now time.Time) (answer verdict, until time.Time) {
-	votes := tally{places: len(t.parts), need: t.places.need}
-	for _, p := range t.parts {
+	votes := tally{places: len(t.attempts), need: t.places.need}
+	for _, a := range t.attempts {
 		switch {
-		case p.answer == granted:
+		case a.answer == granted:
 			votes.granted++
-		case p.answer == denied:
+		case a.answer == denied:
 			votes.refused++
-		case p.answer == failed && t.isOrdered(): // the places behind it are not asked
+		case a.answer == failed && t.isOrdered(): // the places behind it are not asked
 			return undecided, until
 		}
 	}
@@ -114,11 +114,11 @@ func (t *Tries) judge(now time.Time) (answer verdict, until time.Time) {
 // what this round holds. If a place that has refused wakes the waiter meanwhile, the next round may do better. The caller
 // holds t.mu.
 func (t *Tries) isNext() bool {
-	return t.queue && t.ticket > 0 && t.count(func(p *part) bool {
-		if p.answer != denied {
+	return t.queue && t.ticket > 0 && t.count(func(a *attempt) bool {
+		if a.answer != denied {
 			return false
 		}
-		called, _ := p.Waiter.WasWoken()
+		called, _ := a.Waiter.WasWoken()
 		return called
 	}) == 0
 }
@@ -127,13 +127,13 @@ func (t *Tries) isNext() bool {
 // a server counts as absent after limit, and at once if it usually takes longer than that, but not before least. The caller
 // holds t.mu.
 func (t *Tries) waits(now time.Time, least, limit time.Duration) (waits bool, until time.Time) {
-	for _, p := range t.parts {
+	for _, a := range t.attempts {
 		switch {
-		case !p.busy:
+		case !a.busy:
 		case !t.places.quorum:
 			waits = true
 		default:
-			late := p.began.Add(max(least, p.site.health.Patience(p.began, len(p.Keys.Names), t.fastest, limit)))
+			late := a.began.Add(max(least, a.site.health.Patience(a.began, len(a.Keys.Names), t.fastest, limit)))
 			if now.Before(late) && (until.IsZero() || late.Before(until)) {
 				waits, until = true, late
 			}
@@ -158,9 +158,9 @@ func (t *Tries) splitPatience() time.Duration {
 	if !t.places.quorum {
 		return health.NoLimit
 	}
-	usual := make([]time.Duration, 0, len(t.parts))
-	for _, p := range t.parts {
-		if answers := p.site.health.Usually(); answers > 0 {
+	usual := make([]time.Duration, 0, len(t.attempts))
+	for _, a := range t.attempts {
+		if answers := a.site.health.Usually(); answers > 0 {
 			usual = append(usual, answers)
 		}
 	}
@@ -174,8 +174,8 @@ func (t *Tries) splitPatience() time.Duration {
 // lateness returns the error of a round that was refused because grants came too late; nil if others have so many places
 // that the round would have been refused anyway. The caller holds t.mu.
 func (t *Tries) lateness() error {
-	late := t.count(func(p *part) bool { return p.answer == denied && p.Late })
-	others := t.count(func(p *part) bool { return p.answer == denied && !p.Late })
+	late := t.count(func(a *attempt) bool { return a.answer == denied && a.Late })
+	others := t.count(func(a *attempt) bool { return a.answer == denied && !a.Late })
 	if late == 0 || others > t.places.spare() {
 		return nil
 	}
@@ -185,12 +185,12 @@ func (t *Tries) lateness() error {
 // failures returns an error that names every place that has not answered, or not well. The caller holds t.mu.
 func (t *Tries) failures() error {
 	var errs []error
-	for _, p := range t.parts {
+	for _, a := range t.attempts {
 		switch {
-		case p.answer == failed:
-			errs = append(errs, t.named(p, p.err))
-		case p.busy || p.answer == none && !t.isOrdered():
-			errs = append(errs, t.named(p, t.Unanswered(t.began, t.want.TTL)))
+		case a.answer == failed:
+			errs = append(errs, t.named(a, a.err))
+		case a.busy || a.answer == none && !t.isOrdered():
+			errs = append(errs, t.named(a, t.Unanswered(t.began, t.want.TTL)))
 		}
 	}
 	if len(errs) == 0 {
@@ -200,9 +200,9 @@ func (t *Tries) failures() error {
 }
 
 // named adds the name of the place to an error that does not have it.
-func (t *Tries) named(p *part, err error) error {
+func (t *Tries) named(a *attempt, err error) error {
 	if !t.places.quorum && !errors.Is(err, fault.ErrUnanswered) {
 		return err
 	}
-	return p.site.named(err)
+	return a.site.named(err)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// part is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise
-// Tries.mu protects it. A part with an answer is not busy.
-type part struct {
+// attempt is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise
+// Tries.mu protects it. An attempt with an answer is not busy.
+type attempt struct {
 	place.Attempt
 
 	number int // of the place
@@ -46,10 +46,10 @@ const (
 // errHangs is the error of a place that was not asked.
 var errHangs = errors.New("does not answer earlier calls")
 
-// count returns how many parts meet a condition. The caller holds t.mu.
-func (t *Tries) count(meets func(*part) bool) (n int) {
-	for _, p := range t.parts {
-		if meets(p) {
+// count returns how many attempts meet a condition. The caller holds t.mu.
+func (t *Tries) count(meets func(*attempt) bool) (n int) {
+	for _, a := range t.attempts {
+		if meets(a) {
 			n++
 		}
 	}
@@ -57,26 +57,26 @@ func (t *Tries) count(meets func(*part) bool) (n int) {
 }
 
 // isBusy reports whether a call to a place is under way.
-func isBusy(p *part) bool { return p.busy }
+func isBusy(a *attempt) bool { return a.busy }
 
 // hasFailed reports whether a place has failed in the present round.
-func hasFailed(p *part) bool { return p.answer == failed }
+func hasFailed(a *attempt) bool { return a.answer == failed }
 
-// hasDenied reports whether the last call of a part was refused, or granted too late.
-func hasDenied(p *part) bool { return p.last == denied }
+// hasDenied reports whether the last call of an attempt was refused, or granted too late.
+func hasDenied(a *attempt) bool { return a.last == denied }
 
 // launch asks those places that are still to be asked in this round. The caller holds t.mu.
 func (t *Tries) launch(ctx context.Context, now time.Time) {
 	var least time.Duration
-	isUp := func(p *part) bool { return p.site.health.IsUp(now, len(p.Keys.Names)) }
+	isUp := func(a *attempt) bool { return a.site.health.IsUp(now, len(a.Keys.Names)) }
 	if t.places.quorum && t.count(isUp) < t.places.need { // see judge
 		least = health.FirstPatience
 	}
-	for _, p := range t.parts {
-		if p.answer == none && !p.busy {
-			t.ask(ctx, p, now, least)
+	for _, a := range t.attempts {
+		if a.answer == none && !a.busy {
+			t.ask(ctx, a, now, least)
 		}
-		if t.isOrdered() && p.answer != granted {
+		if t.isOrdered() && a.answer != granted {
 			return
 		}
 	}
@@ -84,67 +84,67 @@ func (t *Tries) launch(ctx context.Context, now time.Time) {
 
 // ask sends the obtain to one place, unless that has been silent for too long, and at least for that long. It does so in a
 // goroutine, which ends with the call. The caller holds t.mu.
-func (t *Tries) ask(ctx context.Context, p *part, now time.Time, least time.Duration) {
-	p.Begin(ctx, t.token, t.began.UnixMicro()) // a server ignores a proposal that is over a second old
-	if t.places.quorum && !p.site.health.Admit(now, len(p.Keys.Names), least) {
-		p.answer, p.err = failed, errHangs
-		p.Waiter.PassOver(now)
+func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.Duration) {
+	a.Begin(ctx, t.token, t.began.UnixMicro()) // a server ignores a proposal that is over a second old
+	if t.places.quorum && !a.site.health.Admit(now, len(a.Keys.Names), least) {
+		a.answer, a.err = failed, errHangs
+		a.Waiter.PassOver(now)
 		return
 	}
-	p.busy, p.began = true, now
+	a.busy, a.began = true, now
 	free := ctx
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
 	}
-	p.site.Calls.Add(1)
+	a.site.Calls.Add(1)
 	c := new(transport.Call)
 	transport.Go(func() {
 		var grant place.Granted
 		err := fault.ErrPanicked // unless TryHere returns
-		guarded(func() { grant, err = p.TryHere(free, c) }, func(hook *panicked) {
-			p.Doubtful = p.Doubtful || hook != nil
-			t.land(free, p, c, grant, err, hook)
-			p.site.Calls.Add(-1)
+		guarded(func() { grant, err = a.TryHere(free, c) }, func(hook *panicked) {
+			a.Doubtful = a.Doubtful || hook != nil
+			t.land(free, a, c, grant, err, hook)
+			a.site.Calls.Add(-1)
 		})
 	})
 }
 
 // land takes the answer of a call that has ended.
 func (t *Tries) land(
-	ctx context.Context, p *part, c *transport.Call, grant place.Granted, err error, hook *panicked,
+	ctx context.Context, a *attempt, c *transport.Call, grant place.Granted, err error, hook *panicked,
 ) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.signal()
-	p.busy, p.grant = false, grant
+	a.busy, a.grant = false, grant
 	t.panicked = cmp.Or(t.panicked, hook)
 	now := time.Now()
-	took, isAnswered := now.Sub(p.began), c.IsAnswered()
+	took, isAnswered := now.Sub(a.began), c.IsAnswered()
 	if t.places.quorum {
-		p.site.health.Ended(now, took, isAnswered)
+		a.site.health.Ended(now, took, isAnswered)
 	}
 	switch {
 	case err == nil:
-		p.answer = granted
+		a.answer = granted
 	case errors.Is(err, fault.ErrNotObtained):
-		p.answer = denied
+		a.answer = denied
 	default:
-		p.answer, p.err = failed, err
-		if w := p.Waiter; w != nil {
+		a.answer, a.err = failed, err
+		if w := a.Waiter; w != nil {
 			w.Rest(now)
 		}
 	}
-	p.last = p.answer
+	a.last = a.answer
 	if isAnswered && t.fastest == 0 {
 		t.fastest = took
 	}
-	switch present := p.Token == t.token; {
+	switch present := a.Token == t.token; {
 	case present && t.lock != nil: // it has the token of the lock
-		t.join(ctx, p)
+		t.join(ctx, a)
 	case present && (t.verdict == open || t.verdict == won):
 		t.Resends += int(c.Resends)
 	default:
-		t.settle(ctx, p)
+		t.settle(ctx, a)
 	}
 }
 
@@ -157,16 +157,16 @@ func (t *Tries) signal() {
 }
 
 // settle is for a place whose answer came too late for its round, or that has stepped back. The caller holds t.mu, and the
-// part is not busy.
-func (t *Tries) settle(ctx context.Context, p *part) {
+// attempt is not busy.
+func (t *Tries) settle(ctx context.Context, a *attempt) {
 	switch {
 	case t.over || t.lock != nil:
-		p.drop(ctx)
+		a.drop(ctx)
 		if t.lock != nil { // the place was not asked for the lock yet
-			t.lock.mendSoon(p.number)
+			t.lock.mendSoon(a.number)
 		}
-	case p.answer != none:
-		t.stepBackAt(ctx, p)
+	case a.answer != none:
+		t.stepBackAt(ctx, a)
 	}
 }
 
@@ -176,75 +176,75 @@ func (t *Tries) stepBack(ctx context.Context) {
 	if t.queue {
 		t.agree()
 	}
-	for _, p := range t.parts {
-		if !p.busy {
-			t.stepBackAt(ctx, p)
+	for _, a := range t.attempts {
+		if !a.busy {
+			t.stepBackAt(ctx, a)
 		}
 	}
 }
 
 // stepBackAt gives back what a place has granted. In line, the waiter keeps its place, with the common ticket. The caller
-// holds t.mu, and the part is not busy.
-func (t *Tries) stepBackAt(ctx context.Context, p *part) {
-	had := p.answer == granted
-	p.answer, p.began = none, time.Now()
-	p.busy = p.StepBack(ctx, had, t.ticket, func() {
+// holds t.mu, and the attempt is not busy.
+func (t *Tries) stepBackAt(ctx context.Context, a *attempt) {
+	had := a.answer == granted
+	a.answer, a.began = none, time.Now()
+	a.busy = a.StepBack(ctx, had, t.ticket, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		p.busy = false
-		t.settle(ctx, p)
+		a.busy = false
+		t.settle(ctx, a)
 		t.signal()
 	})
 }
 
 // drop gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
-// Tries.mu, and the part is not busy.
-func (p *part) drop(ctx context.Context) {
-	had := p.answer == granted
-	p.answer = none
-	p.Drop(ctx, had)
+// Tries.mu, and the attempt is not busy.
+func (a *attempt) drop(ctx context.Context) {
+	had := a.answer == granted
+	a.answer = none
+	a.Drop(ctx, had)
 }
 
 // reply returns what a place has answered to the request of the lock that was made of its round. The caller holds
-// Tries.mu, and the part is not busy.
-func (p *part) reply(fence int64) reply {
-	a := reply{Answer: majority.Answer{Doubtful: p.Doubtful}, err: p.err, lost: p.Keys.Names}
+// Tries.mu, and the attempt is not busy.
+func (a *attempt) reply(fence int64) reply {
+	said := reply{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names}
 	switch {
-	case p.lags(fence): // it does not count before a mend has raised the counter
-		a.lost, a.has = nil, true
-	case p.answer == granted:
-		a.Result, a.Until = majority.Confirmed, lease.ValidUntil(p.grant.Since, p.TTL)
-	case p.Late: // nobody can rely on it
-		a.Doubtful = true
-	case p.answer == denied:
-		a.Result = majority.Denied
+	case a.lags(fence): // it does not count before a mend has raised the counter
+		said.lost, said.has = nil, true
+	case a.answer == granted:
+		said.Result, said.Until = majority.Confirmed, lease.ValidUntil(a.grant.Since, a.TTL)
+	case a.Late: // nobody can rely on it
+		said.Doubtful = true
+	case a.answer == denied:
+		said.Result = majority.Denied
 	}
-	return a
+	return said
 }
 
 // lags reports whether a place has granted, but its fence counter is lower than the fencing token of the lock. A majority
 // with this place could mint a smaller token next. The caller holds Tries.mu.
-func (p *part) lags(fence int64) bool {
-	return p.answer == granted && p.FenceKey != "" && p.grant.Fence < fence
+func (a *attempt) lags(fence int64) bool {
+	return a.answer == granted && a.FenceKey != "" && a.grant.Fence < fence
 }
 
 // join reports to the lock what a place has answered that had not when the lock was made. A place that has refused is asked
 // again: perhaps another caller, who has too few places, was about to give back the keys there. While three places have the
 // lock, a server that forgets its data does no harm. The caller holds t.mu.
-func (t *Tries) join(ctx context.Context, p *part) {
+func (t *Tries) join(ctx context.Context, a *attempt) {
 	l := t.lock
-	a := p.reply(l.Fence)
-	if p.answer == granted {
-		p.PassDoubt(&l.at[p.number].Claim) // before the answer, after which a Release may go on
-		l.answer(l.ctx, p.request, a)
-		if p.lags(l.Fence) {
-			l.mendSoon(p.number)
+	said := a.reply(l.Fence)
+	if a.answer == granted {
+		a.PassDoubt(&l.at[a.number].Claim) // before the answer, after which a Release may go on
+		l.answer(l.ctx, a.request, said)
+		if a.lags(l.Fence) {
+			l.mendSoon(a.number)
 		}
 		return
 	}
-	l.answer(l.ctx, p.request, a)
-	if a.Result == majority.Denied {
-		l.mendSoon(p.number)
+	l.answer(l.ctx, a.request, said)
+	if said.Result == majority.Denied {
+		l.mendSoon(a.number)
 	}
-	p.QuitLine(ctx)
+	a.QuitLine(ctx)
 }
