@@ -41,50 +41,50 @@ type strays struct {
 // are released so, and need no strays of their own.
 var noStrays = &strays{released: true}
 
-// stray returns the strays, which can be changed. The caller holds k.mu.
-func (k *Claim) stray() *strays {
-	switch k.strays {
+// stray returns the strays, which can be changed. The caller holds c.mu.
+func (c *Claim) stray() *strays {
+	switch c.strays {
 	case nil:
-		k.strays = &strays{}
+		c.strays = &strays{}
 	case noStrays:
-		k.strays = &strays{released: true}
+		c.strays = &strays{released: true}
 	}
-	return k.strays
+	return c.strays
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
-func (k *Claim) RefreshCall(ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
-	return k.Place.set.Scripts.Refresh(k.Token, k.Keys, ttl, metadata, kept, renewal)
+func (c *Claim) RefreshCall(ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
+	return c.Place.set.Scripts.Refresh(c.Token, c.Keys, ttl, metadata, kept, renewal)
 }
 
 // ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained.
 // It also returns an error if a guard has not executed the call.
-func (k *Claim) ReadRefresh(operation string, c *transport.Call) (r script.Refreshed, err error) {
-	if c.Err != nil {
-		return r, fault.Failed(operation, k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+func (c *Claim) ReadRefresh(operation string, call *transport.Call) (r script.Refreshed, err error) {
+	if call.Err != nil {
+		return r, fault.Failed(operation, c.Keys.Names, fault.WithHint(c.Keys.Names, call.Err))
 	}
-	if r, err = script.ReadRefreshed(k.Keys.Names, c.Reply); err == nil {
-		k.Place.noteClosure(c.Ctx, r.Closure)
-		err = k.Place.LossError(r.Loss, fault.ErrNotObtained)
+	if r, err = script.ReadRefreshed(c.Keys.Names, call.Reply); err == nil {
+		c.Place.noteClosure(call.Ctx, r.Closure)
+		err = c.Place.LossError(r.Loss, fault.ErrNotObtained)
 	}
 	if r.Again > 0 {
 		err = notExecuted(r.Again)
 	}
 	if err != nil && !errors.Is(err, fault.ErrNotObtained) {
-		err = fault.Failed(operation, k.Keys.Names, err)
+		err = fault.Failed(operation, c.Keys.Names, err)
 	}
 	return r, err
 }
 
 // TTL asks for the least remaining ttl of the keys: 0 if the token lacks one of them.
-func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
-	reply, err := k.Place.ask(ctx, "ttl", k.Keys.Names, k.Place.set.Scripts.TTL(k.Token, k.Keys))
+func (c *Claim) TTL(ctx context.Context) (time.Duration, error) {
+	reply, err := c.Place.ask(ctx, "ttl", c.Keys.Names, c.Place.set.Scripts.TTL(c.Token, c.Keys))
 	if err != nil {
 		return 0, err
 	}
 	left, err := script.ReadTTL(reply)
 	if err != nil {
-		return 0, fault.Failed("ttl", k.Keys.Names, err)
+		return 0, fault.Failed("ttl", c.Keys.Names, err)
 	}
 	return left, nil
 }
@@ -92,41 +92,41 @@ func (k *Claim) TTL(ctx context.Context) (time.Duration, error) {
 // GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
 // acquires them may still be stuck. Unless freeing is nil, the release waits until it is closed, and for a pursuit that goes
 // on then: a Free that is under way, or joins the pursuit, would take for lost what the release has freed.
-func (k *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool, freeing <-chan struct{}) {
-	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Late, k.Keys.Names, longest)
+func (c *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool, freeing <-chan struct{}) {
+	x := undo.New(c.Place.ReleaseCall(ctx, c.Token, c.Keys), undo.Late, c.Keys.Names, longest)
 	x.Again = again
-	k.Place.Cleanups.Run(x, func() error {
+	c.Place.Cleanups.Run(x, func() error {
 		if freeing != nil {
 			<-freeing
-			k.awaitPursuit()
+			c.awaitPursuit()
 		}
-		return k.Place.Cleanups.SweepNow(x)
+		return c.Place.Cleanups.SweepNow(x)
 	})
 }
 
 // isDoubtful reports whether some sending of the obtain was never answered, although a later one was. Such a sending may
 // still arrive. After a loss or a release, it would acquire the keys again, or take a place in line again.
-func (k *Claim) isDoubtful() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.strays != nil && k.strays.obtain != nil
+func (c *Claim) isDoubtful() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.strays != nil && c.strays.obtain != nil
 }
 
 // Doubt notes that some sending of the obtain was never answered.
-func (k *Claim) Doubt() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if s := k.stray(); s.obtain == nil {
+func (c *Claim) Doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.stray(); s.obtain == nil {
 		s.obtain = &Attempt{}
 	}
 }
 
 // doubt notes what may still arrive of the obtain; nil if each sending was answered.
-func (k *Claim) doubt(unanswered *Attempt) {
+func (c *Claim) doubt(unanswered *Attempt) {
 	if unanswered == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.stray().obtain = unanswered
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stray().obtain = unanswered
 }

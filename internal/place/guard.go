@@ -56,19 +56,19 @@ func notExecuted(again time.Duration) error {
 // BeginRevival notes that a refresh is about to be sent. Under a guard, it may put keys back that Redis has forgotten, and
 // then a release before it does not free them: see undoRevivals. Call end when the refresh has ended, and say whether it may
 // still be executed. If may is false, a release has begun, which does not know of the refresh: do not send it.
-func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
-	if !k.Place.IsGuarded() {
+func (c *Claim) BeginRevival() (end func(doubtful bool), may bool) {
+	if !c.Place.IsGuarded() {
 		return func(bool) {}, true
 	}
 	ended := make(chan struct{})
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.stray()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stray()
 	s.underWay = append(s.underWay, ended)
 	may = !s.released
 	return func(doubtful bool) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		s.unheard = s.unheard || doubtful
 		if !s.released { // otherwise it may have been executed after the release, which was not answered before
 			s.underWay = slices.DeleteFunc(s.underWay, func(other chan struct{}) bool { return other == ended })
@@ -78,10 +78,10 @@ func (k *Claim) BeginRevival() (end func(doubtful bool), may bool) {
 }
 
 // awaitRelease returns what is closed when a release has begun.
-func (k *Claim) awaitRelease() <-chan struct{} {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.stray()
+func (c *Claim) awaitRelease() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.stray()
 	if s.over == nil {
 		s.over = make(chan struct{})
 		if s.released {
@@ -92,15 +92,15 @@ func (k *Claim) awaitRelease() <-chan struct{} {
 }
 
 // endRevivals notes that a release has begun.
-func (k *Claim) endRevivals() {
-	if !k.Place.IsGuarded() {
+func (c *Claim) endRevivals() {
+	if !c.Place.IsGuarded() {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch s := k.strays; {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s := c.strays; {
 	case s == nil:
-		k.strays = noStrays
+		c.strays = noStrays
 	case !s.released:
 		if s.released = true; s.over != nil {
 			close(s.over)
@@ -110,26 +110,26 @@ func (k *Claim) endRevivals() {
 
 // undoRevivals releases the keys again, in the background, when the refreshes have ended that were under way during the
 // release, and that may have put the keys back after it.
-func (k *Claim) undoRevivals(ctx context.Context) {
-	k.mu.Lock()
-	s := k.strays
+func (c *Claim) undoRevivals(ctx context.Context) {
+	c.mu.Lock()
+	s := c.strays
 	if s == nil || len(s.underWay) == 0 && !s.unheard {
-		k.mu.Unlock()
+		c.mu.Unlock()
 		return
 	}
 	underWay := s.underWay
 	s.underWay = nil
-	k.mu.Unlock()
-	x := undo.New(k.Place.ReleaseCall(ctx, k.Token, k.Keys), undo.Resent, k.Keys.Names, k.Place.set.Scripts.Guard.MaxTTL)
-	k.Place.Cleanups.Run(x, func() error {
+	c.mu.Unlock()
+	x := undo.New(c.Place.ReleaseCall(ctx, c.Token, c.Keys), undo.Resent, c.Keys.Names, c.Place.set.Scripts.Guard.MaxTTL)
+	c.Place.Cleanups.Run(x, func() error {
 		for _, ended := range underWay {
 			<-ended
 		}
-		k.mu.Lock()
+		c.mu.Lock()
 		x.Again = s.unheard // only now: one of those that were under way may have ended without an answer
 		s.unheard = false
-		k.mu.Unlock()
-		return k.Place.Cleanups.SweepNow(x)
+		c.mu.Unlock()
+		return c.Place.Cleanups.SweepNow(x)
 	})
 }
 

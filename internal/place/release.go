@@ -20,8 +20,8 @@ const (
 // Free sends the release, or joins one that is under way. It began now. until is the end of the validity before it. The keys
 // last for no longer than longest, as far as is known; 0 if that is not known. If keys were lost, Free also returns which
 // ones and how.
-func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
-	k.endRevivals()
+func (c *Claim) Free(ctx context.Context, now, until time.Time, longest time.Duration) (life.Loss, error) {
+	c.endRevivals()
 	wait := ctx
 	if ctx.Err() != nil {
 		patience := max(releaseLeast, min(releaseWait, until.Sub(now)))
@@ -31,63 +31,63 @@ func (k *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 	}
 	// Join an earlier release that is under way in the background: of two releases at a time, neither could know which one
 	// freed the keys. If the round that is under way fails, its error may be out of date. Then wait for the next round.
-	var c *transport.Call
+	var call *transport.Call
 	for joined := 0; ; joined++ {
 		var p *pursuit
 		var before bool
-		if c, p, before = k.join(); c == nil {
+		if call, p, before = c.join(); call == nil {
 			break
 		}
-		if !c.Wait(wait) {
-			return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.Ended(ctx))
+		if !call.Wait(wait) {
+			return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 		}
-		if c.Err == nil {
-			return k.endRelease(c, until, longest)
+		if call.Err == nil {
+			return c.endRelease(call, until, longest)
 		}
-		if !k.isPursued(p) {
+		if !c.isPursued(p) {
 			break
 		}
 		if joined > 0 || !before {
-			return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+			return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.WithHint(c.Keys.Names, call.Err))
 		}
 	}
-	c = k.releaseCall(ctx, now, until, c)
+	call = c.releaseCall(ctx, now, until, call)
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and the keys may still exist: send the release again, in the background
-			next := k.releaseCall(ctx, now, until, c)
+			next := c.releaseCall(ctx, now, until, call)
 			next.Plan()
 			go func() { // ends with the call
 				defer next.Finish()
-				k.Place.Redis.Send(next)
+				c.Place.Redis.Send(next)
 			}()
-			k.pursue(next, longest)
+			c.pursue(next, longest)
 		}
 	}()
-	answered := k.Place.Redis.Do(wait, c)
+	answered := c.Place.Redis.Do(wait, call)
 	returned = true
 	if !answered {
-		k.pursue(c, longest)
-		return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.Ended(ctx))
+		c.pursue(call, longest)
+		return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
-	return k.endRelease(c, until, longest)
+	return c.endRelease(call, until, longest)
 }
 
 // releaseCall returns a release that is resent until the time until, and for at least a second. An earlier release may have
 // failed. What is in doubt of that is also in doubt of the new one.
-func (k *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
-	c := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
-	if k.FenceKey != "" { // for the fencing token of the next in line
-		script.AndFence(c, k.FenceKey)
+func (c *Claim) releaseCall(ctx context.Context, now, until time.Time, earlier *transport.Call) *transport.Call {
+	call := c.Place.ReleaseCall(ctx, c.Token, c.Keys)
+	if c.FenceKey != "" { // for the fencing token of the next in line
+		script.AndFence(call, c.FenceKey)
 	}
-	c.GiveUp = now.Add(releaseWait)
-	if c.GiveUp.Before(until) {
-		c.GiveUp = until
+	call.GiveUp = now.Add(releaseWait)
+	if call.GiveUp.Before(until) {
+		call.GiveUp = until
 	}
 	if earlier != nil {
-		c.First, c.Doubtful = earlier.First, earlier.Doubtful
+		call.First, call.Doubtful = earlier.First, earlier.Doubtful
 	}
-	return c
+	return call
 }
 
 // AttachedTTL is for how long the library resends a release of an attached lock if its ttl is not known.
@@ -107,62 +107,62 @@ type pursuit struct {
 
 // join brings the next round of a pursuit forward. It returns the release to join (nil for none), its pursuit, and whether
 // the release was sent before this call.
-func (k *Claim) join() (c *transport.Call, p *pursuit, before bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p = k.pursuit; p != nil {
+func (c *Claim) join() (call *transport.Call, p *pursuit, before bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p = c.pursuit; p != nil {
 		select {
 		case p.sooner <- struct{}{}:
 		default:
 		}
 		before = p.sent
 	}
-	return k.release, p, before
+	return c.release, p, before
 }
 
 // pursue begins a pursuit. Its first round is under way, or has failed. The keys last for no longer than longest, which may
 // be more than the validity: after a loss of some keys, or after a refresh that has failed.
-func (k *Claim) pursue(c *transport.Call, longest time.Duration) {
+func (c *Claim) pursue(call *transport.Call, longest time.Duration) {
 	if longest == 0 {
 		longest = AttachedTTL
 	}
 	p := &pursuit{
-		end: c.GiveUp, longest: longest, sent: true,
+		end: call.GiveUp, longest: longest, sent: true,
 		sooner: make(chan struct{}, 1), planned: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if end := time.Now().Add(longest); end.After(p.end) {
 		p.end = end
 	}
-	k.mu.Lock()
-	k.release, k.pursuit = c, p
-	k.mu.Unlock()
-	x := undo.New(c, undo.Release, k.Keys.Names, time.Until(p.end))
-	k.Place.Cleanups.Note(x.Work, c)
-	if !k.Place.Cleanups.Start(x, func() error { return k.sendRounds(x, c, p) }) {
-		k.Place.Cleanups.Outlast(x)
-		k.endPursuit(p)
+	c.mu.Lock()
+	c.release, c.pursuit = call, p
+	c.mu.Unlock()
+	x := undo.New(call, undo.Release, c.Keys.Names, time.Until(p.end))
+	c.Place.Cleanups.Note(x.Work, call)
+	if !c.Place.Cleanups.Start(x, func() error { return c.sendRounds(x, call, p) }) {
+		c.Place.Cleanups.Outlast(x)
+		c.endPursuit(p)
 		close(p.planned)
-		k.Place.Cleanups.ReportDropped(x) // only now: its receiver may call Release again, which waits for planned
+		c.Place.Cleanups.ReportDropped(x) // only now: its receiver may call Release again, which waits for planned
 	}
 }
 
 // endPursuit notes that no round follows.
-func (k *Claim) endPursuit(p *pursuit) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (c *Claim) endPursuit(p *pursuit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	close(p.ended)
-	if k.pursuit == p { // otherwise two releases were abandoned at the same time, and the other pursuit goes on
-		k.pursuit = nil
+	if c.pursuit == p { // otherwise two releases were abandoned at the same time, and the other pursuit goes on
+		c.pursuit = nil
 	}
 }
 
 // sendRounds does the work of pursue in the goroutine of the cleanup. While rounds follow, Claim.release is the round of the
 // last pursuit that is under way or, between two rounds, the next one. So a Release that joins can wait for its end.
-func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error {
-	c.Wait(context.Background())
-	next, wait := k.planRound(c, p, 0)
+func (c *Claim) sendRounds(x *undo.Cleanup, call *transport.Call, p *pursuit) error {
+	call.Wait(context.Background())
+	next, wait := c.planRound(call, p, 0)
 	close(p.planned)
-	closed := k.Place.set.Closed
+	closed := c.Place.set.Closed
 	for round := 1; next != nil; round++ {
 		timer := time.NewTimer(wait)
 		select {
@@ -173,59 +173,59 @@ func (k *Claim) sendRounds(x *undo.Cleanup, c *transport.Call, p *pursuit) error
 			closed = nil
 		}
 		timer.Stop()
-		k.mu.Lock()
+		c.mu.Lock()
 		p.sent = true
-		k.mu.Unlock()
-		c = next
-		c.Hurry = x.Hurry
-		k.Place.Cleanups.Note(x.Work, c)
-		k.Place.Redis.Send(c)
-		next, wait = k.planRound(c, p, round)
-		c.Finish() // only now, so that callers who wait for this round find the next one planned
+		c.mu.Unlock()
+		call = next
+		call.Hurry = x.Hurry
+		c.Place.Cleanups.Note(x.Work, call)
+		c.Place.Redis.Send(call)
+		next, wait = c.planRound(call, p, round)
+		call.Finish() // only now, so that callers who wait for this round find the next one planned
 	}
-	if c.Err == nil {
-		k.undoLate(c.Ctx, p.longest)
+	if call.Err == nil {
+		c.undoLate(call.Ctx, p.longest)
 	}
-	return c.Err
+	return call.Err
 }
 
-// planRound returns the round that follows c, which has ended, and how long to wait before it; nil if none follows.
-func (k *Claim) planRound(c *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
+// planRound returns the round that follows call, which has ended, and how long to wait before it; nil if none follows.
+func (c *Claim) planRound(call *transport.Call, p *pursuit, round int) (next *transport.Call, wait time.Duration) {
 	now := time.Now()
-	wait = k.Place.Redis.ResendWait(round)
-	if c.Err == nil || transport.IsFinal(c.Err) || now.Add(wait).After(p.end) {
-		k.endPursuit(p)
+	wait = c.Place.Redis.ResendWait(round)
+	if call.Err == nil || transport.IsFinal(call.Err) || now.Add(wait).After(p.end) {
+		c.endPursuit(p)
 		return nil, 0
 	}
-	next = k.releaseCall(c.Ctx, now, p.end, c)
+	next = c.releaseCall(call.Ctx, now, p.end, call)
 	next.GiveUp = p.end
 	next.Plan()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p.sent = false; k.pursuit == p {
-		k.release = next
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.sent = false; c.pursuit == p {
+		c.release = next
 	}
 	return next, wait
 }
 
 // isPursued reports whether a round follows the one that has ended.
-func (k *Claim) isPursued(p *pursuit) bool {
+func (c *Claim) isPursued(p *pursuit) bool {
 	if p == nil {
 		return false
 	}
 	<-p.planned
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.pursuit != nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pursuit != nil
 }
 
 // awaitPursuit waits until the pursuit that is under way has ended.
-func (k *Claim) awaitPursuit() {
-	k.mu.Lock()
-	c, p := k.release, k.pursuit
-	k.mu.Unlock()
-	if c != nil { // it goes on without a pursuit if there was no room for one
-		c.Wait(context.Background())
+func (c *Claim) awaitPursuit() {
+	c.mu.Lock()
+	call, p := c.release, c.pursuit
+	c.mu.Unlock()
+	if call != nil { // it goes on without a pursuit if there was no room for one
+		call.Wait(context.Background())
 	}
 	if p != nil {
 		<-p.ended
@@ -233,46 +233,46 @@ func (k *Claim) awaitPursuit() {
 }
 
 // noteRelease notes the last release, or nil if that was answered.
-func (k *Claim) noteRelease(unanswered *transport.Call) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.release = unanswered
+func (c *Claim) noteRelease(unanswered *transport.Call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release = unanswered
 }
 
 // endRelease applies the result of a release that has ended.
-func (k *Claim) endRelease(c *transport.Call, until time.Time, longest time.Duration) (life.Loss, error) {
-	if c.Err != nil {
-		if transport.IsFinal(c.Err) {
-			k.noteRelease(c)
+func (c *Claim) endRelease(call *transport.Call, until time.Time, longest time.Duration) (life.Loss, error) {
+	if call.Err != nil {
+		if transport.IsFinal(call.Err) {
+			c.noteRelease(call)
 		} else {
-			k.pursue(c, longest)
+			c.pursue(call, longest)
 		}
-		return life.Loss{}, fault.Failed("release", k.Keys.Names, fault.WithHint(k.Keys.Names, c.Err))
+		return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.WithHint(c.Keys.Names, call.Err))
 	}
-	k.noteRelease(nil)
-	k.undoLate(c.Ctx, longest)
-	loss, err := k.Place.ReadLoss(k.Keys.Names, c.Reply, fault.ErrLockNotHeld)
+	c.noteRelease(nil)
+	c.undoLate(call.Ctx, longest)
+	loss, err := c.Place.ReadLoss(c.Keys.Names, call.Reply, fault.ErrLockNotHeld)
 	switch {
-	case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):
+	case err == fault.ErrLockNotHeld && call.Doubtful && call.First.Before(until):
 		return life.Loss{}, nil // an earlier sending of this release freed them
 	case errors.Is(err, fault.ErrLockNotHeld):
 		return lossOf(loss), err
 	case err != nil:
-		return life.Loss{}, fault.Failed("release", k.Keys.Names, err)
+		return life.Loss{}, fault.Failed("release", c.Keys.Names, err)
 	}
 	return life.Loss{}, nil
 }
 
 // undoLate releases, in the background, what unanswered sendings of the obtain, and refreshes under a guard, may acquire
 // after the release. The keys last for no longer than longest then; 0 if only the obtain says for how long.
-func (k *Claim) undoLate(ctx context.Context, longest time.Duration) {
-	k.undoRevivals(ctx)
-	k.mu.Lock()
+func (c *Claim) undoLate(ctx context.Context, longest time.Duration) {
+	c.undoRevivals(ctx)
+	c.mu.Lock()
 	var u *Attempt
-	if s := k.strays; s != nil && s.obtain != nil {
+	if s := c.strays; s != nil && s.obtain != nil {
 		u, s.obtain = s.obtain, nil
 	}
-	k.mu.Unlock()
+	c.mu.Unlock()
 	if u == nil {
 		return
 	}
@@ -280,10 +280,10 @@ func (k *Claim) undoLate(ctx context.Context, longest time.Duration) {
 		u.Withdraw(ctx)
 		return
 	}
-	again := k.Place.ReleaseCall(ctx, k.Token, k.Keys)
+	again := c.Place.ReleaseCall(ctx, c.Token, c.Keys)
 	if u.Waiter.HasPlace() {
 		u.Waiter.Leave(again)
 	}
-	x := undo.New(again, undo.Resent, k.Keys.Names, max(k.Obtained, longest))
-	k.Place.Cleanups.Sweep(x, undo.SweepAgain, u.abandoned...)
+	x := undo.New(again, undo.Resent, c.Keys.Names, max(c.Obtained, longest))
+	c.Place.Cleanups.Sweep(x, undo.SweepAgain, u.abandoned...)
 }

@@ -42,13 +42,13 @@ type Renewal struct {
 }
 
 // Renewal returns an unsent renewal. kept is the metadata of keys that a guard puts back.
-func (k *Claim) Renewal(
+func (c *Claim) Renewal(
 	ctx context.Context, ttl time.Duration, kept string, until time.Time, patience time.Duration,
 ) Renewal {
-	c := k.RefreshCall(ttl, "", kept, true)
-	c.Ctx = ctx
-	ended, _ := k.BeginRevival() // the lock is not released yet
-	return Renewal{Call: c, at: k.Place, until: until, patience: patience, ended: ended}
+	call := c.RefreshCall(ttl, "", kept, true)
+	call.Ctx = ctx
+	ended, _ := c.BeginRevival() // the lock is not released yet
+	return Renewal{Call: call, at: c.Place, until: until, patience: patience, ended: ended}
 }
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.

@@ -311,8 +311,8 @@ func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 var errClosed = errors.New("the guard is closed, because the server may have forgotten locks")
 
 // read reads the reply to a refresh or a renewal. A success is certain to hold for that long.
-func (at *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
-	got, err := at.ReadRefresh(operation, c)
+func (r *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
+	got, err := r.ReadRefresh(operation, c)
 	a.Doubtful, a.err, a.back = c.Doubtful, err, got.Back
 	switch {
 	case c.Err != nil:

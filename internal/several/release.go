@@ -141,7 +141,7 @@ func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
 }
 
 // missing is the reply of a place that has never had the keys.
-func (at *record) missing() reply { return reply{lost: at.Keys.Names, err: fault.ErrLockNotHeld} }
+func (r *record) missing() reply { return reply{lost: r.Keys.Names, err: fault.ErrLockNotHeld} }
 
 // freeing is what a Release does at one place.
 type freeing struct {
@@ -154,12 +154,12 @@ type freeing struct {
 // nextFreeing returns the freeing of a Release that begins, and whether it is a new one. Before a place has answered the
 // obtain, and while what it has granted is then being freed, all Releases share one freeing: none of them could join a call,
 // and the second would take for lost what the first has just freed. The caller holds Lock.mu.
-func (at *record) nextFreeing() (f *freeing, isNew bool) {
-	if f = at.freeing; f != nil && f.coming != nil && !fault.IsClosed(f.ended) {
+func (r *record) nextFreeing() (f *freeing, isNew bool) {
+	if f = r.freeing; f != nil && f.coming != nil && !fault.IsClosed(f.ended) {
 		return f, false
 	}
-	f = &freeing{coming: at.coming, ended: make(chan struct{}), reply: reply{err: fault.ErrPanicked}} // unless send returns
-	at.freeing = f
+	f = &freeing{coming: r.coming, ended: make(chan struct{}), reply: reply{err: fault.ErrPanicked}} // unless send returns
+	r.freeing = f
 	return f, true
 }
 

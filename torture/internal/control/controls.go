@@ -137,7 +137,7 @@ var All = []Control{
 		Scene: "brief",
 		Edits: []Edit{{
 			"internal/place/release.go",
-			"case err == fault.ErrLockNotHeld && c.Doubtful && c.First.Before(until):", "case false:",
+			"case err == fault.ErrLockNotHeld && call.Doubtful && call.First.Before(until):", "case false:",
 		}},
 	},
 	{
