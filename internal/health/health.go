@@ -25,75 +25,75 @@ type Server struct {
 // Admit reports whether to send a call to the server. The caller calls Ended when an admitted call has ended. While the
 // server does not answer, one call a second goes out to see whether it answers again. A server that was heard within least
 // counts as one that answers.
-func (h *Server) Admit(now time.Time, keys int, least time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.admitLocked(now, keys, least)
+func (s *Server) Admit(now time.Time, keys int, least time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admitLocked(now, keys, least)
 }
 
-func (h *Server) admitLocked(now time.Time, keys int, least time.Duration) bool {
-	h.down = !h.isUpLocked(now, keys)
-	if h.down && h.calls > 0 && now.Before(h.probe) && now.Sub(h.heard) > least {
+func (s *Server) admitLocked(now time.Time, keys int, least time.Duration) bool {
+	s.down = !s.isUpLocked(now, keys)
+	if s.down && s.calls > 0 && now.Before(s.probe) && now.Sub(s.heard) > least {
 		return false
 	}
-	if h.down {
-		h.probe = now.Add(probeInterval)
+	if s.down {
+		s.probe = now.Add(probeInterval)
 	}
-	if h.calls == 0 {
-		h.heard = now
+	if s.calls == 0 {
+		s.heard = now
 	}
-	h.calls++
+	s.calls++
 	return true
 }
 
 // IsUp reports whether the server answers: its last call was answered, and none has waited for too long since.
-func (h *Server) IsUp(now time.Time, keys int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.isUpLocked(now, keys)
+func (s *Server) IsUp(now time.Time, keys int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isUpLocked(now, keys)
 }
 
-func (h *Server) isUpLocked(now time.Time, keys int) bool {
-	return !h.down && (h.calls == 0 || now.Sub(h.heard) <= h.patienceLocked(now, keys, 0, NoLimit))
+func (s *Server) isUpLocked(now time.Time, keys int) bool {
+	return !s.down && (s.calls == 0 || now.Sub(s.heard) <= s.patienceLocked(now, keys, 0, NoLimit))
 }
 
 // Ended notes that a call has ended, how long it took, and whether the server has answered it.
-func (h *Server) Ended(now time.Time, took time.Duration, answered bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls--
+func (s *Server) Ended(now time.Time, took time.Duration, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
 	if !answered {
-		h.down = true
+		s.down = true
 		return
 	}
-	h.up(now)
-	if now.Add(-took).Before(h.counted) { // calls that were under way together may have waited for the same thing
+	s.up(now)
+	if now.Add(-took).Before(s.counted) { // calls that were under way together may have waited for the same thing
 		return
 	}
-	h.counted = now
+	s.counted = now
 	// One answer says little, because the server may have hung until now. So one answer at most doubles the average.
-	if h.usual == 0 {
-		h.usual, h.first = min(took, LeastPatience/10), now
+	if s.usual == 0 {
+		s.usual, s.first = min(took, LeastPatience/10), now
 	} else {
-		h.usual = min((7*h.usual+took)/8, 2*h.usual)
+		s.usual = min((7*s.usual+took)/8, 2*s.usual)
 	}
-	h.usual = max(h.usual, 1)
+	s.usual = max(s.usual, 1)
 }
 
 // Answers notes that the server has answered a call that Admit does not know of.
-func (h *Server) Answers(now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.up(now)
+func (s *Server) Answers(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up(now)
 }
 
 // up notes that the server answers. If it was down, the mends that wait start now, and not at the next probe. The caller
-// holds h.mu.
-func (h *Server) up(now time.Time) {
-	if h.down && h.alarm != nil {
-		h.alarm.Reset(0)
+// holds s.mu.
+func (s *Server) up(now time.Time) {
+	if s.down && s.alarm != nil {
+		s.alarm.Reset(0)
 	}
-	h.heard, h.down = now, false
+	s.heard, s.down = now, false
 }
 
 // How long to wait for a server of a quorum.
@@ -121,19 +121,19 @@ const (
 
 // Patience returns how long to wait for the answer to a call of the server that began then: 0 if answers usually take longer
 // than limit. fastest is how long the first answer of any server in the same round took; 0 if none has come.
-func (h *Server) Patience(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.patienceLocked(began, keys, fastest, limit)
+func (s *Server) Patience(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.patienceLocked(began, keys, fastest, limit)
 }
 
-func (h *Server) patienceLocked(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
+func (s *Server) patienceLocked(began time.Time, keys int, fastest, limit time.Duration) time.Duration {
 	patience := LongPatience
 	switch {
-	case h.usual > limit:
+	case s.usual > limit:
 		return 0
-	case h.usual > 0 && !began.Before(h.first): // those that began before that make connections first
-		patience = max(LeastPatience, 4*h.usual)
+	case s.usual > 0 && !began.Before(s.first): // those that began before that make connections first
+		patience = max(LeastPatience, 4*s.usual)
 	case fastest > 0:
 		patience = max(FirstPatience, 2*fastest)
 	}
@@ -141,8 +141,8 @@ func (h *Server) patienceLocked(began time.Time, keys int, fastest, limit time.D
 }
 
 // Usually returns how long answers of the server take lately; 0 if it has never answered.
-func (h *Server) Usually() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.usual
+func (s *Server) Usually() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usual
 }

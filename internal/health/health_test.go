@@ -14,12 +14,12 @@ const ms = time.Millisecond
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // answers makes the server answer one call after the other, each of which takes so long. It returns the time of the last answer.
-func answers(h *health.Server, took ...time.Duration) (last time.Time) {
+func answers(s *health.Server, took ...time.Duration) (last time.Time) {
 	now := start
 	for _, took := range took {
-		h.Admit(now, 1, 0)
+		s.Admit(now, 1, 0)
 		now = now.Add(took)
-		h.Ended(now, took, true)
+		s.Ended(now, took, true)
 	}
 	return now
 }
@@ -45,8 +45,8 @@ func TestPatience(t *testing.T) {
 		"not at all if it usually takes longer":         {took: repeat(80*ms, 99), limit: 30 * ms, want: 0},
 		"each key adds 20 µs":                           {keys: 1000, took: []time.Duration{ms}, limit: health.NoLimit, want: health.LeastPatience + 20*ms},
 	} {
-		h := &health.Server{}
-		got := h.Patience(answers(h, c.took...).Add(-c.ago), c.keys, c.fastest, c.limit)
+		s := &health.Server{}
+		got := s.Patience(answers(s, c.took...).Add(-c.ago), c.keys, c.fastest, c.limit)
 		if diff := (got - c.want).Abs(); diff > c.want/100 {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
@@ -62,7 +62,7 @@ func repeat(d time.Duration, n int) (all []time.Duration) {
 
 // One answer says little, because the server may have hung until then.
 func TestOneAnswerDoublesTheUsualTimeAtMost(t *testing.T) {
-	h := &health.Server{}
+	s := &health.Server{}
 	for i, c := range []struct{ took, want time.Duration }{
 		{time.Minute, 10 * ms}, // the first one is not believed either
 		{time.Minute, 20 * ms},
@@ -70,9 +70,9 @@ func TestOneAnswerDoublesTheUsualTimeAtMost(t *testing.T) {
 		{8 * ms, 36 * ms},
 	} {
 		now := start.Add(time.Duration(i) * time.Hour)
-		h.Admit(now, 1, 0)
-		h.Ended(now.Add(c.took), c.took, true)
-		if got := h.Usually(); got != c.want {
+		s.Admit(now, 1, 0)
+		s.Ended(now.Add(c.took), c.took, true)
+		if got := s.Usually(); got != c.want {
 			t.Errorf("after answer %d: %v, want %v", i+1, got, c.want)
 		}
 	}
@@ -80,28 +80,28 @@ func TestOneAnswerDoublesTheUsualTimeAtMost(t *testing.T) {
 
 // Calls that were under way together may have waited for the same thing.
 func TestOfCallsTogetherTheFirstAnswerCounts(t *testing.T) {
-	h := &health.Server{}
-	answers(h, 10*ms)
+	s := &health.Server{}
+	answers(s, 10*ms)
 	now := start.Add(time.Hour)
 	for range 5 {
-		h.Admit(now, 1, 0)
+		s.Admit(now, 1, 0)
 	}
 	for range 5 {
-		h.Ended(now.Add(time.Second), time.Second, true)
+		s.Ended(now.Add(time.Second), time.Second, true)
 	}
-	if got := h.Usually(); got != 20*ms {
+	if got := s.Usually(); got != 20*ms {
 		t.Errorf("after five answers together: %v, want 20ms", got)
 	}
 }
 
 // The steps run one after the other, on one server that usually answers within a few milliseconds.
 func TestAdmit(t *testing.T) {
-	h := &health.Server{}
-	answers(h, ms)
+	s := &health.Server{}
+	answers(s, ms)
 	began := start.Add(time.Hour)
-	admit := func(now time.Time) bool { return h.Admit(now, 0, 0) }
+	admit := func(now time.Time) bool { return s.Admit(now, 0, 0) }
 	ends := func(answered bool) func(time.Time) bool {
-		return func(now time.Time) bool { h.Ended(now, ms, answered); return answered }
+		return func(now time.Time) bool { s.Ended(now, ms, answered); return answered }
 	}
 	for _, step := range []struct {
 		at   time.Duration
@@ -132,19 +132,19 @@ func TestAdmit(t *testing.T) {
 
 // A server that is needed may be silent for longer.
 func TestAdmitForLonger(t *testing.T) {
-	h := &health.Server{}
-	answers(h, ms)
+	s := &health.Server{}
+	answers(s, ms)
 	began := start.Add(time.Hour)
-	h.Admit(began, 0, 0)
-	h.Admit(began.Add(101*ms), 0, 0) // to see whether the server answers
+	s.Admit(began, 0, 0)
+	s.Admit(began.Add(101*ms), 0, 0) // to see whether the server answers
 	for _, c := range []struct {
 		at, least time.Duration
 		want      bool
 	}{{150 * ms, 0, false}, {150 * ms, 149 * ms, false}, {150 * ms, 150 * ms, true}, {251 * ms, 250 * ms, false}} {
-		if h.IsUp(began.Add(c.at), 0) {
+		if s.IsUp(began.Add(c.at), 0) {
 			t.Errorf("after %v, the server seems to answer", c.at)
 		}
-		if got := h.Admit(began.Add(c.at), 0, c.least); got != c.want {
+		if got := s.Admit(began.Add(c.at), 0, c.least); got != c.want {
 			t.Errorf("after %v, with %v at least: %v", c.at, c.least, got)
 		}
 	}
@@ -152,12 +152,12 @@ func TestAdmitForLonger(t *testing.T) {
 
 // With no call under way, nothing shows that a server is still down. So the next call goes out.
 func TestAdmitAfterAllHaveFailed(t *testing.T) {
-	h := &health.Server{}
+	s := &health.Server{}
 	for i := range 3 {
-		if !h.Admit(start, 1, 0) {
+		if !s.Admit(start, 1, 0) {
 			t.Errorf("call %d was not admitted", i+1)
 		}
-		h.Ended(start, 0, false)
+		s.Ended(start, 0, false)
 	}
 }
 
@@ -194,19 +194,19 @@ func TestMends(t *testing.T) {
 		"never if it was forgotten":            {kept: true, forgotten: true, answered: true, after: time.Minute, want: 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			h, waiting := &health.Server{}, &lock{}
+			s, waiting := &health.Server{}, &lock{}
 			for i := range room {
-				if !h.AdmitMend(time.Now(), 1, &lock{}, true) {
+				if !s.AdmitMend(time.Now(), 1, &lock{}, true) {
 					t.Fatalf("%s: mend %d was not admitted", name, i)
 				}
 			}
-			if h.AdmitMend(time.Now(), 1, waiting, c.kept) {
+			if s.AdmitMend(time.Now(), 1, waiting, c.kept) {
 				t.Errorf("%s: a mend too many was admitted", name)
 			}
 			if c.forgotten {
-				h.Forget(waiting)
+				s.Forget(waiting)
 			}
-			h.MendEnded(time.Now(), ms, c.answered)
+			s.MendEnded(time.Now(), ms, c.answered)
 			time.Sleep(c.after)
 			if got := waiting.count(); got != c.want {
 				t.Errorf("%s: %d mends, want %d", name, got, c.want)
@@ -218,15 +218,15 @@ func TestMends(t *testing.T) {
 // A call that Admit does not know of shows that the server answers again: a lock that waits need not wait for the probe.
 func TestAnswersStartsMends(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		h, waiting := &health.Server{}, &lock{}
-		h.Admit(time.Now(), 1, 0)
-		h.Ended(time.Now(), ms, false)
-		h.Await(waiting)
+		s, waiting := &health.Server{}, &lock{}
+		s.Admit(time.Now(), 1, 0)
+		s.Ended(time.Now(), ms, false)
+		s.Await(waiting)
 		time.Sleep(ms)
 		if waiting.count() != 0 {
 			t.Error("mended while the server is down")
 		}
-		h.Answers(time.Now())
+		s.Answers(time.Now())
 		time.Sleep(ms)
 		if waiting.count() != 1 {
 			t.Errorf("%d mends, want 1", waiting.count())

@@ -14,79 +14,79 @@ const maxMends = 16
 
 // AdmitMend is Admit for a mend. The caller calls MendEnded when an admitted mend has ended. A kept lock whose mend is not
 // admitted waits: its Mend is called when the server answers and has room, or at the next probe.
-func (h *Server) AdmitMend(now time.Time, keys int, lock Lock, kept bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mends < maxMends && h.admitLocked(now, keys, 0) {
-		h.mends++
+func (s *Server) AdmitMend(now time.Time, keys int, lock Lock, kept bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mends < maxMends && s.admitLocked(now, keys, 0) {
+		s.mends++
 		return true
 	}
 	if kept {
-		h.awaitLocked(lock)
+		s.awaitLocked(lock)
 	}
 	return false
 }
 
 // Await makes a kept lock wait for a mend.
-func (h *Server) Await(lock Lock) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.awaitLocked(lock)
+func (s *Server) Await(lock Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaitLocked(lock)
 }
 
-func (h *Server) awaitLocked(lock Lock) {
-	if h.waiting == nil {
-		h.waiting = map[Lock]struct{}{}
+func (s *Server) awaitLocked(lock Lock) {
+	if s.waiting == nil {
+		s.waiting = map[Lock]struct{}{}
 	}
-	h.waiting[lock] = struct{}{}
-	h.planMends()
+	s.waiting[lock] = struct{}{}
+	s.planMends()
 }
 
 // MendEnded is Ended for a mend.
-func (h *Server) MendEnded(now time.Time, took time.Duration, answered bool) {
-	h.Ended(now, took, answered)
-	h.mu.Lock()
-	h.mends--
-	h.mu.Unlock()
+func (s *Server) MendEnded(now time.Time, took time.Duration, answered bool) {
+	s.Ended(now, took, answered)
+	s.mu.Lock()
+	s.mends--
+	s.mu.Unlock()
 	if answered {
-		h.startMends()
+		s.startMends()
 	}
 }
 
 // Forget ends the waiting of a lock, if it waits.
-func (h *Server) Forget(lock Lock) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.waiting, lock)
+func (s *Server) Forget(lock Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, lock)
 }
 
 // startMends calls Mend of as many waiting locks as there is room for.
-func (h *Server) startMends() {
-	h.mu.Lock()
-	if h.alarm != nil {
-		h.alarm.Stop()
-		h.alarm = nil
+func (s *Server) startMends() {
+	s.mu.Lock()
+	if s.alarm != nil {
+		s.alarm.Stop()
+		s.alarm = nil
 	}
 	var next []Lock
-	for lock := range h.waiting {
-		if h.mends+len(next) >= maxMends {
+	for lock := range s.waiting {
+		if s.mends+len(next) >= maxMends {
 			break
 		}
-		delete(h.waiting, lock)
+		delete(s.waiting, lock)
 		next = append(next, lock)
 	}
-	if len(h.waiting) > 0 {
-		h.planMends()
+	if len(s.waiting) > 0 {
+		s.planMends()
 	}
-	h.mu.Unlock()
-	for _, lock := range next { // not while h.mu is locked: the mutex of a lock is locked before h.mu
+	s.mu.Unlock()
+	for _, lock := range next { // not while s.mu is locked: the mutex of a lock is locked before s.mu
 		lock.Mend()
 	}
 }
 
-// planMends makes startMends be called at the next probe. The caller holds h.mu.
-func (h *Server) planMends() {
-	if h.alarm == nil {
-		h.alarm = time.AfterFunc(probeInterval, h.startMends)
+// planMends makes startMends be called at the next probe. The caller holds s.mu.
+func (s *Server) planMends() {
+	if s.alarm == nil {
+		s.alarm = time.AfterFunc(probeInterval, s.startMends)
 	}
 }

@@ -15,16 +15,16 @@ type Events struct {
 }
 
 // SendRestored sends the event that a server which has forgotten keys has them again; nil is none.
-func (t *Events) SendRestored(ctx context.Context, keys, back []string) {
-	if len(back) > 0 && t.Restored != nil {
-		t.Restored(ctx, Restored{Keys: keys, Back: back})
+func (e *Events) SendRestored(ctx context.Context, keys, back []string) {
+	if len(back) > 0 && e.Restored != nil {
+		e.Restored(ctx, Restored{Keys: keys, Back: back})
 	}
 }
 
 // SendLost sends the event; nil is none.
-func (t *Events) SendLost(ctx context.Context, e *Lost) {
-	if e != nil {
-		t.Lost(ctx, *e)
+func (e *Events) SendLost(ctx context.Context, lost *Lost) {
+	if lost != nil {
+		e.Lost(ctx, *lost)
 	}
 }
 

@@ -68,15 +68,15 @@ func reportLost(ctx context.Context, b Bearer, loss Loss, err error) {
 
 // reportReleased reports the end of a Release that was called at the given time.
 func reportReleased(ctx context.Context, b Bearer, called time.Time, err error) {
-	l, t := b.Handle(), b.Events()
-	if t.Released == nil && t.Lost == nil {
+	l, e := b.Handle(), b.Events()
+	if e.Released == nil && e.Lost == nil {
 		return
 	}
 	l.Mu.Lock()
 	held := l.endHold(l.released) // also without Released, because a later Release must not report a loss
 	l.Mu.Unlock()
-	if t.Released != nil {
+	if e.Released != nil {
 		keys, _ := b.Names()
-		t.Released(ctx, Released{Keys: keys, Held: held, Wait: time.Since(called), Err: err})
+		e.Released(ctx, Released{Keys: keys, Held: held, Wait: time.Since(called), Err: err})
 	}
 }

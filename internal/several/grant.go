@@ -102,10 +102,10 @@ func (t *Tries) fence(ctx context.Context) (int64, error) {
 	}
 	var errs []error
 	sideBySide(lower, func(i int) error {
-		p := t.places.all[i]
-		ctx, cancel := context.WithTimeout(ctx, p.health.Patience(time.Now(), len(p.keys.Names), 0, health.NoLimit))
+		s := t.places.all[i]
+		ctx, cancel := context.WithTimeout(ctx, s.health.Patience(time.Now(), len(s.keys.Names), 0, health.NoLimit))
 		defer cancel()
-		return p.raise(ctx, token, key, largest)
+		return s.raise(ctx, token, key, largest)
 	}, func(i int, err error) bool {
 		if err == nil {
 			have++

@@ -24,11 +24,11 @@ type site struct {
 }
 
 // named adds the name of the place to an error.
-func (p *site) named(err error) error { return fmt.Errorf("%s: %w", p.name, err) }
+func (s *site) named(err error) error { return fmt.Errorf("%s: %w", s.name, err) }
 
 // raise raises the fence counter of the place to least. It returns errGone if the token does not have the keys there.
-func (p *site) raise(ctx context.Context, token, fenceKey string, least int64) error {
-	counter, err := p.FenceTo(ctx, p.keys.Names, token, p.keys, fenceKey, least)
+func (s *site) raise(ctx context.Context, token, fenceKey string, least int64) error {
+	counter, err := s.FenceTo(ctx, s.keys.Names, token, s.keys, fenceKey, least)
 	if err == nil && counter < least { // it may also be larger: locks of other keys can use the same counter
 		err = errGone
 	}
@@ -47,11 +47,11 @@ type Group struct {
 }
 
 // spare returns how many places can be missing.
-func (p *Group) spare() int { return len(p.all) - p.need }
+func (g *Group) spare() int { return len(g.all) - g.need }
 
 // numbers returns the numbers of all places.
-func (p *Group) numbers() []int {
-	numbers := make([]int, len(p.all))
+func (g *Group) numbers() []int {
+	numbers := make([]int, len(g.all))
 	for i := range numbers {
 		numbers[i] = i
 	}
@@ -60,23 +60,23 @@ func (p *Group) numbers() []int {
 
 // NewQuorum returns the servers of a quorum.
 func NewQuorum(all []*place.Place, set *place.Config) *Group {
-	p := &Group{quorum: true, need: len(all)/2 + 1, set: set}
+	g := &Group{quorum: true, need: len(all)/2 + 1, set: set}
 	for i, server := range all {
 		name := fmt.Sprintf("server %d (%s)", i+1, server.Address())
-		p.all = append(p.all, &site{Place: server, name: name, health: server.Health()})
+		g.all = append(g.all, &site{Place: server, name: name, health: server.Health()})
 	}
-	return p
+	return g
 }
 
 // With returns the servers of a quorum for a lock with these keys.
-func (p *Group) With(keys []string) (*Group, error) {
+func (g *Group) With(keys []string) (*Group, error) {
 	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
 	boxed := script.Box(keys)
-	own := *p
-	own.all = make([]*site, len(p.all))
-	for i, server := range p.all {
+	own := *g
+	own.all = make([]*site, len(g.all))
+	for i, server := range g.all {
 		here := *server
 		here.keys = boxed
 		own.all[i] = &here
@@ -85,24 +85,24 @@ func (p *Group) With(keys []string) (*Group, error) {
 }
 
 // Places returns each place without keys.
-func (p *Group) Places() []*place.Place {
-	all := make([]*place.Place, len(p.all))
-	for i, server := range p.all {
+func (g *Group) Places() []*place.Place {
+	all := make([]*place.Place, len(g.all))
+	for i, server := range g.all {
 		all[i] = server.Place
 	}
 	return all
 }
 
 // HasRing reports whether one of the places is a Ring.
-func (p *Group) HasRing() bool {
-	return slices.ContainsFunc(p.all, func(s *site) bool { return s.IsRing() })
+func (g *Group) HasRing() bool {
+	return slices.ContainsFunc(g.all, func(s *site) bool { return s.IsRing() })
 }
 
 // NewSlots returns the slots of the keys as places. All callers have them in the same order, so callers who acquire them
 // one after the other cannot wait for each other in a circle.
 func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error) {
 	groups := transport.GroupBySlot(keys)
-	p := &Group{need: len(groups), set: set}
+	g := &Group{need: len(groups), set: set}
 	for _, group := range groups {
 		if err := script.TooMany(len(group)); err != nil {
 			return nil, err
@@ -112,10 +112,10 @@ func NewSlots(at *place.Place, keys []string, set *place.Config) (*Group, error)
 			names[i] = keys[at]
 		}
 		here := &site{Place: at, keys: script.Box(names), name: fault.Describe(names), health: &health.Server{}}
-		p.all = append(p.all, here)
+		g.all = append(g.all, here)
 	}
-	slices.SortFunc(p.all, func(a, b *site) int {
+	slices.SortFunc(g.all, func(a, b *site) int {
 		return cmp.Compare(transport.Slot(a.keys.Names[0]), transport.Slot(b.keys.Names[0]))
 	})
-	return p, nil
+	return g, nil
 }

@@ -29,8 +29,8 @@ func (l *Lock) StopRenewing() {
 	l.mu.Lock()
 	if !l.Keeps() { // both mutexes are locked: a KeepAlive that comes next starts the renewals again
 		l.keeping = false
-		for _, p := range l.places.all {
-			p.health.Forget(l)
+		for _, s := range l.places.all {
+			s.health.Forget(l)
 		}
 	}
 	l.mu.Unlock()

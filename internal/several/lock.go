@@ -78,9 +78,9 @@ func newLock(ctx context.Context, places *Group, keys []string, token string) *L
 		keys: keys, token: token, places: places, ctx: context.WithoutCancel(ctx),
 		turn: make(chan struct{}, 1), at: make([]*record, len(places.all)),
 	}
-	for i, p := range places.all {
+	for i, s := range places.all {
 		l.at[i] = &record{}
-		l.at[i].Place, l.at[i].Keys, l.at[i].Token = p.Place, p.keys, token
+		l.at[i].Place, l.at[i].Keys, l.at[i].Token = s.Place, s.keys, token
 	}
 	return l
 }

@@ -29,32 +29,32 @@ type ServerView struct {
 }
 
 // Inspect returns what a majority of the servers hold.
-func (p *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
+func (g *Group) Inspect(ctx context.Context, keys []string) ([]View, error) {
 	if err := script.TooMany(len(keys)); err != nil {
 		return nil, err
 	}
-	answers, err := askMajority(ctx, p, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
-		return p.all[i].Inspect(ctx, keys)
+	answers, err := askMajority(ctx, g, "inspect", keys, func(ctx context.Context, i int) ([]script.Held, error) {
+		return g.all[i].Inspect(ctx, keys)
 	})
 	if err != nil {
 		return nil, err
 	}
 	agreed := make([]View, len(keys))
 	for k := range keys {
-		views := make([]*script.Held, len(p.all))
+		views := make([]*script.Held, len(g.all))
 		for i, answer := range answers {
 			if answer != nil {
 				views[i] = &(*answer)[k]
 			}
 		}
-		agreed[k] = p.majority(views)
+		agreed[k] = g.majority(views)
 	}
 	return agreed, nil
 }
 
 // majority returns what the servers agree about a key. A view is nil if its server has not answered. A majority has
 // answered.
-func (p *Group) majority(views []*script.Held) (v View) {
+func (g *Group) majority(views []*script.Held) (v View) {
 	type holder struct {
 		token string
 		holds bool
@@ -77,26 +77,26 @@ func (p *Group) majority(views []*script.Held) (v View) {
 		}
 	}
 	slices.Sort(waiters)
-	s.Waiters = waiters[len(waiters)-p.need] // at least so many wait at a majority
+	s.Waiters = waiters[len(waiters)-g.need] // at least so many wait at a majority
 	if s.Waiters == 0 {
 		s.Since = time.Time{}
 	}
-	if len(same) >= p.need {
+	if len(same) >= g.need {
 		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
-		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[p.need-1].TTL
+		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[g.need-1].TTL
 	}
 	for i, view := range views {
 		if view != nil && len(alike) > 1 {
-			v.Servers = append(v.Servers, ServerView{Server: p.all[i].name, Token: view.Token, TTL: view.TTL})
+			v.Servers = append(v.Servers, ServerView{Server: g.all[i].name, Token: view.Token, TTL: view.TTL})
 		}
 	}
 	return v
 }
 
 // Line returns the waiters that a majority of the servers have in line.
-func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
-	answers, err := askMajority(ctx, p, "line", []string{key}, func(ctx context.Context, i int) ([]script.Waiter, error) {
-		return p.all[i].Waiters(ctx, key)
+func (g *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
+	answers, err := askMajority(ctx, g, "line", []string{key}, func(ctx context.Context, i int) ([]script.Waiter, error) {
+		return g.all[i].Waiters(ctx, key)
 	})
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 	bySince := func(a, b script.Waiter) int { return a.Since.Compare(b.Since) }
 	var waiters []script.Waiter
 	for _, views := range seen {
-		if len(views) >= p.need {
+		if len(views) >= g.need {
 			waiters = append(waiters, slices.MaxFunc(views, bySince))
 		}
 	}
@@ -121,19 +121,19 @@ func (p *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 }
 
 // Attach returns a handle for a lock that another handle has obtained.
-func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
+func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
 	type answer struct {
 		place.Found
 
 		err error // that the token does not have all keys; nil if it does
 	}
-	l := newLock(ctx, p, keys, token)
+	l := newLock(ctx, g, keys, token)
 	var requests []majority.Request
-	l.lock, requests = majority.Attaching(len(p.all), p.need, time.Now())
+	l.lock, requests = majority.Attaching(len(g.all), g.need, time.Now())
 	said := l.newPoll()
-	absent := make([]error, len(p.all)) // by server: why it has not answered; it may hold the keys
-	answers, err := askMajority(ctx, p, "attach", keys, func(ask context.Context, i int) (answer, error) {
-		here := p.all[i]
+	absent := make([]error, len(g.all)) // by server: why it has not answered; it may hold the keys
+	answers, err := askMajority(ctx, g, "attach", keys, func(ask context.Context, i int) (answer, error) {
+		here := g.all[i]
 		found, err := here.Attach(ask, here.keys.Names, token)
 		if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
 			return answer{found, err}, nil
@@ -153,7 +153,7 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 			said.note(i, reply{err: absent[i]})
 		case found.err != nil:
 			said.note(i, reply{lost: found.Lost, err: found.err})
-			a.Result, a.lost = majority.Denied, p.all[i].keys.Names
+			a.Result, a.lost = majority.Denied, g.all[i].keys.Names
 		default:
 			said.note(i, reply{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
@@ -172,7 +172,7 @@ func (p *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 // askMajority asks all servers and returns their answers; nil for a server that returned an error. It waits for all
 // servers, but not much longer than until a majority has answered. It returns an error if no majority answers.
 func askMajority[T any](
-	ctx context.Context, q *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
+	ctx context.Context, g *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
 ) ([]*T, error) {
 	type answer struct {
 		value T
@@ -180,25 +180,25 @@ func askMajority[T any](
 	}
 	free, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers := make([]*T, len(q.all))
+	answers := make([]*T, len(g.all))
 	good := 0
 	var errs []error
-	sideBySide(q.numbers(), func(i int) (a answer) {
+	sideBySide(g.numbers(), func(i int) (a answer) {
 		a.value, a.err = ask(free, i)
 		return a
 	}, func(i int, a answer) bool {
 		if a.err != nil {
-			errs = append(errs, q.all[i].named(a.err))
+			errs = append(errs, g.all[i].named(a.err))
 			return false
 		}
 		answers[i] = &a.value
-		if good++; good == q.need {
+		if good++; good == g.need {
 			time.AfterFunc(health.LeastPatience, cancel)
 		}
 		return false
 	})
 	switch {
-	case good >= q.need:
+	case good >= g.need:
 		return answers, nil
 	case fault.Ended(ctx) != nil:
 		return nil, fault.Failed(operation, keys, fault.Ended(ctx))

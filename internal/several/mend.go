@@ -24,16 +24,16 @@ func (l *Lock) Mend() {
 	}
 	now := time.Now()
 	for _, i := range l.lock.Missing(now) {
-		p := l.places.all[i]
-		if !p.health.AdmitMend(now, len(p.keys.Names), l, l.keeping) {
+		s := l.places.all[i]
+		if !s.health.AdmitMend(now, len(s.keys.Names), l, l.keeping) {
 			continue
 		}
 		r, at := l.lock.Mend(i), l.at[i]
 		at.lasts = max(at.lasts, r.Call.TTL)
 		certain := at.refreshes.Certain(r.Call.TTL) // 7
-		p.Calls.Add(1)
+		s.Calls.Add(1)
 		transport.Go(func() { // ends with the call
-			defer p.Calls.Add(-1)
+			defer s.Calls.Add(-1)
 			l.mendAt(r, certain)
 		})
 	}
@@ -43,16 +43,16 @@ func (l *Lock) Mend() {
 // held.
 func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	i := r.Place
-	p := l.places.all[i]
-	a := &place.Attempt{Place: p.Place, Obtain: script.Obtain{
-		Keys: p.keys.WithoutLines(), Token: l.token, Mends: true, TTL: r.Call.TTL,
+	s := l.places.all[i]
+	a := &place.Attempt{Place: s.Place, Obtain: script.Obtain{
+		Keys: s.keys.WithoutLines(), Token: l.token, Mends: true, TTL: r.Call.TTL,
 		Metadata: cmp.Or(r.Call.Metadata, l.Metadata()), // the Refresh may not have returned yet
 	}}
 	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
 	defer func() {
 		_ = recover() // a hook has panicked, and the lock is held without this place
-		p.health.MendEnded(time.Now(), time.Since(began), answered)
+		s.health.MendEnded(time.Now(), time.Since(began), answered)
 		l.answer(l.ctx, r, got)
 		switch {
 		case got.Result == majority.Denied:
@@ -65,7 +65,7 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	g, err := a.TryHere(l.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
-	if key := l.at[i].FenceKey; granted && key != "" && p.raise(l.ctx, l.token, key, l.Fence) != nil {
+	if key := l.at[i].FenceKey; granted && key != "" && s.raise(l.ctx, l.token, key, l.Fence) != nil {
 		return
 	}
 	got.Doubtful = a.Doubtful
@@ -73,7 +73,7 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	case granted:
 		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.Since, certain)
 	case errors.Is(err, fault.ErrNotObtained):
-		got.Result, got.lost, got.taken = majority.Denied, p.keys.Names, !a.IsClosed()
+		got.Result, got.lost, got.taken = majority.Denied, s.keys.Names, !a.IsClosed()
 	case c.First.IsZero():
 		got.Result = majority.Unsent
 	}
