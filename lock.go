@@ -23,17 +23,17 @@ type Lock struct {
 // exists reports whether l came from a Client. The zero Lock is not held, like a nil one.
 func (l *Lock) exists() bool { return l != nil && (l.several != nil || l.one.Exists()) }
 
-// bearer is what bears a lock: a hold at one place, or several of them.
-type bearer interface {
-	life.Bearer
+// part is what a Lock has inside: a lock at one place, or one at several.
+type part interface {
+	life.Owner
 	Home() *place.Place
 	TTL(ctx context.Context) (time.Duration, error)
 	Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error
 	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // does the work of a Release that began now
 }
 
-// bearer returns what bears the lock.
-func (l *Lock) bearer() bearer {
+// part returns what l has inside.
+func (l *Lock) part() part {
 	if l.several != nil {
 		return l.several
 	}
@@ -45,7 +45,7 @@ func (l *Lock) names() (keys []string, token string) {
 	if !l.exists() {
 		return nil, ""
 	}
-	return l.bearer().Names()
+	return l.part().Names()
 }
 
 // Key returns the first key of the lock, or "" for a nil lock.
@@ -74,7 +74,7 @@ func (l *Lock) Metadata() string {
 	if !l.exists() {
 		return ""
 	}
-	return l.bearer().Handle().Metadata()
+	return l.part().Handle().Metadata()
 }
 
 // FenceToken returns the fencing token of this hold. It is 0 without [Options.FenceKey] and for an attached lock. It is
@@ -85,7 +85,7 @@ func (l *Lock) FenceToken() int64 {
 	if !l.exists() {
 		return 0
 	}
-	return l.bearer().Handle().Fence
+	return l.part().Handle().Fence
 }
 
 // Until returns the time up to which the lock is certainly held, as far as this handle knows. That is the time when the
@@ -104,7 +104,7 @@ func (l *Lock) Until() time.Time {
 	if !l.exists() {
 		return time.Time{}
 	}
-	return life.Until(l.bearer())
+	return life.Until(l.part())
 }
 
 // TTL asks Redis for the shortest remaining ttl of the lock's keys, in whole milliseconds, rounded down. It returns 0
@@ -121,7 +121,7 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	case ctx == nil:
 		return 0, fault.ErrNilContext
 	}
-	return l.bearer().TTL(ctx)
+	return l.part().TTL(ctx)
 }
 
 // Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
@@ -155,23 +155,23 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	b := l.bearer()
-	if err := argument.TTL(ttl, b.Home().MaxTTL()); err != nil {
+	p := l.part()
+	if err := argument.TTL(ttl, p.Home().MaxTTL()); err != nil {
 		return err
 	}
 	if opt == nil {
 		opt = &Options{}
 	}
-	report := b.Events().Refreshed
+	report := p.Events().Refreshed
 	if report == nil {
-		return b.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
+		return p.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
 	}
-	keys, _ := b.Names()
+	keys, _ := p.Names()
 	until, err := l.Until(), fault.ErrPanicked // unless Refresh returns
 	defer func() {
 		report(ctx, life.Refreshed{Keys: keys, TTL: ttl, Left: max(0, time.Until(until)), Err: err})
 	}()
-	err = b.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
+	err = p.Refresh(ctx, ttl, opt.Metadata, opt.strategy())
 	return err
 }
 
@@ -202,8 +202,8 @@ func (l *Lock) Release(ctx context.Context) error {
 	case ctx == nil:
 		return fault.ErrNilContext
 	}
-	b := l.bearer()
-	return life.Release(ctx, b, b.Free)
+	p := l.part()
+	return life.Release(ctx, p, p.Free)
 }
 
 // KeepAlive renews the lock, with the ttl of its last Obtain or Refresh, until ctx ends, the returned function is
@@ -249,7 +249,7 @@ func (l *Lock) KeepAlive(ctx context.Context) (context.Context, context.CancelFu
 	if !l.exists() {
 		return stillborn(ctx, ErrLockNotHeld)
 	}
-	return life.KeepAlive(ctx, l.bearer())
+	return life.KeepAlive(ctx, l.part())
 }
 
 // stillborn returns a context that has already ended.

@@ -11,7 +11,7 @@
 // When a lock is no longer valid, the contexts for which it was kept alive end, and their cause is the reason. The owner of
 // the Client gets one event about the end of each hold.
 //
-// A Bearer bears the lock: a hold at one Redis, or a lock at several places. It says until when the lock is valid, and
+// A Life belongs to an Owner: a lock at one Redis, or a lock at several places. It says until when the lock is valid, and
 // renews it.
 //
 // # Invariants

@@ -14,7 +14,7 @@ type Life struct {
 	Fence int64     // the fencing token; 0 for none
 	Since time.Time // when the request was sent that obtained the lock, or found it
 
-	Mu            sync.Mutex // protects the fields below, and what the Bearer says
+	Mu            sync.Mutex // protects the fields below, and what the Owner says
 	told          bool       // the end of the present hold was reported
 	releasedAgain bool       // Release was called more than once
 	losses        int32      // how often the lock was found lost
@@ -25,8 +25,8 @@ type Life struct {
 	kept          []*kept   // the contexts for which the lock is kept alive
 }
 
-// Bearer bears a lock. Life calls the methods of the second group while Life.Mu is locked.
-type Bearer interface {
+// Owner is what a Life belongs to: the lock. Life calls the methods of the second group while Life.Mu is locked.
+type Owner interface {
 	Handle() *Life
 	Names() (keys []string, token string)
 	Events() *Events // never nil
@@ -43,11 +43,11 @@ type Bearer interface {
 var errReleased = fmt.Errorf("redislock: the lock was released: %w", context.Canceled)
 
 // Until returns up to when the lock is certainly held, as far as its handle knows.
-func Until(b Bearer) time.Time {
-	l := b.Handle()
+func Until(o Owner) time.Time {
+	l := o.Handle()
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	until := b.ValidUntil()
+	until := o.ValidUntil()
 	if !l.released.IsZero() && l.released.Before(until) {
 		until = l.released
 	}
@@ -94,14 +94,14 @@ func (l *Life) Losses() int32 { return l.losses }
 
 // Lose notes that keys were found lost, and why the lock is no longer held. It returns the event to send after Life.Mu is
 // unlocked, or nil for none. The caller holds Life.Mu.
-func Lose(b Bearer, loss Loss, why error) *Lost {
-	l := b.Handle()
+func Lose(o Owner, loss Loss, why error) *Lost {
+	l := o.Handle()
 	l.losses++
 	l.ended = why
 	if l.IsReleased() { // the Release may have freed the keys; if not, it reports the loss
 		return nil
 	}
-	return endLost(b, loss, why)
+	return endLost(o, loss, why)
 }
 
 // Revive notes that a Refresh was confirmed. valid says whether that makes the lock valid. If not, no hold begins again, and
@@ -117,9 +117,9 @@ func (l *Life) Revive(valid bool) {
 func (l *Life) Renewed(err error) { l.renewErr = err }
 
 // whyEnded returns why a lock is no longer valid. The caller holds Life.Mu.
-func whyEnded(b Bearer) error {
-	l := b.Handle()
-	keys, _ := b.Names()
+func whyEnded(o Owner) error {
+	l := o.Handle()
+	keys, _ := o.Names()
 	switch {
 	case l.ended != nil:
 		return l.ended
@@ -131,16 +131,16 @@ func whyEnded(b Bearer) error {
 
 // endLost ends the present hold of a lock that was lost. It returns the event to send after Life.Mu is unlocked, or nil for
 // none. The caller holds Life.Mu.
-func endLost(b Bearer, loss Loss, err error) *Lost {
-	l, end := b.Handle(), time.Now()
+func endLost(o Owner, loss Loss, err error) *Lost {
+	l, end := o.Handle(), time.Now()
 	if l.IsReleased() {
 		end = l.released
 	}
 	held := l.endHold(end)
-	if held == 0 || b.Events().Lost == nil {
+	if held == 0 || o.Events().Lost == nil {
 		return nil
 	}
-	keys, _ := b.Names()
+	keys, _ := o.Names()
 	return &Lost{Keys: keys, LostKeys: loss.Keys, Cause: loss.Cause, Held: held, Err: err}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/bubble"
 )
 
-// lock is a Bearer whose replies come from the test. It lasts for a minute.
+// lock is an Owner whose replies come from the test. It lasts for a minute.
 type lock struct {
 	life.Life
 

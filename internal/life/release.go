@@ -13,62 +13,62 @@ import (
 // end of the validity before it. If keys are lost, free also returns which. The error alone does not say so: the cause of a
 // ctx that has ended may match ErrLockNotHeld.
 func Release(
-	ctx context.Context, b Bearer, free func(ctx context.Context, now, until time.Time) (Loss, error),
+	ctx context.Context, o Owner, free func(ctx context.Context, now, until time.Time) (Loss, error),
 ) (err error) {
 	now := time.Now()
-	until, lapsed := beginRelease(b, now)
+	until, lapsed := beginRelease(o, now)
 	err = fault.ErrPanicked // unless free returns
 	defer func() {
-		b.Events().SendLost(ctx, lapsed)
-		reportReleased(ctx, b, now, err)
+		o.Events().SendLost(ctx, lapsed)
+		reportReleased(ctx, o, now, err)
 	}()
 	loss, result := free(ctx, now, until)
 	if result != nil && len(loss.Keys) > 0 {
-		reportLost(ctx, b, loss, result)
+		reportLost(ctx, o, loss, result)
 	}
 	return result
 }
 
 // beginRelease gives the lock up and ends its contexts. It returns the end of the validity before that, and the event to
 // send if the lock had lapsed.
-func beginRelease(b Bearer, now time.Time) (until time.Time, lapsed *Lost) {
-	l := b.Handle()
+func beginRelease(o Owner, now time.Time) (until time.Time, lapsed *Lost) {
+	l := o.Handle()
 	l.Mu.Lock()
 	ending := l.kept
 	l.kept = nil
-	if len(ending) > 0 && lease.Passed(b.ValidUntil()) {
+	if len(ending) > 0 && lease.Passed(o.ValidUntil()) {
 		if l.ended == nil {
-			lapsed = noteLapse(b)
+			lapsed = noteLapse(o)
 		}
-		l.ended = whyEnded(b) // the contexts of a lock that has lapsed say that, and not that it was released
+		l.ended = whyEnded(o) // the contexts of a lock that has lapsed say that, and not that it was released
 	}
 	if l.releasedAgain = l.IsReleased(); !l.releasedAgain {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until = b.ValidUntil()
+	until = o.ValidUntil()
 	cause := l.ended
 	l.Mu.Unlock()
-	endAll(b, ending, cause)
+	endAll(o, ending, cause)
 	return until, lapsed
 }
 
 // reportLost reports that a release has found keys lost, unless the end of the hold was reported before. It reports nothing
 // if Release was called more than once, because the other call may have freed the keys, or reports the loss itself.
-func reportLost(ctx context.Context, b Bearer, loss Loss, err error) {
-	l := b.Handle()
+func reportLost(ctx context.Context, o Owner, loss Loss, err error) {
+	l := o.Handle()
 	l.Mu.Lock()
 	var event *Lost
 	if !l.releasedAgain {
-		event = endLost(b, loss, err)
+		event = endLost(o, loss, err)
 	}
 	l.Mu.Unlock()
-	b.Events().SendLost(ctx, event)
+	o.Events().SendLost(ctx, event)
 }
 
 // reportReleased reports the end of a Release that was called at the given time.
-func reportReleased(ctx context.Context, b Bearer, called time.Time, err error) {
-	l, e := b.Handle(), b.Events()
+func reportReleased(ctx context.Context, o Owner, called time.Time, err error) {
+	l, e := o.Handle(), o.Events()
 	if e.Released == nil && e.Lost == nil {
 		return
 	}
@@ -76,7 +76,7 @@ func reportReleased(ctx context.Context, b Bearer, called time.Time, err error) 
 	held := l.endHold(l.released) // also without Released, because a later Release must not report a loss
 	l.Mu.Unlock()
 	if e.Released != nil {
-		keys, _ := b.Names()
+		keys, _ := o.Names()
 		e.Released(ctx, Released{Keys: keys, Held: held, Wait: time.Since(called), Err: err})
 	}
 }

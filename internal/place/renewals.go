@@ -27,7 +27,7 @@ func newRenewals() *Renewals {
 // Upkeep is a lock that can be kept: an item of the schedule of renewals.
 type Upkeep interface {
 	schedule.Item
-	life.Bearer
+	life.Owner
 	Home() *Place // among whose renewals it is
 }
 

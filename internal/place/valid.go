@@ -25,19 +25,19 @@ func (p *Place) LateAnswer() time.Duration {
 // WhileValid returns a ctx that ends with ctx, or that time after the end of the lock's validity. A Refresh that waited
 // any longer for a server that hangs would leave the holder in the belief that it has the lock. Call the returned
 // function to release the ctx.
-func WhileValid(ctx context.Context, b life.Bearer, after time.Duration) (context.Context, context.CancelFunc) {
+func WhileValid(ctx context.Context, o life.Owner, after time.Duration) (context.Context, context.CancelFunc) {
 	free, leave := Detached(ctx) // has no deadline: with ContextTimeoutEnabled, go-redis would stop waiting for the answer
 	limited, cancel := context.WithCancel(free)
 	var timer *time.Timer
 	timer = time.AfterFunc(math.MaxInt64, func() { // Reset below, when the variable is set
 		// A renewal may have prolonged the validity meanwhile.
-		if left := time.Until(life.Until(b)); left > 0 && limited.Err() == nil {
+		if left := time.Until(life.Until(o)); left > 0 && limited.Err() == nil {
 			timer.Reset(left + after)
 			return
 		}
 		cancel()
 	})
-	timer.Reset(max(time.Until(life.Until(b)), 0) + after)
+	timer.Reset(max(time.Until(life.Until(o)), 0) + after)
 	return limited, func() {
 		timer.Stop()
 		leave()

@@ -113,7 +113,7 @@ func (l *Lock) KnowsTTL() bool {
 	return l.lock.TTL() > 0
 }
 
-// FoundLost ends a lock of which too many places have lost keys; see life.Bearer.
+// FoundLost ends a lock of which too many places have lost keys; see life.Owner.
 func (l *Lock) FoundLost() *life.Lost {
 	l.mu.Lock()
 	p := l.newPoll()

@@ -146,8 +146,8 @@ var All = []Control{
 		Aim:   often(plan.PauseServer, 60, 500, 2000),
 		Scene: "keep",
 		Edits: []Edit{
-			{"internal/life/kept.go", "if k.Context.Err() == nil && lease.Passed(Until(k.lock)) {", "if false {"},
-			{"internal/life/kept.go", "if l.ended == nil && !lease.Passed(b.ValidUntil()) {", "if l.ended == nil {"},
+			{"internal/life/kept.go", "if k.Context.Err() == nil && lease.Passed(Until(k.owner)) {", "if false {"},
+			{"internal/life/kept.go", "if l.ended == nil && !lease.Passed(o.ValidUntil()) {", "if l.ended == nil {"},
 		},
 	},
 	{
