@@ -80,8 +80,8 @@ func (s *Server) Ended(now time.Time, took time.Duration, answered bool) {
 	s.usual = max(s.usual, 1)
 }
 
-// Answers notes that the server has answered a call that Admit does not know of.
-func (s *Server) Answers(now time.Time) {
+// Answered notes that the server has answered a call that Admit does not know of.
+func (s *Server) Answered(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.up(now)

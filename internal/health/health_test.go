@@ -226,7 +226,7 @@ func TestAnswersStartsMends(t *testing.T) {
 		if waiting.count() != 0 {
 			t.Error("mended while the server is down")
 		}
-		s.Answers(time.Now())
+		s.Answered(time.Now())
 		time.Sleep(ms)
 		if waiting.count() != 1 {
 			t.Errorf("%d mends, want 1", waiting.count())

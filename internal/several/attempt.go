@@ -15,7 +15,7 @@ import (
 )
 
 // attempt is what an obtain does at one place. While busy, its attempt belongs to the goroutine of the call; otherwise
-// Tries.mu protects it. An attempt with an answer is not busy.
+// Tries.mu protects it. An attempt with a vote is not busy.
 type attempt struct {
 	place.Attempt
 
@@ -25,22 +25,22 @@ type attempt struct {
 	busy  bool      // a call is under way, perhaps of an earlier round
 	began time.Time // when that began
 
-	answer answer        // in the present round
-	err    error         // how the place has failed in the present round; nil if it has not
-	grant  place.Granted // the grant, while answer is granted
-	last   answer        // to the last call, of any round; stays when the place steps back
+	vote  vote          // in the present round
+	err   error         // how the place has failed in the present round; nil if it has not
+	grant place.Granted // the grant, while vote is granted
+	last  vote          // to the last call, of any round; stays when the place steps back
 
 	request majority.Request // of the lock that was made of this round
 }
 
-// answer is how a place has answered the call of a round.
-type answer int
+// vote is how a place has answered the call of a round.
+type vote int
 
 const (
-	none    answer = iota
-	granted        // and has not stepped back since
-	denied         // it refused, or its grant came too late
-	failed         // it answered with an error, or was not asked because it does not answer earlier calls
+	none    vote = iota
+	granted      // and has not stepped back since
+	denied       // it refused, or its grant came too late
+	failed       // it answered with an error, or was not asked because it does not answer earlier calls
 )
 
 // errHangs is the error of a place that was not asked.
@@ -60,7 +60,7 @@ func (t *Tries) count(meets func(*attempt) bool) (n int) {
 func isBusy(a *attempt) bool { return a.busy }
 
 // hasFailed reports whether a place has failed in the present round.
-func hasFailed(a *attempt) bool { return a.answer == failed }
+func hasFailed(a *attempt) bool { return a.vote == failed }
 
 // hasDenied reports whether the last call of an attempt was refused, or granted too late.
 func hasDenied(a *attempt) bool { return a.last == denied }
@@ -73,10 +73,10 @@ func (t *Tries) launch(ctx context.Context, now time.Time) {
 		least = health.FirstPatience
 	}
 	for _, a := range t.attempts {
-		if a.answer == none && !a.busy {
+		if a.vote == none && !a.busy {
 			t.ask(ctx, a, now, least)
 		}
-		if t.isOrdered() && a.answer != granted {
+		if t.isOrdered() && a.vote != granted {
 			return
 		}
 	}
@@ -87,7 +87,7 @@ func (t *Tries) launch(ctx context.Context, now time.Time) {
 func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.Duration) {
 	a.Begin(ctx, t.token, t.began.UnixMicro()) // a server ignores a proposal that is over a second old
 	if t.places.quorum && !a.site.health.Admit(now, len(a.Keys.Names), least) {
-		a.answer, a.err = failed, errHangs
+		a.vote, a.err = failed, errHangs
 		a.Waiter.PassOver(now)
 		return
 	}
@@ -125,16 +125,16 @@ func (t *Tries) land(
 	}
 	switch {
 	case err == nil:
-		a.answer = granted
+		a.vote = granted
 	case errors.Is(err, fault.ErrNotObtained):
-		a.answer = denied
+		a.vote = denied
 	default:
-		a.answer, a.err = failed, err
+		a.vote, a.err = failed, err
 		if w := a.Waiter; w != nil {
 			w.Rest(now)
 		}
 	}
-	a.last = a.answer
+	a.last = a.vote
 	if isAnswered && t.fastest == 0 {
 		t.fastest = took
 	}
@@ -165,7 +165,7 @@ func (t *Tries) settle(ctx context.Context, a *attempt) {
 		if t.lock != nil { // the place was not asked for the lock yet
 			t.lock.mendSoon(a.number)
 		}
-	case a.answer != none:
+	case a.vote != none:
 		t.stepBackAt(ctx, a)
 	}
 }
@@ -186,8 +186,8 @@ func (t *Tries) stepBack(ctx context.Context) {
 // stepBackAt gives back what a place has granted. In line, the waiter keeps its place, with the common ticket. The caller
 // holds t.mu, and the attempt is not busy.
 func (t *Tries) stepBackAt(ctx context.Context, a *attempt) {
-	had := a.answer == granted
-	a.answer, a.began = none, time.Now()
+	had := a.vote == granted
+	a.vote, a.began = none, time.Now()
 	a.busy = a.StepBack(ctx, had, t.ticket, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -200,23 +200,23 @@ func (t *Tries) stepBackAt(ctx context.Context, a *attempt) {
 // drop gives up all that an obtain that has ended may have at a place, apart from the hold of a lock. The caller holds
 // Tries.mu, and the attempt is not busy.
 func (a *attempt) drop(ctx context.Context) {
-	had := a.answer == granted
-	a.answer = none
+	had := a.vote == granted
+	a.vote = none
 	a.Drop(ctx, had)
 }
 
-// reply returns what a place has answered to the request of the lock that was made of its round. The caller holds
+// answer returns what a place has answered to the request of the lock that was made of its round. The caller holds
 // Tries.mu, and the attempt is not busy.
-func (a *attempt) reply(fence int64) reply {
-	said := reply{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names}
+func (a *attempt) answer(fence int64) answer {
+	said := answer{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names}
 	switch {
 	case a.lags(fence): // it does not count before a mend has raised the counter
 		said.lost, said.has = nil, true
-	case a.answer == granted:
+	case a.vote == granted:
 		said.Result, said.Until = majority.Confirmed, lease.ValidUntil(a.grant.Since, a.TTL)
 	case a.Late: // nobody can rely on it
 		said.Doubtful = true
-	case a.answer == denied:
+	case a.vote == denied:
 		said.Result = majority.Denied
 	}
 	return said
@@ -225,7 +225,7 @@ func (a *attempt) reply(fence int64) reply {
 // lags reports whether a place has granted, but its fence counter is lower than the fencing token of the lock. A majority
 // with this place could mint a smaller token next. The caller holds Tries.mu.
 func (a *attempt) lags(fence int64) bool {
-	return a.answer == granted && a.FenceKey != "" && a.grant.Fence < fence
+	return a.vote == granted && a.FenceKey != "" && a.grant.Fence < fence
 }
 
 // join reports to the lock what a place has answered that had not when the lock was made. A place that has refused is asked
@@ -233,16 +233,16 @@ func (a *attempt) lags(fence int64) bool {
 // lock, a server that forgets its data does no harm. The caller holds t.mu.
 func (t *Tries) join(ctx context.Context, a *attempt) {
 	l := t.lock
-	said := a.reply(l.Fence)
-	if a.answer == granted {
+	said := a.answer(l.Fence)
+	if a.vote == granted {
 		a.PassDoubt(&l.at[a.number].Claim) // before the answer, after which a Release may go on
-		l.answer(l.ctx, a.request, said)
+		l.apply(l.ctx, a.request, said)
 		if a.lags(l.Fence) {
 			l.mendSoon(a.number)
 		}
 		return
 	}
-	l.answer(l.ctx, a.request, said)
+	l.apply(l.ctx, a.request, said)
 	if said.Result == majority.Denied {
 		l.mendSoon(a.number)
 	}

@@ -9,7 +9,7 @@
 //	                      │ won: makeLock, and later grants join
 //	                      ▼
 //	                     Lock = Life + majority.Lock + a record for each place (a place.Claim, and what it has answered)
-//	                       │ Refresh, renewals, Mend ──► each place ──► answer ──► majority.Lock decides
+//	                       │ Refresh, renewals, Mend ──► each place ──► apply ──► majority.Lock decides
 //	                       │ TTL ──► each place ──► poll
 //	                       └ Free ──► Claim.Free at each place ──► poll
 //
@@ -32,7 +32,7 @@
 //     in Place.Calls until they end.
 //
 // Files of an obtain, from the top: tries.go, line.go and grant.go use verdict.go and attempt.go. Files of a lock:
-// refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has answer, and poll.go. look.go reads the servers
+// refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has apply, and poll.go. look.go reads the servers
 // without a lock. All use group.go and sidebyside.go.
 //
 // The package does not know what a script replies, nor how messages arrive, nor Options, nor the Tracer.

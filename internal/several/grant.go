@@ -40,11 +40,11 @@ func (t *Tries) makeLock(ctx context.Context) error {
 		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].coming = a.FenceKey, a.TTL, make(chan struct{})
 	}
 	for _, a := range t.attempts {
-		if a.answer != granted {
+		if a.vote != granted {
 			continue
 		}
 		if !a.lags(fence) { // below: a mend must not be on its way if there is no lock in the end
-			l.answer(l.ctx, a.request, a.reply(fence))
+			l.apply(l.ctx, a.request, a.answer(fence))
 		}
 		if l.Since.IsZero() || a.grant.Since.Before(l.Since) {
 			l.Since = a.grant.Since
@@ -57,10 +57,10 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	t.lock = l
 	for i, a := range t.attempts { // a place that is busy joins when it lands
 		switch {
-		case a.answer == granted && !a.lags(fence):
+		case a.vote == granted && !a.lags(fence):
 			a.PassDoubt(&l.at[i].Claim)
 		case a.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
-			l.answer(l.ctx, a.request, reply{Answer: majority.Answer{Result: majority.Unsent}, lost: a.Keys.Names})
+			l.apply(l.ctx, a.request, answer{Answer: majority.Answer{Result: majority.Unsent}, lost: a.Keys.Names})
 			if !a.busy {
 				t.settle(ctx, a)
 			}
@@ -86,11 +86,11 @@ func (t *Tries) fence(ctx context.Context) (int64, error) {
 	var lower []int
 	t.mu.Lock()
 	for _, a := range t.attempts {
-		if a.answer == granted {
+		if a.vote == granted {
 			largest = max(largest, a.grant.Fence)
 		}
 	}
-	have := t.count(func(a *attempt) bool { return a.answer == granted && a.grant.Fence == largest })
+	have := t.count(func(a *attempt) bool { return a.vote == granted && a.grant.Fence == largest })
 	for i, a := range t.attempts {
 		if a.lags(largest) {
 			lower = append(lower, i)

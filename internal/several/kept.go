@@ -98,11 +98,11 @@ type renewal struct {
 // Finish applies the result. It sends an event when the round is confirmed, and when no majority can confirm it any more.
 func (r *renewal) Finish(sent bool) {
 	l, ctx := r.lock, r.Call.Ctx
-	a := reply{Answer: majority.Answer{Result: majority.Unsent}}
+	a := answer{Answer: majority.Answer{Result: majority.Unsent}}
 	if sent {
 		a = l.at[r.asked.Place].read("renew", r.Call, r.certain)
 	}
-	out, before := l.answer(ctx, r.asked, a)
+	out, before := l.apply(ctx, r.asked, a)
 	l.Events().SendRestored(ctx, l.keys, a.back)
 	err := a.err
 	switch {

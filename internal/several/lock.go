@@ -170,9 +170,9 @@ func (l *Lock) await(ctx context.Context, i int) bool {
 	return fault.IsClosed(coming)
 }
 
-// answer takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
+// apply takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
 // also returns the end of the validity before.
-func (l *Lock) answer(ctx context.Context, r majority.Request, a reply) (out majority.Outcome, before time.Time) {
+func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out majority.Outcome, before time.Time) {
 	i, now := r.Place, time.Now()
 	l.mu.Lock()
 	before = l.lock.Until(now)
@@ -190,7 +190,7 @@ func (l *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 	case r.Acquires:
 		l.acquired(ctx, i, a)
 	case confirmed || denied:
-		l.places.all[i].health.Answers(now)
+		l.places.all[i].health.Answered(now)
 	}
 	if out.Confirmed {
 		l.pace.Extend(r.Call.Began, until)
@@ -222,7 +222,7 @@ func (l *Lock) answer(ctx context.Context, r majority.Request, a reply) (out maj
 }
 
 // acquired notes the answer to a request that was to acquire the keys. The caller holds l.mu.
-func (l *Lock) acquired(ctx context.Context, i int, a reply) {
+func (l *Lock) acquired(ctx context.Context, i int, a answer) {
 	at := l.at[i]
 	awaited := at.coming != nil
 	switch {

@@ -122,7 +122,7 @@ func (g *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 
 // Attach returns a handle for a lock that another handle has obtained.
 func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock, error) {
-	type answer struct {
+	type finding struct {
 		place.Found
 
 		err error // that the token does not have all keys; nil if it does
@@ -132,36 +132,36 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	l.lock, requests = majority.Attaching(len(g.all), g.need, time.Now())
 	said := l.newPoll()
 	absent := make([]error, len(g.all)) // by server: why it has not answered; it may hold the keys
-	answers, err := askMajority(ctx, g, "attach", keys, func(ask context.Context, i int) (answer, error) {
+	answers, err := askMajority(ctx, g, "attach", keys, func(ask context.Context, i int) (finding, error) {
 		here := g.all[i]
 		found, err := here.Attach(ask, here.keys.Names, token)
 		if err == nil || errors.Is(err, fault.ErrLockNotHeld) {
-			return answer{found, err}, nil
+			return finding{found, err}, nil
 		}
 		if absent[i] = err; fault.Ended(ask) != nil && fault.Ended(ctx) == nil {
 			absent[i] = fault.ErrUnanswered
 		}
-		return answer{}, err
+		return finding{}, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i, found := range answers {
-		var a reply // if the place has not answered, the next call asks it
+		var a answer // if the place has not answered, the next call asks it
 		switch {
 		case found == nil:
-			said.note(i, reply{err: absent[i]})
+			said.note(i, answer{err: absent[i]})
 		case found.err != nil:
-			said.note(i, reply{lost: found.Lost, err: found.err})
+			said.note(i, answer{lost: found.Lost, err: found.err})
 			a.Result, a.lost = majority.Denied, g.all[i].keys.Names
 		default:
-			said.note(i, reply{})
+			said.note(i, answer{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
 			l.Since = found.Since
 			l.SetMetadata(found.Metadata)
 			l.obtained = cmp.Or(found.Metadata, l.obtained)
 		}
-		l.answer(l.ctx, requests[i], a)
+		l.apply(l.ctx, requests[i], a)
 	}
 	if err := said.err(ctx, "attach", fault.ErrLockNotHeld); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 func askMajority[T any](
 	ctx context.Context, g *Group, operation string, keys []string, ask func(ctx context.Context, i int) (T, error),
 ) ([]*T, error) {
-	type answer struct {
+	type result struct {
 		value T
 		err   error
 	}
@@ -183,10 +183,10 @@ func askMajority[T any](
 	answers := make([]*T, len(g.all))
 	good := 0
 	var errs []error
-	sideBySide(g.numbers(), func(i int) (a answer) {
+	sideBySide(g.numbers(), func(i int) (a result) {
 		a.value, a.err = ask(free, i)
 		return a
-	}, func(i int, a answer) bool {
+	}, func(i int, a result) bool {
 		if a.err != nil {
 			errs = append(errs, g.all[i].named(a.err))
 			return false

@@ -48,12 +48,12 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 		Keys: s.keys.WithoutLines(), Token: l.token, Mends: true, TTL: r.Call.TTL,
 		Metadata: cmp.Or(r.Call.Metadata, l.Metadata()), // the Refresh may not have returned yet
 	}}
-	got := reply{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
+	got := answer{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
 	defer func() {
 		_ = recover() // a hook has panicked, and the lock is held without this place
 		s.health.MendEnded(time.Now(), time.Since(began), answered)
-		l.answer(l.ctx, r, got)
+		l.apply(l.ctx, r, got)
 		switch {
 		case got.Result == majority.Denied:
 			l.mendSoon(i)

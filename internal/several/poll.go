@@ -22,8 +22,8 @@ type poll struct {
 	loss   script.Loss // of the whole lock, if err has found one
 }
 
-// reply is what one place has said.
-type reply struct {
+// answer is what one place has said.
+type answer struct {
 	majority.Answer // to a request of package majority
 
 	err   error         // what has failed, or that keys are lost
@@ -40,7 +40,7 @@ var errNoHold = errors.New("no hold")
 func (l *Lock) newPoll() *poll { return &poll{lock: l, lost: make([][]string, len(l.at))} }
 
 // note takes the answer of one place. It reports whether the answers decide.
-func (p *poll) note(i int, a reply) (enough bool) {
+func (p *poll) note(i int, a answer) (enough bool) {
 	switch {
 	case a.err == nil:
 		p.agreed++

@@ -20,7 +20,7 @@ import (
 type question struct {
 	call    *majority.Call
 	ctx     context.Context
-	answers outcomes[reply]
+	answers outcomes[answer]
 	asked   []asking // the requests to places; Lock.mu protects it
 }
 
@@ -83,7 +83,7 @@ func (l *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	brief, enough := context.WithCancel(valid)
 	defer enough()
 	p := l.newPoll()
-	q := &question{ctx: free, answers: make(outcomes[reply], 2*len(l.at))}
+	q := &question{ctx: free, answers: make(outcomes[answer], 2*len(l.at))}
 	waits := make([]bool, len(l.at)) // by place: an answer may come that this Refresh needs
 	l.mu.Lock()
 	now := time.Now()
@@ -203,13 +203,13 @@ func (l *Lock) awaitAsked(ctx context.Context, q *question, i int) {
 	asked := slices.ContainsFunc(q.asked, func(a asking) bool { return a.Place == i })
 	l.mu.Unlock()
 	if !asked {
-		q.answers.run(i, func() reply { return reply{err: errNoHold} })
+		q.answers.run(i, func() answer { return answer{err: errNoHold} })
 	}
 }
 
 // askFor asks one place to confirm a Refresh that waits for the answer.
 func (l *Lock) askFor(q *question, r asking) {
-	q.answers.run(r.Place, func() reply { return l.ask(q.ctx, r, r.Call.Metadata) })
+	q.answers.run(r.Place, func() answer { return l.ask(q.ctx, r, r.Call.Metadata) })
 }
 
 // askLate asks a place that has just got the keys to confirm a call that the other places were asked before.
@@ -230,7 +230,7 @@ var errLate = errors.New("the answer came too late to be relied on")
 
 // ask asks one place to confirm a call. A Refresh waits for those ahead of it, as it does for a lock at one place; see
 // lease.Refreshes.Ahead. If ctx ends, the request goes on without its caller.
-func (l *Lock) ask(ctx context.Context, r asking, metadata string) reply {
+func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	at, call, refresh := l.at[r.Place], r.Call, r.refresh
 	l.mu.Lock()
 	if refresh != nil {
@@ -245,8 +245,8 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 		if ctx.Err() != nil {
 			at.refreshes.Finish(refresh)
 			l.mu.Unlock()
-			l.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-			return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+			l.apply(ctx, r.Request, answer{Answer: majority.Answer{Result: majority.Unsent}})
+			return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
 	ended, may := at.BeginRevival()
@@ -256,8 +256,8 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 			at.refreshes.Finish(refresh)
 		}
 		l.mu.Unlock()
-		l.answer(ctx, r.Request, reply{Answer: majority.Answer{Result: majority.Unsent}})
-		return reply{err: fault.ErrNotObtained}
+		l.apply(ctx, r.Request, answer{Answer: majority.Answer{Result: majority.Unsent}})
+		return answer{err: fault.ErrNotObtained}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
 	c := at.RefreshCall(call.TTL, metadata, l.kept(), refresh == nil)
@@ -287,11 +287,11 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) reply {
 		ended(c.Doubtful)
 		l.asked(ctx, r, c, certain)
 	}()
-	return reply{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+	return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
 // asked takes the answer to a call of ask that has ended.
-func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) reply {
+func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) answer {
 	at := l.at[r.Place]
 	a := at.read("refresh", c, certain)
 	l.mu.Lock()
@@ -302,7 +302,7 @@ func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 		at.refreshes.Finish(r.refresh)
 	}
 	l.mu.Unlock()
-	l.answer(ctx, r.Request, a)
+	l.apply(ctx, r.Request, a)
 	l.Events().SendRestored(ctx, l.keys, a.back)
 	return a
 }
@@ -311,7 +311,7 @@ func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain t
 var errClosed = errors.New("the guard is closed, because the server may have forgotten locks")
 
 // read reads the reply to a refresh or a renewal. A success is certain to hold for that long.
-func (r *record) read(operation string, c *transport.Call, certain time.Duration) (a reply) {
+func (r *record) read(operation string, c *transport.Call, certain time.Duration) (a answer) {
 	got, err := r.ReadRefresh(operation, c)
 	a.Doubtful, a.err, a.back = c.Doubtful, err, got.Back
 	switch {

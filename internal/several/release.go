@@ -48,15 +48,15 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
-	release := func(i int) reply {
+	release := func(i int) answer {
 		f, ended := freeings[i], func() { l.places.all[i].Calls.Add(-1) }
-		send := func() reply { return l.freeAt(free, i, until) }
+		send := func() answer { return l.freeAt(free, i, until) }
 		switch {
 		case !begins[i]:
 			defer ended()
 			return l.joinFreeing(brief, i, f, send)
 		case f.coming != nil:
-			return l.freeLate(brief, i, f, func() reply {
+			return l.freeLate(brief, i, f, func() answer {
 				defer ended()
 				return f.do(free, send)
 			})
@@ -119,7 +119,7 @@ func (l *Lock) counts(i int) bool {
 }
 
 // freeAt releases the keys at one place, unless that has never had them.
-func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
+func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) answer {
 	at := l.at[i]
 	l.mu.Lock()
 	has, longest := at.had || at.Obtained == 0, l.longest(i)
@@ -135,19 +135,19 @@ func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) reply {
 	case err == nil:
 		at.freed = true
 	case err == fault.ErrLockNotHeld && at.freed:
-		return reply{} // an earlier Release freed the keys here, but at too few places
+		return answer{} // an earlier Release freed the keys here, but at too few places
 	}
-	return reply{lost: loss.Keys, err: err}
+	return answer{lost: loss.Keys, err: err}
 }
 
-// missing is the reply of a place that has never had the keys.
-func (r *record) missing() reply { return reply{lost: r.Keys.Names, err: fault.ErrLockNotHeld} }
+// missing is the answer of a place that has never had the keys.
+func (r *record) missing() answer { return answer{lost: r.Keys.Names, err: fault.ErrLockNotHeld} }
 
 // freeing is what a Release does at one place.
 type freeing struct {
 	coming <-chan struct{} // closed when the place has answered the obtain; nil if it had before
 	ended  chan struct{}   // closed when the freeing has ended; the fields below are set before
-	reply  reply
+	answer answer
 	isCut  bool // the ctx of the Release has ended first, and the tries go on
 }
 
@@ -158,23 +158,23 @@ func (r *record) nextFreeing() (f *freeing, isNew bool) {
 	if f = r.freeing; f != nil && f.coming != nil && !fault.IsClosed(f.ended) {
 		return f, false
 	}
-	f = &freeing{coming: r.coming, ended: make(chan struct{}), reply: reply{err: fault.ErrPanicked}} // unless send returns
+	f = &freeing{coming: r.coming, ended: make(chan struct{}), answer: answer{err: fault.ErrPanicked}} // unless send returns
 	r.freeing = f
 	return f, true
 }
 
 // do carries a freeing out, by send, which ctx may cut.
-func (f *freeing) do(ctx context.Context, send func() reply) reply {
+func (f *freeing) do(ctx context.Context, send func() answer) answer {
 	defer close(f.ended)
-	f.reply = send()
-	f.isCut = f.reply.err != nil && f.reply.lost == nil && ctx.Err() != nil
-	return f.reply
+	f.answer = send()
+	f.isCut = f.answer.err != nil && f.answer.lost == nil && ctx.Err() != nil
+	return f.answer
 }
 
 // freeLate carries out a freeing at a place that has not answered the obtain yet, as soon as it has. If await gives up
 // before that, the place counts as one that has never had the keys.
-func (l *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply) reply {
-	freed := make(outcomes[reply], 1)
+func (l *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() answer) answer {
+	freed := make(outcomes[answer], 1)
 	transport.Go(func() { // ends with the call
 		<-f.coming
 		freed.run(i, do)
@@ -187,19 +187,19 @@ func (l *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() reply)
 	return o.result
 }
 
-// joinFreeing waits for the freeing of an earlier Release, and returns its reply. If that was cut, joinFreeing calls send,
+// joinFreeing waits for the freeing of an earlier Release, and returns its answer. If that was cut, joinFreeing calls send,
 // which joins the tries that go on.
-func (l *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() reply) reply {
+func (l *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() answer) answer {
 	if !l.await(ctx, i) {
 		return l.at[i].missing()
 	}
 	select {
 	case <-f.ended:
 	case <-ctx.Done():
-		return reply{err: fault.ErrUnanswered}
+		return answer{err: fault.ErrUnanswered}
 	}
 	if f.isCut {
 		return send()
 	}
-	return f.reply
+	return f.answer
 }

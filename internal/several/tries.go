@@ -158,7 +158,7 @@ func (t *Tries) isOrdered() bool { return t.Tried > 1 && !t.queue && !t.places.q
 // tryRound asks the places once.
 func (t *Tries) tryRound(ctx context.Context) (again bool, err error) {
 	t.begin()
-	answer, err := t.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
+	found, err := t.collect(ctx, place.LastWord, func(now time.Time) (verdict, time.Time) {
 		t.launch(ctx, now)
 		return t.judge(now)
 	})
@@ -173,14 +173,14 @@ func (t *Tries) tryRound(ctx context.Context) (again bool, err error) {
 			return false, fault.ErrCut
 		}
 		return false, err
-	case answer == won:
+	case found == won:
 		t.Failure, t.splits = nil, 0
 		if err := t.makeLock(ctx); err != fault.ErrNotObtained {
 			return false, err
 		}
 	}
 	t.mu.Lock()
-	switch answer {
+	switch found {
 	case refused:
 		t.Failure = t.lateness()
 	case undecided:
@@ -197,7 +197,7 @@ func (t *Tries) tryRound(ctx context.Context) (again bool, err error) {
 		t.splits = 0
 	}
 	switch {
-	case answer != undecided && errors.Is(t.Failure, fault.ErrLapsed):
+	case found != undecided && errors.Is(t.Failure, fault.ErrLapsed):
 		t.Belated++
 		return t.Belated < place.MaxBelated, t.Failure
 	case t.Failure != nil: // enough places may grant later, unless too many have answered with an error that stays
@@ -228,7 +228,7 @@ func (t *Tries) begin() {
 	defer t.mu.Unlock()
 	t.token, t.began, t.verdict, t.fastest = place.NewToken(), time.Now(), open, 0
 	for _, a := range t.attempts {
-		a.answer, a.err = none, nil
+		a.vote, a.err = none, nil
 	}
 }
 

@@ -17,15 +17,15 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	p, refreshing := l.newPoll(), l.isRefreshing()
-	sideBySide(l.places.numbers(), func(i int) reply {
+	sideBySide(l.places.numbers(), func(i int) answer {
 		if l.await(brief, i); !l.isHeld(i) {
-			return reply{err: errNoHold}
+			return answer{err: errNoHold}
 		}
 		left, err := l.at[i].TTL(free)
 		if err == nil && left == 0 {
-			return reply{lost: l.at[i].Keys.Names, err: fault.ErrLockNotHeld}
+			return answer{lost: l.at[i].Keys.Names, err: fault.ErrLockNotHeld}
 		}
-		return reply{left: left, err: err}
+		return answer{left: left, err: err}
 	}, p.note)
 	err := p.err(ctx, "ttl", fault.ErrLockNotHeld)
 	switch {

@@ -58,15 +58,15 @@ func (t *Tries) collect(
 	defer timer.Stop()
 	for {
 		t.mu.Lock()
-		answer, until := look(time.Now())
+		found, until := look(time.Now())
 		hook := t.panicked
-		if answer != open {
-			t.verdict = answer
+		if found != open {
+			t.verdict = found
 		}
 		t.mu.Unlock()
 		hook.again()
-		if answer != open {
-			return answer, nil
+		if found != open {
+			return found, nil
 		}
 		wait := health.NoLimit
 		if !until.IsZero() {
@@ -86,15 +86,15 @@ func (t *Tries) collect(
 }
 
 // judge returns what the answers amount to by now, and when the next place will count as absent. The caller holds t.mu.
-func (t *Tries) judge(now time.Time) (answer verdict, until time.Time) {
+func (t *Tries) judge(now time.Time) (found verdict, until time.Time) {
 	votes := tally{places: len(t.attempts), need: t.places.need}
 	for _, a := range t.attempts {
 		switch {
-		case a.answer == granted:
+		case a.vote == granted:
 			votes.granted++
-		case a.answer == denied:
+		case a.vote == denied:
 			votes.refused++
-		case a.answer == failed && t.isOrdered(): // the places behind it are not asked
+		case a.vote == failed && t.isOrdered(): // the places behind it are not asked
 			return undecided, until
 		}
 	}
@@ -115,7 +115,7 @@ func (t *Tries) judge(now time.Time) (answer verdict, until time.Time) {
 // holds t.mu.
 func (t *Tries) isNext() bool {
 	return t.queue && t.ticket > 0 && t.count(func(a *attempt) bool {
-		if a.answer != denied {
+		if a.vote != denied {
 			return false
 		}
 		called, _ := a.Waiter.WasWoken()
@@ -160,8 +160,8 @@ func (t *Tries) splitPatience() time.Duration {
 	}
 	usual := make([]time.Duration, 0, len(t.attempts))
 	for _, a := range t.attempts {
-		if answers := a.site.health.Usually(); answers > 0 {
-			usual = append(usual, answers)
+		if takes := a.site.health.Usually(); takes > 0 {
+			usual = append(usual, takes)
 		}
 	}
 	if len(usual) < t.places.need {
@@ -174,8 +174,8 @@ func (t *Tries) splitPatience() time.Duration {
 // lateness returns the error of a round that was refused because grants came too late; nil if others have so many places
 // that the round would have been refused anyway. The caller holds t.mu.
 func (t *Tries) lateness() error {
-	late := t.count(func(a *attempt) bool { return a.answer == denied && a.Late })
-	others := t.count(func(a *attempt) bool { return a.answer == denied && !a.Late })
+	late := t.count(func(a *attempt) bool { return a.vote == denied && a.Late })
+	others := t.count(func(a *attempt) bool { return a.vote == denied && !a.Late })
 	if late == 0 || others > t.places.spare() {
 		return nil
 	}
@@ -187,9 +187,9 @@ func (t *Tries) failures() error {
 	var errs []error
 	for _, a := range t.attempts {
 		switch {
-		case a.answer == failed:
+		case a.vote == failed:
 			errs = append(errs, t.named(a, a.err))
-		case a.busy || a.answer == none && !t.isOrdered():
+		case a.busy || a.vote == none && !t.isOrdered():
 			errs = append(errs, t.named(a, t.Unanswered(t.began, t.want.TTL)))
 		}
 	}
