@@ -90,7 +90,7 @@ func (l *Lock) FenceToken() int64 {
 
 // Until returns the time up to which the lock is certainly held, as far as this handle knows. That is the time when the
 // last successful Obtain, Refresh or renewal was sent, plus its ttl, less 1 % and 1 ms. Check it right before a step that
-// the lock guards:
+// the lock protects:
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //

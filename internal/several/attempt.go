@@ -101,7 +101,7 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	transport.Go(func() {
 		var grant place.Granted
 		err := fault.ErrPanicked // unless TryHere returns
-		guarded(func() { grant, err = a.TryHere(free, c) }, func(hook *panicked) {
+		catch(func() { grant, err = a.TryHere(free, c) }, func(hook *panicked) {
 			a.Doubtful = a.Doubtful || hook != nil
 			t.land(free, a, c, grant, err, hook)
 			a.site.Calls.Add(-1)

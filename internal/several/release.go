@@ -67,7 +67,7 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	for _, i := range others {
 		transport.Go(func() { // ends with the call
-			guarded(func() { release(i) }, func(*panicked) {})
+			catch(func() { release(i) }, func(*panicked) {})
 		})
 	}
 	sideBySide(asked, release, p.note)

@@ -18,7 +18,7 @@ type outcome[T any] struct {
 // run makes a call in this goroutine, and sends its outcome. If there is no room for the outcome, its receiver has ended.
 func (o outcomes[T]) run(i int, call func() T) {
 	var result T
-	guarded(func() { result = call() }, func(hook *panicked) {
+	catch(func() { result = call() }, func(hook *panicked) {
 		select {
 		case o <- outcome[T]{i, result, hook}:
 		default:
@@ -48,8 +48,8 @@ type panicked struct {
 	value any // nil for a runtime.Goexit
 }
 
-// guarded calls do, and then ended: with what do has panicked with, or with nil if do has returned. It stops the panic.
-func guarded(do func(), ended func(*panicked)) {
+// catch calls do, and then ended: with what do has panicked with, or with nil if do has returned. It stops the panic.
+func catch(do func(), ended func(*panicked)) {
 	hook := &panicked{}
 	defer func() {
 		if hook != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 // If a hook of the Redis client panics, it does so in the goroutine that sends. In a goroutine of this package, the panic
-// would end the process, and no caller could recover from it. There, guard turns the panic into the error of the call, and
+// would end the process, and no caller could recover from it. There, catch turns the panic into the error of the call, and
 // a caller that waits for the call panics with the same value. A runtime.Goexit, for example of a failing test, takes the
 // same way.
 
@@ -23,17 +23,17 @@ func (p *hookPanicError) Error() string {
 	return fmt.Sprintf("a hook of the Redis client panicked: %v", p.value)
 }
 
-// guard runs f, which sends the call, in a goroutine of this package.
-func (c *Call) guard(f func()) {
-	guarded(f, func(panicked error) {
+// catch runs f, which sends the call, in a goroutine of this package.
+func (c *Call) catch(f func()) {
+	catch(f, func(panicked error) {
 		c.Reply, c.Err = nil, panicked
 		c.Doubtful = c.Doubtful || c.departed
 	})
 }
 
-// guarded runs f, which sends something, and reports whether f has returned. If a hook panics, or ends the goroutine, it
+// catch runs f, which sends something, and reports whether f has returned. If a hook panics, or ends the goroutine, it
 // calls failed.
-func guarded(f func(), failed func(panicked error)) (returned bool) {
+func catch(f func(), failed func(panicked error)) (returned bool) {
 	defer func() {
 		if !returned {
 			failed(&hookPanicError{recover()})

@@ -48,8 +48,8 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 		}
 	}
 	for len(requests) > 0 {
-		// This guards only the sending. A panic in finished is the caller's own, and some calls have finished by then.
-		if !guarded(func() { r.pipeline(client, requests, patience) }, failed) {
+		// This catches only panics of the sending. A panic in finished is the caller's own, and some calls have finished by then.
+		if !catch(func() { r.pipeline(client, requests, patience) }, failed) {
 			return
 		}
 		var again []request
@@ -84,7 +84,7 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 			timer := time.AfterFunc(slowTrip, release)
 			defer timer.Stop()
 			defer finished(c)
-			c.guard(func() {
+			c.catch(func() {
 				c.Reply, c.Err = c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
 					ctx, stop := connectWithin(c.Ctx, patience)
 					defer func() { stop(); c.limited = nil }()

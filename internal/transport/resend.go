@@ -31,7 +31,7 @@ func (r *Redis) finish(c *Call) {
 	}
 	go func() { // ends with the call
 		defer close(c.done)
-		c.guard(func() { r.resend(c) })
+		c.catch(func() { r.resend(c) })
 	}()
 }
 

@@ -46,7 +46,7 @@ func (r *Redis) Send(c *Call) {
 	finished := make(chan struct{})
 	Go(func() { // ends with the call; a Goexit ends this goroutine, and not the one that called Send
 		defer close(finished)
-		c.guard(func() { r.sendHere(c) })
+		c.catch(func() { r.sendHere(c) })
 	})
 	<-finished
 }

@@ -51,7 +51,7 @@ func (s *senders) sendOne(c *Call, calls chan *Call) (wait chan *Call) {
 		wait = s.rest(calls, returned)
 		close(c.done) // only now: the caller may have another call for this goroutine
 	}()
-	c.guard(func() { s.redis.sendHere(c) })
+	c.catch(func() { s.redis.sendHere(c) })
 	returned = true
 	return nil
 }

@@ -47,7 +47,7 @@ const (
 	// had gone back to earlier data. From Start on, no other server grants locks in its place.
 	Fault Kind = "fault"
 
-	// Write: at At, Op asked the guarded store to write FenceKey with Fence. Outcome is "taken" or "refused".
+	// Write: at At, Op asked the fenced store to write FenceKey with Fence. Outcome is "taken" or "refused".
 	Write Kind = "write"
 
 	// Sample: at At, Redis held Held. The request was sent at Start. With Need, Held names each key once for each server that

@@ -59,7 +59,7 @@ func Run(events []history.Event) *Result {
 	m := newModel(events)
 	r := &Result{Checked: map[string]int{}}
 	for _, check := range []func(*model, *Result){
-		exclusion, turns, fences, guardedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
+		exclusion, turns, fences, fencedStore, kept, leases, losses, lines, served, prompt, failures, repairs, leftovers,
 	} {
 		check(m, r)
 	}

@@ -72,8 +72,8 @@ func (r *Result) falling(key string, a, b *hold, excused bool) {
 		"%s was granted after %s, and its token of %s is lower: %d after %d", b.Op, a.Op, key, b.Fence, a.Fence)
 }
 
-// guardedStore: the store never takes a lower token after a higher one, and never has to refuse a valid holder.
-func guardedStore(m *model, r *Result) {
+// fencedStore: the store never takes a lower token after a higher one, and never has to refuse a valid holder.
+func fencedStore(m *model, r *Result) {
 	highest := map[string]history.Event{}
 	for _, w := range m.writes {
 		r.Checked[Store]++
