@@ -119,7 +119,7 @@ var controls = []control{
 				New: `case l.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
 			},
 			{
-				File: "internal/place/renew.go", Old: "case l.Place.IsGuarded() &&",
+				File: "internal/place/renewal.go", Old: "case l.Place.IsGuarded() &&",
 				New: `case l.Place.IsGuarded() && off != "what has lapsed comes back" &&`,
 			},
 			{

@@ -159,7 +159,7 @@
 //	2             obtain.lua, obtain_each.lua; 2d: release.lua; 2e: inspect.lua, and Place.Attach in internal/place
 //	3             guard.lua says for how long (early); refresh.lua; Pace.Postponed in internal/lease; refreshing.try
 //	4             refresh.lua
-//	5             holdRenewal.apply, refreshing.conclude and Place.LateAnswer in internal/place; Lock.tryRefresh in
+//	5             renewal.apply, refreshing.conclude and Place.LateAnswer in internal/place; Lock.tryRefresh in
 //	              internal/several
 //	6             GuardedTTL in internal/argument
 //	7             release.lua, release_each.lua; Claim.undoRevivals in internal/place

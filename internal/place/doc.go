@@ -4,7 +4,7 @@
 //	                │ a try was granted      │ the obtain ended without a lock
 //	                ▼                        ▼
 //	               Lock = Claim + Life + Lease    Withdraw ──► undo, in the background
-//	                 │ Refresh, TTL; Renewals while the lock is kept
+//	                 │ Refresh, TTL; Keeper while the lock is kept
 //	                 └ Free ──► Claim.Free ──► answered, or pursued in the background
 //
 // A Place is one Redis, as the locks of one Client see it. All Clients of one Redis client share what costs connections,

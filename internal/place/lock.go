@@ -42,10 +42,10 @@ func (l *Lock) KnowsTTL() bool { return l.Lease.TTL() > 0 }
 func (l *Lock) FoundLost() *life.Lost { return nil }
 
 // StartRenewing starts the renewals. It returns false after Close.
-func (l *Lock) StartRenewing() bool { return l.Place.Renewals.Add(l) }
+func (l *Lock) StartRenewing() bool { return l.Place.Keeper.Add(l) }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
-func (l *Lock) StopRenewing() { l.Place.Renewals.Remove(l) }
+func (l *Lock) StopRenewing() { l.Place.Keeper.Remove(l) }
 
 // Free does the work of a Release that began now; see Claim.Free. until is the end of the validity before the Release.
 func (l *Lock) Free(ctx context.Context, now, until time.Time) (life.Loss, error) {

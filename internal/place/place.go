@@ -17,7 +17,7 @@ import (
 // its quorum. It lives as long as the Client. It does not know whether its locks are parts of locks at several places.
 type Place struct {
 	Redis    *transport.Link
-	Renewals *Renewals // of the kept locks of all Clients of the Redis client
+	Keeper   *Keeper // of the kept locks of all Clients of the Redis client
 	Lines    line.Lines
 	Cleanups undo.Cleanups
 	Calls    atomic.Int64 // under way for locks at several places; a call may outlast its caller
@@ -48,7 +48,7 @@ func New(client redisClient, set *Config) (*Place, error) {
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
-	p := &Place{shared: s, set: set, Redis: s.redis.Link(set.Separate), Renewals: s.renewals}
+	p := &Place{shared: s, set: set, Redis: s.redis.Link(set.Separate), Keeper: s.keeper}
 	p.Lines.Hub, p.Lines.Lingers = s.waiters, set.Lingers
 	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Report = p.Redis, set.Closed, &s.cleaning, set.CleanedUp
 	return p, nil
@@ -58,7 +58,7 @@ func New(client redisClient, set *Config) (*Place, error) {
 // has closed Config.Closed.
 func (p *Place) Shut() {
 	if p.keeps.Load() {
-		p.Renewals.end(p)
+		p.Keeper.end(p)
 	}
 	p.Lines.Close()
 }

@@ -26,7 +26,7 @@ type redisClient = redis.Scripter
 type shared struct {
 	client   redisClient
 	redis    *transport.Redis
-	renewals *Renewals
+	keeper   *Keeper
 	health   *health.Server // of a server of quorums
 	cleaning atomic.Int64   // cleanups under way that release keys; see undo.MaxRunning
 	waiters  *line.Hub
@@ -99,7 +99,7 @@ func newShared(client redisClient) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{client: client, redis: redis, renewals: newRenewals(), health: &health.Server{}}
+	s := &shared{client: client, redis: redis, keeper: newKeeper(), health: &health.Server{}}
 	s.waiters = line.NewHub(redis, s, processName()+"."+strconv.FormatInt(sharedCount.Add(1), 36))
 	return s, nil
 }

@@ -20,7 +20,7 @@ func (l *Lock) StartRenewing() bool {
 	l.mu.Lock()
 	l.keeping = true
 	l.mu.Unlock()
-	return l.Home().Renewals.Add(l)
+	return l.Home().Keeper.Add(l)
 }
 
 // StopRenewing stops the renewals, unless the lock is kept again.
@@ -35,7 +35,7 @@ func (l *Lock) StopRenewing() {
 	}
 	l.mu.Unlock()
 	l.Life.Mu.Unlock()
-	l.Home().Renewals.Remove(l)
+	l.Home().Keeper.Remove(l)
 }
 
 // Look enqueues a round of renewals, if one is due; see schedule.Item.
@@ -53,7 +53,7 @@ func (l *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	if patience == 0 {
 		return next, 0
 	}
-	l.Home().Renewals.Enqueue(l.round(l.RenewalCtx(), now, patience)...)
+	l.Home().Keeper.Enqueue(l.round(l.RenewalCtx(), now, patience)...)
 	return next, l.pace.Early()
 }
 
@@ -64,14 +64,14 @@ func (l *Lock) Wanted() bool { return l.IsKept() }
 func (l *Lock) Entry() *schedule.Entry { return &l.entry }
 
 // round begins a round of renewals: one call that all places are asked to confirm. The caller holds l.mu.
-func (l *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewing) {
+func (l *Lock) round(ctx context.Context, now time.Time, patience time.Duration) (round []place.Renewal) {
 	until := l.lock.Until(now)
 	call, requests := l.lock.Renew(now)
 	for _, r := range requests {
 		at := l.at[r.Place]
 		at.lasts = max(at.lasts, call.TTL)
-		sends := at.Renewal(ctx, call.TTL, l.kept(), until, patience)
-		round = append(round, &renewal{Renewal: sends, lock: l, asked: r, certain: at.refreshes.Certain(call.TTL)})
+		sends := at.Sending(ctx, call.TTL, l.kept(), until, patience)
+		round = append(round, &renewal{Sending: sends, lock: l, asked: r, certain: at.refreshes.Certain(call.TTL)})
 	}
 	return round
 }
@@ -88,7 +88,7 @@ func (l *Lock) renewOnce() {
 
 // renewal is the request of a round of renewals to one place.
 type renewal struct {
-	place.Renewal
+	place.Sending
 
 	lock    *Lock
 	asked   majority.Request
@@ -120,7 +120,7 @@ func (r *renewal) Finish(sent bool) {
 		l.mu.Lock()
 		next := l.pace.Failed(time.Now())
 		l.mu.Unlock()
-		l.Home().Renewals.LookBy(l, next)
+		l.Home().Keeper.LookBy(l, next)
 	default:
 		return
 	}

@@ -211,7 +211,7 @@ func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out maj
 	}
 	switch {
 	case kept:
-		l.Home().Renewals.LookBy(l, due)
+		l.Home().Keeper.LookBy(l, due)
 	case needsRound:
 		l.renewOnce()
 	}

@@ -107,7 +107,7 @@ func (l *Lock) tryRefresh(ctx, valid context.Context, ttl time.Duration, metadat
 	}
 	due, asks := l.pace.Due(), l.prepare(requests)
 	l.mu.Unlock()
-	l.Home().Renewals.LookBy(l, due)
+	l.Home().Keeper.LookBy(l, due)
 	for _, a := range asks {
 		waits[a.Place] = true
 		transport.Go(func() { l.askFor(q, a) }) // ends with the call

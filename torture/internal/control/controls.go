@@ -77,7 +77,8 @@ var All = []Control{
 		Aim:   often(plan.DelayReplies, 120, 200, 1500),
 		Scene: "keep",
 		Edits: []Edit{{
-			"internal/place/renew.go", "next = l.Lease.Renewed(r.lease, r.Call.Sent)", "next = l.Lease.Renewed(r.lease, time.Now())",
+			"internal/place/renewal.go",
+			"next = l.Lease.Renewed(r.lease, r.Call.Sent)", "next = l.Lease.Renewed(r.lease, time.Now())",
 		}},
 	},
 	{

@@ -24,8 +24,8 @@ func (l *Lock) Look(now time.Time) (next time.Time, early time.Duration) {
 	if due == nil {
 		return next, 0
 	}
-	sends := l.Renewal(l.RenewalCtx(), due.TTL, l.LastMetadata(), due.Until, due.Patience)
-	l.Place.Renewals.Enqueue(&holdRenewal{Renewal: sends, lock: l, lease: due})
+	sends := l.Sending(l.RenewalCtx(), due.TTL, l.LastMetadata(), due.Until, due.Patience)
+	l.Place.Keeper.Enqueue(&renewal{Sending: sends, lock: l, lease: due})
 	return next, due.Early
 }
 
@@ -44,12 +44,12 @@ func (l *Lock) renewSooner() {
 	l.Life.Mu.Lock()
 	due := l.Lease.Due()
 	l.Life.Mu.Unlock()
-	l.Place.Renewals.LookBy(l, due)
+	l.Place.Keeper.LookBy(l, due)
 }
 
-// holdRenewal is one renewal of a Lock.
-type holdRenewal struct {
-	Renewal
+// renewal is one renewal of a Lock.
+type renewal struct {
+	Sending
 
 	lock  *Lock
 	lease *lease.Renewal
@@ -62,7 +62,7 @@ type holdRenewal struct {
 }
 
 // Finish applies the result, and reports it unless it makes no difference any more.
-func (r *holdRenewal) Finish(sent bool) {
+func (r *renewal) Finish(sent bool) {
 	if !sent { // the lock is due again after the patience
 		return
 	}
@@ -71,10 +71,10 @@ func (r *holdRenewal) Finish(sent bool) {
 	switch {
 	case next.IsZero():
 	case exact:
-		l.Place.Renewals.LookAt(l, next)
+		l.Place.Keeper.LookAt(l, next)
 		l.renewSooner() // a Refresh that began just now, or a loss, may have asked for an earlier look
 	default:
-		l.Place.Renewals.LookBy(l, next)
+		l.Place.Keeper.LookBy(l, next)
 	}
 	if report := l.Events().Refreshed; report != nil && r.matters {
 		report(r.Call.Ctx, life.Refreshed{Keys: l.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
@@ -85,7 +85,7 @@ func (r *holdRenewal) Finish(sent bool) {
 
 // apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and
 // whether the schedule must not look sooner, and the keys that a guard has put back.
-func (r *holdRenewal) apply() (next time.Time, exact bool, back []string) {
+func (r *renewal) apply() (next time.Time, exact bool, back []string) {
 	l := r.lock
 	l.Life.Mu.Lock()
 	defer l.Life.Mu.Unlock()

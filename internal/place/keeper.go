@@ -11,17 +11,17 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Renewals renews the kept locks of all Clients of one Redis client. It sends the renewals that are due in one round of the
-// schedule together. A lock at several places is among the Renewals of its first place.
-type Renewals struct {
-	*schedule.Schedule            // of Upkeeps
-	due                []Renewing // due in the present round; belongs to the schedule's goroutine
+// Keeper renews the kept locks of all Clients of one Redis client. It sends the renewals that are due in one round of the
+// schedule together. A lock at several places is among the Keeper of its first place.
+type Keeper struct {
+	*schedule.Schedule           // of Upkeeps
+	due                []Renewal // due in the present round; belongs to the schedule's goroutine
 }
 
-func newRenewals() *Renewals {
-	r := &Renewals{}
-	r.Schedule = schedule.New(r.endRound)
-	return r
+func newKeeper() *Keeper {
+	k := &Keeper{}
+	k.Schedule = schedule.New(k.endRound)
+	return k
 }
 
 // Upkeep is a lock that can be kept: an item of the schedule of renewals.
@@ -31,8 +31,8 @@ type Upkeep interface {
 	Home() *Place // among whose renewals it is
 }
 
-// Renewal is a request that renews what a token has at a place.
-type Renewal struct {
+// Sending is a request that renews what a token has at a place.
+type Sending struct {
 	Call *transport.Call
 
 	at       *Place
@@ -41,47 +41,47 @@ type Renewal struct {
 	ended    func(doubtful bool) // see Claim.BeginRevival
 }
 
-// Renewal returns an unsent renewal. kept is the metadata of keys that a guard puts back.
-func (c *Claim) Renewal(
+// Sending returns an unsent renewal. kept is the metadata of keys that a guard puts back.
+func (c *Claim) Sending(
 	ctx context.Context, ttl time.Duration, kept string, until time.Time, patience time.Duration,
-) Renewal {
+) Sending {
 	call := c.RefreshCall(ttl, "", kept, true)
 	call.Ctx = ctx
 	ended, _ := c.BeginRevival() // the lock is not released yet
-	return Renewal{Call: call, at: c.Place, until: until, patience: patience, ended: ended}
+	return Sending{Call: call, at: c.Place, until: until, patience: patience, ended: ended}
 }
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.
-func finish(r Renewing, sent bool) {
-	c := r.renewal().Call
-	r.renewal().ended(sent && c.Err != nil && !transport.IsAnswer(c.Err)) // a renewal is sent once, so nobody has set Doubtful
+func finish(r Renewal, sent bool) {
+	c := r.sending().Call
+	r.sending().ended(sent && c.Err != nil && !transport.IsAnswer(c.Err)) // a renewal is sent once, so nobody has set Doubtful
 	r.Finish(sent)
 }
 
-func (r *Renewal) renewal() *Renewal { return r }
+func (s *Sending) sending() *Sending { return s }
 
-// Renewing embeds a Renewal, and knows what follows from it.
-type Renewing interface {
-	renewal() *Renewal
+// Renewal embeds a Sending, and knows what follows from it.
+type Renewal interface {
+	sending() *Sending
 	Finish(sent bool) // applies the result of the request, which has ended; or it was not sent
 }
 
 // Add starts the renewals of a lock. It returns false if the lock's Client is closed: then the caller ends the lock's
 // contexts. Add looks whether the Client is closed after it has added the lock. So of an Add and a Close at the same time,
 // at least one sees the other.
-func (r *Renewals) Add(u Upkeep) bool {
+func (k *Keeper) Add(u Upkeep) bool {
 	p := u.Home()
 	p.keeps.Store(true)
-	r.Schedule.Add(u)
+	k.Schedule.Add(u)
 	return !fault.IsClosed(p.set.Closed)
 }
 
 // Enqueue sends renewals at the end of the present round. Only Upkeep.Look may call it.
-func (r *Renewals) Enqueue(due ...Renewing) { r.due = append(r.due, due...) }
+func (k *Keeper) Enqueue(due ...Renewal) { k.due = append(k.due, due...) }
 
 // end ends all contexts of the locks that a Client keeps. The Client was closed.
-func (r *Renewals) end(p *Place) {
-	for _, item := range r.Items() {
+func (k *Keeper) end(p *Place) {
+	for _, item := range k.Items() {
 		if u := item.(Upkeep); u.Home() == p && !life.Lapse(u) {
 			life.EndKept(u, fault.ErrClosed)
 		}
@@ -90,11 +90,11 @@ func (r *Renewals) end(p *Place) {
 
 // endRound ends the contexts of the locks in over, which are no longer kept or no longer valid. Then it sends the renewals
 // that are due.
-func (r *Renewals) endRound(over []schedule.Item) {
+func (k *Keeper) endRound(over []schedule.Item) {
 	for _, item := range over {
 		u := item.(Upkeep)
 		over, send := life.Lapsing(u)
-		if !over && !r.Add(u) { // a Refresh has extended it since
+		if !over && !k.Add(u) { // a Refresh has extended it since
 			life.EndKept(u, fault.ErrClosed)
 		}
 		if send != nil {
@@ -103,20 +103,20 @@ func (r *Renewals) endRound(over []schedule.Item) {
 			go send()
 		}
 	}
-	due := r.due
-	r.due = nil
+	due := k.due
+	k.due = nil
 	SendRenewals(due)
 }
 
 // SendRenewals sends renewals in shared pipelines. It begins with the locks whose validity ends first.
-func SendRenewals(due []Renewing) {
-	slices.SortFunc(due, func(a, b Renewing) int { return a.renewal().until.Compare(b.renewal().until) })
-	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewing).renewal().patience }
+func SendRenewals(due []Renewal) {
+	slices.SortFunc(due, func(a, b Renewal) int { return a.sending().until.Compare(b.sending().until) })
+	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewal).sending().patience }
 	for len(due) > 0 {
-		redis := due[0].renewal().at.Redis.Redis
+		redis := due[0].sending().at.Redis.Redis
 		var calls []*transport.Call
-		due = slices.DeleteFunc(due, func(r Renewing) bool {
-			at, c := r.renewal().at.Redis, r.renewal().Call
+		due = slices.DeleteFunc(due, func(r Renewal) bool {
+			at, c := r.sending().at.Redis, r.sending().Call
 			if at.Redis != redis {
 				return false
 			}
@@ -124,8 +124,8 @@ func SendRenewals(due []Renewing) {
 			calls = append(calls, c)
 			return true
 		})
-		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { finish(c.Tag.(Renewing), true) }) {
-			finish(c.Tag.(Renewing), false)
+		for _, c := range redis.SendBatches(calls, patience, func(c *transport.Call) { finish(c.Tag.(Renewal), true) }) {
+			finish(c.Tag.(Renewal), false)
 		}
 	}
 }
