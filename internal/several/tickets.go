@@ -9,20 +9,20 @@ import "sync"
 // ticket.
 
 // tickets are the common tickets of the waiters at several places in this process.
-var tickets = claims{taken: map[int64]struct{}{}}
+var tickets = ticketSet{taken: map[int64]struct{}{}}
 
-type claims struct {
+type ticketSet struct {
 	mu    sync.Mutex // protects taken
 	taken map[int64]struct{}
 }
 
-// claim returns the first ticket from this one on that no other waiter of the process has. The waiter drops it in the end.
-func (c *claims) claim(ticket int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// take returns the first ticket from this one on that no other waiter of the process has. The waiter drops it in the end.
+func (s *ticketSet) take(ticket int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for {
-		if _, taken := c.taken[ticket]; !taken {
-			c.taken[ticket] = struct{}{}
+		if _, taken := s.taken[ticket]; !taken {
+			s.taken[ticket] = struct{}{}
 			return ticket
 		}
 		ticket++
@@ -30,10 +30,10 @@ func (c *claims) claim(ticket int64) int64 {
 }
 
 // drop gives up a ticket.
-func (c *claims) drop(ticket int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.taken, ticket)
+func (s *ticketSet) drop(ticket int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, ticket)
 }
 
 // agree sets the common ticket, after the first round with a refusal. The caller holds t.mu.
@@ -47,6 +47,6 @@ func (t *Tries) agree() {
 		}
 	}
 	if t.ticket > 0 {
-		t.ticket = tickets.claim(t.ticket)
+		t.ticket = tickets.take(t.ticket)
 	}
 }

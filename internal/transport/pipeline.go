@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// strays bounds the calls of one sendApart that are under way at the same time and do not hang.
-const strays = 64
+// maxApart bounds the calls of one sendApart that are under way at the same time and do not hang.
+const maxApart = 64
 
 // sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
 // concurrently. It returns when all have finished. It waits up to patience for a connection, and then for the replies
@@ -75,7 +75,7 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 // sendApart sends each call by itself, once. If many calls hang, each makes others wait no longer than slowTrip.
 func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*Call)) {
 	var wait sync.WaitGroup
-	free := make(chan struct{}, strays)
+	free := make(chan struct{}, maxApart)
 	for _, c := range calls {
 		free <- struct{}{}
 		wait.Go(func() {
