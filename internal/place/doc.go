@@ -8,7 +8,7 @@
 //	                 └ Free ──► Claim.Free ──► answered, or pursued in the background
 //
 // A Place is one Redis, as the locks of one Client see it. All Clients of one Redis client share what costs connections,
-// goroutines or time of the server (shared.go). Only their users keep these things alive.
+// goroutines or time of the server (resources.go). Only their users keep these things alive.
 //
 // A Claim is what a token has at one place: keys, until they are released. A Lock is the lock of a caller: a Claim, what its
 // handle knows (package life), and for how long it is certainly valid (package lease). A lock at several places has a Claim

@@ -1,7 +1,7 @@
 package place
 
-// CountShared returns for how many Redis clients a shared is registered.
-func CountShared() (n int) {
+// CountResources returns for how many Redis clients a shared is registered.
+func CountResources() (n int) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	for _, all := range registry.byHash {

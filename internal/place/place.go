@@ -22,9 +22,9 @@ type Place struct {
 	Cleanups undo.Cleanups
 	Calls    atomic.Int64 // under way for locks at several places; a call may outlast its caller
 
-	shared *shared
-	set    *Config
-	keeps  atomic.Bool // a lock was kept: Shut has to look at the renewals
+	resources *resources
+	set       *Config
+	keeps     atomic.Bool // a lock was kept: Shut has to look at the renewals
 
 	closing atomic.Pointer[closing] // the closure of the guard that was reported last; nil for none
 }
@@ -44,13 +44,13 @@ type Config struct {
 
 // New returns the place for a Redis client. It returns an error that wraps ErrInvalid if the client cannot be used.
 func New(client redisClient, set *Config) (*Place, error) {
-	s, err := sharedBy(client)
+	r, err := resourcesOf(client)
 	if err != nil {
 		return nil, fault.Invalid("%v", err)
 	}
-	p := &Place{shared: s, set: set, Redis: s.redis.Link(set.Separate), Keeper: s.keeper}
-	p.Lines.Hub, p.Lines.Lingers = s.waiters, set.Lingers
-	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Report = p.Redis, set.Closed, &s.cleaning, set.CleanedUp
+	p := &Place{resources: r, set: set, Redis: r.redis.Link(set.Separate), Keeper: r.keeper}
+	p.Lines.Hub, p.Lines.Lingers = r.waiters, set.Lingers
+	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Report = p.Redis, set.Closed, &r.cleaning, set.CleanedUp
 	return p, nil
 }
 
@@ -65,7 +65,7 @@ func (p *Place) Shut() {
 
 // Health returns what is known of how the server answers. Locks on several servers use it, and all Clients of the Redis
 // client share it.
-func (p *Place) Health() *health.Server { return p.shared.health }
+func (p *Place) Health() *health.Server { return p.resources.health }
 
 // IsBusy reports whether a Close should still wait: for a cleanup, for a waiter in line (which leaves with a cleanup), or
 // for a call whose caller may have returned.
