@@ -64,4 +64,4 @@ func (w *Waiter) SignDue(failed bool) time.Time {
 }
 
 // IsDeaf reports whether the waiter has a place, and no message can reach it.
-func (w *Waiter) IsDeaf() bool { return w.HasPlace() && !w.inbox.Hears() }
+func (w *Waiter) IsDeaf() bool { return w.HasPosition() && !w.inbox.Hears() }

@@ -29,7 +29,7 @@ const (
 // the wait, bring the next try forward, or bring the lock. A Waiter belongs to one goroutine at a time; messages come in
 // others.
 //
-// A nil Waiter stands for an obtain that does not wait in line. HasPlace, LastTicket, Granted, Patience, Bear, TryAgain,
+// A nil Waiter stands for an obtain that does not wait in line. HasPosition, LastTicket, Granted, Patience, Bear, TryAgain,
 // PassOver and QuitInbox may be called for it. They do nothing, and return false, 0 or what they were given.
 type Waiter struct {
 	lines *Lines
@@ -140,8 +140,8 @@ func (w *Waiter) LastTicket() int64 {
 	return w.ticket
 }
 
-// HasPlace reports whether the waiter may have a place in line.
-func (w *Waiter) HasPlace() bool { return w != nil && w.member != nil }
+// HasPosition reports whether the waiter may have a place in line.
+func (w *Waiter) HasPosition() bool { return w != nil && w.member != nil }
 
 // Life returns how long the waiter counts as live after its last try.
 func (w *Waiter) Life() time.Duration { return w.life }
@@ -265,7 +265,7 @@ func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 
 // QuitInbox makes the inbox forget the waiter. It does not give up the place in line.
 func (w *Waiter) QuitInbox() {
-	if w.HasPlace() {
+	if w.HasPosition() {
 		w.inbox.Leave(w.member)
 	}
 }

@@ -281,7 +281,7 @@ func (c *Claim) undoLate(ctx context.Context, longest time.Duration) {
 		return
 	}
 	again := c.Place.ReleaseCall(ctx, c.Token, c.Keys)
-	if u.Waiter.HasPlace() {
+	if u.Waiter.HasPosition() {
 		u.Waiter.Leave(again)
 	}
 	x := undo.New(again, undo.Resent, c.Keys.Names, max(c.Obtained, longest))

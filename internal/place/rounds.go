@@ -31,7 +31,7 @@ func (a *Attempt) StepBack(ctx context.Context, granted bool, ticket int64, done
 	if granted || a.Late {
 		keys = a.Keys // none is of an earlier hold, because the token is new
 	}
-	stays := a.Waiter.HasPlace() && ticket > 0
+	stays := a.Waiter.HasPosition() && ticket > 0
 	moved := stays && a.Waiter.TakeTicket(ticket)
 	if !granted && !moved && len(keys.Names) == 0 {
 		return false

@@ -18,7 +18,7 @@ import (
 // replies report as newly acquired. If there is no room for another cleanup, the keys expire with their ttl, and the line
 // passes over the waiter because it is silent.
 func (a *Attempt) Withdraw(ctx context.Context) {
-	if a.Waiter.HasPlace() { // at once, because a release may hand the keys to the waiter meanwhile
+	if a.Waiter.HasPosition() { // at once, because a release may hand the keys to the waiter meanwhile
 		a.sendLeave(a.newLeave(ctx))
 	}
 	nothing := len(a.abandoned)+len(a.taken) == 0
@@ -39,13 +39,13 @@ func (a *Attempt) Withdraw(ctx context.Context) {
 				_, err = rest.Place.Cleanups.SendRelease(x)
 			}
 		case rest.Late || rest.Doubtful:
-			if rest.Waiter.HasPlace() {
+			if rest.Waiter.HasPosition() {
 				rest.Waiter.Leave(x.Release)
 			}
 			x.Again = rest.Doubtful
 			return rest.Place.Cleanups.SweepNow(x)
 		}
-		if rest.Waiter.HasPlace() {
+		if rest.Waiter.HasPosition() {
 			c := rest.newLeave(ctx)
 			rest.Place.Redis.Send(c)
 			err = cmp.Or(err, c.Err)
@@ -83,7 +83,7 @@ func (a *Attempt) leaveLines(ctx context.Context) {
 
 // QuitLine ends the waiting in line, and keeps the keys.
 func (a *Attempt) QuitLine(ctx context.Context) {
-	if a.Waiter.HasPlace() {
+	if a.Waiter.HasPosition() {
 		a.leaveLines(ctx)
 	}
 	a.Waiter.QuitInbox()

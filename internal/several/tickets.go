@@ -42,7 +42,7 @@ func (t *Tries) agree() {
 		return
 	}
 	for _, a := range t.attempts {
-		if !a.busy && a.Waiter.HasPlace() {
+		if !a.busy && a.Waiter.HasPosition() {
 			t.ticket = max(t.ticket, a.Waiter.LastTicket())
 		}
 	}
