@@ -1,4 +1,4 @@
-package guard_test
+package guardrules_test
 
 import (
 	"context"
@@ -249,7 +249,7 @@ func buildEdited(ctx context.Context, dir string) (binary string, err error) {
 	if err != nil {
 		return "", err
 	}
-	binary = filepath.Join(dir, "guard.test")
+	binary = filepath.Join(dir, "guardrules.test")
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay="+replaced, "-o="+binary, ".")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, output)

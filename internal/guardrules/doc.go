@@ -1,5 +1,5 @@
-// Package guard has the rules by which locks survive a Redis that forgets, and the specs that prove them on real servers. It
-// has no code: the rules stand in the scripts and in the rooms that send them.
+// Package guardrules has the rules by which locks survive a Redis that forgets, and the specs that prove them on real
+// servers. It has no code: the rules stand in the scripts and in the rooms that send them.
 //
 // A server forgets when it restarts without its latest data, when a replica takes over that lacks the last writes, or when
 // somebody empties a database. The remedy is old. After a memory may be lost, a server grants nothing new until every lock
@@ -185,4 +185,4 @@
 // On the other hand, a guard closes needlessly where all data is still there: after a restart from an AOF or after SHUTDOWN
 // SAVE, after FAILOVER, when the server gets its first replica, and when it has had none for repl-backlog-ttl. Nobody but an
 // operator knows that nothing was lost: the same file can be loaded twice.
-package guard
+package guardrules

@@ -1,4 +1,4 @@
-package guard_test
+package guardrules_test
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package guard_test
+package guardrules_test
 
 import (
 	"context"
