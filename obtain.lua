@@ -39,7 +39,7 @@ Returns     1                 granted, all newly taken, no fencing token
                               longer in one of the lines, else 0
                               After a grant the waiter is in no line any more.
             {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
-                              ms; see internal/script/guard.lua. A waiter gets a place in line
+                              ms; see internal/script/marker.lua. A waiter gets a place in line
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
@@ -49,7 +49,7 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
                               key does not hold an integer below 2^53-1
-            Those of guard.lua
+            Those of marker.lua
                               After any error no newly taken key is left behind.
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
@@ -58,8 +58,8 @@ local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to 
 local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
 local value = metadata == '' and token or token .. ' ' .. metadata
 
-local guard, closed, term = nil, 0, nil -- see guard.lua; without a guard they stay as they are
--- include guard
+local guard, closed, term = nil, 0, nil -- see marker.lua; without a guard they stay as they are
+-- include marker
 if guard then
 	closed, term = guard()
 	if type(closed) == 'table' then

@@ -14,13 +14,13 @@ A key without expiry gets the ttl, because nobody would free it if its holder di
 Returns     0       every key is mine and has the new ttl, or a longer one
             {i, …}  nothing was written: KEYS[i] is another's, or for a negative
                     i KEYS[-i] is gone
-            While the guard is closed, for closed ms; see internal/script/guard.lua:
+            While the guard is closed, for closed ms; see internal/script/marker.lua:
             {0, closed, id, i, …}  every key is mine and has the new ttl; KEYS[i] … were gone and are
                     put back. If another has one, none is put back, and the reply is as above
             {0, closed, id, -ms}  nothing was done, because the guard has just closed: call again
                     after ms
 Errors      ERR     the ttl is not a whole number above 0; nothing was written
-            Those of guard.lua, and those of a SET that Redis refuses; no key is put back then
+            Those of marker.lua, and those of a SET that Redis refuses; no key is put back then
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
@@ -31,8 +31,8 @@ if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
 end
 
-local guard, closed, term, early = nil, 0, nil, 0 -- see guard.lua; without a guard they stay as they are
--- include guard
+local guard, closed, term, early = nil, 0, nil, 0 -- see marker.lua; without a guard they stay as they are
+-- include marker
 if guard then
 	closed, term, early = guard()
 	if type(closed) == 'table' then

@@ -18,7 +18,7 @@ ARGV[7]     "1" if its subscription is open, on this server; else "0"
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
                     every other key was mine and is deleted. While the guard is closed, keys that
-                    were gone are not listed; see internal/script/guard.lua
+                    were gone are not listed; see internal/script/marker.lua
             Then it serves the first live waiter of each line concerned. That is every line;
             if a waiter leaves or steps back, only those where a key was deleted, where that
             waiter was first, or where dead ones were first. A waiter that steps back is not
@@ -36,8 +36,8 @@ Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " 
             its interval and than the line lasts
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
-local guard -- see guard.lua; nil without a guard
--- include guard
+local guard -- see marker.lua; nil without a guard
+-- include marker
 
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 

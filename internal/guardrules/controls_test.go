@@ -46,7 +46,7 @@ var controls = []control{
 	{
 		name: "no guard", kind: "a server that forgets", check: check.Exclusion, limit: 20,
 		edits: []overlay.Edit{{
-			File: "internal/script/guard.go", Old: "return g.MaxTTL > 0", New: `return g.MaxTTL > 0 && off != "no guard"`,
+			File: "internal/script/closure.go", Old: "return g.MaxTTL > 0", New: `return g.MaxTTL > 0 && off != "no guard"`,
 		}},
 	},
 	{
@@ -64,7 +64,7 @@ var controls = []control{
 	{
 		name: "half the grace", kind: "long locks", check: check.Exclusion, limit: 50,
 		edits: []overlay.Edit{{
-			File: "internal/script/guard.lua",
+			File: "internal/script/marker.lua",
 			Old:  "opens = now + longest -- a new term", New: "opens = now + math.floor(longest / 2) --",
 		}},
 	},
@@ -75,7 +75,7 @@ var controls = []control{
 	{
 		name: "renewals count at once", kind: "a master that goes on", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{{
-			File: "internal/script/guard.lua", Old: "return closed, id, math.max(", New: "return closed, id, math.min(",
+			File: "internal/script/marker.lua", Old: "return closed, id, math.max(", New: "return closed, id, math.min(",
 		}},
 	},
 	{
@@ -131,7 +131,7 @@ var controls = []control{
 	{
 		name: "a release is not sent again", kind: "nothing stays behind", check: check.Leftover, limit: 50,
 		edits: []overlay.Edit{{
-			File: "internal/place/guard.go", Old: "if s == nil || len(s.underWay) == 0 &&",
+			File: "internal/place/revival.go", Old: "if s == nil || len(s.underWay) == 0 &&",
 			New: `if s == nil || off == "a release is not sent again" || len(s.underWay) == 0 &&`,
 		}},
 	},
@@ -260,7 +260,7 @@ func buildEdited(ctx context.Context, dir string) (binary string, err error) {
 // sourceFields are the scripts that controls edit, by the names under which editedGo looks for their texts: a field of
 // script.Sources, or of the struct in given.
 var sourceFields = map[string]string{
-	"obtain.lua": "Obtain", "release.lua": "Release", "internal/script/guard.lua": "Guard",
+	"obtain.lua": "Obtain", "release.lua": "Release", "internal/script/marker.lua": "Guard",
 	"internal/script/inspect.lua": "Inspect", "internal/script/obtain_each.lua": "ObtainEach",
 }
 

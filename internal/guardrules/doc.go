@@ -19,7 +19,7 @@
 // The marker is the key redislock:guard, in the same database as the locks. It names the term of the server, which is
 // master_replid of INFO replication. A server draws that at random at each start of the process and at each promotion. So a
 // marker with the term of today was written by this process since it became a master, and whatever was granted since then is
-// still there. internal/script/guard.lua says what the marker looks like. G is maxTTL + D, and D is the deposed of
+// still there. internal/script/marker.lua says what the marker looks like. G is maxTTL + D, and D is the deposed of
 // WithGuard: for how long a master goes on granting after a replica has taken its place.
 //
 // # Promise
@@ -155,9 +155,9 @@
 //
 // The scripts obtain, refresh and release are at the top of the repository, the others in internal/script.
 //
-//	1, 6b, 9, 13  guard.lua
+//	1, 6b, 9, 13  marker.lua
 //	2             obtain.lua, obtain_each.lua; 2d: release.lua; 2e: inspect.lua, and Place.Attach in internal/place
-//	3             guard.lua says for how long (early); refresh.lua; Pace.Postponed in internal/lease; refreshing.try
+//	3             marker.lua says for how long (early); refresh.lua; Pace.Postponed in internal/lease; refreshing.try
 //	4             refresh.lua
 //	5             renewal.apply, refreshing.conclude and Place.LateAnswer in internal/place; Lock.tryRefresh in
 //	              internal/several

@@ -8,7 +8,7 @@ const (
 	// LineSuffix ends the names of the keys in which the library keeps its lines. No lock key may end in it.
 	LineSuffix = ":redislock:line"
 
-	// GuardMarker is the key with which a guard notices that a Redis has forgotten: see internal/script/guard.lua. No lock
+	// GuardMarker is the key with which a guard notices that a Redis has forgotten: see internal/script/marker.lua. No lock
 	// key and no fence key may be it.
 	GuardMarker = "redislock:guard"
 

@@ -108,7 +108,7 @@ func marked(id string, grace, deposed int64, opens types.GomegaMatcher) types.Go
 }
 
 // Obtain stands for all scripts that obey a guard.
-var _ = describeGuarded("guard.lua", func(on *guarded) {
+var _ = describeGuarded("marker.lua", func(on *guarded) {
 	obtain := func(ctx context.Context) (any, error) { return on.run(ctx, "obtain", "a la", "t", "", minute) }
 	// closesAnew expects that the next obtain begins a grace of so many ms.
 	closesAnew := func(ctx context.Context, grace int64) {
@@ -341,7 +341,7 @@ var obeying = []TableEntry{
 }
 
 // Clocks that change, and what only an in-memory Redis lacks.
-var _ = spec.DescribeOn(spec.InMemory, "The contract, with a guard, of guard.lua", func(redis *spec.Redis) {
+var _ = spec.DescribeOn(spec.InMemory, "The contract, with a guard, of marker.lua", func(redis *spec.Redis) {
 	on := &guarded{Redis: redis}
 
 	It("closed: for one grace at most, after the clock was set back", func(ctx SpecContext) {

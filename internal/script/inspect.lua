@@ -11,15 +11,15 @@ Returns     {value, ms, waiters, since, value, ms, waiters, since, …}  for eac
             ms       the remaining ttl; -1 for a key without expiry, -2 if the key does not exist
             waiters  how many live waiters its line has; 0 for a key without a line
             since    the ticket of the first of them; 0 if there is none
-            {-2, closed, id}  the guard is closed for closed ms; see guard.lua
-Errors      those of guard.lua, if ARGV[2] is "1"
+            {-2, closed, id}  the guard is closed for closed ms; see marker.lua
+Errors      those of marker.lua, if ARGV[2] is "1"
 ]]
 local CHUNK = 2000 -- keys per command: Lua unpacks at most 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster than globals
 
-local guard -- see guard.lua; nil without a guard
--- include guard
+local guard -- see marker.lua; nil without a guard
+-- include marker
 if guard and ARGV[2] == '1' then
 	local closed, term = guard()
 	if closed ~= 0 then

@@ -9,13 +9,13 @@ ARGV[3i]      its ttl in whole milliseconds
 
 Returns     {r, …}  for each lock 1: granted, newly taken; 0: refused, another's; or -1:
                     nothing was done, call obtain for it; or {-2, closed, id}: refused, because
-                    the guard is closed for closed ms; see guard.lua
-Errors      those of guard.lua
+                    the guard is closed for closed ms; see marker.lua
+Errors      those of marker.lua
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
 
-local guard, closed, term = nil, 0, nil -- see guard.lua; without a guard they stay as they are
--- include guard
+local guard, closed, term = nil, 0, nil -- see marker.lua; without a guard they stay as they are
+-- include marker
 if guard then
 	closed, term = guard()
 	if type(closed) == 'table' then

@@ -12,8 +12,8 @@ Errors      none of its own
 ]]
 local KEYS, ARGV, pcall = KEYS, ARGV, redis.pcall -- locals are faster to reach
 
-local guard, closed -- see guard.lua; nil without a guard
--- include guard
+local guard, closed -- see marker.lua; nil without a guard
+-- include marker
 
 local n = #KEYS / 2
 local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines

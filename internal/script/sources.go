@@ -26,7 +26,7 @@ var (
 
 	//go:embed line.lua
 	lineSource string // the rules of the line, which obtain and release include
-	//go:embed guard.lua
+	//go:embed marker.lua
 	guardSource string // the check of a guard, which all scripts include that obey one
 )
 
@@ -37,5 +37,5 @@ func complete(source string, guard Guard) string {
 		check = guardSource
 	}
 	source = strings.Replace(source, "-- include line\n", lineSource, 1)
-	return strings.Replace(source, "-- include guard\n", check, 1)
+	return strings.Replace(source, "-- include marker\n", check, 1)
 }

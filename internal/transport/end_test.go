@@ -21,7 +21,7 @@ import (
 
 // A guard makes scripts end their KEYS and ARGV with something of its own.
 var _ = spec.DescribeOnRedis("A script with an end", func(on *spec.Redis) {
-	const grace = "3600003 3" // of the guard, as internal/script/guard.lua wants it
+	const grace = "3600003 3" // of the guard, as internal/script/marker.lua wants it
 	guard := redislock.WithGuard(time.Hour, 2*time.Millisecond+1)
 
 	BeforeEach(func() {

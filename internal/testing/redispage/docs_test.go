@@ -57,7 +57,7 @@ var _ = Describe("docs/redis.md", func() {
 		Entry(nil, "waiters", "Looking at a line"),
 		Entry(nil, "blocker", "Explaining"),
 		Entry(nil, "line", "Waiting in line"),
-		Entry(nil, "guard", "Guarding"),
+		Entry(nil, "marker", "Guarding"),
 	)
 
 	It("knows every script", func() {

@@ -237,7 +237,7 @@ var All = []Control{
 		Topology: "memory+guard", Checks: []string{check.Exclusion},
 		Aim: []plan.Choice{{Kind: plan.FlushAll, Weight: 8}}, Scene: "rely",
 		Edits: []Edit{{
-			"internal/script/guard.lua",
+			"internal/script/marker.lua",
 			"opens = now + longest -- a new term", "opens = now + math.floor(longest / 2) -- a new term",
 		}},
 	},

@@ -1,5 +1,5 @@
 // Package marker reads and writes the key by which a guard notices that a Redis has forgotten. The library's
-// internal/script/guard.lua describes that key. The package knows nothing of flags and commands.
+// internal/script/marker.lua describes that key. The package knows nothing of flags and commands.
 package marker
 
 import (

@@ -3,7 +3,7 @@ replace: while the guard is closed, deletes the keys of a token, or lets another
 Nobody in line is served: they cannot be granted anything before that.
 
 KEYS[1..n] lock keys
-KEYS[n+1]  the marker, as the library's internal/script/guard.lua describes it
+KEYS[n+1]  the marker, as the library's internal/script/marker.lua describes it
 ARGV[1]    the token; "" if the keys are free
 ARGV[2]    the value to put into the keys, also into those that are gone; "" to delete them
 

@@ -189,7 +189,7 @@ func (b *bench) calls(ctx context.Context, t *target, connect connectRedislock) 
 }
 
 // openGuard opens the guard of the server, which would otherwise be closed at its first use. It writes the marker that
-// internal/script/guard.lua describes.
+// internal/script/marker.lua describes.
 func (t *target) openGuard(ctx context.Context) error {
 	info, err := t.client.Info(ctx, "replication").Result()
 	if err != nil {

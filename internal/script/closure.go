@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Guard says how the scripts guard against a Redis that forgets; see guard.lua. The zero Guard is none.
+// Guard says how the scripts guard against a Redis that forgets; see marker.lua. The zero Guard is none.
 type Guard struct {
 	MaxTTL  time.Duration // the longest ttl of any lock
 	Deposed time.Duration // for how long a master that was deposed may go on granting
@@ -17,7 +17,7 @@ func (g Guard) IsSet() bool { return g.MaxTTL > 0 }
 // Grace returns for how long the guard stays closed.
 func (g Guard) Grace() time.Duration { return g.MaxTTL + g.Deposed }
 
-// end returns the last of ARGV, as guard.lua wants it.
+// end returns the last of ARGV, as marker.lua wants it.
 func (g Guard) end() string {
 	deposed := (g.Deposed + time.Millisecond - 1).Milliseconds()
 	return fmt.Sprintf("%d %d", g.MaxTTL.Milliseconds()+deposed, deposed)
@@ -26,7 +26,7 @@ func (g Guard) end() string {
 // Closure is what a reply says about a guard that is closed. The zero Closure says that it is open, or that there is none.
 type Closure struct {
 	For  time.Duration // for how long nothing new is granted
-	Term string        // the id of the server's present term; see guard.lua
+	Term string        // the id of the server's present term; see marker.lua
 }
 
 // IsOver reports whether the guard is open.

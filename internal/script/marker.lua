@@ -1,7 +1,7 @@
 --[[
-guard: whether this server may have forgotten locks, and for how long it therefore grants nothing new. Obtain, refresh,
+marker: whether this server may have forgotten locks, and for how long it therefore grants nothing new. Obtain, refresh,
 release, inspect and the joint scripts share this text. It is not a script of its own: a Client with a guard puts it into
-theirs, in place of the words "include guard", and a Client without one puts nothing there. Before that, they have declared
+theirs, in place of the words "include marker", and a Client without one puts nothing there. Before that, they have declared
 guard.
 
 After a memory may be lost, the guard is closed until every lease that it can have held has ended. Meanwhile nothing new is
