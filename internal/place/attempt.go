@@ -75,14 +75,14 @@ type Granted struct {
 	Fence int64     // 0 for none
 }
 
-// TryHere asks once at one of several places. It returns when the call has ended, however long that takes, so it needs a
-// goroutine of its own. ctx must not end. TryHere returns ErrNotObtained if the place has refused, and an error that matches
+// TryOnce asks once at one of several places. It returns when the call has ended, however long that takes, so it needs a
+// goroutine of its own. ctx must not end. TryOnce returns ErrNotObtained if the place has refused, and an error that matches
 // ErrNotObtained if the grant came too late.
 //
-// TryHere does not release a grant that came too late. It sets Late, and leaves the release to the round, or to the lock if
+// TryOnce does not release a grant that came too late. It sets Late, and leaves the release to the round, or to the lock if
 // that is made already. Both may use the token at this place again, and a release that is sent twice could free what the
 // next call with the token acquires.
-func (a *Attempt) TryHere(ctx context.Context, c *transport.Call) (Granted, error) {
+func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (Granted, error) {
 	if a.Waiter != nil {
 		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed over at several places
 		if done == nil {

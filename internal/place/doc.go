@@ -12,7 +12,7 @@
 //
 // A Claim is what a token has at one place: keys, until they are released. A Lock is the lock of a caller: a Claim, what its
 // handle knows (package life), and for how long it is certainly valid (package lease). A lock at several places has a Claim
-// for each place, and asks each place with Attempt.TryHere.
+// for each place, and asks each place with Attempt.TryOnce.
 //
 // # Invariants
 //

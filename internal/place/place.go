@@ -16,11 +16,11 @@ import (
 // Place is one Redis as the locks of one Client see it: the Redis of that Client, with all of its slots, or one server of
 // its quorum. It lives as long as the Client. It does not know whether its locks are parts of locks at several places.
 type Place struct {
-	Redis    *transport.Link
-	Keeper   *Keeper // of the kept locks of all Clients of the Redis client
-	Lines    line.Lines
-	Cleanups undo.Cleanups
-	Calls    atomic.Int64 // under way for locks at several places; a call may outlast its caller
+	Redis         *transport.Link
+	Keeper        *Keeper // of the kept locks of all Clients of the Redis client
+	Lines         line.Lines
+	Cleanups      undo.Cleanups
+	DetachedCalls atomic.Int64 // under way for locks at several places; a call may outlast its caller
 
 	resources *resources
 	set       *Config
@@ -70,7 +70,7 @@ func (p *Place) Health() *health.Server { return p.resources.health }
 // IsBusy reports whether a Close should still wait: for a cleanup, for a waiter in line (which leaves with a cleanup), or
 // for a call whose caller may have returned.
 func (p *Place) IsBusy() bool {
-	return p.Calls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
+	return p.DetachedCalls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
 }
 
 // Address returns where the server is.

@@ -96,15 +96,15 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	if ctx.Done() != nil {
 		free = context.WithoutCancel(ctx)
 	}
-	a.site.Calls.Add(1)
+	a.site.DetachedCalls.Add(1)
 	c := new(transport.Call)
 	transport.Go(func() {
 		var grant place.Granted
 		err := fault.ErrPanicked // unless TryHere returns
-		catch(func() { grant, err = a.TryHere(free, c) }, func(hook *panicked) {
+		catch(func() { grant, err = a.TryOnce(free, c) }, func(hook *panicked) {
 			a.Doubtful = a.Doubtful || hook != nil
 			t.land(free, a, c, grant, err, hook)
-			a.site.Calls.Add(-1)
+			a.site.DetachedCalls.Add(-1)
 		})
 	})
 }

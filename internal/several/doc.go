@@ -1,7 +1,7 @@
 // Package several is a lock at several places, of which enough must agree: a majority of the servers of a quorum, or
 // every slot that holds some of its keys.
 //
-//	caller ── Obtain ──► Tries ── ask: each place, side by side ──► attempt ──► place.Attempt.TryHere
+//	caller ── Obtain ──► Tries ── ask: each place, side by side ──► attempt ──► place.Attempt.TryOnce
 //	                      │ ▲                                          │
 //	                      │ └───────────────── land ◄──────────────────┘
 //	                      │ judge: won, refused or undecided
@@ -29,7 +29,7 @@
 //   - The order of mutexes is: Tries.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
-//     in Place.Calls until they end.
+//     in Place.DetachedCalls until they end.
 //
 // Files of an obtain, from the top: tries.go, line.go and grant.go use verdict.go and attempt.go. Files of a lock:
 // refresh.go, ttl.go, release.go, kept.go and mend.go use lock.go, which has apply, and poll.go. look.go reads the servers

@@ -31,9 +31,9 @@ func (l *Lock) Mend() {
 		r, at := l.lock.Mend(i), l.at[i]
 		at.lasts = max(at.lasts, r.Call.TTL)
 		certain := at.refreshes.Certain(r.Call.TTL) // 7
-		s.Calls.Add(1)
+		s.DetachedCalls.Add(1)
 		transport.Go(func() { // ends with the call
-			defer s.Calls.Add(-1)
+			defer s.DetachedCalls.Add(-1)
 			l.mendAt(r, certain)
 		})
 	}
@@ -62,7 +62,7 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 		}
 	}()
 	c := new(transport.Call)
-	g, err := a.TryHere(l.ctx, c)
+	g, err := a.TryOnce(l.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
 	if key := l.at[i].FenceKey; granted && key != "" && s.raise(l.ctx, l.token, key, l.Fence) != nil {

@@ -44,12 +44,12 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	defer stop()
 	// Free returns when enough places have answered. The other releases go on, and Close waits for them.
 	for _, i := range slices.Concat(asked, others) {
-		l.places.all[i].Calls.Add(1)
+		l.places.all[i].DetachedCalls.Add(1)
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
 	release := func(i int) answer {
-		f, ended := freeings[i], func() { l.places.all[i].Calls.Add(-1) }
+		f, ended := freeings[i], func() { l.places.all[i].DetachedCalls.Add(-1) }
 		send := func() answer { return l.freeAt(free, i, until) }
 		switch {
 		case !begins[i]:
