@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
@@ -23,7 +23,7 @@ var help string
 
 // New returns the command "acquire".
 func New(target *connect.Target) *cobra.Command {
-	f := new(claim.Flags)
+	f := new(locking.Flags)
 	var asJSON bool
 	cmd := cli.Describe(help, &cobra.Command{
 		Use: "acquire KEY... --ttl D", Short: "Acquire a lock for a script; run is safer", Args: cli.KeysWanted,
@@ -45,7 +45,7 @@ func New(target *connect.Target) *cobra.Command {
 	return cmd
 }
 
-func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON bool) error {
+func acquire(ctx context.Context, target *connect.Target, f *locking.Flags, asJSON bool) error {
 	signals := job.Listen()
 	ctx, end := signals.Ending(ctx)
 	defer end()
@@ -69,8 +69,8 @@ func acquire(ctx context.Context, target *connect.Target, f *claim.Flags, asJSON
 	return job.Interrupted(ctx, err)
 }
 
-func obtain(ctx context.Context, s *connect.Session, f *claim.Flags) (*redislock.Lock, error) {
-	if len(claim.OuterTokens(s.Env)) > 0 {
+func obtain(ctx context.Context, s *connect.Session, f *locking.Flags) (*redislock.Lock, error) {
+	if len(locking.OuterTokens(s.Env)) > 0 {
 		statuses, err := s.Inspect(ctx, f.Keys)
 		if err == nil {
 			err = f.CheckNesting(s.Env, statuses, "")
@@ -95,12 +95,12 @@ func printLock(target *connect.Target, lock *redislock.Lock, asJSON bool) error 
 	}{lock.Keys(), lock.Token(), lock.Until().UTC(), lock.FenceToken()})
 }
 
-func giveBack(s *connect.Session, f *claim.Flags, lock *redislock.Lock, signals *job.Signals) {
+func giveBack(s *connect.Session, f *locking.Flags, lock *redislock.Lock, signals *job.Signals) {
 	ctx, end := signals.Ending(context.Background())
 	defer end()
-	ctx, cancel := context.WithTimeout(ctx, min(f.TTL, claim.ReleaseLimit))
+	ctx, cancel := context.WithTimeout(ctx, min(f.TTL, locking.ReleaseLimit))
 	defer cancel()
-	if err := claim.GiveUp(ctx, s, lock, time.Now().Add(f.TTL), s.Complain); err != nil {
+	if err := locking.GiveUp(ctx, s, lock, time.Now().Add(f.TTL), s.Complain); err != nil {
 		s.Complain(err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"io"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
 
@@ -152,7 +152,7 @@ func (d *demo) tidyUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tidyLimit)
 	defer cancel()
 	insist := func(try func(context.Context) error) error {
-		return claim.Insist(ctx, try, func(why error) { d.printf("\nStill trying to tidy up: %v\n", why) })
+		return locking.Insist(ctx, try, func(why error) { d.printf("\nStill trying to tidy up: %v\n", why) })
 	}
 	d.waiting.Wait()
 	for _, lock := range d.held {

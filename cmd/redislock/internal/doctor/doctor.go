@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
 )
@@ -77,8 +77,8 @@ func New(target *connect.Target) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case opt.ttl < claim.LeastTTL:
-				return cli.Usagef("--ttl %v is under %v", opt.ttl, claim.LeastTTL)
+			case opt.ttl < locking.LeastTTL:
+				return cli.Usagef("--ttl %v is under %v", opt.ttl, locking.LeastTTL)
 			case strings.ContainsAny(opt.key, "{}"):
 				return cli.Usagef("--key %q contains a brace; choose a prefix without one", opt.key)
 			}

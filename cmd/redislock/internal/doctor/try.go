@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/internal/keyname"
 )
 
@@ -114,7 +114,7 @@ func (d *doctor) latency(ctx context.Context, server *redis.Client) finding {
 	median, high := trips[len(trips)/2], trips[(len(trips)*99-1)/100]
 	found := fmt.Sprintf("median %v, 99 %% within %v", median.Round(10*time.Microsecond), high.Round(10*time.Microsecond))
 	do := fmt.Sprintf("use --ttl %v or more, or a Redis that is nearer",
-		max(comfortable*high, claim.LeastTTL).Round(100*time.Millisecond))
+		max(comfortable*high, locking.LeastTTL).Round(100*time.Millisecond))
 	switch share := d.opt.ttl / max(high, 1); {
 	case share < 3:
 		return isBad.says(found, fmt.Sprintf("a ttl of %v ends before a renewal arrives", d.opt.ttl), do)

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
@@ -62,35 +62,35 @@ func New(target *connect.Target) *cobra.Command {
 }
 
 // patience is how long the command tries. A run tries for longer, because nobody can release its locks again.
-var patience = claim.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
+var patience = locking.Patience{Limit: 10 * time.Second, Limited: true, Verbose: true}
 
 func releaseByToken(ctx context.Context, target *connect.Target, keys []string, token string) (err error) {
 	ctx, cancel := patience.Context(ctx)
 	defer cancel()
 	s, err := patience.Open(ctx, target)
 	if err != nil && cli.CodeOf(err) == cli.Unavailable {
-		return cli.Unavailablef("%w", &claim.UnreleasedError{Keys: keys, Err: err})
+		return cli.Unavailablef("%w", &locking.UnreleasedError{Keys: keys, Err: err})
 	} else if err != nil {
 		return err
 	}
 	defer func() { closeAfter(s, err) }()
 	err = giveUp(ctx, s, keys, token)
 	if errors.Is(err, redislock.ErrLockNotHeld) {
-		return claim.NotHeld(ctx, s, "not released", keys, token, err)
+		return locking.NotHeld(ctx, s, "not released", keys, token, err)
 	}
 	return err
 }
 
 // giveUp releases keys by their token. Its errors are ready to be printed, except those that match redislock.ErrLockNotHeld.
 func giveUp(ctx context.Context, s *connect.Session, keys []string, token string) error {
-	return explain(s, claim.Release(ctx, s, keys, token, s.Complain))
+	return explain(s, locking.Release(ctx, s, keys, token, s.Complain))
 }
 
 func explain(s *connect.Session, err error) error {
 	if err == nil || errors.Is(err, redislock.ErrLockNotHeld) {
 		return err
 	}
-	if _, stays := errors.AsType[*claim.UnreleasedError](err); stays {
+	if _, stays := errors.AsType[*locking.UnreleasedError](err); stays {
 		return cli.Unavailablef("%w", err)
 	}
 	return s.Refusal(err)
@@ -112,14 +112,14 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	}
 	defer func() { closeAfter(s, err) }()
 	var statuses []redislock.Status
-	err = claim.Insist(opening, func(ctx context.Context) (err error) {
+	err = locking.Insist(opening, func(ctx context.Context) (err error) {
 		statuses, err = s.Inspect(ctx, withoutRepeats(keys))
 		return err
 	}, func(why error) { s.Complain(fmt.Errorf("still trying: %w", why)) })
 	if err != nil {
 		return patience.Unreachable(opening, target, err)
 	}
-	closed := claim.Notice(opening, s, keys)
+	closed := locking.Notice(opening, s, keys)
 	var held []redislock.Status
 	for _, status := range statuses {
 		switch {
@@ -149,7 +149,7 @@ func releaseByForce(ctx context.Context, target *connect.Target, keys []string, 
 	defer cancel()
 	var failed error
 	for _, status := range held {
-		taken, err := claim.ReleaseByForce(releasing, s, status.Key, status.Token, s.Complain) // from the same holder only
+		taken, err := locking.ReleaseByForce(releasing, s, status.Key, status.Token, s.Complain) // from the same holder only
 		err = explain(s, err)
 		if errors.Is(err, redislock.ErrLockNotHeld) {
 			err = fmt.Errorf("not released: %q has a new holder, or was released meanwhile", status.Key)

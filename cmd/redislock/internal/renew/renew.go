@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
@@ -40,7 +40,7 @@ func New(target *connect.Target) *cobra.Command {
 			case !cmd.Flags().Changed("ttl"):
 				return cli.Usagef("say for how long with --ttl D")
 			}
-			if err := claim.CheckTTL(ttl, long); err != nil {
+			if err := locking.CheckTTL(ttl, long); err != nil {
 				return err
 			}
 			target.Guarded, target.Longest = true, ttl
@@ -64,15 +64,17 @@ func renew(ctx context.Context, target *connect.Target, keys []string, token str
 	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	var lock *redislock.Lock
-	err = claim.Insist(limited, func(ctx context.Context) (err error) {
+	err = locking.Insist(limited, func(ctx context.Context) (err error) {
 		if lock, err = s.Locks.Attach(ctx, keys, token); err != nil {
 			return err
 		}
 		return lock.Refresh(ctx, ttl, nil)
-	}, func(why error) { s.Complain(fmt.Errorf("still trying to renew the locks: %w", claim.Plainly(s, why))) })
+	}, func(why error) {
+		s.Complain(fmt.Errorf("still trying to renew the locks: %w", locking.Plainly(s, why)))
+	})
 	switch {
 	case err != nil:
-		return claim.NotHeld(ctx, s, "not renewed", keys, token, err)
+		return locking.NotHeld(ctx, s, "not renewed", keys, token, err)
 	case !asJSON:
 		return nil
 	}

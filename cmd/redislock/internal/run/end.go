@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 )
 
 // releaseTime bounds how long a run tries to release locks that are valid for that long: a second at least.
 func releaseTime(left time.Duration) time.Duration {
-	return min(max(left, time.Second), claim.ReleaseLimit)
+	return min(max(left, time.Second), locking.ReleaseLimit)
 }
 
 // ending returns a ctx for giving the locks up. A signal ends it as well.
@@ -33,15 +33,15 @@ func (h *hold) ending(signals *job.Signals) (context.Context, context.CancelFunc
 }
 
 // release releases what was acquired, until ctx ends. It returns an error that matches redislock.ErrLockNotHeld if some of
-// it was lost, and a *claim.UnreleasedError if keys stay.
+// it was lost, and a *locking.UnreleasedError if keys stay.
 func (h *hold) release(ctx context.Context, tell func(error)) error {
 	lock := cmp.Or(h.kept, h.unnamed)
 	if lock == nil {
 		return nil
 	}
-	err := claim.GiveUp(ctx, h.Session, lock, time.Now().Add(h.ttl), tell) // a renewal may have been sent just now
+	err := locking.GiveUp(ctx, h.Session, lock, time.Now().Add(h.ttl), tell) // a renewal may have been sent just now
 	if h.unnamed != nil && errors.Is(err, redislock.ErrLockNotHeld) {
-		return claim.Release(ctx, h.Session, lock.Keys(), h.token, tell)
+		return locking.Release(ctx, h.Session, lock.Keys(), h.token, tell)
 	}
 	return err
 }
@@ -49,11 +49,12 @@ func (h *hold) release(ctx context.Context, tell func(error)) error {
 // leave leaves what was acquired locked until the time end, without this process. It returns an error that matches
 // redislock.ErrLockNotHeld if some of it was lost, and otherwise an error that says what holds.
 func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error {
-	certain, keys := h.kept.Until(), claim.Names(h.kept.Keys())
+	certain, keys := h.kept.Until(), locking.Names(h.kept.Keys())
 	h.stopAll() // before the Refresh: a renewal gives the keys their ttl again
 	by := time.Now().Add(max(h.ttl, time.Until(end)))
-	err := claim.Insist(ctx, func(ctx context.Context) error { return h.expireAt(ctx, end) }, func(why error) {
-		tell(fmt.Errorf("still trying to leave %s locked until %s: %w", keys, claim.ClockTime(end), claim.Plainly(h.Session, why)))
+	err := locking.Insist(ctx, func(ctx context.Context) error { return h.expireAt(ctx, end) }, func(why error) {
+		tell(fmt.Errorf("still trying to leave %s locked until %s: %w",
+			keys, locking.ClockTime(end), locking.Plainly(h.Session, why)))
 	})
 	switch {
 	case err == nil, errors.Is(err, redislock.ErrLockNotHeld):
@@ -62,8 +63,8 @@ func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error
 		if end.Before(certain) {
 			certain = end // the Refresh may have been executed
 		}
-		return fmt.Errorf("cannot leave %s locked until %s: %w; held until %s, expired by %s", keys, claim.ClockTime(end),
-			claim.Plainly(h.Session, err), claim.ClockTime(certain), claim.ClockTime(by))
+		return fmt.Errorf("cannot leave %s locked until %s: %w; held until %s, expired by %s", keys, locking.ClockTime(end),
+			locking.Plainly(h.Session, err), locking.ClockTime(certain), locking.ClockTime(by))
 	case time.Until(end) <= 0: // the answer was so late that nothing is left to rely on
 		return nil
 	}
@@ -73,7 +74,7 @@ func (h *hold) leave(ctx context.Context, end time.Time, tell func(error)) error
 // expireAt makes the keys expire at that time, or a moment later if it is too near.
 func (h *hold) expireAt(ctx context.Context, end time.Time) error {
 	for range 2 {
-		rest := max(time.Until(end), claim.LeastTTL)
+		rest := max(time.Until(end), locking.LeastTTL)
 		if err := h.kept.Refresh(ctx, rest, nil); err != nil {
 			return err
 		}
@@ -106,7 +107,7 @@ func (f *runFlags) complain(h *hold, err error) {
 		return
 	}
 	h.gaveIn = true
-	if stays, ok := errors.AsType[*claim.UnreleasedError](err); ok && f.log != nil {
+	if stays, ok := errors.AsType[*locking.UnreleasedError](err); ok && f.log != nil {
 		f.log.stays(stays)
 		return
 	}

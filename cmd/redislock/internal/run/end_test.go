@@ -16,8 +16,8 @@ import (
 	"github.com/onsi/gomega/gexec"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
@@ -201,7 +201,7 @@ var _ = Describe("the end of a run", func() {
 		func(left, limit time.Duration) { Expect(releaseTime(left)).To(Equal(limit)) },
 		Entry("nothing left", -time.Second, time.Second),
 		Entry("two seconds", 2*time.Second, 2*time.Second),
-		Entry("a long ttl", 10*time.Minute, claim.ReleaseLimit),
+		Entry("a long ttl", 10*time.Minute, locking.ReleaseLimit),
 	)
 })
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 )
 
 // hold is all that a run has locked: what it acquired and renews itself, and what it re-entered, which somebody else renews.
@@ -80,11 +80,11 @@ func (h *hold) stopAll() {
 // is replaced. If this run has acquired nothing, the fencing token stays.
 func (h *hold) environ(keys []string) (variables []string) {
 	own := map[string]string{
-		"REDISLOCK_KEYS":    strings.Join(keys, "\n"),
-		claim.TokenVariable: h.token,
-		"REDISLOCK_UNTIL":   h.until().UTC().Format(time.RFC3339Nano),
+		"REDISLOCK_KEYS":      strings.Join(keys, "\n"),
+		locking.TokenVariable: h.token,
+		"REDISLOCK_UNTIL":     h.until().UTC().Format(time.RFC3339Nano),
 	}
-	outer := slices.DeleteFunc(claim.OuterTokens(h.Env), func(token string) bool { return token == h.token })
+	outer := slices.DeleteFunc(locking.OuterTokens(h.Env), func(token string) bool { return token == h.token })
 	if h.kept != nil {
 		own["REDISLOCK_FENCE"] = ""
 		if h.kept.Token() != h.token {
@@ -94,7 +94,7 @@ func (h *hold) environ(keys []string) (variables []string) {
 			own["REDISLOCK_FENCE"] = strconv.FormatInt(h.fence, 10)
 		}
 	}
-	own[claim.OuterVariable] = strings.Join(outer, " ")
+	own[locking.OuterVariable] = strings.Join(outer, " ")
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if _, replaced := own[name]; !replaced {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 )
 
 // log writes what happens to the locks of a run, as one JSON object a line. The methods of a nil log do nothing.
@@ -91,7 +91,7 @@ func (l *log) released(_ context.Context, e redislock.Released) {
 	}
 }
 
-func (l *log) stays(e *claim.UnreleasedError) {
+func (l *log) stays(e *locking.UnreleasedError) {
 	l.Error("not released", "keys", e.Keys, "until", e.By.UTC(), "error", e.Err.Error())
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 )
 
@@ -27,7 +27,7 @@ import (
 var help string
 
 type runFlags struct {
-	claim.Flags
+	locking.Flags
 
 	token                    string
 	hasToken, share, reenter bool
@@ -71,7 +71,7 @@ func New(target *connect.Target) *cobra.Command {
 	cli.DurationVar(flags, &f.atLeast, "at-least", "", 0,
 		"keep the locks for at least `D`, even if COMMAND ends sooner (default: no limit)")
 	cli.DurationVar(flags, &f.maxHold, "max-hold", "", 0, "end COMMAND when it has held the locks for `D` (default: no limit)")
-	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+claim.TokenVariable)
+	flags.BoolVar(&f.reenter, "reenter", false, "share the KEYs that the run around this one holds, by $"+locking.TokenVariable)
 	flags.StringVar(&f.token, "token", "", "hold the locks with the token `T` instead of a random one")
 	flags.BoolVar(&f.share, "share", false, "share the KEYs that the token of --token already holds")
 	flags.IntVar(&f.lostCode, "lost-exit-code", cli.Lost, "exit code `N` if the locks were lost while COMMAND ran")
@@ -93,7 +93,7 @@ func (f *runFlags) check(cmd *cobra.Command) error {
 		return cli.Usagef("--log-format %q is unknown; write text or json", f.format)
 	}
 	if err := cmp.Or(f.Check(cmd.Flags()), f.checkToken(), f.CheckLong("at-least", f.atLeast),
-		claim.CheckCode("lost-exit-code", f.lostCode)); err != nil {
+		locking.CheckCode("lost-exit-code", f.lostCode)); err != nil {
 		return err
 	}
 	if !f.hasGrace {

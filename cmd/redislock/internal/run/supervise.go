@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 )
 
 // supervisor watches a running command and its locks. It passes signals on, and ends the command before the locks end. It
@@ -176,7 +176,7 @@ func (s *supervisor) finish(end job.End) error {
 	}
 	s.child.Close()
 	why := s.giveUp()
-	claim.Within(time.Second, s.reports.Wait) // a stderr that blocks must not hold up the end
+	locking.Within(time.Second, s.reports.Wait) // a stderr that blocks must not hold up the end
 	switch {
 	case s.over == lockLost:
 		return cli.Exit(s.flags.lostCode)

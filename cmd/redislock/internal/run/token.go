@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 )
 
 func (f *runFlags) checkToken() error {
@@ -28,7 +28,7 @@ func (f *runFlags) checkToken() error {
 	case f.share && !f.hasToken:
 		return cli.Usagef("--share needs --token T; to share the locks of the run around this one, use --reenter")
 	case f.reenter && f.hasToken:
-		return cli.Usagef("--reenter and --token exclude each other: --reenter takes $%s", claim.TokenVariable)
+		return cli.Usagef("--reenter and --token exclude each other: --reenter takes $%s", locking.TokenVariable)
 	}
 	return nil
 }
@@ -36,11 +36,11 @@ func (f *runFlags) checkToken() error {
 // tokenFor returns the token for the locks, "" for a random one, or an error if this run would wait for itself, or would
 // join a lock of another process without --share.
 func (f *runFlags) tokenFor(ctx context.Context, h *hold) (string, error) {
-	outer := claim.OuterTokens(h.Env)
+	outer := locking.OuterTokens(h.Env)
 	token, shared := f.token, ""
 	if f.reenter {
-		if h.Getenv(claim.TokenVariable) == "" {
-			return "", cli.Usagef("--reenter is for a run inside another run, but %s is not set", claim.TokenVariable)
+		if h.Getenv(locking.TokenVariable) == "" {
+			return "", cli.Usagef("--reenter is for a run inside another run, but %s is not set", locking.TokenVariable)
 		}
 		token = outer[0]
 	}

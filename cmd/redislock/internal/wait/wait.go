@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redislock/redislock"
-	"github.com/redislock/redislock/cmd/redislock/internal/claim"
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
+	"github.com/redislock/redislock/cmd/redislock/internal/locking"
 	"github.com/redislock/redislock/cmd/redislock/internal/scan"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
 )
@@ -24,7 +24,7 @@ var help string
 
 // New returns the command "wait".
 func New(target *connect.Target) *cobra.Command {
-	p := new(claim.Patience)
+	p := new(locking.Patience)
 	cmd := cli.Describe(help, &cobra.Command{
 		Use: "wait KEY...", Short: "Wait until locks are free, without taking them", Args: cli.KeysWanted,
 		ValidArgsFunction: scan.CompleteKeys(target),
@@ -48,7 +48,7 @@ const (
 	lastLook   = 200 * time.Millisecond // how long the last look may take, when the limit is over
 )
 
-func wait(ctx context.Context, target *connect.Target, keys []string, p *claim.Patience) error {
+func wait(ctx context.Context, target *connect.Target, keys []string, p *locking.Patience) error {
 	limited, cancel := p.Context(ctx)
 	defer cancel()
 	s, err := p.Open(limited, target)
@@ -106,7 +106,7 @@ func look(ctx context.Context, s *connect.Session, keys []string) (*redislock.Re
 	}
 	at := slices.IndexFunc(statuses, func(s redislock.Status) bool { return !isFree(s) })
 	if at < 0 {
-		if left := claim.Notice(ctx, s, keys); left > 0 {
+		if left := locking.Notice(ctx, s, keys); left > 0 {
 			return &redislock.RefusedError{Closed: left}, nil
 		}
 		return nil, nil //nolint:nilnil // nothing is in the way

@@ -1,6 +1,6 @@
-// Package claim acquires locks for the commands that do so, and waits for them: the flags that these commands share, who is
-// in the way, a Redis that is away, and the words of a refusal. It does not know what is done under the locks.
-package claim
+// Package locking acquires locks for the commands that do so, and waits for them: the flags that these commands share, who
+// is in the way, a Redis that is away, and the words of a refusal. It does not know what is done under the locks.
+package locking
 
 import (
 	"context"

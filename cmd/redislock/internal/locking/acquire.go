@@ -1,4 +1,4 @@
-package claim
+package locking
 
 import (
 	"context"

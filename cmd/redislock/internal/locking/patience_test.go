@@ -1,6 +1,6 @@
 //go:build unix
 
-package claim
+package locking
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
-func TestClaim(t *testing.T) { clitest.RunSpecs(t, "claim") }
+func TestLocking(t *testing.T) { clitest.RunSpecs(t, "locking") }
 
 var _ = Describe("A Redis that answers", func() {
 	var server *redistest.Server
