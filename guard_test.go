@@ -323,7 +323,7 @@ var _ = spec.DescribeForgetful("a closed guard", func(on *spec.Forgetful) {
 			}
 		}
 
-		It("they take their places, and are granted in that order when it opens", func() {
+		It("they take their positions, and are granted in that order when it opens", func() {
 			began := time.Now()
 			join("one", "two", "three")
 			await(3)

@@ -34,7 +34,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //
 // ObtainMulti blocks until the lock is granted, the strategy stops or ctx ends. With a strategy and no deadline on ctx,
 // it gives up after one ttl. With [Options.Queue], it waits in line until ctx ends. It returns within milliseconds of
-// the end of ctx, whatever Redis does. In the background, the library then gives up the place in line and releases what
+// the end of ctx, whatever Redis does. In the background, the library then gives up the position in line and releases what
 // an unanswered request may have acquired. With a custom token, it releases only those keys that a late reply reports
 // as newly acquired.
 //

@@ -1,5 +1,5 @@
 --[[
-obtain: takes every key of one lock, or none. A refused caller may take a place in line.
+obtain: takes every key of one lock, or none. A refused caller may take a position in line.
 
 KEYS[1..n]  lock keys, each once
 KEYS[n+1]   the fence key, if a fencing token is wanted
@@ -12,7 +12,7 @@ ARGV[5]     "0", or missing, for no fencing token; "1" to mint one by the server
             number proposes one, in µs since 1970
 ARGV[6]     "1" if keys that are mine get the new metadata; "0", or missing, if they keep theirs
 ARGV[7]     entry of a waiter, as internal/script/line.lua describes it; without it, the
-            caller takes no place. With it, either every lock key has a line or none has
+            caller takes no position. With it, either every lock key has a line or none has
 ARGV[8]     the waiter's ticket; "0" if it knows of none
 ARGV[9]     "1" if its subscription is open, on this server; else "0"
 ARGV[10]    the ticket that it proposes if it has none, in µs since 1970; may be missing
@@ -39,7 +39,7 @@ Returns     1                 granted, all newly taken, no fencing token
                               longer in one of the lines, else 0
                               After a grant the waiter is in no line any more.
             {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
-                              ms; see internal/script/marker.lua. A waiter gets a place in line
+                              ms; see internal/script/marker.lua. A waiter gets a position in line
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
@@ -110,7 +110,7 @@ if fenced then
 	fence = math.max(number + 1, proposed(now[1] * 1000000 + now[2], ARGV[5] ~= '1' and ARGV[5]))
 end
 
-local queued = false -- somebody has a place in one of the lines
+local queued = false -- somebody has a position in one of the lines
 for first = lines, #KEYS, CHUNK do
 	if call('EXISTS', unpack(KEYS, first, math.min(first + CHUNK - 1, #KEYS))) > 0 then
 		queued = true
@@ -195,7 +195,7 @@ if not free then
 		-- include line
 
 		local id, count = entry and string.match(entry, '^%S+'), #KEYS - lines + 1
-		local placed = ticket > 0 -- it had a place by its last answered try
+		local placed = ticket > 0 -- it had a position by its last answered try
 		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
 		if id and count > 0 then
 			local waiting = call('ZCARD', KEYS[lines]) / 2
@@ -266,15 +266,15 @@ if not free then
 				end
 			end
 			local life = math.ceil(3 * interval / 1000)
-			local place = string.format('%.0f', ticket) -- '..' writes 1.76e+15
+			local position = string.format('%.0f', ticket) -- '..' writes 1.76e+15
 			local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[9] == '1' and 1 or 0)))
 			local missing = 0
 			for i = lines, #KEYS do
 				local line = KEYS[i]
 				if fresh then
-					call('ZADD', line, place, entry, mark, '~' .. id)
+					call('ZADD', line, position, entry, mark, '~' .. id)
 				elseif call('ZADD', line, mark, '~' .. id) == 1 then
-					call('ZADD', line, place, entry)
+					call('ZADD', line, position, entry)
 					missing = 1
 				end
 				if call('PTTL', line) < life * 1000 then -- another waiter's deadline may be later

@@ -170,7 +170,7 @@ const closeGrace = time.Second
 // Redis client go on. From then on, Obtain, ObtainMulti, Do, Attach, Inspect and Line return ErrClosed. Locks that are
 // held stay held, but are no longer renewed. Their TTL, Refresh and Release keep working.
 //
-// Close waits up to a second for waiters to give up their places, for releases in the background, for a Refresh of a lock
+// Close waits up to a second for waiters to give up their positions, for releases in the background, for a Refresh of a lock
 // with [Options.Token], and for calls at other servers or slots that go on after an Obtain or a Release has returned. So
 // call it before you close the Redis client, and before the process ends. It always returns nil and may be called again.
 func (c *Client) Close() error {

@@ -48,7 +48,7 @@ local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
 local deleted = {} -- by index
 local start = 1 -- the first key to be looked at
-local queued = false -- somebody has a place in one of the lines
+local queued = false -- somebody has a position in one of the lines
 if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET returns an error for a key of another type
 	call('DEL', KEYS[1])
 	if #KEYS == 2 and not fenced and not ticket then

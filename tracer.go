@@ -73,7 +73,7 @@ type Tracer struct {
 	Released func(context.Context, Released)
 
 	// CleanedUp is called when a cleanup has ended: when the library has released in the background what an abandoned
-	// call may have acquired, or has given up a place in line. It is called in a goroutine of the library, with the
+	// call may have acquired, or has given up a position in line. It is called in a goroutine of the library, with the
 	// values of the ctx of the call. On several servers or slots, the cleanup on each of them has its own event, with the
 	// keys there.
 	CleanedUp func(context.Context, CleanedUp)
@@ -169,7 +169,7 @@ const (
 	WhyLate      = "late grant"        // a grant arrived after its validity or the Release, or may still arrive
 	WhyResent    = "resent obtain"     // the lock is released, but its obtain was sent twice and may arrive again
 	WhyRelease   = "abandoned release" // Release returned before the keys were freed
-	WhyLine      = "place in line"     // a waiter gave up its place
+	WhyLine      = "place in line"     // a waiter gave up its position; metrics have this name
 )
 
 // CleanedUp reports the end of a cleanup.

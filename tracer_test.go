@@ -78,7 +78,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 			Expect(end.Until).To(BeZero())
 		})
 
-		It("gets ObtainEnd when ctx ends the wait, and CleanedUp for the place in line", func(ctx SpecContext) {
+		It("gets ObtainEnd when ctx ends the wait, and CleanedUp for the position in line", func(ctx SpecContext) {
 			spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "b")
 			limited, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()

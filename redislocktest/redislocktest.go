@@ -63,7 +63,7 @@ func New(tb testing.TB) *Client {
 func (c *Client) Redis() *redis.Client { return c.redis }
 
 // FastForward brings the expiry of every key forward by d at once, in whole milliseconds. When it returns, every lock
-// with a remaining ttl of at most d has expired. Waiters in line, with [redislock.Options.Queue], keep their places,
+// with a remaining ttl of at most d has expired. Waiters in line, with [redislock.Options.Queue], keep their positions,
 // and each tries at once. If the lock has expired, the first in line gets it. FastForward does not wait for these
 // tries. It does not wake an obtain that retries without Queue.
 //

@@ -11,7 +11,7 @@
 //	                 │
 //	                 └── they differ, or the marker is gone ──► writes the marker: closed for G
 //
-//	obtain, hand-over, Attach ── while it is closed ──► refused; a waiter takes its place in line
+//	obtain, hand-over, Attach ── while it is closed ──► refused; a waiter takes its position in line
 //	renewal, Refresh          ── in the first D ──► not executed: send it again after that
 //	                          ── after it ──► the keys that are gone are put back
 //	                          ── once it is open ──► keys that are gone are lost

@@ -2,7 +2,7 @@ package line
 
 // # Decisions
 //
-// The first refused try takes a place. In the first design it took none while the inbox was not open, and the second
+// The first refused try takes a position. In the first design it took none while the inbox was not open, and the second
 // try took it after the subscription. But a new subscription makes all waiters try anyway, because messages may have
 // been lost before it. So waiting would gain nothing, lose the order of arrival, and block an obtain on SUBSCRIBE.
 //
@@ -39,14 +39,14 @@ package line
 // is told of keys that it does not have. A waiter that stayed in line after a hand-off could be handed the lock again
 // after its release, so the script tests beforehand whether it may remove at all.
 //
-// Leaving is a release with the waiter's token. A hand-off or an abandoned try may have taken the keys, a place, or
+// Leaving is a release with the waiter's token. A hand-off or an abandoned try may have taken the keys, a position, or
 // both. One script undoes all of it and serves the next waiter. With a custom token it does not touch the keys: they
 // may belong to an earlier hold, and such a token is never handed any.
 //
 // A waiter waits for the answer to a try under way before it accepts a hand-off, because the try finds the keys
 // granted. Otherwise a second release would have to follow the first, in case the try arrives after it.
 //
-// Large tries take turns: at most two of 256 keys or more of waiters that want a place, and two of waiters that have
+// Large tries take turns: at most two of 256 keys or more of waiters that want a position, and two of waiters that have
 // one. Otherwise the tries of forty waiters for 10,000 keys wait for each other on the server for longer than the
 // ReadTimeout, and are resent.
 //
@@ -76,7 +76,7 @@ package line
 //
 // In line, only an error that does not pass ends the obtain. A first try without a deadline is the exception: a wrong
 // address would last for ever, so any error ends it. With a deadline, the caller has said how long a failover may
-// take. Before the first refusal there is no place to keep, so the waiter pauses for 50 ms, then twice as long each
+// take. Before the first refusal there is no position to keep, so the waiter pauses for 50 ms, then twice as long each
 // time, up to an interval, and up to a quarter less at random. A quorum gives each server a fraction of a second, so
 // there a first try without a deadline lasts 2 s: one pause of the process would end a shorter one. Polling stays as
 // in bsm/redislock: an error ends it.

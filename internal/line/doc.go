@@ -14,9 +14,9 @@
 //   - A waiter whose messages are all lost still tries once per interval. So a message only saves time.
 //   - A hand-off counts only if the server made it after the last try that it has answered. Its validity counts from a time
 //     before the keys were handed over: see Waiter.Since.
-//   - A waiter that leaves the inbox keeps its place in the lines until a script takes it out.
+//   - A waiter that leaves the inbox keeps its position in the lines until a script takes it out.
 //   - All Clients of one Redis client together have at most two tries with many keys under way, and two more of waiters that
-//     have a place.
+//     have a position.
 //
 // The package does not know for how long a lock is valid, nor that a lock can be at several places. An obtain that stands in
 // several lines with one ticket needs the methods of stepback.go.

@@ -144,7 +144,7 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
-// A waiter that was never refused has no place to keep, and comes back less and less often. One with a place tries once per
+// A waiter that was never refused has no position to keep, and comes back less and less often. One with a position tries once per
 // interval.
 func TestRest(t *testing.T) {
 	w, now := newWaiter(), time.Now()
@@ -156,7 +156,7 @@ func TestRest(t *testing.T) {
 	}
 	w.refused = true
 	if w.Rest(now); w.next.Sub(now) != Interval {
-		t.Errorf("with a place it waits %v", w.next.Sub(now))
+		t.Errorf("with a position it waits %v", w.next.Sub(now))
 	}
 }
 

@@ -223,7 +223,7 @@ var _ = spec.DescribeOnRedis("A hand-off", func(on *spec.Redis) {
 		Expect(first.Granted().Release(ctx)).To(Succeed())
 		held = spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		Eventually(func() int { return spec.CountWaiters(ctx, locks, "a") }).WithTimeout(4*time.Second).WithPolling(5*time.Millisecond).
-			Should(Equal(1), "the stuck try has taken a place")
+			Should(Equal(1), "the stuck try has taken a position")
 		Expect(time.Since(sent)).To(BeNumerically(">", 2*time.Second))
 		Eventually(func() int { return spec.CountWaiters(ctx, locks, "a") }).WithTimeout(1500*time.Millisecond).
 			Should(BeZero(), "and the release has looked once more")

@@ -40,7 +40,7 @@ const (
 	maxNames = 10_000
 
 	// bulk is the number of keys from which a try takes a while. All Clients of one Redis client together send maxBulk such
-	// tries at a time, and maxBulk more of waiters that have a place.
+	// tries at a time, and maxBulk more of waiters that have a position.
 	bulk, maxBulk = 256, 2
 )
 

@@ -182,7 +182,7 @@ type verdict struct {
 	least, most   int64    // its interval
 	ticket        int64    // the ticket that it keeps; 0: it gets a new one,
 	above, below  int64    // higher than all that stay, and no higher than it needs to be
-	missing, lost bool     // it had a ticket, and no place in some line, or only one as dead
+	missing, lost bool     // it had a ticket, and no position in some line, or only one as dead
 	lines         []string // of keys, which last for that long at least, in ms
 	lasts         int64
 	told          map[string]string // by id: who gets a message, and the words of it after the number
@@ -191,7 +191,7 @@ type verdict struct {
 	fault         string // what the script must not have done
 }
 
-// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a place. Which of the dead
+// obtain is a try with a ticket, as far as the caller knows one. It leaves it to enter to take a position. Which of the dead
 // the script has removed is its own affair, as long as they were at the front: stays tells.
 func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string) bool) verdict {
 	v := verdict{wait: 1, ticket: known, told: map[string]string{}, may: map[string]bool{}, least: math.MaxInt64}
@@ -333,7 +333,7 @@ func (m *queueModel) tell(p modelPlace, words string, v verdict, gone map[string
 	}
 }
 
-// enter is a place in line taken, or kept, by who was refused.
+// enter is a position in line taken, or kept, by who was refused.
 func (m *queueModel) enter(c *contender, life int64) {
 	for _, key := range c.keys {
 		m.remove(key, func(p modelPlace) bool { return p.id == c.id })
@@ -670,7 +670,7 @@ func (h *queueHistory) compare(ctx context.Context, want verdict) {
 	}
 }
 
-// mark is the score of the mark of a place, as the server's clock has it.
+// mark is the score of the mark of a position, as the server's clock has it.
 func (h *queueHistory) mark(p modelPlace) float64 {
 	score := (h.clock/1000+h.model.left(p))*4096 + p.life/1000*2
 	if p.open {
@@ -738,7 +738,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 			h.waiting, h.holding = without(h.waiting, c), append(without(h.holding, c), c)
 		}
 	case len(place) != 6 || place[0] != int64(-1):
-		h.check(false, "want a place in line")
+		h.check(false, "want a position in line")
 	default:
 		wait, _ := place[1].(int64)
 		c.ticket, _ = place[2].(int64)

@@ -128,7 +128,7 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		Expect(second.At).To(BeTemporally("<", began.Add(promptly)))
 	})
 
-	It("gives up the place as soon as ctx ends, and wakes the next waiter", func(ctx SpecContext) {
+	It("gives up the position as soon as ctx ends, and wakes the next waiter", func(ctx SpecContext) {
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "b")
 		first := spec.StartWaiter(ctx, locks, time.Minute, queue, "a", "b")
 		second := spec.StartWaiter(ctx, locks, time.Minute, queue, "a")
@@ -529,7 +529,7 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 		Expect(err).To(MatchError(ContainSubstring("the last try: redislock: obtain")))
 		Expect(strings.Count(err.Error(), "\n")).To(BeZero())
 		Expect(held.Release(ctx)).To(Succeed())
-		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(4*time.Second).Should(BeEmpty(), "its place lapses")
+		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(4*time.Second).Should(BeEmpty(), "its position lapses")
 	})
 
 	// A proxy on a real socket accepts a connection before it closes it.
@@ -574,7 +574,7 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 			MatchError(ContainSubstring("no answer from Redis"))),
 	)
 
-	It("gives back what a try takes whose ctx ends on the way, and its place", func(ctx SpecContext) {
+	It("gives back what a try takes whose ctx ends on the way, and its position", func(ctx SpecContext) {
 		held := spec.Obtain(ctx, healthy, time.Minute, nil, "a")
 		first := spec.StartWaiter(ctx, locks, time.Minute, spec.OnlyWoken, "a")
 		spec.AwaitSubscriptions(ctx, on.Client, "a")

@@ -22,7 +22,7 @@ const (
 	noise = 300 * time.Millisecond
 )
 
-// joins returns the id of who takes the next place in the line of a key because of what start starts.
+// joins returns the id of who takes the next position in the line of a key because of what start starts.
 func joins(ctx context.Context, client redis.Cmdable, key string, start func()) string {
 	GinkgoHelper()
 	before := len(spec.Line(ctx, client, key))
@@ -47,7 +47,7 @@ type turn struct {
 	err      error
 }
 
-// waitTogether lets one waiter after the other take its place in line, and leave as soon as it is granted. It returns
+// waitTogether lets one waiter after the other take its position in line, and leave as soon as it is granted. It returns
 // what becomes of them.
 func waitTogether(ctx context.Context, locks *redislock.Client, client redis.Cmdable, sets [][]string) <-chan turn {
 	GinkgoHelper()

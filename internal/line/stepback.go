@@ -50,7 +50,7 @@ func (w *Waiter) Due() (next time.Time, called bool) {
 	return next, called
 }
 
-// SignDue returns by when the waiter must give a sign of life; the zero time if it has no place. failed says that its place
+// SignDue returns by when the waiter must give a sign of life; the zero time if it has no position. failed says that its position
 // hangs or has failed. Then the sign is due no sooner than the next try, because all places would be asked with it.
 func (w *Waiter) SignDue(failed bool) time.Time {
 	if w.ticket == 0 || w.sent.IsZero() {
@@ -63,5 +63,5 @@ func (w *Waiter) SignDue(failed bool) time.Time {
 	return sign
 }
 
-// IsDeaf reports whether the waiter has a place, and no message can reach it.
+// IsDeaf reports whether the waiter has a position, and no message can reach it.
 func (w *Waiter) IsDeaf() bool { return w.HasPosition() && !w.inbox.Hears() }

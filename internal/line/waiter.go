@@ -72,7 +72,7 @@ func (l *Lines) New(pace retry.Strategy) *Waiter {
 // the keys are handed over first, it returns the hand-off instead. It returns neither if ctx ends or closed is closed first.
 //
 // Only a few large tries go out at a time, because a server that is busy with many would answer none of them in time.
-// Waiters that have a place have slots of their own. Behind waiters that have none yet, they could lose their places.
+// Waiters that have a position have slots of their own. Behind waiters that have none yet, they could lose their positions.
 func (w *Waiter) Admit(ctx context.Context, closed <-chan struct{}, keys int) (done func(), h *HandOff) {
 	slots := w.lines.Hub.entering
 	if w.refused {
@@ -107,7 +107,7 @@ func (w *Waiter) Renew() {
 	w.mu.Unlock()
 }
 
-// Begin prepares a try: c is to obtain o, and to take a place in line if it is refused.
+// Begin prepares a try: c is to obtain o, and to take a position in line if it is refused.
 func (w *Waiter) Begin(o *script.Obtain, c *transport.Call) {
 	if w.member == nil {
 		w.inbox = w.lines.inboxFor(o.Keys.Names[0])
@@ -140,7 +140,7 @@ func (w *Waiter) LastTicket() int64 {
 	return w.ticket
 }
 
-// HasPosition reports whether the waiter may have a place in line.
+// HasPosition reports whether the waiter may have a position in line.
 func (w *Waiter) HasPosition() bool { return w != nil && w.member != nil }
 
 // Life returns how long the waiter counts as live after its last try.
@@ -209,8 +209,8 @@ func (w *Waiter) Bear(ctx context.Context, err error) bool {
 // firstRest is how long a waiter that was never refused waits after its first error.
 const firstRest = 50 * time.Millisecond
 
-// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval, to keep its place. A
-// waiter that was never refused has no place to keep. It tries soon, because most failovers take a second or two, and then
+// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval, to keep its position. A
+// waiter that was never refused has no position to keep. It tries soon, because most failovers take a second or two, and then
 // less and less often. It does so at random moments, because many others may have failed at the same time.
 func (w *Waiter) Rest(now time.Time) {
 	wait := Interval
@@ -263,7 +263,7 @@ func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 	}
 }
 
-// QuitInbox makes the inbox forget the waiter. It does not give up the place in line.
+// QuitInbox makes the inbox forget the waiter. It does not give up the position in line.
 func (w *Waiter) QuitInbox() {
 	if w.HasPosition() {
 		w.inbox.Leave(w.member)

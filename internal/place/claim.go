@@ -105,7 +105,7 @@ func (c *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool,
 }
 
 // isDoubtful reports whether some sending of the obtain was never answered, although a later one was. Such a sending may
-// still arrive. After a loss or a release, it would acquire the keys again, or take a place in line again.
+// still arrive. After a loss or a release, it would acquire the keys again, or take a position in line again.
 func (c *Claim) isDoubtful() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,6 @@
 package place
 
-// CountResources returns for how many Redis clients a shared is registered.
+// CountResources returns for how many Redis clients resources are registered.
 func CountResources() (n int) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

@@ -53,7 +53,7 @@ func lateOn(on *spec.Redis, where string) {
 		}
 		Expect(tries).To(Equal(times))
 	}
-	AfterEach(func(ctx SpecContext) { // what was granted is given back, and so is each place in line
+	AfterEach(func(ctx SpecContext) { // what was granted is given back, and so is each position in line
 		lock := spec.Obtain(spec.Within(ctx, 5*time.Second), locks, time.Minute, options(redislock.Options{RetryStrategy: often}), keys...)
 		Expect(lock.Release(ctx)).To(Succeed())
 	})

@@ -270,18 +270,18 @@ type owner struct {
 
 var _ = Describe("What the Clients of a Redis client share", func() {
 	DescribeTable("keeps no Redis client alive, and nothing is left of it", func(ctx SpecContext, use func() func() bool) {
-		before := place.CountShared()
+		before := place.CountResources()
 		gone := use()
 		Eventually(func() bool {
 			runtime.GC()
-			return gone() && place.CountShared() <= before
+			return gone() && place.CountResources() <= before
 		}).WithTimeout(10 * time.Second).Should(BeTrue())
 	},
 		Entry("of a *redis.Client", func() func() bool {
 			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 			defer client.Close()
 			locks := redislock.New(client)
-			Expect(place.CountShared()).To(BeNumerically(">", 0))
+			Expect(place.CountResources()).To(BeNumerically(">", 0))
 			Expect(locks.Close()).To(Succeed())
 			p := weak.Make(client)
 			return func() bool { return p.Value() == nil }
@@ -321,13 +321,13 @@ var _ = Describe("What the Clients of a Redis client share", func() {
 	It("is nothing for a type that cannot be compared", func() {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		defer client.Close()
-		before := place.CountShared()
+		before := place.CountResources()
 		type incomparable struct {
 			redis.Scripter
 			_ []int
 		}
 		Expect(redislock.New(incomparable{Scripter: client}).Close()).To(Succeed())
 		Expect(redislock.New(struct{ redis.Scripter }{incomparable{Scripter: client}}).Close()).To(Succeed())
-		Expect(place.CountShared()).To(BeNumerically("<=", before))
+		Expect(place.CountResources()).To(BeNumerically("<=", before))
 	})
 })

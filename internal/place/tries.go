@@ -32,7 +32,7 @@ func (t *Tries) Prepare(p *Place, o *script.Obtain) {
 	t.Place, t.Obtain = p, *o
 }
 
-// Queue makes a refused try take a place in line. Call it before the first one. pace may be nil; see line.Waiter.
+// Queue makes a refused try take a position in line. Call it before the first one. pace may be nil; see line.Waiter.
 func (t *Tries) Queue(pace retry.Strategy) { t.Waiter = t.Place.Lines.New(pace) }
 
 // Await waits in line until the next try is due. It returns false if ctx ends first or the Client is closed first.

@@ -11,7 +11,7 @@ import (
 )
 
 // Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
-// still have acquired or been handed, and gives up its place in line.
+// still have acquired or been handed, and gives up its position in line.
 //
 // A waiter's place is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
 // cleanup that overtook one of them would undo nothing. With a custom token, Withdraw releases only those keys that late
@@ -76,7 +76,7 @@ func (a *Attempt) unanswered() *Attempt {
 	return &rest
 }
 
-// leaveLines gives up the waiter's place in line in the background, and keeps the keys.
+// leaveLines gives up the waiter's position in line in the background, and keeps the keys.
 func (a *Attempt) leaveLines(ctx context.Context) {
 	a.sendLeave(a.leaving(ctx, a.Keys.OnlyLines()))
 }

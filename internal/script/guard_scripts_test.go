@@ -66,7 +66,7 @@ var _ = describeGuarded("the scripts that obey it:", func(on *guarded) {
 			return given
 		}
 
-		It("{-1, …, closed, id}: a waiter gets a place in line, and keeps it", func(ctx SpecContext) {
+		It("{-1, …, closed, id}: a waiter gets a position in line, and keeps it", func(ctx SpecContext) {
 			on.shut(ctx, minute)
 			on.Set(ctx, "mine", "t")
 			on.Set(ctx, "taken", "t0")

@@ -19,7 +19,7 @@ type Obtain struct {
 	Proposal int64  // of a fencing token and of a ticket, in µs since 1970; 0 for none
 }
 
-// Obtain makes c a call that acquires all keys or none. The caller takes no place in line: see AndWait.
+// Obtain makes c a call that acquires all keys or none. The caller takes no position in line: see AndWait.
 func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 	n := len(o.Keys.Names)
 	c.Script, c.Keys, c.Spare, c.Token = s.obtain, o.Keys.args(), o.Keys.lines(), o.Token
@@ -39,7 +39,7 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 	c.Simple = n == 1 && len(c.Spare) == 1 && o.FenceKey == "" && !replaces
 }
 
-// AndWait makes an obtain take a place in line if it is refused, with this entry and the ticket of the waiter. A waiter
+// AndWait makes an obtain take a position in line if it is refused, with this entry and the ticket of the waiter. A waiter
 // without a ticket passes 0, and may propose one; 0 for no proposal. open says whether the waiter's subscription is open.
 func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal int64) {
 	c.Simple = c.Simple && ticket == 0
@@ -53,7 +53,7 @@ func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal 
 	c.Accept = isNoRefusal
 }
 
-// isNoRefusal reports whether a reply of obtain_each ends the call. After a refusal, only obtain gives a place in line.
+// isNoRefusal reports whether a reply of obtain_each ends the call. After a refusal, only obtain gives a position in line.
 func isNoRefusal(reply any) bool {
 	parts, _ := reply.([]any)
 	return reply != any(int64(0)) && !isClosed(parts)
@@ -66,7 +66,7 @@ func flag(is bool) any {
 	return "0"
 }
 
-// maxEntryMetadata is how many bytes of metadata a place in line shows. A waiter with more is not handed its keys.
+// maxEntryMetadata is how many bytes of metadata a position in line shows. A waiter with more is not handed its keys.
 const maxEntryMetadata = 1024
 
 // Entry returns what follows the id of a waiter in its entry in the lines: how many keys it wants (0 if no release may hand
@@ -93,7 +93,7 @@ type Grant struct {
 	Taken   []string // the keys that were newly acquired
 	Closure Closure  // of the guard that has refused; zero if none has
 
-	// Of a refused waiter with a place in line.
+	// Of a refused waiter with a position in line.
 
 	Ticket  int64         // 0 if it has none
 	Wait    time.Duration // how long to wait before its next try
@@ -122,7 +122,7 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 			return Grant{}, unexpected(reply)
 		}
 		return Grant{Closure: closure}, nil
-	case first == -1 && (len(parts) == 6 || len(parts) == 8): // refused, with a place in line
+	case first == -1 && (len(parts) == 6 || len(parts) == 8): // refused, with a position in line
 		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
 		closure, ok := readClosure(parts, 6)
 		if !ok {

@@ -24,7 +24,7 @@ if guard then
 end
 
 local n = #KEYS / 2
-local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines
+local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a position in one of the lines
 local replies = {}
 for i = 1, n do
 	local reply = -1

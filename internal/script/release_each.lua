@@ -16,7 +16,7 @@ local guard, closed -- see marker.lua; nil without a guard
 -- include marker
 
 local n = #KEYS / 2
-local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a place in one of the lines
+local queued = pcall('EXISTS', unpack(KEYS, n + 1)) ~= 0 -- somebody has a position in one of the lines
 local values = pcall('MGET', unpack(KEYS, 1, n))
 local replies, mine, seen = {}, {}, {}
 for i = 1, n do

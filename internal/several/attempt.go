@@ -183,7 +183,7 @@ func (t *Tries) stepBack(ctx context.Context) {
 	}
 }
 
-// stepBackAt gives back what a place has granted. In line, the waiter keeps its place, with the common ticket. The caller
+// stepBackAt gives back what a place has granted. In line, the waiter keeps its position, with the common ticket. The caller
 // holds t.mu, and the attempt is not busy.
 func (t *Tries) stepBackAt(ctx context.Context, a *attempt) {
 	had := a.vote == granted

@@ -214,7 +214,7 @@ var _ = spec.DescribeOnRedis("Calls made at the same time", func(on *spec.Redis)
 			Expect(sent).To(BeNumerically(">", 0))
 		})
 
-	It("take their places in line at once", func(ctx SpecContext) {
+	It("take their positions in line at once", func(ctx SpecContext) {
 		held := make([]*redislock.Lock, 40)
 		for i := range held {
 			held[i] = spec.Obtain(ctx, locks, time.Minute, nil, key(i))

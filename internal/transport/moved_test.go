@@ -165,7 +165,7 @@ var _ = spec.DescribeOnRedis("A server whose name leads to another one", func(on
 		),
 	)
 
-	It("is found out also by waiters who are alone in line, and so lose no place", func(ctx SpecContext) {
+	It("is found out also by waiters who are alone in line, and so lose no position", func(ctx SpecContext) {
 		name.subscribes = second.Options().Addr
 		granted := contend(ctx, 2, queue)
 		time.Sleep(500 * time.Millisecond)

@@ -43,7 +43,7 @@ const (
 	Late                 // a grant arrived after its validity or the Release, or may still arrive
 	Resent               // the lock is released, but its obtain was sent twice and may still arrive
 	Release              // a Release returned before the keys were freed
-	Line                 // a waiter gave up its place
+	Line                 // a waiter gave up its position
 )
 
 // New returns a cleanup that may free these keys. They last for the ttl at most.

@@ -58,7 +58,7 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
-	DescribeTable("leaves no place in line to a try that arrives after the lock was released", func(ctx SpecContext, token string) {
+	DescribeTable("leaves no position in line to a try that arrives after the lock was released", func(ctx SpecContext, token string) {
 		locks, direct := on.ConnectBy(nil), redislock.New(on.Client)
 		held := spec.Obtain(ctx, direct, time.Minute, nil, "a")
 		granted := make(chan *redislock.Lock, 1)
@@ -81,7 +81,7 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 		Entry("with a custom one", "mine"),
 	)
 
-	It("frees keys that a waiter was handed while Redis was away for longer than its place in line lasts", func(ctx SpecContext) {
+	It("frees keys that a waiter was handed while Redis was away for longer than its position in line lasts", func(ctx SpecContext) {
 		locks, direct := on.ConnectBy(nil), redislock.New(on.Client)
 		held := spec.Obtain(ctx, direct, time.Minute, nil, "a")
 		waiting, cancel := context.WithCancel(ctx)

@@ -15,7 +15,7 @@ import (
 // Inboxes is what the names of all channels begin with on which waiters get messages.
 const Inboxes = "redislock:inbox:"
 
-// Line returns the ids of those who have a place in the line of a key, the first of them first.
+// Line returns the ids of those who have a position in the line of a key, the first of them first.
 func Line(ctx context.Context, client redis.Cmdable, key string) []string {
 	entries := client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: LineKey(key), Start: 0, Stop: "+inf", ByScore: true}).Val()
 	for i, entry := range entries {
@@ -54,7 +54,7 @@ type Waiter struct {
 	At     time.Time
 }
 
-// StartWaiter starts an obtain in line, and returns when the waiter has its place.
+// StartWaiter starts an obtain in line, and returns when the waiter has its position.
 func StartWaiter(
 	ctx context.Context, locks *redislock.Client, ttl time.Duration, opt *redislock.Options, keys ...string,
 ) *Waiter {

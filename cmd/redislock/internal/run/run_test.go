@@ -258,7 +258,7 @@ var _ = Describe("redislock run", func() {
 			Expect(names).To(Equal([]string{"host", "pid", "user", "command", "since"}))
 		})
 
-		DescribeTable("a signal ends the waiting, and gives up the place in line",
+		DescribeTable("a signal ends the waiting, and gives up the position in line",
 			func(sig syscall.Signal) {
 				takeByAnother("a")
 				session := begin("-k", "a", "--", "echo", "ran")
@@ -486,7 +486,7 @@ var _ = Describe("redislock run", func() {
 			Expect(clitest.Stdout(session)).To(Equal("both\n"))
 		})
 
-		It("gives up its place in line when the hold that it re-entered is lost", func() {
+		It("gives up its position in line when the hold that it re-entered is lost", func() {
 			takeByAnother("b")
 			Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
 			session := begin("-k", "a", "-k", "b", "--token", "the-token", "--share", "--", "echo", "both")

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// settle is how long a waiter may need after a fault to take its place again. It shows a sign of life every second.
+	// settle is how long a waiter may need after a fault to take its position again. It shows a sign of life every second.
 	settle = int64(6 * time.Second)
 
 	// signOfLife is how long a process may stand still without missing a sign of life.
@@ -28,7 +28,7 @@ func waitEnd(w history.Event) int64 {
 	return w.At
 }
 
-// lines: if a call begins when another call has a place in line for one of its keys, the other one is granted first. The
+// lines: if a call begins when another call has a position in line for one of its keys, the other one is granted first. The
 // check does not look at waiters that a fault touched, or that stood still: they may count as dead.
 func lines(m *model, r *Result) {
 	byKey := map[string][]*hold{} // by the time of the grant
@@ -66,7 +66,7 @@ func lines(m *model, r *Result) {
 					!m.quiet(h.Worker, h.Start, h.At, 0) || m.stalled(w.Worker, w.Start, h.At, signOfLife) {
 					continue
 				}
-				r.add(Line, h.At, []string{w.Op, h.Op}, "%s came %s after %s had a place in line for %s, and was granted first",
+				r.add(Line, h.At, []string{w.Op, h.Op}, "%s came %s after %s had a position in line for %s, and was granted first",
 					h.Op, seconds(h.Start-w.Refused), w.Op, key)
 			}
 		}
@@ -76,8 +76,8 @@ func lines(m *model, r *Result) {
 	}
 }
 
-// inOrder reports whether a waiter must have kept its place until the grant of h: no fault touched it. If servers with a
-// guard forget the lines, the waiters have the grace to take their places again, with their old tickets.
+// inOrder reports whether a waiter must have kept its position until the grant of h: no fault touched it. If servers with a
+// guard forget the lines, the waiters have the grace to take their positions again, with their old tickets.
 func (m *model) inOrder(w history.Event, h *hold) bool {
 	for _, f := range m.touching(w.Worker, w.Start, h.At, settle) {
 		forgotten := f.Grace > 0 && f.Lossy && f.At >= w.Refused && h.At-f.End >= int64(f.Grace)
