@@ -21,8 +21,8 @@ import (
 // All programs that lock in a database must use the same WithGuard. A program without it, or one with a shorter maxTTL,
 // breaks the promise for all. The guard needs the command INFO (+info in an ACL). It closes also when nothing was lost: at
 // the first use of a database, after a restart with all data, and after a failover. The command redislock guard open says
-// that nothing was lost. The file docs/guarantees.md says what the guard notices and what it does not, and docs/redis.md
-// what it costs.
+// that nothing was lost. The file docs/guarantees-guard.md says what the guard notices and what it does not, and
+// docs/redis.md what it costs.
 //
 // Under a guard:
 //   - While it is closed, an obtain is refused: the error is [ErrNotObtained]; with [Options.Explain], the Closed of its

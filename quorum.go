@@ -41,7 +41,7 @@ import (
 // KeepAlive, Do and Refresh acquire the keys again at a server that has lost them, once a majority has confirmed the lock
 // since the loss became known. The servers' clocks may differ, but must run at speeds that differ by less than 1 %. If a
 // majority of servers lose their data within one ttl, that can break exclusion, unless they have a guard. So can a change
-// of the list of servers while locks are held. The file docs/guarantees.md has the details.
+// of the list of servers while locks are held. The file docs/guarantees-several.md has the details.
 //
 // NewQuorum does no I/O. If clients is empty, or holds a nil, a repeated or an unusable client, every later call
 // returns an error that wraps [ErrInvalid]. One client makes the same Client as [New]. The caller closes the Redis

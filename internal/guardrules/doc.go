@@ -178,7 +178,7 @@
 //   - SWAPDB has put another database in the place of this one, with locks and a guard of its own.
 //   - A master was cut off or stopped, its replica took over and died, and the first goes on as the master. It has never
 //     followed the other, so its id is the same, and it does not know what the other has granted. With the settings for
-//     Sentinel in docs/guarantees.md, the other grants nothing before the first follows it.
+//     Sentinel in docs/guarantees-guard.md, the other grants nothing before the first follows it.
 //   - The process has an older memory of the same term: DEBUG RELOAD NOSAVE, or a virtual machine that was set back to a
 //     snapshot.
 //

@@ -71,7 +71,7 @@ func look(ctx context.Context, target *connect.Target, client redis.UniversalCli
 			all = append(all, at{server: server, name: server.Options().Addr, wrong: client.Wrong[i]})
 		}
 	default:
-		return nil, cli.Usagef("a Cluster has no guard: see docs/guarantees.md")
+		return nil, cli.Usagef("a Cluster has no guard: see docs/guarantees-guard.md")
 	}
 	for i := range all {
 		if all[i].wrong == nil {
