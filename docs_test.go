@@ -60,7 +60,7 @@ var (
 // TestLinks checks that each link between the documents leads to a file, and to a heading of it if it names one.
 func TestLinks(t *testing.T) {
 	prose := map[string]string{} // the documents without their code
-	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md", "bench/results/*.md", "cmd/redislock/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md", "bench/results/*.md", "cmd/redislock/*.md", "torture/results/*.md"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
