@@ -217,6 +217,19 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		Expect(held.Release(ctx)).To(Succeed())
 	})
 
+	It("ends with ErrClosed when the Client is closed, although a message asks for a try at the same time", func(ctx SpecContext) {
+		held := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
+		var own *redislock.Client
+		own = redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{Refused: func(ctx context.Context, _ redislock.Refused) {
+			Eventually(func() []string { return spec.Subscriptions(ctx, on.Client) }).WithTimeout(5*time.Second).Should(HaveLen(1), "which asks for a try")
+			Expect(own.Close()).To(Succeed())
+			Expect(held.Release(ctx)).To(Succeed())
+		}}))
+		_, err := own.Obtain(ctx, "a", time.Minute, queue)
+		Expect(err).To(Equal(redislock.ErrClosed))
+		Eventually(on.Keys).WithArguments(ctx).Should(BeEmpty())
+	})
+
 	It("works through the functions of the package, which leave no subscription behind", func(ctx SpecContext) {
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		done := make(chan error)

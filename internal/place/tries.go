@@ -51,6 +51,9 @@ func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 	if fault.Ended(ctx) != nil {
 		return false, fault.ErrCut
 	}
+	if fault.IsClosed(t.Place.set.Closed) { // a message or the end of a wait may have come at the same time
+		return false, fault.ErrClosed
+	}
 	if t.Waiter != nil {
 		done, h := t.Waiter.Admit(ctx, t.Place.set.Closed, len(t.Keys.Names))
 		switch {
