@@ -195,16 +195,19 @@ var _ = spec.DescribeOnRedis("KeepAlive through a faulty network", func(on *spec
 			Expect(lock.Until()).To(BeTemporally(">", time.Now()))
 		})
 
-		It("keeps what another Refresh has gained meanwhile", func(ctx SpecContext) {
-			first := make(chan error, 1)
-			go func() { first <- lock.Refresh(ctx, time.Second, nil) }()
-			<-late.Hit()
-			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // sent at Until, because its turn has not come
-			until := lock.Until()
-			Expect(until).To(BeTemporally(">", time.Now()))
-			Expect(<-first).To(Succeed())
-			Expect(lock.Until()).To(BeTemporally(">=", until))
-		})
+		// In fake time only: the other Refresh is sent at Until, 11 ms before the key expires, and a busy machine takes longer.
+		if on.Kind == spec.InMemory {
+			It("keeps what another Refresh has gained meanwhile", func(ctx SpecContext) {
+				first := make(chan error, 1)
+				go func() { first <- lock.Refresh(ctx, time.Second, nil) }()
+				<-late.Hit()
+				Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed()) // sent at Until, because its turn has not come
+				until := lock.Until()
+				Expect(until).To(BeTemporally(">", time.Now()))
+				Expect(<-first).To(Succeed())
+				Expect(lock.Until()).To(BeTemporally(">=", until))
+			})
+		}
 	})
 
 	DescribeTable("does not look cancelled if it ends because no connection can be made", func(ctx SpecContext, opts ...redislock.ClientOption) {
