@@ -153,25 +153,35 @@ var _ = Describe("Of processes that wait in line,", Label(spec.OnServer), func()
 
 	It("the first is granted when the ttl of a killed holder ends", func(ctx SpecContext) {
 		holder, first, second := startQueueProcess(client), startQueueProcess(client), startQueueProcess(client)
-		ttls := map[string]time.Duration{"short": 300 * time.Millisecond, "long": 2500 * time.Millisecond}
+		ttls := map[string]time.Duration{"short": 500 * time.Millisecond, "long": 2500 * time.Millisecond}
+		held := map[string]*redislock.Lock{}
 		for key, ttl := range ttls {
-			holder.wait(stint{Name: "holder of " + key, Keys: []string{key}, TTL: ttl, Stays: true})
-			Eventually(func() int64 { return client.Exists(ctx, key).Val() }).WithTimeout(5 * time.Second).Should(BeNumerically("==", 1))
+			held[key] = spec.Obtain(ctx, locks, time.Minute, inLine, key)
+			joins(ctx, client, key, func() { holder.wait(stint{Name: "holder", Keys: []string{key}, TTL: ttl, Stays: true, Silent: true}) })
 			joins(ctx, client, key, func() { first.wait(stint{Name: "first", Keys: []string{key}}) })
 			joins(ctx, client, key, func() { second.wait(stint{Name: "second", Keys: []string{key}}) })
 		}
-		Eventually(func() []note { return notes(ctx) }).Should(HaveLen(2))
+		for key, held := range held {
+			Expect(held.Release(ctx)).To(Succeed())
+			Eventually(func() string { return client.Get(ctx, key).Val() }).WithTimeout(5 * time.Second).WithPolling(time.Millisecond).
+				ShouldNot(BeElementOf("", held.Token()))
+		}
 		holder.kill()
-		Expect(journal.FlushDB(ctx).Err()).To(Succeed())
-		free := map[string]time.Time{}
+		free := map[string]time.Time{} // without a lock that the holder had lost before, because the machine was too busy to renew it
 		for key := range ttls {
-			free[key] = time.Now().Add(client.PTTL(ctx, key).Val())
+			ends := time.Now().Add(client.PTTL(ctx, key).Val())
+			if !slices.ContainsFunc(notes(ctx), func(n note) bool { return n.Keys[0] == key }) {
+				free[key] = ends
+			}
 		}
 		grants := granted(ctx, 4)
 		Expect(namesOf(grants)).To(Equal([]string{"first", "second", "first", "second"}))
 		late := map[string]time.Duration{}
-		for _, grant := range slices.DeleteFunc(grants, func(grant note) bool { return grant.Name != "first" }) {
+		for _, grant := range grants {
 			key := grant.Keys[0]
+			if free[key].IsZero() || grant.Name != "first" {
+				continue
+			}
 			late[key] = grant.At.Sub(free[key])
 			Expect(late[key]).To(BeNumerically(">", -5*time.Millisecond), key)
 			Expect(late[key]).To(BeNumerically("<", noise), key)
@@ -235,10 +245,11 @@ const (
 
 // stint is what a process is told to do: to wait in line for the keys, hold them for a moment, and leave.
 type stint struct {
-	Name  string
-	Keys  []string
-	TTL   time.Duration // 0: 2 s
-	Stays bool          // until it is told to leave
+	Name   string
+	Keys   []string
+	TTL    time.Duration // 0: 2 s
+	Stays  bool          // until it is told to leave
+	Silent bool          // writes nothing down
 }
 
 // note is what a process writes down when it has got its keys, and before it leaves them.
@@ -304,6 +315,9 @@ func (s stint) serve(ctx context.Context, locks *redislock.Client, journal *redi
 		}
 	}
 	write := func(n note) {
+		if s.Silent {
+			return
+		}
 		text, err := json.Marshal(n)
 		must(err)
 		must(journal.RPush(ctx, journalKey, text).Err())

@@ -50,8 +50,8 @@ func (w *Waiter) Due() (next time.Time, called bool) {
 	return next, called
 }
 
-// SignDue returns by when the waiter must give a sign of life; the zero time if it has no position. failed says that its position
-// hangs or has failed. Then the sign is due no sooner than the next try, because all places would be asked with it.
+// SignDue returns by when the waiter must give a sign of life; the zero time if it has no position. failed says that its
+// place hangs or has failed. Then the sign is due no sooner than the next try, because all places would be asked with it.
 func (w *Waiter) SignDue(failed bool) time.Time {
 	if w.ticket == 0 || w.sent.IsZero() {
 		return time.Time{}

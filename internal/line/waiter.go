@@ -209,9 +209,9 @@ func (w *Waiter) Bear(ctx context.Context, err error) bool {
 // firstRest is how long a waiter that was never refused waits after its first error.
 const firstRest = 50 * time.Millisecond
 
-// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval, to keep its position. A
-// waiter that was never refused has no position to keep. It tries soon, because most failovers take a second or two, and then
-// less and less often. It does so at random moments, because many others may have failed at the same time.
+// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval, to keep its
+// position. A waiter that was never refused has none to keep. It tries soon, because most failovers take a second or two,
+// and then less and less often. It does so at random moments, because many others may have failed at the same time.
 func (w *Waiter) Rest(now time.Time) {
 	wait := Interval
 	if !w.refused {
