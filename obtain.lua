@@ -195,16 +195,16 @@ if not free then
 		-- include line
 
 		local id, count = entry and string.match(entry, '^%S+'), #KEYS - lines + 1
-		local placed = ticket > 0 -- it had a position by its last answered try
+		local stood = ticket > 0 -- it had a position by its last answered try
 		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
 		if id and count > 0 then
 			local waiting = call('ZCARD', KEYS[lines]) / 2
 			if count > 1 then
 				waiting = math.max(waiting, call('ZCARD', KEYS[lines + now % count]) / 2)
 			end
-			interval = math.max(1000, math.ceil((placed and waiting or waiting + 1) * (32 + 8 * n) / 100))
+			interval = math.max(1000, math.ceil((stood and waiting or waiting + 1) * (32 + 8 * n) / 100))
 			interval = math.min(interval, 680000)
-			if queued and not placed then -- the reply to an earlier try may have been lost
+			if queued and not stood then -- the reply to an earlier try may have been lost
 				ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)
 			end
 		end
@@ -258,7 +258,7 @@ if not free then
 
 		wait = math.max(wait, closed > 0 and closed + 1 or 0)
 		if refused and id and count > 0 then
-			local fresh = not placed
+			local fresh = not stood
 			if ticket == 0 then
 				ticket = proposed(now, ARGV[10])
 				for i = lines, #KEYS do

@@ -115,17 +115,17 @@ local most = 10000 -- waiters to pass over: so many take about 20 ms, in which R
 -- include line
 spares = true
 
--- handOver gives a waiter the keys whose lines are at those places in KEYS, and reports whether it has done so. If it has
+-- handOver gives a waiter the keys whose lines are at those indices in KEYS, and reports whether it has done so. If it has
 -- not because nobody received the grant, the waiter's inbox is gone.
-local function handOver(waiter, places)
+local function handOver(waiter, indices)
 	local wants, ttl, length, rest = string.match(waiter.entry, '^%S+ (%d+) (%d+) (%d+) (.*)$')
 	length = tonumber(length)
-	local fits = tonumber(wants) == #places and #KEYS - lines + 1 == n
+	local fits = tonumber(wants) == #indices and #KEYS - lines + 1 == n
 	if told[waiter.id] or not fits or not waiter.open or late(waiter) or isClosed() then
 		return false
 	end
-	for i = 1, #places do
-		if not deleted[places[i] - lines + 1] then
+	for i = 1, #indices do
+		if not deleted[indices[i] - lines + 1] then
 			return false
 		end
 	end
@@ -148,25 +148,25 @@ local function handOver(waiter, places)
 	end
 	-- A waiter that stayed in line after a hand-off could be handed the lock again, with nobody to take it. The message cannot
 	-- be taken back, so test first whether an ACL lets this user remove a waiter.
-	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[places[1]], '')) ~= 'number'
-	for i = 1, failed and 0 or #places do
-		failed = failed or call('SET', KEYS[places[i] - lines + 1], value, 'PX', ttl).err
+	local value, failed = string.sub(rest, length + 1), type(call('ZREM', KEYS[indices[1]], '')) ~= 'number'
+	for i = 1, failed and 0 or #indices do
+		failed = failed or call('SET', KEYS[indices[i] - lines + 1], value, 'PX', ttl).err
 	end
 	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
 	if heard and type(told[waiter.id]) == 'number' then
-		for i = 1, #places do
-			call('ZREM', KEYS[places[i]], waiter.entry, '~' .. waiter.id)
-			warn(KEYS[places[i]], tonumber(ttl))
+		for i = 1, #indices do
+			call('ZREM', KEYS[indices[i]], waiter.entry, '~' .. waiter.id)
+			warn(KEYS[indices[i]], tonumber(ttl))
 		end
 		return true
 	end
-	for i = 1, #places do
-		call('DEL', KEYS[places[i] - lines + 1])
+	for i = 1, #indices do
+		call('DEL', KEYS[indices[i] - lines + 1])
 	end
 	return false
 end
 
-local pending, stirred = {}, {} -- places of the lines to be served; by place, whether to serve the first waiter
+local pending, stirred = {}, {} -- indices of the lines to be served; by index, whether to serve the first waiter
 local stepper, life = leaver and ticket and string.match(leaver, '^%S*'), tonumber(ARGV[6] or 0)
 local seen = {} -- a line counts once: a waiter wants as many lines as keys
 for i = lines, #KEYS do
@@ -189,28 +189,28 @@ for i = lines, #KEYS do
 	end
 end
 while pending[1] do -- again for each inbox that turns out to be gone
-	local waiters, places = {}, {}
+	local waiters, indices = {}, {}
 	for _, i in ipairs(pending) do
 		local waiter, removed = first(KEYS[i], 0)
 		if waiter and waiter.id ~= stepper and (stirred[i] or removed) then
-			if not places[waiter.id] then
+			if not indices[waiter.id] then
 				waiters[#waiters + 1] = waiter
-				places[waiter.id] = {}
+				indices[waiter.id] = {}
 			end
-			table.insert(places[waiter.id], i)
+			table.insert(indices[waiter.id], i)
 			stirred[i] = true
 		end
 	end
 	pending = {}
 	for _, waiter in ipairs(waiters) do
-		if handOver(waiter, places[waiter.id]) then
+		if handOver(waiter, indices[waiter.id]) then
 			-- the next waiter waits for the release of this one
 		elseif gone[waiter.inbox] and waiter.open or not tell(waiter, '') then
-			for _, i in ipairs(places[waiter.id]) do
+			for _, i in ipairs(indices[waiter.id]) do
 				pending[#pending + 1] = i
 			end
 		elseif late(waiter) then -- the next one tries too, and its reply says when this one will count as dead
-			for _, i in ipairs(places[waiter.id]) do
+			for _, i in ipairs(indices[waiter.id]) do
 				local second
 				repeat -- nobody may listen for the second any more
 					second = first(KEYS[i], 1)

@@ -94,31 +94,31 @@ func TestFastForwardKeepsTheLine(t *testing.T) {
 				t.Fatal(err)
 			}
 			granted := make(chan int, 2)
-			for place := range 2 {
+			for position := range 2 {
 				go func() { // ends when granted
-					keys := []string{"order:7", "other:" + string(rune('0'+place))}
+					keys := []string{"order:7", "other:" + string(rune('0'+position))}
 					if _, err := locks.ObtainMulti(t.Context(), keys, time.Minute, &redislock.Options{Queue: true}); err != nil {
 						t.Error(err)
 					}
-					granted <- place
+					granted <- position
 				}()
 				synctest.Wait()
 			}
-			for place := range 2 {
+			for position := range 2 {
 				time.Sleep(10 * time.Second)
 				began := time.Now()
 				locks.FastForward(50*time.Second - time.Millisecond)
 				synctest.Wait()
 				if len(granted) > 0 {
-					t.Fatalf("place %d was granted a millisecond before the lock lapsed", <-granted)
+					t.Fatalf("position %d was granted a millisecond before the lock lapsed", <-granted)
 				}
 				locks.FastForward(time.Millisecond)
 				synctest.Wait()
-				if got := <-granted; got != place {
-					t.Fatalf("place %d was granted, want %d", got, place)
+				if got := <-granted; got != position {
+					t.Fatalf("position %d was granted, want %d", got, position)
 				}
 				if late := time.Since(began); late != 0 {
-					t.Fatalf("place %d was granted after %v, want at once", place, late)
+					t.Fatalf("position %d was granted after %v, want at once", position, late)
 				}
 			}
 		})

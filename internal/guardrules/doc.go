@@ -71,7 +71,7 @@
 //
 // For 2e, another handle of C attaches to the key at R.
 //
-// Waiters take places meanwhile, so that their order is complete when the guard opens.
+// Waiters take positions meanwhile, so that their order is complete when the guard opens.
 //
 // 3. In the first D, no renewal is executed. Otherwise:
 //

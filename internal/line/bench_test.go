@@ -83,12 +83,12 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 			}
 		})
 	}
-	line := func() (places []int) { // who stands there, in order
+	line := func() (positions []int) { // who stands there, in order
 		for _, entry := range client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: spec.LineKey(keys[0]), Start: 0, Stop: "+inf", ByScore: true}).Val() {
-			place, _ := strconv.Atoi(entry[strings.LastIndexByte(entry, ' ')+1:])
-			places = append(places, place)
+			position, _ := strconv.Atoi(entry[strings.LastIndexByte(entry, ' ')+1:])
+			positions = append(positions, position)
 		}
-		return places
+		return positions
 	}
 	var entered time.Duration
 	for entered == 0 && time.Since(began) < spec.Briefly(9*time.Second) {
@@ -101,7 +101,7 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 	before, since := serverCPU(client), time.Now()
 	time.Sleep(time.Until(began.Add(spec.Briefly(10 * time.Second))))
 	share := float64(serverCPU(client)-before) / float64(time.Since(since))
-	places := line()
+	positions := line()
 	lapsed := 0
 	stillHeld := func(who string, held context.Context) {
 		switch cause := context.Cause(held); {
@@ -129,12 +129,12 @@ func benchLine(b *testing.B, waiters int, keys []string) {
 	b.ReportMetric(float64(len(failed)), "failed")
 	outOfTurn := 0
 	for i := range order {
-		if i >= len(places) || order[i] != places[i] {
+		if i >= len(positions) || order[i] != positions[i] {
 			outOfTurn++
 		}
 	}
-	if !slices.Equal(order, places) && len(order) < 500 {
-		b.Logf("served %v, stood in line %v", order, places)
+	if !slices.Equal(order, positions) && len(order) < 500 {
+		b.Logf("served %v, stood in line %v", order, positions)
 	}
 	b.ReportMetric(float64(outOfTurn), "out-of-turn")
 	b.ReportMetric(entered.Seconds(), "entered-s")

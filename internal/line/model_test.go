@@ -106,8 +106,8 @@ func (c *contender) entry() string {
 type queueModel struct {
 	now     int64 // in µs
 	locks   map[string]modelLock
-	lines   map[string][]modelPlace // by lock key; in order
-	expires map[string]int64        // how long the lines have left, in µs
+	lines   map[string][]modelWaiter // by lock key; in order
+	expires map[string]int64         // how long the lines have left, in µs
 	fences  map[string]int64
 	cost    int64           // what the interval is multiplied by
 	gone    map[string]bool // inboxes that nobody listens to
@@ -119,7 +119,7 @@ type modelLock struct {
 	left  int64 // in µs
 }
 
-type modelPlace struct {
+type modelWaiter struct {
 	*contender
 	ticket   int64
 	deadline int64 // in ms
@@ -127,20 +127,20 @@ type modelPlace struct {
 	open     bool  // as it said at its last try
 }
 
-func inOrder(p, q modelPlace) int {
+func inOrder(p, q modelWaiter) int {
 	return cmp.Or(cmp.Compare(p.ticket, q.ticket), cmp.Compare(p.entry(), q.entry()))
 }
 
-func (m *queueModel) left(p modelPlace) int64 { return p.deadline - m.now/1000 }
+func (m *queueModel) left(p modelWaiter) int64 { return p.deadline - m.now/1000 }
 
-func (m *queueModel) live(p modelPlace) bool {
+func (m *queueModel) live(p modelWaiter) bool {
 	return m.left(p) >= 0 && m.left(p) <= p.life+1000
 }
 
-func (m *queueModel) late(p modelPlace) bool { return 3*m.left(p) < p.life }
+func (m *queueModel) late(p modelWaiter) bool { return 3*m.left(p) < p.life }
 
 // isGone reports whether a message to the waiter would show that its process is gone.
-func (m *queueModel) isGone(p modelPlace) bool { return p.open && m.gone[p.box()] }
+func (m *queueModel) isGone(p modelWaiter) bool { return p.open && m.gone[p.box()] }
 
 func (m *queueModel) holds(key, token string) bool { return m.locks[key].token == token }
 
@@ -160,18 +160,18 @@ func (m *queueModel) pass(d int64) {
 	}
 }
 
-func (m *queueModel) remove(key string, gone func(p modelPlace) bool) {
+func (m *queueModel) remove(key string, gone func(p modelWaiter) bool) {
 	m.lines[key] = slices.DeleteFunc(m.lines[key], gone)
 }
 
 // first returns the first live one in a line, from that position on.
-func (m *queueModel) first(key string, from int) (modelPlace, bool) {
+func (m *queueModel) first(key string, from int) (modelWaiter, bool) {
 	for _, p := range m.lines[key][min(from, len(m.lines[key])):] {
 		if m.live(p) {
 			return p, true
 		}
 	}
-	return modelPlace{}, false
+	return modelWaiter{}, false
 }
 
 // verdict is what comes of a script.
@@ -214,16 +214,16 @@ func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string
 		interval := (waiting*(32+8*int64(len(c.keys)))*m.cost + 99) / 100
 		v.least, v.most = min(v.least, max(interval, 1000)), max(v.most, interval, 1000)
 	}
-	at := slices.IndexFunc(m.lines[c.keys[0]], func(p modelPlace) bool { return p.id == c.id })
+	at := slices.IndexFunc(m.lines[c.keys[0]], func(p modelWaiter) bool { return p.id == c.id })
 	if known == 0 && c.id != "" && at >= 0 {
 		v.ticket = m.lines[c.keys[0]][at].ticket
 	}
 	mine := len(held) > 1
-	me := modelPlace{contender: c, ticket: v.ticket}
-	before := func(p modelPlace) bool { return p.id != c.id && (v.ticket == 0 || inOrder(p, me) < 0) }
+	me := modelWaiter{contender: c, ticket: v.ticket}
+	before := func(p modelWaiter) bool { return p.id != c.id && (v.ticket == 0 || inOrder(p, me) < 0) }
 	moved := map[string]bool{}
 	for _, key := range c.keys {
-		var stay []modelPlace
+		var stay []modelWaiter
 		there, dead := false, false
 		for _, p := range m.lines[key] {
 			v.below = max(v.below, p.ticket)
@@ -288,7 +288,7 @@ func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string
 			continue
 		}
 		v.may[p.id] = v.may[p.id] || moved[key] || v.lost
-		// A caller that takes its old place before the first again is the first itself.
+		// A caller that takes its old position before the first again is the first itself.
 		behind := !v.granted && v.ticket > 0 && inOrder(me, p) < 0
 		if moved[key] && !behind && !v.granted && !m.isGone(p) {
 			v.told[p.id] = ""
@@ -298,7 +298,7 @@ func (m *queueModel) obtain(c *contender, known int64, stays func(key, id string
 		return v
 	}
 	for _, key := range c.keys {
-		m.remove(key, func(p modelPlace) bool { return p.id == c.id })
+		m.remove(key, func(p modelWaiter) bool { return p.id == c.id })
 		m.warn(key, c.ttl, v, map[string]bool{})
 		m.locks[key] = modelLock{c.token, max(m.locks[key].left, c.ttl*1000)}
 	}
@@ -324,7 +324,7 @@ func (m *queueModel) looks(key string, ttl int64) bool {
 }
 
 // tell notes a message to a waiter, one at most, and whether it shows that the waiter's process is gone.
-func (m *queueModel) tell(p modelPlace, words string, v verdict, gone map[string]bool) {
+func (m *queueModel) tell(p modelWaiter, words string, v verdict, gone map[string]bool) {
 	if _, told := v.told[p.id]; !told {
 		v.told[p.id] = words
 	}
@@ -336,8 +336,8 @@ func (m *queueModel) tell(p modelPlace, words string, v verdict, gone map[string
 // enter is a position in line taken, or kept, by who was refused.
 func (m *queueModel) enter(c *contender, life int64) {
 	for _, key := range c.keys {
-		m.remove(key, func(p modelPlace) bool { return p.id == c.id })
-		m.lines[key] = append(m.lines[key], modelPlace{c, c.ticket, m.now/1000 + life, life, c.open})
+		m.remove(key, func(p modelWaiter) bool { return p.id == c.id })
+		m.lines[key] = append(m.lines[key], modelWaiter{c, c.ticket, m.now/1000 + life, life, c.open})
 		slices.SortFunc(m.lines[key], inOrder)
 	}
 }
@@ -365,24 +365,24 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 	for _, key := range lines {
 		first := len(m.lines[key]) > 0 && m.lines[key][0].id == leaver
 		stirred[key] = leaver == "" || deleted[key] || first
-		m.remove(key, func(p modelPlace) bool { return p.id == leaver })
+		m.remove(key, func(p modelWaiter) bool { return p.id == leaver })
 	}
 	gone := map[string]bool{} // inboxes that a message has shown to be gone
 	for pending := lines; len(pending) > 0; {
-		var order []modelPlace
-		places := map[string][]string{}
+		var order []modelWaiter
+		stands := map[string][]string{}
 		for _, key := range pending {
 			if p, found, removed := m.serve(key, gone, 0); found && (stirred[key] || removed) {
 				stirred[key] = true
-				if places[p.id] == nil {
+				if stands[p.id] == nil {
 					order = append(order, p)
 				}
-				places[p.id] = append(places[p.id], key)
+				stands[p.id] = append(stands[p.id], key)
 			}
 		}
 		pending = nil
 		for _, p := range order {
-			at := places[p.id]
+			at := stands[p.id]
 			_, told := v.told[p.id]
 			all := !slices.ContainsFunc(at, func(key string) bool { return !deleted[key] })
 			switch {
@@ -394,7 +394,7 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 					break
 				}
 				for _, key := range at {
-					m.remove(key, func(q modelPlace) bool { return q.id == p.id })
+					m.remove(key, func(q modelWaiter) bool { return q.id == p.id })
 				}
 				v.handed = append(v.handed, p.contender)
 				for _, key := range at {
@@ -434,7 +434,7 @@ func (m *queueModel) release(keys []string, token, fence string, lines []string,
 
 // serve returns the first live one from a position on, but for those whose inbox is gone. It removes the dead before it,
 // and those as well, if there is somebody else, and reports whether there were any.
-func (m *queueModel) serve(key string, gone map[string]bool, from int) (first modelPlace, found, removed bool) {
+func (m *queueModel) serve(key string, gone map[string]bool, from int) (first modelWaiter, found, removed bool) {
 	passed := map[string]bool{}
 	for i := from; i < len(m.lines[key]); {
 		switch p := m.lines[key][i]; {
@@ -445,11 +445,11 @@ func (m *queueModel) serve(key string, gone map[string]bool, from int) (first mo
 			passed[p.id] = true
 			i++
 		default:
-			m.remove(key, func(q modelPlace) bool { return passed[q.id] })
+			m.remove(key, func(q modelWaiter) bool { return passed[q.id] })
 			return p, true, removed || len(passed) > 0
 		}
 	}
-	return modelPlace{}, false, removed
+	return modelWaiter{}, false, removed
 }
 
 // queueHistory does random things to the locks and lines of Redis and to a model.
@@ -486,7 +486,7 @@ func newQueueHistory(on *spec.Redis, inbox *redis.PubSub, random *rand.Rand) *qu
 		on: on, inbox: inbox, random: random, deadly: random.IntN(2) == 0,
 		source: map[string]string{"obtain": spec.Source("obtain"), "release": spec.Source("release"), "inspect": spec.Source("inspect")},
 		model: &queueModel{
-			locks: map[string]modelLock{}, lines: map[string][]modelPlace{}, expires: map[string]int64{},
+			locks: map[string]modelLock{}, lines: map[string][]modelWaiter{}, expires: map[string]int64{},
 			fences: map[string]int64{}, gone: map[string]bool{}, cost: 1, now: 1.9e15,
 		},
 		woken: map[string]bool{},
@@ -671,7 +671,7 @@ func (h *queueHistory) compare(ctx context.Context, want verdict) {
 }
 
 // mark is the score of the mark of a position, as the server's clock has it.
-func (h *queueHistory) mark(p modelPlace) float64 {
+func (h *queueHistory) mark(p modelWaiter) float64 {
 	score := (h.clock/1000+h.model.left(p))*4096 + p.life/1000*2
 	if p.open {
 		score++
@@ -725,25 +725,25 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 	want := h.model.obtain(c, ticket, func(key, id string) bool {
 		return slices.ContainsFunc(h.lines[key].Val(), func(z redis.Z) bool { return z.Member == "~"+id })
 	})
-	place, _ := reply.(spec.List)
+	refusal, _ := reply.(spec.List)
 	switch {
-	case want.granted && c.fence != "" && len(place) > 0:
-		fence, _ := place[0].(int64)
+	case want.granted && c.fence != "" && len(refusal) > 0:
+		fence, _ := refusal[0].(int64)
 		h.minted(c, fence)
-		place[0] = int64(0)
+		refusal[0] = int64(0)
 		fallthrough
 	case want.granted || c.id == "":
 		h.check(fmt.Sprint(reply) == fmt.Sprint(want.reply), "want %v", want.reply)
 		if want.granted {
 			h.waiting, h.holding = without(h.waiting, c), append(without(h.holding, c), c)
 		}
-	case len(place) != 6 || place[0] != int64(-1):
+	case len(refusal) != 6 || refusal[0] != int64(-1):
 		h.check(false, "want a position in line")
 	default:
-		wait, _ := place[1].(int64)
-		c.ticket, _ = place[2].(int64)
-		at, _ := place[3].(int64)
-		life, _ := place[4].(int64)
+		wait, _ := refusal[1].(int64)
+		c.ticket, _ = refusal[2].(int64)
+		at, _ := refusal[3].(int64)
+		life, _ := refusal[4].(int64)
 		h.check(wait >= 1 && wait <= want.most && h.near(min(wait, want.least), min(want.wait, want.least)),
 			"is to wait for %d ms, want %d, or %d at least", wait, want.wait, want.least)
 		least, most := max(h.clock, want.above+1), max(h.clock+int64(h.slack), want.below+1)
@@ -752,7 +752,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64) {
 		h.check(math.Abs(float64(at-h.clock)) <= h.slack, "it is %d and not %d", h.clock, at)
 		h.check(life%1000 == 0 && life >= 3*want.least && life < 3*want.most+1000, "want a life of %d to %d ms",
 			3*want.least, 3*want.most)
-		h.check((place[5] == int64(1)) == want.missing || want.lost, "want missing to be %v", want.missing)
+		h.check((refusal[5] == int64(1)) == want.missing || want.lost, "want missing to be %v", want.missing)
 		h.model.enter(c, life)
 		want.lines, want.lasts = c.keys, life
 		h.waiting = append(without(h.waiting, c), c)
@@ -939,7 +939,7 @@ func (h *queueHistory) deadInLine() bool {
 	}
 	return slices.ContainsFunc(h.waiting, func(c *contender) bool {
 		return c.unread && !c.dead || c.dead && slices.ContainsFunc(c.keys, func(key string) bool {
-			return slices.ContainsFunc(h.model.lines[key], func(p modelPlace) bool { return p.id == c.id && h.model.live(p) })
+			return slices.ContainsFunc(h.model.lines[key], func(p modelWaiter) bool { return p.id == c.id && h.model.live(p) })
 		})
 	})
 }

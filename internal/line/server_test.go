@@ -42,7 +42,7 @@ func overlapping(n int) (sets [][]string) {
 
 // turn is what became of one who waited in line in this process.
 type turn struct {
-	place    int
+	position int
 	at, left time.Time // granted, and released
 	err      error
 }
@@ -52,7 +52,7 @@ type turn struct {
 func waitTogether(ctx context.Context, locks *redislock.Client, client redis.Cmdable, sets [][]string) <-chan turn {
 	GinkgoHelper()
 	turns := make(chan turn, len(sets))
-	for place, keys := range sets {
+	for position, keys := range sets {
 		joins(ctx, client, keys[0], func() {
 			go func() { // ends when granted
 				lock, err := locks.ObtainMulti(ctx, keys, 10*time.Second, &redislock.Options{Queue: true})
@@ -61,7 +61,7 @@ func waitTogether(ctx context.Context, locks *redislock.Client, client redis.Cmd
 				for ; failed != nil && failed != redislock.ErrLockNotHeld && ctx.Err() == nil; failed = lock.Release(ctx) {
 					time.Sleep(time.Millisecond) // for a second, go-redis may answer with the error of its last dial
 				}
-				turns <- turn{place: place, at: now, left: time.Now(), err: err}
+				turns <- turn{position: position, at: now, left: time.Now(), err: err}
 			}()
 		})
 	}
@@ -83,7 +83,7 @@ func longestWait(turns <-chan turn, n int, free time.Time) (longest time.Duratio
 	for _, t := range all {
 		longest = max(longest, t.at.Sub(free))
 		free = t.left
-		order = append(order, t.place)
+		order = append(order, t.position)
 	}
 	AddReportEntry("waited for free keys", longest, ReportEntryVisibilityFailureOrVerbose)
 	return longest, order

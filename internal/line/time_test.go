@@ -89,8 +89,8 @@ func TestQueueLosesRepliesNowAndThen(t *testing.T) {
 func TestQueueBehindCrashedHolders(t *testing.T) {
 	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, _ *redis.Client, _ *spec.MemoryServer) {
 		type grant struct {
-			place int
-			at    time.Time
+			position int
+			at       time.Time
 		}
 		ttls := []time.Duration{5 * time.Second, 10 * time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond}
 		began := time.Now()
@@ -98,21 +98,21 @@ func TestQueueBehindCrashedHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		grants := make(chan grant)
-		for place, ttl := range ttls[1:] {
+		for position, ttl := range ttls[1:] {
 			go func() {
 				if _, err := locks.Obtain(t.Context(), "a", ttl, &redislock.Options{Queue: true}); err != nil {
 					t.Error(err)
 				}
-				grants <- grant{place, time.Now()} // and never released
+				grants <- grant{position, time.Now()} // and never released
 			}()
 			time.Sleep(10 * time.Millisecond)
 		}
 		free := began
-		for place := range ttls[1:] {
+		for position := range ttls[1:] {
 			got := <-grants
-			free = free.Add(ttls[place])
-			if late := got.at.Sub(free); got.place != place || late < 0 || late > 50*time.Millisecond {
-				t.Errorf("place %d was granted %v after the ttl, as number %d", got.place, late, place)
+			free = free.Add(ttls[position])
+			if late := got.at.Sub(free); got.position != position || late < 0 || late > 50*time.Millisecond {
+				t.Errorf("position %d was granted %v after the ttl, as number %d", got.position, late, position)
 			}
 			free = got.at
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a place in their
-// lines. An obtain that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. An obtain at
-// one place makes all its tries with one Attempt. An obtain at several places has an Attempt for each place, and so has each
-// mend of a place.
+// Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a position in
+// their lines. An obtain that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. An
+// obtain at one place makes all its tries with one Attempt. An obtain at several places has an Attempt for each place, and
+// so has each mend of a place.
 type Attempt struct {
 	script.Obtain
 

@@ -13,7 +13,7 @@ import (
 // Withdraw cleans up in the background after an obtain that has ended without a lock. It releases what the obtain may
 // still have acquired or been handed, and gives up its position in line.
 //
-// A waiter's place is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
+// A waiter's position is given up at once. Every obtain cleans up once more when its abandoned tries have ended, because a
 // cleanup that overtook one of them would undo nothing. With a custom token, Withdraw releases only those keys that late
 // replies report as newly acquired. If there is no room for another cleanup, the keys expire with their ttl, and the line
 // passes over the waiter because it is silent.

@@ -322,7 +322,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(int64(-score)%bits).To(Equal(int64(-spec.Mark(deadline, life, open))%bits), "life, and whether it is open")
 		}
 
-		It("0: every key deleted, a place in every line", func(ctx SpecContext) {
+		It("0: every key deleted, a position in every line", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t m")
 			heard := listen(ctx, "box")
@@ -350,7 +350,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(2)))
 		})
 
-		It("{i, …}: another's, another type, gone, expired; the rest deleted, and a place all the same", func(ctx SpecContext) {
+		It("{i, …}: another's, another type, gone, expired; the rest deleted, and a position all the same", func(ctx SpecContext) {
 			set(ctx, "a", foreign)
 			set(ctx, "b", "t m")
 			on.Client.SAdd(ctx, "s", "x")

@@ -121,7 +121,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 	})
 
 	Describe("obtain.lua, in line", func() {
-		It("{-1, ms, ticket, time, life, 0}: a place, and then the same place", func(ctx SpecContext) {
+		It("{-1, ms, ticket, time, life, 0}: a position, and then the same position", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			began := time.Now().UnixMicro()
 			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")

@@ -120,7 +120,7 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 		cleaned(ctx)
 	})
 
-	It("waits for a place in a full pool", func(ctx SpecContext) {
+	It("waits for a connection of a full pool", func(ctx SpecContext) {
 		narrow := spec.Connect(&redis.Options{
 			Addr: on.Proxy.Addr(), PoolSize: 1, ReadTimeout: 100 * time.Millisecond, PoolTimeout: 50 * time.Millisecond,
 		})

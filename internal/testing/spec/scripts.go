@@ -162,7 +162,7 @@ func (on *Redis) Everything(ctx context.Context) map[string]string {
 	return all
 }
 
-// Stand gives a waiter a place in a line. Its life is [FullLife], and left of it remains.
+// Stand gives a waiter a position in a line. Its life is [FullLife], and left of it remains.
 func (on *Redis) Stand(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
 	id, _, _ := strings.Cut(entry, " ")
 	on.Client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},

@@ -175,13 +175,13 @@ var All = []Control{
 	{
 		Name: "hand-over-what-is-taken", Off: "a release hands over keys that others hold",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
-		Edits: []Edit{{"release.lua", "if not deleted[places[i] - lines + 1] then", "if false then"}},
+		Edits: []Edit{{"release.lua", "if not deleted[indices[i] - lines + 1] then", "if false then"}},
 	},
 	{
 		Name: "hand-over-a-part", Off: "a release hands a lock over when some of its keys are free",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
 		Edits: []Edit{{
-			"release.lua", "local fits = tonumber(wants) == #places and ", "local fits = ",
+			"release.lua", "local fits = tonumber(wants) == #indices and ", "local fits = ",
 		}},
 	},
 	{

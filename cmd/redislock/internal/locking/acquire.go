@@ -149,7 +149,7 @@ func inTheWay(
 	if at < 0 {
 		at = slices.IndexFunc(statuses, func(s redislock.Status) bool { return s.Waiters > 0 })
 	}
-	if at < 0 || statuses[at].TTL == 0 && statuses[at].Waiters == 1 { // the caller's own place
+	if at < 0 || statuses[at].TTL == 0 && statuses[at].Waiters == 1 { // the caller's own position
 		return nil, nil
 	}
 	found := statuses[at]

@@ -76,7 +76,7 @@ func (p *Patience) Open(
 }
 
 // Close ends a session. The library gives up its position in line meanwhile. If Redis does not answer, that must not
-// exceed a limit: the place expires a few seconds later.
+// exceed a limit: the position expires a few seconds later.
 func (p *Patience) Close(s *connect.Session, why error) {
 	if p.Limit == 0 {
 		s.Close()
