@@ -18,8 +18,8 @@
 //   - All Clients of one Redis client together have at most two tries with many keys under way, and two more of waiters that
 //     have a position.
 //
-// The package does not know for how long a lock is valid, nor that a lock can be at several places. An obtain that stands in
-// several lines with one ticket needs the methods of stepback.go.
+// The package does not know for how long a lock is valid, nor that there are other places. An obtain that has several
+// waiters with one ticket needs the methods of stepback.go.
 //
 // decisions.go gives the reasons of what could be otherwise.
 package line

@@ -7,8 +7,7 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// The methods in this file are for an obtain that stands in the lines of several places at once, with the same ticket in
-// each.
+// The methods in this file are for an obtain that has several waiters at once, all with the same ticket.
 
 // NewWith returns a waiter that sends to woken when a message comes, and has that number in its inbox. The caller chooses
 // the number because, across slots, the waiters of one obtain may share an inbox.
@@ -27,13 +26,13 @@ func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 
 // StepBack makes a release put the waiter back into its lines, with its ticket.
 func (w *Waiter) StepBack(c *transport.Call) {
-	w.sent = time.Now() // a step back is a sign of life, so the place is not asked again at once
+	w.sent = time.Now() // a step back is a sign of life, so the next one is not due at once
 	script.AndStepBack(c, w.entry, w.ticket, w.life, w.noteOpened())
 	w.marked, w.waiting = w.opened, false
 }
 
-// PassOver puts the next try off for a waiter whose place is not asked because it does not answer. Otherwise, after a
-// message, the other places would be asked at once, again and again.
+// PassOver puts the next try off, because the Redis of the waiter does not answer and is not asked. Otherwise, after a
+// message, the obtain would try with its other waiters at once, again and again.
 func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
@@ -51,7 +50,8 @@ func (w *Waiter) Due() (next time.Time, called bool) {
 }
 
 // SignDue returns by when the waiter must give a sign of life; the zero time if it has no position. failed says that its
-// place hangs or has failed. Then the sign is due no sooner than the next try, because all places would be asked with it.
+// Redis hangs or has failed. Then the sign is due no sooner than the next try, because all waiters of the obtain would try
+// with this one.
 func (w *Waiter) SignDue(failed bool) time.Time {
 	if w.ticket == 0 || w.sent.IsZero() {
 		return time.Time{}

@@ -12,10 +12,9 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Attempt is what an obtain asks for at one place, and what it may have there: keys under its token, and a position in
-// their lines. An obtain that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. An
-// obtain at one place makes all its tries with one Attempt. An obtain at several places has an Attempt for each place, and
-// so has each mend of a place.
+// Attempt is what an obtain asks for, and what it may have: keys under its token, and a position in their lines. An obtain
+// that ends without a lock must give them back. An Attempt belongs to one goroutine at a time. Tries makes all tries of an
+// obtain with one Attempt.
 type Attempt struct {
 	script.Obtain
 
@@ -27,7 +26,7 @@ type Attempt struct {
 
 	opens time.Time // when a guard opens, by the last answer; zero while it is open
 
-	// Of tries that were abandoned without an answer; empty at several places.
+	// Of tries that were abandoned without an answer. TryOnce abandons none.
 	abandoned []*transport.Call // the tries that may still run
 	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
 }
@@ -69,22 +68,21 @@ func (a *Attempt) failed(err error) error {
 	return fault.Failed("obtain", a.Keys.Names, fault.WithHint(script.WithFence(a.Keys.Names, a.FenceKey), err))
 }
 
-// Granted is a grant of one of several places.
+// Granted is what TryOnce was granted.
 type Granted struct {
 	Since time.Time // when the request was sent
 	Fence int64     // 0 for none
 }
 
-// TryOnce asks once at one of several places. It returns when the call has ended, however long that takes, so it needs a
-// goroutine of its own. ctx must not end. TryOnce returns ErrNotObtained if the place has refused, and an error that matches
+// TryOnce asks once for all keys. It returns when the call has ended, however long that takes, so it needs a goroutine of
+// its own. ctx must not end. TryOnce returns ErrNotObtained if the call was refused, and an error that matches
 // ErrNotObtained if the grant came too late.
 //
-// TryOnce does not release a grant that came too late. It sets Late, and leaves the release to the round, or to the lock if
-// that is made already. Both may use the token at this place again, and a release that is sent twice could free what the
-// next call with the token acquires.
+// TryOnce does not release a grant that came too late. It sets Late, and leaves the release to its caller, who may use the
+// token again: a release that is sent twice could free what the next call with the token acquires.
 func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (Granted, error) {
 	if a.Waiter != nil {
-		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed over at several places
+		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed to a waiter with a Proposal
 		if done == nil {
 			return Granted{}, fault.ErrClosed
 		}

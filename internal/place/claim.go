@@ -12,7 +12,7 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Claim is what a token has at one place: keys, until they are released. A Claim does not know for how long they are valid.
+// Claim is what a token has at a place: keys, until they are released. A Claim does not know for how long they are valid.
 type Claim struct {
 	Place    *Place
 	Keys     script.Keys

@@ -41,7 +41,7 @@ package place
 // What costs connections, goroutines or time of the server belongs to the Redis client, not to the Client, because
 // people make a Client for each request. With an inbox for each Client, 20 callers that gave up their waits after 20
 // ms had 7,792 connections and as many goroutines after 8 s; now 42. Shared are: inboxes, slots for large tries,
-// renewals, pipelines and their counts, goroutines that send, the health of a server of quorums, and the room for
+// renewals, pipelines and their counts, goroutines that send, what is known of how the server answers, and the room for
 // cleanups. Each Client has its own Tracer, its own Close with the waits and contexts that this ends, and its own
 // cleanups: Close waits for them, and the rules for a custom token know one Client.
 //

@@ -10,9 +10,9 @@
 // A Place is one Redis, as the locks of one Client see it. All Clients of one Redis client share what costs connections,
 // goroutines or time of the server (resources.go). Only their users keep these things alive.
 //
-// A Claim is what a token has at one place: keys, until they are released. A Lock is the lock of a caller: a Claim, what its
-// handle knows (package life), and for how long it is certainly valid (package lease). A lock at several places has a Claim
-// for each place, and asks each place with Attempt.TryOnce.
+// A Claim is what a token has at a place: keys, until they are released. A Lock is the lock of a caller: a Claim, what its
+// handle knows (package life), and for how long it is certainly valid (package lease). A caller that does without Tries and
+// Lock makes single tries with Attempt.TryOnce, and keeps a Claim itself.
 //
 // # Invariants
 //

@@ -12,7 +12,7 @@ import (
 )
 
 // Keeper renews the kept locks of all Clients of one Redis client. It sends the renewals that are due in one round of the
-// schedule together. A lock at several places is among the Keeper of its first place.
+// schedule together.
 type Keeper struct {
 	*schedule.Schedule           // of Upkeeps
 	due                []Renewal // due in the present round; belongs to the schedule's goroutine
@@ -28,7 +28,7 @@ func newKeeper() *Keeper {
 type Upkeep interface {
 	schedule.Item
 	life.Owner
-	Home() *Place // among whose renewals it is
+	Home() *Place // whose Keeper renews it
 }
 
 // Sending is a request that renews what a token has at a place.

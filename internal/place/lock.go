@@ -10,7 +10,7 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// Lock is the lock of a caller at one place. It is a life.Owner and an Upkeep.
+// Lock is the lock of a caller. It is a life.Owner and an Upkeep.
 type Lock struct {
 	Claim
 	life.Life

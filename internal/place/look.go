@@ -34,7 +34,7 @@ func (p *Place) Inspect(ctx context.Context, keys []string) ([]script.Held, erro
 	return held, nil
 }
 
-// Found is what Attach has found at one place.
+// Found is what Attach has found.
 type Found struct {
 	Since    time.Time // when the question was sent
 	TTL      time.Duration

@@ -13,14 +13,13 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Place is one Redis as the locks of one Client see it: the Redis of that Client, with all of its slots, or one server of
-// its quorum. It lives as long as the Client. It does not know whether its locks are parts of locks at several places.
+// Place is one Redis as the locks of one Client see it, with all of its slots. It lives as long as the Client.
 type Place struct {
 	Redis         *transport.Link
 	Keeper        *Keeper // of the kept locks of all Clients of the Redis client
 	Lines         line.Lines
 	Cleanups      undo.Cleanups
-	DetachedCalls atomic.Int64 // under way for locks at several places; a call may outlast its caller
+	DetachedCalls atomic.Int64 // under way; each may outlast its caller, who counts it here
 
 	resources *resources
 	set       *Config
@@ -29,7 +28,7 @@ type Place struct {
 	closing atomic.Pointer[closing] // the closure of the guard that was reported last; nil for none
 }
 
-// Config says what a Client wants of its places. It never changes after New.
+// Config says what a Client wants of a place. It never changes after New.
 type Config struct {
 	Scripts   *script.Scripts
 	Events    *life.Events                                // never nil
@@ -63,8 +62,7 @@ func (p *Place) Shut() {
 	p.Lines.Close()
 }
 
-// Health returns what is known of how the server answers. Locks on several servers use it, and all Clients of the Redis
-// client share it.
+// Health returns what is known of how the server answers. All Clients of the Redis client share it.
 func (p *Place) Health() *health.Server { return p.resources.health }
 
 // IsBusy reports whether a Close should still wait: for a cleanup, for a waiter in line (which leaves with a cleanup), or

@@ -35,7 +35,7 @@ func (l *Lock) Wanted() bool { return l.IsKept() }
 // Entry returns the lock's entry in the schedule of renewals.
 func (l *Lock) Entry() *schedule.Entry { return &l.entry }
 
-// Home returns the place among whose renewals the lock is.
+// Home returns the place whose Keeper renews the lock.
 func (l *Lock) Home() *Place { return l.Place }
 
 // renewSooner makes the schedule look at the lock, if it is kept, as soon as its renewal is due: that may be sooner than

@@ -27,7 +27,7 @@ type resources struct {
 	client   redisClient
 	redis    *transport.Redis
 	keeper   *Keeper
-	health   *health.Server // of a server of quorums
+	health   *health.Server // how the server answers
 	cleaning atomic.Int64   // cleanups under way that release keys; see undo.MaxRunning
 	waiters  *line.Hub
 }

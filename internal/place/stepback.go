@@ -6,8 +6,8 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// What an attempt offers to an obtain at several places, which makes its tries in rounds. Each round has a random token of
-// its own.
+// The methods in this file are for an obtain that makes its tries in rounds, each with a random token of its own, and may
+// give back what a round was granted.
 
 // QueueWith makes a refused try wait in line; see line.Lines.NewWith. Call it before the first try.
 func (a *Attempt) QueueWith(woken chan struct{}, number int64) {

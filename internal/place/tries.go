@@ -15,8 +15,8 @@ import (
 	"github.com/redislock/redislock/internal/undo"
 )
 
-// Tries makes the tries of an obtain at one place. It belongs to the goroutine of the caller. A try that is not answered
-// when ctx ends is abandoned.
+// Tries makes the tries of an obtain. It belongs to the goroutine of the caller. A try that is not answered when ctx ends is
+// abandoned.
 type Tries struct {
 	Attempt
 	Progress
@@ -204,8 +204,7 @@ func (t *Tries) End(ctx context.Context, panicked bool) {
 }
 
 // LastWord is how long an obtain waits for a call whose ctx has ended. go-redis returns such a call at once, unless it is
-// reading the reply, and a healthy server answers within this time. A round at several places also waits for LastWord before
-// it counts a place as absent.
+// reading the reply, and a healthy server answers within this time.
 const LastWord = 2 * time.Millisecond
 
 // hear reports whether a call whose ctx has ended is answered within LastWord after all.

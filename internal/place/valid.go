@@ -10,8 +10,7 @@ import (
 	"github.com/redislock/redislock/internal/life"
 )
 
-// lateAnswer is how long past Until a Refresh waits. At one place, an answer that comes so late may still extend the
-// validity. At several places, it may only if the lock had lapsed before the Refresh began.
+// lateAnswer is how long past Until a Refresh waits, because an answer that comes so late may still extend the validity.
 const lateAnswer = 250 * time.Millisecond
 
 // LateAnswer returns how long past Until a Refresh waits. Under a guard, no answer counts that comes so late.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Item is something to look at. Its Entry is its place in the Schedule.
+// Item is something to look at. Its Entry is its position in the Schedule.
 type Item interface {
 	// Look is called when the item is due, in the goroutine of the Schedule, which is locked. So Look must not block, and must
 	// not call the Schedule. It returns when to look again (the zero time for never), and by how much earlier than they are due

@@ -31,7 +31,7 @@ type Lock struct {
 	places *Group
 	ctx    context.Context // never ends; has the values of the call that made the lock, for calls without a caller
 	turn   chan struct{}   // has room for one: the Refresh whose turn it is
-	entry  schedule.Entry  // its place among the renewals
+	entry  schedule.Entry  // in the schedule of renewals
 
 	mu        sync.Mutex // protects the fields below; may be locked while Life.Mu is, and never the other way round
 	lock      *majority.Lock
@@ -94,7 +94,7 @@ func (l *Lock) Names() (keys []string, token string) { return l.keys, l.token }
 // Events returns which events the owner of the Client wants.
 func (l *Lock) Events() *life.Events { return l.places.set.Events }
 
-// Home returns the place among whose renewals the lock is.
+// Home returns the first place, whose Keeper renews the lock.
 func (l *Lock) Home() *place.Place { return l.places.all[0].Place }
 
 // ValidUntil returns the end of the validity; the zero time for a lock that was found lost. Its caller was told of the

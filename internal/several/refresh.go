@@ -32,7 +32,8 @@ type asking struct {
 }
 
 // Refresh asks all places that have the keys to confirm the new ttl. Where keys are missing, they are acquired again when
-// enough other places have confirmed the ttl.
+// enough other places have confirmed the ttl. An answer past Until extends the validity only if the lock had lapsed before
+// the Refresh began.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	if l.WasReleased() {
 		return fault.ErrNotObtained
