@@ -1,8 +1,8 @@
 // Package place is a lock at one Redis, complete: it obtains, holds, refreshes, keeps, releases and inspects the lock.
 //
 //	the caller ── Tries ── try by try ──► Attempt ──► script ──► transport ──► Redis
-//	                │ a try was granted      │ the obtain ended without a lock
-//	                ▼                        ▼
+//	                 │ a try was granted     │ the obtain ended without a lock
+//	                 ▼                       ▼
 //	               Lock = Claim + Life + Lease    Withdraw ──► undo, in the background
 //	                 │ Refresh, TTL; Keeper while the lock is kept
 //	                 └ Free ──► Claim.Free ──► answered, or pursued in the background

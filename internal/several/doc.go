@@ -2,12 +2,12 @@
 // every slot that holds some of its keys.
 //
 //	caller ── Obtain ──► Tries ── ask: each place, side by side ──► attempt ──► place.Attempt.TryOnce
-//	                      │ ▲                                          │
-//	                      │ └───────────────── land ◄──────────────────┘
-//	                      │ judge: won, refused or undecided
-//	                      ├── refused, undecided ──► stepBack at each place, and perhaps the next round
-//	                      │ won: makeLock, and later grants join
-//	                      ▼
+//	                       │ ▲                                         │
+//	                       │ └───────────────── land ◄─────────────────┘
+//	                       │ judge: won, refused or undecided
+//	                       ├── refused, undecided ──► stepBack at each place, and perhaps the next round
+//	                       │ won: makeLock, and later grants join
+//	                       ▼
 //	                     Lock = Life + majority.Lock + a record for each place (a place.Claim, and what it has answered)
 //	                       │ Refresh, renewals, Mend ──► each place ──► apply ──► majority.Lock decides
 //	                       │ TTL ──► each place ──► poll
