@@ -100,7 +100,7 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	c := new(transport.Call)
 	transport.Go(func() {
 		var grant place.Granted
-		err := fault.ErrPanicked // unless TryHere returns
+		err := fault.ErrPanicked // unless TryOnce returns
 		catch(func() { grant, err = a.TryOnce(free, c) }, func(hook *panicked) {
 			a.Doubtful = a.Doubtful || hook != nil
 			t.land(free, a, c, grant, err, hook)
