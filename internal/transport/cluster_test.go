@@ -60,8 +60,8 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 		return keys
 	}
 
-	// With the race detector and REDISLOCK_TEST_TOGETHER=1, this shows who else writes to a call.
-	It("releases in the background what was abandoned, although another node has the key", func(ctx SpecContext) {
+	// With the race detector and in pipelines, this shows who else writes to a call.
+	It("releases in the background what was abandoned, although another node has the key", Label(spec.Pipelines), func(ctx SpecContext) {
 		stale := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: cluster.Addrs()[1]}}}}, nil
 		}})
@@ -105,7 +105,7 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 		}
 	})
 
-	It("gives each call its own script, also through a client of one node", func(ctx SpecContext) {
+	It("gives each call its own script, also through a client of one node", Label(spec.Pipelines), func(ctx SpecContext) {
 		single := spec.Connect(&redis.Options{Addr: cluster.Addrs()[0]})
 		trips := &spec.PipelineCount{}
 		single.AddHook(trips)

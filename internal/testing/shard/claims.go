@@ -17,14 +17,12 @@ import (
 // Elsewhere is why a process skips a spec that another process runs.
 const Elsewhere = "another process runs it"
 
-// units gives names to what one process runs as a whole: a spec, or all specs of an ordered container.
-type units map[string]int
-
-func newUnits() units { return units{} }
+// unitNames gives names to units, which one process runs as a whole: a spec, or all specs of an ordered container.
+type unitNames map[string]int
 
 // unit returns the name of the unit of a spec. Each spec must be passed once: two that have the same text at the same place
 // are the first and the second of them, in every process.
-func (u units) unit(spec types.SpecReport) string {
+func (u unitNames) unit(spec types.SpecReport) string {
 	if spec.IsInOrderedContainer {
 		return spec.ContainerHierarchyLocations[0].String()
 	}
@@ -36,12 +34,12 @@ func (u units) unit(spec types.SpecReport) string {
 // claims are the units that the processes of a suite have begun, each a file in a directory, made by the first to claim it.
 type claims struct {
 	dir   string
-	units units
+	units unitNames
 	mine  map[string]bool // the units asked for so far, and whether this process has them
 }
 
 func newClaims(dir string) *claims {
-	return &claims{dir: dir, units: newUnits(), mine: map[string]bool{}}
+	return &claims{dir: dir, units: unitNames{}, mine: map[string]bool{}}
 }
 
 // claim reports whether this process is the one that runs the spec.

@@ -118,15 +118,15 @@ func (s Suites) units(t *testing.T) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		units := map[string]bool{}
-		of := newUnits()
+		names := map[string]bool{}
+		of := unitNames{}
 		for _, spec := range specs {
 			if spec.LeafNodeType == types.NodeTypeIt && spec.State != types.SpecStateSkipped && selects(spec.Labels()) {
-				units[of.unit(spec)] = true
+				names[of.unit(spec)] = true
 			}
 		}
-		if len(units) > 0 {
-			found[name] = len(units)
+		if len(names) > 0 {
+			found[name] = len(names)
 		}
 	}
 	return found

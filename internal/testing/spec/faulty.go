@@ -30,7 +30,7 @@ func DescribeFaulty(what string, specs func(on *FaultyRedis)) bool {
 				Expect(on.Client.ScriptLoad(ctx, Source(script)).Err()).To(Succeed())
 			}
 		})
-		Describe(what, Label(faults), func() { specs(on) })
+		Describe(what, Label(Pipelines), func() { specs(on) })
 	})
 }
 

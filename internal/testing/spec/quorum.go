@@ -106,7 +106,7 @@ func DescribeQuorumOf(kind string, n int, what string, specs func(on *Quorum)) b
 	if elsewhere(kind) {
 		return true
 	}
-	return Describe(fmt.Sprintf("With a %s on %s, %s", quorumOf(n), kind, what), Label(kind, Quorums), func() {
+	return Describe(fmt.Sprintf("With a quorum of %d on %s, %s", n, kind, what), Label(kind, Quorums), func() {
 		on := &Quorum{Kind: kind}
 		BeforeEach(func(ctx SpecContext) { on.Begin(ctx, n) })
 		specs(on)

@@ -59,9 +59,9 @@ func Source(name string) string { return including(name, "") }
 // Guarded is Source for a Client with a guard.
 func Guarded(name string) string { return including(name, Written("marker")) }
 
-func including(name, guard string) string {
+func including(name, marker string) string {
 	text := strings.Replace(Written(name), "-- include line\n", Written("line"), 1)
-	return strings.Replace(text, "-- include marker\n", guard, 1)
+	return strings.Replace(text, "-- include marker\n", marker, 1)
 }
 
 // Written reads a script as it is embedded.

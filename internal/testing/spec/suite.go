@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,12 +35,12 @@ var suites = shard.Suites{
 // pipelined are more suites, if REDISLOCK_TEST_PIPELINED is 1: specs that run once more, with every call in a shared
 // pipeline.
 var pipelined = shard.Suites{
-	"pipelined":        {Labels: InMemory, FakeTime: true},
-	"pipelined-faults": {Labels: sharing + " && " + faults},
+	"pipelined":         {Labels: InMemory, FakeTime: true},
+	"pipelined-servers": {Labels: Pipelines + " && !" + InMemory},
 }
 
 // Pipelined reports whether every call of this process goes through a shared pipeline.
-var Pipelined = strings.HasPrefix(shard.Name(), "pipelined")
+var Pipelined = func() bool { _, is := pipelined[shard.Name()]; return is }()
 
 // elsewhere reports whether specs on that kind of Redis run in other processes, so that this one need not know them.
 func elsewhere(kind string) bool {
@@ -114,15 +113,13 @@ func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter typ
 
 // Labels.
 const (
-	InMemory = "miniredis"
-	OnServer = "redis-server"
-	sharing  = "one server" // of a suite, which its specs on a real server share
-	faults   = "faults"     // of DescribeFaulty
-	Random   = "random"     // random schedules
-	Quorums  = "quorums"
+	InMemory  = "miniredis"
+	OnServer  = "redis-server"
+	sharing   = "one server" // of a suite, which its specs on a real server share
+	Pipelines = "pipelines"  // on a real server too, calls that share pipelines show more
+	Random    = "random"     // random schedules
+	Quorums   = "quorums"
 )
-
-func quorumOf(n int) string { return fmt.Sprintf("quorum of %d", n) }
 
 // Bound returns how long something may take: fake where time is fake, which no other process uses up, and onServer on a
 // real server, where a busy machine takes its share.
