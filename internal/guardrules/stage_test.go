@@ -248,8 +248,12 @@ func (d *database) meets(ctx context.Context, f fate) {
 		Eventually(d.restored).WithTimeout(wait).Should(Receive(&back))
 		Expect(back).To(Equal(redislock.Restored{Keys: []string{key}, Back: []string{key}}))
 	}
-	Eventually(d.lock.Until).WithTimeout(wait).Should(BeTemporally(">", d.until), "it is renewed")
-	Expect(context.Cause(d.kept)).NotTo(HaveOccurred())
+	Eventually(func(g Gomega) {
+		if cause := context.Cause(d.kept); cause != nil {
+			StopTrying("the lock is lost").Wrap(cause).Now()
+		}
+		g.Expect(d.lock.Until()).To(BeTemporally(">", d.until), "it is renewed")
+	}).WithTimeout(wait).Should(Succeed())
 	Expect(d.client.Get(ctx, key).Val()).To(Equal(d.lock.Token()))
 	Expect(d.restored).NotTo(Receive(), "once")
 	Expect(d.grants).NotTo(Receive(), "nobody else had the lock")

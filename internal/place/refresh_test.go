@@ -283,11 +283,12 @@ var _ = spec.DescribeFaulty("Refresh", func(on *spec.FaultyRedis) {
 	})
 
 	It("is not held back by one that is lost on the wire", func(ctx SpecContext) {
-		with(ctx, on.TimingOut(2*spec.Soon))
+		soon := spec.Bound(on.Kind, spec.Soon, 4*spec.Soon)
+		with(ctx, on.TimingOut(2*soon))
 		on.Broken("refresh", 1, faultproxy.SwallowReply())
 		Expect(lock.Refresh(spec.Within(ctx, 50*time.Millisecond), 10*time.Second, nil)).To(MatchError(context.DeadlineExceeded))
-		Expect(lock.Refresh(spec.Within(ctx, spec.Soon), 10*time.Second, nil)).To(Succeed())
-		Expect(lock.Refresh(spec.Within(ctx, spec.Soon), 5*time.Second, nil)).To(Succeed())
+		Expect(lock.Refresh(spec.Within(ctx, soon), 10*time.Second, nil)).To(Succeed())
+		Expect(lock.Refresh(spec.Within(ctx, soon), 5*time.Second, nil)).To(Succeed())
 		on.Truthful(ctx, lock)
 		on.Proxy.CutAll()
 	})

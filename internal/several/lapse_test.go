@@ -295,14 +295,14 @@ var _ = describeSchedules("a lock that was found lost", func(on *schedule) {
 
 var _ = spec.DescribeQuorum("a lock that a majority has lost", func(on *spec.Quorum) {
 	It("is lost for good after a forced release", func(ctx SpecContext) {
-		lock := spec.Obtain(ctx, on.Locks, 300*time.Millisecond, nil, "a", "b")
+		lock := spec.Obtain(ctx, on.Locks, 3*time.Second, nil, "a", "b")
 		kept, stop := lock.KeepAlive(ctx)
 		defer stop()
 		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(len(on.Servers), lock.Token())))
 		for _, s := range on.Servers {
 			s.Own.Del(ctx, "a", "b")
 		}
-		Eventually(kept.Done()).Should(BeClosed())
+		Eventually(kept.Done()).WithTimeout(3 * time.Second).Should(BeClosed())
 		Expect(context.Cause(kept)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(lock.Until()).To(BeTemporally("<=", time.Now()))
 		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))

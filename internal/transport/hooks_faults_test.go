@@ -234,7 +234,7 @@ var _ = spec.DescribeOnRedis("On a Ring with a hook that rewrites keys,", func(o
 		ring.AddHook(restore)
 		locks := redislock.New(ring)
 		DeferCleanup(locks.Close)
-		Expect(contendAsTenants(ctx, locks, 400*time.Millisecond, "a", "b", "c")).To(BeEmpty())
+		Expect(contendAsTenants(ctx, locks, "a", "b", "c")).To(BeEmpty())
 	})
 })
 

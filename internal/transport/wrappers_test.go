@@ -106,7 +106,7 @@ var _ = spec.DescribeOnRedis("A type that embeds a *redis.Client", func(on *spec
 		own := &overriding{UniversalClient: on.Client, prefix: "tenant:"}
 		locks := redislock.New(own)
 		DeferCleanup(locks.Close)
-		kept := spec.Obtain(ctx, locks, 300*time.Millisecond, nil, "kept")
+		kept := spec.Obtain(ctx, locks, 3*time.Second, nil, "kept")
 		_, stop := kept.KeepAlive(ctx)
 		defer stop()
 		waitInLine(ctx, locks, 30, "a", redislock.Options{})
@@ -120,7 +120,8 @@ var _ = spec.DescribeOnRedis("A type that embeds a *redis.Client", func(on *spec
 			})
 		}
 		callers.Wait()
-		time.Sleep(300 * time.Millisecond) // several renewals
+		before := own.Count()
+		Eventually(own.Count).WithTimeout(10 * time.Second).Should(BeNumerically(">", before+1)) // it is renewed
 		stop()
 		Expect(kept.Release(ctx)).To(Succeed())
 		Expect(locks.Close()).To(Succeed())

@@ -23,6 +23,8 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
+
+	"github.com/redislock/redislock/internal/testing/race"
 )
 
 // Suites are the suites of a package, by name.
@@ -65,9 +67,14 @@ const (
 // Name returns the name of the suite whose specs this process runs, and "" in the process that starts them.
 func Name() string { return os.Getenv(suiteVariable) }
 
-// Most is how many processes a package may have at the same time. They wait more than they work, and go test runs as many
-// packages at the same time as there are processors.
-var Most = 4 + 4*runtime.GOMAXPROCS(0)
+// Most is how many processes a package may have at the same time. They wait more than they work, under the race detector
+// less so, and go test runs as many packages at the same time as there are processors.
+var Most = func() int {
+	if race.Enabled {
+		return 2 + 2*runtime.GOMAXPROCS(0)
+	}
+	return 4 + 4*runtime.GOMAXPROCS(0)
+}()
 
 // Run starts this test once more for each suite that has a spec to run, in processes of their own, most of them at the same
 // time, and shows what they have printed. In such a process, it calls run instead.

@@ -96,6 +96,7 @@ var _ = ReportAfterSuite("what was left out", func(report Report) {
 // anything is under way, and none is waited for when nothing is. Their connections are those of memnet.
 func runSuite(t *testing.T, suite string, config types.SuiteConfig, reporter types.ReporterConfig) {
 	if !suites[suite].FakeTime {
+		SetDefaultEventuallyTimeout(5 * time.Second) // a second, by default, which a busy machine may need
 		shard.RunSpecs(t, suite, config, reporter)
 		return
 	}

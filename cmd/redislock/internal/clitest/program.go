@@ -13,10 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,47 +22,42 @@ import (
 	"github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 
+	"github.com/redislock/redislock/internal/testing/race"
 	"github.com/redislock/redislock/internal/testing/shard"
 )
 
-// RunSpecs runs the specs of a package, in several processes if they take long.
+// RunSpecs runs the specs of a package, in several processes if they take long. All use one program, which is built first.
 func RunSpecs(t *testing.T, name string) {
 	t.Helper()
-	prepare(t)
-	shard.Suites{name: {}}.Run(t, shard.Most, shard.RunSpecs)
-}
-
-func prepare(t *testing.T) {
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
 	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
-	directory = t.TempDir()
+	if shard.Name() == "" {
+		path, err := build(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Setenv(programVariable, path) // for the processes; it cannot fail
+	}
+	shard.Suites{name: {}}.Run(t, shard.Most, shard.RunSpecs)
 }
 
-// Program returns the path of the program, and builds it in the first call. If the specs run under the race detector, so
-// does the program.
-func Program() string {
-	ginkgo.GinkgoHelper()
-	path, err := build()
-	gomega.Expect(err).NotTo(gomega.HaveOccurred())
-	return path
-}
+const programVariable = "REDISLOCK_TEST_PROGRAM"
 
-// directory is where the program is built, set by prepare.
-var directory string
+// Program returns the path of the program. If the specs run under the race detector, so does the program.
+func Program() string { return os.Getenv(programVariable) }
 
-// build builds the program. It begins with what another package's specs have built: go build leaves that as it is if
-// it is up to date, and otherwise takes two seconds of CPU time to link the program.
-var build = sync.OnceValues(func() (string, error) {
+// build builds the program in a directory. It begins with what another package's specs have built: go build leaves that as
+// it is if it is up to date, and otherwise takes two seconds of CPU time to link the program.
+func build(directory string) (path string, err error) {
 	name, flags := "redislock", []string{"build", "-buildvcs=false"}
-	race := debug.BuildSetting{Key: "-race", Value: "true"}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, race) {
+	if race.Enabled {
 		name, flags = name+"-race", append(flags, "-race")
 	}
 	if runtime.GOOS == "windows" {
 		name += ".exe"
 	}
-	path := filepath.Join(directory, name)
+	path = filepath.Join(directory, name)
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = directory
@@ -86,7 +78,7 @@ var build = sync.OnceValues(func() (string, error) {
 		keep(cache, name, built)
 	}
 	return path, nil
-})
+}
 
 // keep keeps the program for the specs of other packages, which may do the same at this moment. If it cannot, they build
 // their own.
@@ -111,7 +103,6 @@ func Environ(variables ...string) []string {
 
 // Command prepares a run of the program, with the variables given.
 func Command(variables []string, args ...string) *exec.Cmd {
-	ginkgo.GinkgoHelper()
 	cmd := exec.Command(Program(), args...)
 	cmd.Env = Environ(variables...)
 	cmd.WaitDelay = 200 * time.Millisecond // what the command leaves behind may hold stdout
