@@ -37,7 +37,7 @@ func RunSpecs(t *testing.T, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = os.Setenv(programVariable, path) // for the processes; it cannot fail
+		_ = os.Setenv(programVariable, path) //nolint:usetesting // tests in parallel, as this one, cannot use t.Setenv
 	}
 	shard.Suites{name: {}}.Run(t, shard.Most, shard.RunSpecs)
 }
