@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,6 +35,13 @@ var _ = Describe("what has left the process group of the command", func() {
 		server, c := clitest.NewServer()
 		client, url = c, "redis://"+server.Addr()
 		dir = GinkgoT().TempDir()
+		DeferCleanup(func() { // also if the spec fails before it knows of one
+			if text, err := os.ReadFile(filepath.Join(dir, "stray")); err == nil {
+				if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+			}
+		})
 	})
 
 	begin := func(args ...string) *gexec.Session {
