@@ -35,8 +35,8 @@ type Suite struct {
 	// Labels is the filter, in the language of ginkgo, that selects its specs; "" selects all.
 	Labels string
 
-	// FakeTime says that its specs work, and do not wait. They have one process, and that works when no other process has work
-	// to do, where there is a nice command.
+	// FakeTime says that its specs work, and do not wait. They have one process, which gives way to others where there is a
+	// nice command.
 	FakeTime bool
 }
 
@@ -221,7 +221,7 @@ func (s Suite) start(t *testing.T, suite string, n int, claims string) {
 	}
 	command := append([]string{os.Args[0]}, args...)
 	if nice, err := exec.LookPath("nice"); s.FakeTime && err == nil {
-		command = append([]string{nice, "-n", "19"}, command...)
+		command = append([]string{nice, "-n", "5"}, command...)
 	}
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), suiteVariable+"="+suite, claimsVariable+"="+claims)
