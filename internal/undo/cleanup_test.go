@@ -172,7 +172,9 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 
 	It("is waited for by Close, for a while", func(ctx SpecContext) {
 		locks := on.TimingOut(200 * time.Millisecond)
+		on.Broken("release", 1, faultproxy.DelayRequest(150*time.Millisecond))
 		abandon(ctx, locks)
+		Expect(on.Keys(ctx)).To(ConsistOf("a"))
 		Expect(locks.Close()).To(Succeed())
 		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
