@@ -83,7 +83,7 @@ var _ = spec.DescribeOnRedis("Do", func(on *spec.Redis) {
 	})
 
 	DescribeTable("tells a loss, whatever fn returns", func(ctx SpecContext, result error) {
-		err := locks.Do(ctx, keys, spec.Bound(on.Kind, 200*time.Millisecond, 1500*time.Millisecond), nil, func(kept context.Context) error {
+		err := locks.Do(ctx, keys, 1500*time.Millisecond, nil, func(kept context.Context) error {
 			on.Client.Del(ctx, "b")
 			Eventually(kept.Done()).Should(BeClosed())
 			return result
@@ -321,7 +321,7 @@ var _ = spec.DescribeOnRedis("Do inside Do", func(on *spec.Redis) {
 	)
 
 	It("ends when an outer lock is lost, and does not return that loss if it does not rely on it", func(ctx SpecContext) {
-		err := locks.Do(ctx, []string{"a"}, spec.Bound(on.Kind, 200*time.Millisecond, 1500*time.Millisecond), nil, func(outer context.Context) error {
+		err := locks.Do(ctx, []string{"a"}, 1500*time.Millisecond, nil, func(outer context.Context) error {
 			err := locks.Do(outer, []string{"c"}, time.Minute, nil, func(inner context.Context) error {
 				on.Client.Del(ctx, "a")
 				Eventually(inner.Done()).Should(BeClosed())
@@ -335,7 +335,7 @@ var _ = spec.DescribeOnRedis("Do inside Do", func(on *spec.Redis) {
 
 	It("returns the loss of its own lock, and leaves the outer one alone", func(ctx SpecContext) {
 		Expect(locks.Do(ctx, []string{"a"}, time.Minute, nil, func(outer context.Context) error {
-			err := locks.Do(outer, []string{"a", "c"}, spec.Bound(on.Kind, 200*time.Millisecond, 1500*time.Millisecond), nil, func(inner context.Context) error {
+			err := locks.Do(outer, []string{"a", "c"}, 1500*time.Millisecond, nil, func(inner context.Context) error {
 				on.Client.Del(ctx, "c")
 				Eventually(inner.Done()).Should(BeClosed())
 				Expect(outer.Err()).NotTo(HaveOccurred())

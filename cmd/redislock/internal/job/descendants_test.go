@@ -35,7 +35,7 @@ var _ = Describe("what has left the process group of the command", func() {
 		server, c := clitest.NewServer()
 		client, url = c, "redis://"+server.Addr()
 		dir = GinkgoT().TempDir()
-		DeferCleanup(func() { // also if the spec fails before it knows of one
+		DeferCleanup(func() { // also if the spec fails before it asks for the stray
 			if text, err := os.ReadFile(filepath.Join(dir, "stray")); err == nil {
 				if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -51,11 +51,9 @@ var _ = Describe("what has left the process group of the command", func() {
 		Eventually(session).Should(gbytes.Say("ready"))
 		return session
 	}
-	pidIn := func(name string) int {
+	stray := func() int {
 		GinkgoHelper()
-		pid := clitest.PidIn(filepath.Join(dir, name))
-		DeferCleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
-		return pid
+		return clitest.PidIn(filepath.Join(dir, "stray"))
 	}
 	lose := func(*gexec.Session) { client.Del(ctx, "a") }
 	terminate := func(s *gexec.Session) { s.Terminate() }
@@ -71,11 +69,11 @@ var _ = Describe("what has left the process group of the command", func() {
 	DescribeTable("is ended",
 		func(script string, end func(*gexec.Session), code int) {
 			s := begin("-k", "a", "--ttl", "900ms", "--", "sh", "-c", script)
-			stray := pidIn("stray")
-			Expect(clitest.Alive(stray)).To(BeTrue())
+			pid := stray()
+			Expect(clitest.Alive(pid)).To(BeTrue())
 			end(s)
 			Eventually(s).Should(gexec.Exit(code))
-			Expect(clitest.Alive(stray)).To(BeFalse())
+			Expect(clitest.Alive(pid)).To(BeFalse())
 			Expect(clitest.Stderr(s)).NotTo(ContainSubstring("cannot"))
 		},
 		Entry("when the lock is lost: a session of its own", session+wait+"wait", lose, 76),
@@ -90,7 +88,6 @@ var _ = Describe("what has left the process group of the command", func() {
 
 	It("gets SIGTERM before SIGKILL", func() {
 		s := begin("-k", "a", "--ttl", "900ms", "--", "sh", "-c", stubborn+wait+"wait")
-		pidIn("stray")
 		lose(s)
 		Expect(clitest.Written(filepath.Join(dir, "asked"))).To(Equal("asked"))
 		Eventually(s).Should(gexec.Exit(76))
@@ -98,9 +95,9 @@ var _ = Describe("what has left the process group of the command", func() {
 
 	It("holds up the release of the locks until it has ended", func() {
 		s := begin("-k", "a", "--ttl", "3s", "--grace", "500ms", "--", "sh", "-c", stubborn+wait+"wait")
-		stray := pidIn("stray")
+		pid := stray()
 		s.Terminate()
-		for clitest.Alive(stray) {
+		for clitest.Alive(pid) {
 			Expect(client.Exists(ctx, "a").Val()).To(Equal(int64(1)))
 		}
 		Eventually(s).Should(gexec.Exit(143))
@@ -110,13 +107,12 @@ var _ = Describe("what has left the process group of the command", func() {
 	It("goes on when the command has ended by itself", func() {
 		s := begin("-k", "a", "--", "sh", "-c", session+wait)
 		Eventually(s).Should(gexec.Exit(0))
-		Consistently(clitest.Alive, "300ms").WithArguments(pidIn("stray")).Should(BeTrue())
+		Consistently(clitest.Alive, "300ms").WithArguments(stray()).Should(BeTrue())
 	})
 
 	It("gets no second SIGTERM from the outer of two runs", func() {
 		const inner = `trap "echo asked >>\"$DIR/asked\"; sleep 0.3; exit 7" TERM; echo $$ >"$DIR/stray"; echo ready; while :; do sleep 0.02; done`
 		s := begin("-k", "a", "--", clitest.Program(), "run", "-k", "b", "--", "sh", "-c", inner)
-		pidIn("stray")
 		s.Terminate()
 		Eventually(s).Should(gexec.Exit(7))
 		Expect(clitest.Written(filepath.Join(dir, "asked"))).To(Equal("asked"))
@@ -156,13 +152,13 @@ var _ = Describe("what has left the process group of the command", func() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		s := clitest.Start(cmd)
 		Eventually(s).Should(gbytes.Say("ready"))
-		stray := pidIn("stray")
+		pid := stray()
 		began := time.Now()
 		lose(s)
 		Eventually(s).Should(gexec.Exit(76))
 		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second)) // it does not wait for what it cannot end
 		Expect(clitest.Stderr(s)).To(ContainSubstring(fmt.Sprintf(
-			"redislock: cannot end process %d (sleep), which runs as another user; it goes on without the lock\n", stray)))
-		Expect(clitest.Alive(stray)).To(BeTrue())
+			"redislock: cannot end process %d (sleep), which runs as another user; it goes on without the lock\n", pid)))
+		Expect(clitest.Alive(pid)).To(BeTrue())
 	})
 })

@@ -73,7 +73,7 @@ var _ = Describe("at a terminal", func() {
 		user := clitest.NewTypistIn(cmd)
 		user.Sees("started\r\n")
 		user.Types(clitest.CtrlZ)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // in which it could have one
 		user.Types("this\n")
 		user.Sees("got this\r\n")
 		Eventually(free).Should(BeTrue())
@@ -149,11 +149,11 @@ var _ = Describe("at a terminal", func() {
 		user.Sees("the shell lives\r\n")
 		Eventually(func() string {
 			user.Types("jobs\n")
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond) // until the shell has answered
 			return string(user.Screen.Contents())
 		}).Should(MatchRegexp(`(?s)reading.*Stopped`))
 		user.Types("fg\n")
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // or the shell would take the next line for its own
 		user.Types("this\n")
 		user.Sees("got this\r\n")
 	})
