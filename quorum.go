@@ -19,7 +19,7 @@ import (
 //     have not answered yet, but not for one that takes much longer than the others. A server that does not answer within
 //     100 ms, or four times its usual time if that is longer, counts as absent for this call. It has 250 ms if there is no
 //     majority without it. A server that had not answered yet when the call began has 250 ms, or 2 s if no other has
-//     answered either. Each key adds 20 µs.
+//     answered either or there is no majority without it. Each key adds 20 µs.
 //   - If fewer than a majority answer, the error names each server that failed and does not match [ErrNotObtained].
 //     Before that, the call tries again as [Options.RetryStrategy] says. With [Options.Queue], it goes on waiting. If the
 //     end of ctx, or of the ttl, ends the tries, the error matches [ErrNotObtained] as well, as on one server.

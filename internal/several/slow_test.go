@@ -67,6 +67,7 @@ func TestQuorumWaitsLongerForAMajority(t *testing.T) {
 		slow    int
 		late    time.Duration
 		taken   bool // by another
+		first   bool // the quorum was never asked before
 		fails   bool
 		at, end time.Duration // how long the obtain takes
 	}{
@@ -74,12 +75,18 @@ func TestQuorumWaitsLongerForAMajority(t *testing.T) {
 		{slow: 1, late: 400 * time.Millisecond, taken: true, at: 100 * time.Millisecond, end: 120 * time.Millisecond},
 		{slow: 2, late: 200 * time.Millisecond, at: 190 * time.Millisecond, end: 240 * time.Millisecond},
 		{slow: 2, late: 400 * time.Millisecond, fails: true, at: 250 * time.Millisecond, end: 300 * time.Millisecond},
+		{slow: 1, late: 400 * time.Millisecond, first: true, end: 50 * time.Millisecond},
+		{slow: 1, late: 400 * time.Millisecond, first: true, taken: true, at: 250 * time.Millisecond, end: 300 * time.Millisecond},
+		{slow: 2, late: 400 * time.Millisecond, first: true, at: 400 * time.Millisecond, end: 1300 * time.Millisecond},
+		{slow: 2, late: time.Hour, first: true, fails: true, at: 2 * time.Second, end: 2050 * time.Millisecond},
 	} {
-		t.Run(fmt.Sprint(c.slow, " late by ", c.late, ", taken: ", c.taken), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.slow, " late by ", c.late, ", taken: ", c.taken, ", first: ", c.first), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				servers, connect := memoryQuorum(t, 3)
 				locks := connect()
-				getToKnow(t, locks)
+				if !c.first {
+					getToKnow(t, locks)
+				}
 				for _, server := range servers[:c.slow] {
 					server.Slow(c.late)
 				}

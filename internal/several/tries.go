@@ -241,7 +241,7 @@ func (t *Tries) waitForSteps(ctx context.Context) error {
 		if t.isOnce() { // nobody needs the keys: they are released. Without this, the calls of a loop pile up at a slow server.
 			limit = health.NoLimit
 		}
-		if waits, until := t.waits(now, 0, limit); waits {
+		if waits, until := t.waits(now, 0, t.fastest, limit); waits {
 			return open, until
 		}
 		return undecided, time.Time{}

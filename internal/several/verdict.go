@@ -102,11 +102,11 @@ func (t *Tries) judge(now time.Time) (found verdict, until time.Time) {
 	if votes.granted > 0 && votes.refused > 0 && !t.patient && !t.isNext() { // others may need what this round holds
 		limit = t.splitPatience()
 	}
-	var least time.Duration
-	if limit == health.NoLimit && votes.mayWin(t.count(isBusy)) {
-		least = health.FirstPatience
+	least, fastest := time.Duration(0), t.fastest
+	if limit == health.NoLimit && votes.mayWin(t.count(isBusy)) { // what else is fast does not help
+		least, fastest = health.FirstPatience, 0
 	}
-	votes.waits, until = t.waits(now, least, limit)
+	votes.waits, until = t.waits(now, least, fastest, limit)
 	return votes.judge(), until
 }
 
@@ -124,16 +124,16 @@ func (t *Tries) isNext() bool {
 }
 
 // waits reports whether some place may still answer in time, and when the first of those will count as absent. On a quorum,
-// a server counts as absent after limit, and at once if it usually takes longer than that, but not before least. The caller
-// holds t.mu.
-func (t *Tries) waits(now time.Time, least, limit time.Duration) (waits bool, until time.Time) {
+// a server counts as absent after limit, and at once if it usually takes longer than that, but not before least. fastest is
+// how long the first answer took that says how long the others should take; 0 if none does. The caller holds t.mu.
+func (t *Tries) waits(now time.Time, least, fastest, limit time.Duration) (waits bool, until time.Time) {
 	for _, a := range t.attempts {
 		switch {
 		case !a.busy:
 		case !t.places.quorum:
 			waits = true
 		default:
-			late := a.began.Add(max(least, a.site.health.Patience(a.began, len(a.Keys.Names), t.fastest, limit)))
+			late := a.began.Add(max(least, a.site.health.Patience(a.began, len(a.Keys.Names), fastest, limit)))
 			if now.Before(late) && (until.IsZero() || late.Before(until)) {
 				waits, until = true, late
 			}
