@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 //   - the error of ObtainMulti, if the lock could not be acquired, and an error that wraps [ErrInvalid] if fn is nil; fn
 //     was not called then;
 //   - the error of fn, unchanged;
-//   - if the lock was lost while fn ran, whatever fn returned: the cause of the loss, as KeepAlive reports it, joined
-//     with the error of fn if there was one, so that [errors.Is] finds both;
+//   - if the lock was lost while fn ran, whatever fn returned: the cause of the loss, as KeepAlive reports it. If fn
+//     returned an error, it follows in the same line, and [errors.Is] finds both;
 //   - the error of Release, if fn returned nil and the lock was not lost.
 //
 // Under [WithGuard], the lock also lives on while Redis has forgotten its keys: see KeepAlive.
@@ -142,7 +143,7 @@ func (d *doing) run(fn func(context.Context) error) (err error) {
 		case loss != nil && err == nil:
 			err = loss
 		case loss != nil && !errors.Is(err, loss):
-			err = errors.Join(err, loss)
+			err = fmt.Errorf("%w; fn returned: %w", loss, err)
 		case err == nil:
 			err = released
 		}

@@ -70,8 +70,9 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLockNotHeld || e.decides != nil && target == e.decides
 }
 
-// RefusedError is the error of a refused obtain with [Options.Explain]. It says which key blocks the call, and who holds
-// that key. It matches [ErrNotObtained].
+// RefusedError is the error of a refused obtain with [Options.Explain], and of one that the guard of [WithGuard] has
+// refused, with Explain or without. It says which key blocks the call, and who holds that key. It matches
+// [ErrNotObtained].
 //
 // Key is the first key that another token holds. If no key is held, callers that wait in line go first; Key is then the
 // first key for which they wait. Key is "" if nothing blocked the call any more when the library asked, or if Redis did
@@ -94,8 +95,8 @@ type RefusedError struct {
 // Error names the key and its holder. It shows at most the first six characters of the token.
 func (e *RefusedError) Error() string {
 	if e.Closed > 0 {
-		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks",
-			ErrNotObtained, e.Closed)
+		return fmt.Sprintf("%v: the guard is closed for another %v, because Redis may have forgotten locks; "+
+			"if it has lost nothing, redislock guard open opens it", ErrNotObtained, e.Closed)
 	}
 	if e.Key == "" {
 		return ErrNotObtained.Error()

@@ -2,8 +2,10 @@ package redislock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -241,3 +243,61 @@ var closedChannel = func() chan struct{} {
 	close(c)
 	return c
 }()
+
+var _ = Describe("An error says how to mend", func() {
+	// listen returns the address of something that does that with each connection, and is no Redis.
+	listen := func(serve func(conn net.Conn)) string {
+		GinkgoHelper()
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(listener.Close)
+		go func() { // ends with the listener
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				serve(conn)
+			}
+		}()
+		return listener.Addr().String()
+	}
+	obtain := func(opt *redis.Options) error {
+		opt.MaxRetries, opt.DialerRetries = -1, 1
+		client := redis.NewClient(opt)
+		DeferCleanup(client.Close)
+		_, err := redislock.New(client).Obtain(context.Background(), "a", time.Minute, nil)
+		return err
+	}
+
+	It("a server that closes the connection: it may speak TLS", func() {
+		err := obtain(&redis.Options{Addr: listen(func(conn net.Conn) { conn.Close() })})
+		Expect(err).To(MatchError(ContainSubstring(`obtain "a": `)))
+		Expect(err).To(MatchError(ContainSubstring("does the server speak TLS? Then set TLSConfig")))
+	})
+
+	It("a server that does not speak TLS: no ctx of the caller has ended", func() {
+		var open []net.Conn // only the listener's goroutine uses it
+		err := obtain(&redis.Options{
+			Addr: listen(func(conn net.Conn) { open = append(open, conn) }), TLSConfig: &tls.Config{ServerName: "localhost"}, DialTimeout: 100 * time.Millisecond,
+		})
+		Expect(err).To(MatchError(ContainSubstring("does the server speak TLS on this port")))
+		Expect(err).NotTo(MatchError(context.DeadlineExceeded))
+	})
+})
+
+var _ = spec.DescribeFaulty("An error of a server", func(on *spec.FaultyRedis) {
+	It("says what it means in a program", func(ctx SpecContext) {
+		locks := on.ConnectBy(nil)
+		for answer, hint := range map[string]string{
+			"MOVED 15495 10.0.0.7:6379":                                        "(it is a node of a Cluster; connect with redis.NewClusterClient)",
+			"NOAUTH Authentication required.":                                  "(it requires a password; set Password in redis.Options)",
+			"NOPERM this user has no permissions to run the 'evalsha' command": "(let an administrator grant it (ACL SETUSER))",
+		} {
+			fault := on.Broken("obtain", 0, faultproxy.RefuseReply(answer))
+			_, err := locks.Obtain(ctx, "a", time.Minute, nil)
+			Expect(err).To(MatchError(`redislock: obtain "a": ` + answer + " " + hint))
+			fault.Remove()
+		}
+	})
+})

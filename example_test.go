@@ -420,11 +420,12 @@ func ExampleWithGuard() {
 	}
 	client.FlushAll(ctx) // Redis forgets
 	_, err = locks.Obtain(ctx, "order:7", 30*time.Second, nil)
-	fmt.Println("another caller:", err)
+	refused, _ := errors.AsType[*redislock.RefusedError](err)
+	fmt.Println("another caller is refused for", refused.Closed.Round(time.Second))
 	fmt.Println("the holder:", lock.Refresh(ctx, 30*time.Second, nil))
 	fmt.Println("its key is back:", client.Exists(ctx, "order:7").Val() == 1)
 	// Output:
-	// another caller: redislock: not obtained
+	// another caller is refused for 30s
 	// the holder: <nil>
 	// its key is back: true
 }

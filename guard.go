@@ -25,8 +25,8 @@ import (
 // docs/redis.md what it costs.
 //
 // Under a guard:
-//   - While it is closed, an obtain is refused: the error is [ErrNotObtained]; with [Options.Explain], the Closed of its
-//     [*RefusedError] says for how long. Waiters in line and strategies wait. No lock is handed over, and [Client.Attach]
+//   - While it is closed, an obtain is refused: the error is a [*RefusedError] whose Closed says for how long, also without
+//     [Options.Explain]. Waiters in line and strategies wait. No lock is handed over, and [Client.Attach]
 //     returns an error that matches ErrNotObtained.
 //   - A lock that has lapsed never comes back: a Refresh returns ErrNotObtained, also if the keys are still there.
 //   - A [Lock.TTL] is 0 while the keys are forgotten and not back yet. Up to [Lock.Until], the lock is valid all the same.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,28 @@ var _ = spec.DescribeOnRedis("A lock", func(on *spec.Redis) {
 	BeforeEach(func(ctx SpecContext) {
 		locks = redislock.New(on.Client)
 		lock = spec.Obtain(ctx, locks, time.Minute, nil, "a", "b", "c")
+	})
+
+	It("is one line for a person, which does not give away its token", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "a-token-of-mine"}, "1", "2", "3", "4", "5", "6", "7")
+		text := "lock on 1 2 3 4 5 and 2 more, until " + lock.Until().Format(time.RFC3339Nano) + ", token a-toke…"
+		Expect(lock.String()).To(Equal(text))
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d"} {
+			Expect(fmt.Sprintf(verb, lock)).To(Equal(text), verb)
+		}
+		Expect(fmt.Sprintf("%q", lock)).To(Equal(strconv.Quote(text)))
+		var logged strings.Builder
+		slog.New(slog.NewTextHandler(&logged, nil)).Info("m", "lock", lock)
+		Expect(logged.String()).To(And(
+			ContainSubstring(`lock.keys="1 2 3 4 5 and 2 more"`), ContainSubstring("lock.until="), ContainSubstring("lock.token=a-toke…"),
+		))
+		Expect(logged.String()).NotTo(ContainSubstring("a-token-of-mine"))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(lock.String()).To(ContainSubstring(", not held since "))
+		for _, none := range []*redislock.Lock{nil, {}} {
+			Expect(none.String()).To(Equal("no lock"))
+			Expect(none.LogValue().String()).To(Equal("no lock"))
+		}
 	})
 
 	Describe("TTL", func() {

@@ -40,7 +40,8 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt 
 //
 // It returns:
 //   - [ErrNotObtained] if another holder has one of the keys, callers wait in line for one, or the guard of [WithGuard] is
-//     closed, and the strategy allows no further try; with [Options.Explain], a [*RefusedError], which matches it;
+//     closed, and the strategy allows no further try; with [Options.Explain], and if the guard of [WithGuard] is closed, a
+//     [*RefusedError], which matches it;
 //   - an error that matches both [ErrNotObtained] and ctx.Err() (and [context.Cause], where that differs) if ctx ended
 //     first, or the ttl that limits a ctx without a deadline. If the last try was not refused, the error also wraps how
 //     that try failed: with an error of Redis or the network, or without an answer. So an outage does not look like a
@@ -282,6 +283,14 @@ func (o *obtaining) blocker(ctx context.Context) *RefusedError {
 	return &why
 }
 
+// closedFor returns for how long a guard that has refused the last try still refuses every obtain; 0 if it does not.
+func (o *obtaining) closedFor() time.Duration {
+	if o.several != nil {
+		return o.several.ClosedFor()
+	}
+	return o.one.ClosedFor()
+}
+
 // cutShort returns the error of an obtain that ctx has ended. It wraps how the last try failed, unless that was
 // refused: an outage must not look as if another holder had the lock.
 func (o *obtaining) cutShort(ctx context.Context) error {
@@ -295,9 +304,15 @@ func (o *obtaining) cutShort(ctx context.Context) error {
 
 // explain returns the error of an obtain that has ended. With Explain, and if the last try was refused, that is a
 // RefusedError. After more than one try, it asks again. If nothing blocks the obtain any more, the error says what
-// blocked the first try.
+// blocked the first try. Without Explain, it is a RefusedError if a guard has refused the last try: that is known anyway.
 func (o *obtaining) explain(ctx context.Context, err error) error {
-	if o.why == nil || o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
+	if o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
+		return err
+	}
+	if closed := o.closedFor(); o.why == nil && closed > 0 {
+		o.why, o.explained = &RefusedError{Closed: closed}, o.progress().Tried
+	}
+	if o.why == nil {
 		return err
 	}
 	if o.progress().Tried > o.explained || o.cut != nil {

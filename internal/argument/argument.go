@@ -44,6 +44,10 @@ const minTTL = 2 * time.Millisecond
 // TTL returns an error if a lock cannot last so long. maxTTL is the longest ttl that a guard allows; 0 is no guard.
 func TTL(ttl, maxTTL time.Duration) error {
 	switch {
+	case ttl > 0 && ttl < time.Microsecond: // a plain number
+		return fault.Invalid("ttl %v is under %v; did you mean %d*time.Second?", ttl, minTTL, ttl.Nanoseconds())
+	case ttl > 0 && ttl < time.Millisecond:
+		return fault.Invalid("ttl %v is under %v; did you mean %d*time.Millisecond?", ttl, minTTL, ttl.Nanoseconds())
 	case ttl < minTTL:
 		return fault.Invalid("ttl %v is under %v", ttl, minTTL)
 	case maxTTL > 0 && ttl > maxTTL:

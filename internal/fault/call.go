@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -16,25 +15,6 @@ func Failed(operation string, keys []string, err error) error {
 		return Invalid("%v", unusable)
 	}
 	return fmt.Errorf("redislock: %s %s: %w", operation, Describe(keys), err)
-}
-
-// WithHint adds to an error of the server what the error means and how to fix it, if the server's text does not say so.
-func WithHint(keys []string, err error) error {
-	line := keyname.LineOf(keys[0])
-	if line != "" && transport.HasCode(err, "NOPERM") && strings.Contains(err.Error(), "key") {
-		return fmt.Errorf("the user needs rights to the keys of the lock, to their lines, like %q, and under WithGuard to %q: %w",
-			line, keyname.GuardMarker, err)
-	}
-	if !transport.HasCode(err, "CROSSSLOT") {
-		return err
-	}
-	for _, key := range keys {
-		if first, other := transport.Slot(keys[0]), transport.Slot(key); first != other {
-			return fmt.Errorf("%q is in slot %d and %q in slot %d; give all keys of a lock one hash tag, "+
-				"as in {order:7}:stock, or pass a *redis.ClusterClient and set AcrossSlots: %w", keys[0], first, key, other, err)
-		}
-	}
-	return err
 }
 
 // Joined returns one error that wraps all of errs, in one line.

@@ -14,13 +14,13 @@ package several
 // the process itself has stood still, the timer and the answers have waited together. With stops of 150 ms, 9 to 11 of
 // 20 obtains under way failed without this, and 3 to 6 with it.
 //
-// If there is no majority without a server, it has 250 ms and not 100 ms, and is asked until it has been silent for so long,
-// because only an error can come of a round without it. In the torture run, with two processors for five servers and six
-// programs, all servers took 100 to 150 ms now and then, and obtains without a strategy failed. A server that has never
-// answered has 2 s then, also if others were fast: six programs that began at once made their first connections in 250 to 270
-// ms, and an obtain that had heard two of five servers failed. A refusal by a majority
-// waits for the others for 100 ms. With one of three servers hung, 16 callers that are granted one lock after the other
-// would have twice as many calls at that server if all callers waited for 250 ms (5,301 goroutines instead of 2,320).
+// If there is no majority without a server, it has 250 ms and not 100 ms, and is asked until it has been silent for so
+// long, because only an error can come of a round without it. In the torture run, with two processors for five servers
+// and six programs, all servers took 100 to 150 ms now and then, and obtains without a strategy failed. A server that
+// has never answered has 2 s then, also if others were fast: six programs that began at once made their first
+// connections in 250 to 270 ms, and an obtain that had heard two of five servers failed. A refusal by a majority waits
+// for the others for 100 ms. With one of three servers hung, 16 callers that are granted one lock after the other would
+// have twice as many calls at that server if all callers waited for 250 ms (5,301 goroutines instead of 2,320).
 //
 // A round that nobody wins is asked again. Two callers at the same moment can get one server each, with the third
 // hanging. No holder has refused then, and a caller without a strategy would see a free key as taken. Up to three more

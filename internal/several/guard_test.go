@@ -258,7 +258,7 @@ var _ = describeGuarded("while one server has forgotten,", 0, func(on *guarded) 
 			on.expectAlone(ctx, maxTTL+1200*time.Millisecond)
 		}
 		Expect(kept.Err()).NotTo(HaveOccurred())
-		Expect(on.Values(ctx, "a")).To(Equal(spec.Same(3, lock.Token())))
+		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(3, lock.Token()))) // unless another call had it just now
 		Expect(eventsOf[redislock.GuardClosed](on)).To(HaveLen(6))
 		noLoss()
 	})
@@ -298,18 +298,18 @@ var _ = describeGuarded("a Release", 0, func(on *guarded) {
 })
 
 var _ = describeGuarded("while two servers have forgotten,", 0, func(on *guarded) {
-	It("obtains are refused, and Explain says until when the first of them stays closed", func(ctx SpecContext) {
+	It("obtains are refused, and the error says until when the first of them stays closed", func(ctx SpecContext) {
 		on.forget(1)
 		_, _ = on.locks.Obtain(ctx, "b", 200*time.Millisecond, nil)
 		time.Sleep(2 * time.Second)
 		on.forget(2)
-		_, err := on.locks.Obtain(ctx, "a", 200*time.Millisecond, nil)
-		Expect(err).To(BeIdenticalTo(redislock.ErrNotObtained))
-		_, err = on.locks.Obtain(ctx, "a", 200*time.Millisecond, &redislock.Options{Explain: true})
-		var refused *redislock.RefusedError
-		Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
-		Expect(refused.Closed).To(BeNumerically("~", 4*time.Second, 200*time.Millisecond))
-		Expect(refused.Key).To(BeEmpty())
+		for _, opt := range []*redislock.Options{nil, {Explain: true}} {
+			_, err := on.locks.Obtain(ctx, "a", 200*time.Millisecond, opt)
+			var refused *redislock.RefusedError
+			Expect(errors.As(err, &refused)).To(BeTrue(), "%v", err)
+			Expect(refused.Closed).To(BeNumerically("~", 4*time.Second, 200*time.Millisecond))
+			Expect(refused.Key).To(BeEmpty())
+		}
 		time.Sleep(4200 * time.Millisecond)
 		spec.Obtain(ctx, on.locks, 200*time.Millisecond, nil, "a")
 	})

@@ -277,28 +277,44 @@ func (t *Tries) End(ctx context.Context) {
 	}
 }
 
+// ClosedFor returns for how long too many guards that have refused the last try still refuse every obtain; 0 if enough are
+// open.
+func (t *Tries) ClosedFor() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var closed []time.Duration
+	for _, a := range t.attempts {
+		if hasDenied(a) && !a.busy && a.ClosedFor() > 0 {
+			closed = append(closed, a.ClosedFor())
+		}
+	}
+	more := len(closed) - t.places.spare() // so many have to open first
+	if more <= 0 {
+		return 0
+	}
+	slices.Sort(closed)
+	return closed[more-1]
+}
+
 // Blocker asks the places of a quorum that have refused what blocks the obtain, and returns what most of them say: one
 // place may name a caller that has too few places. If too many guards are closed, it asks nobody. Across slots, it asks the
 // first place that has refused.
 func (t *Tries) Blocker(ctx context.Context) script.Blocker {
+	if closed := t.ClosedFor(); closed > 0 {
+		return script.Blocker{Closed: closed}
+	}
 	var asked []int
-	var closed []time.Duration
 	attempts := make([]place.Attempt, len(t.attempts)) // copies, because the obtain may end first
 	t.mu.Lock()
 	for i, a := range t.attempts {
 		switch {
 		case !hasDenied(a) || a.busy:
 		case a.ClosedFor() > 0:
-			closed = append(closed, a.ClosedFor())
 		case t.places.quorum || len(asked) == 0:
 			asked, attempts[i] = append(asked, i), a.Attempt
 		}
 	}
 	t.mu.Unlock()
-	if more := len(closed) - t.places.spare(); more > 0 { // so many have to open first
-		slices.Sort(closed)
-		return script.Blocker{Closed: closed[more-1]}
-	}
 	type holder struct{ key, token string }
 	count := map[holder]int{}
 	most, why := 0, script.Blocker{}

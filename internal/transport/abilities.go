@@ -19,6 +19,7 @@ type abilities struct {
 	process func(context.Context, redis.Cmder) error
 	resends int           // the most for one call; 0 without process
 	single  *redis.Client // sends to the only server; nil if there may be others, and without process
+	inner   *redis.Client // what the client embeds, if that is a go-redis client of one server; nil otherwise
 
 	layout  layout
 	address string // of the server, or of one node; "" if the client does not say
@@ -139,6 +140,9 @@ func (a *abilities) lookInside(client reflect.Value) error {
 	}
 	located := false
 	for _, each := range all {
+		if inner, is := each.(*redis.Client); is {
+			a.inner = inner
+		}
 		if _, queues := each.(redis.Pipeliner); queues {
 			return fmt.Errorf("a %T queues scripts instead of running them; pass the client it was made from", a.scripter)
 		}

@@ -21,6 +21,10 @@ type Call struct {
 	Simple bool
 	// Alone says that the call shares no round trip. A Link sets it.
 	Alone bool
+
+	departed bool        // the present sending has reached a connection; here, so that a Call fits its size class
+	counted  atomic.Bool // the call counts as under way to its server; see server.enter
+
 	// Accept reports whether the reply of a joint script finishes the call. Nil accepts every reply, and says that the
 	// arguments that the joint script takes are enough: the script itself gets no others.
 	Accept func(reply any) bool
@@ -43,12 +47,19 @@ type Call struct {
 	Resends  int32     // how often it was sent again
 	Doubtful bool      // a sending without a reply may have been executed, or may still be executed
 
+	whole   bool // command sends the source of the script, not its hash
+	changed bool // a hook has rewritten the arguments of command
+	bulk    bool // the call is part of a pipeline, so an error while it is written would fail the others
+
 	room      [4]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
 
-	persistent atomic.Bool // see Persist
+	persistent atomic.Bool  // see Persist
+	state      atomic.Int32 // of the present sending; see waiting
 
 	failure atomic.Pointer[error] // see Failure
+
+	origin *Call // the call in whose place this one goes; nil for none
 
 	// The ctx of the present sending, if that is not Ctx; others may read Ctx, so it does not change. It is a pointer, because
 	// a context would take the Call out of its size class, and each obtain and release allocates a Call.
@@ -56,14 +67,9 @@ type Call struct {
 
 	command *redis.Cmd // its command while it goes by itself; nil otherwise
 
-	lane     *lane         // the lane in which the call goes; nil for none
-	trip     *trip         // the trip that the call makes by itself in the lane; nil for none
-	counted  atomic.Bool   // the call counts as under way to its server; see server.enter
-	whole    bool          // command sends the source of the script, not its hash
-	changed  bool          // a hook has rewritten the arguments of command
-	bulk     bool          // the call is part of a pipeline, so an error while it is written would fail the others
-	departed bool          // the present sending has reached a connection
-	done     chan struct{} // closed when the call has finished; nil if Do returns only then
+	lane *lane         // the lane in which the call goes; nil for none
+	trip *trip         // the trip that the call makes by itself in the lane; nil for none
+	done chan struct{} // closed when the call has finished; nil if Do returns only then
 }
 
 // SetArgs sets Args.
@@ -75,6 +81,52 @@ func (c *Call) args() []any {
 		return c.Args[:c.Script.jointArgs-1] // each further one would cost 0.3 µs
 	}
 	return c.Args
+}
+
+// Where the present sending of a call is. While it is departed, the watch may make a call that only reads lost, which is
+// final. Everything else is up to the goroutine that sends.
+const (
+	waiting  int32 = iota // for a connection
+	departed              // written, and not answered yet
+	landed                // it has an answer or an error
+	lost                  // its connection is dead, and another goroutine goes on with the call
+)
+
+// land ends the present sending. It returns false if the call was lost: then do not touch it any more.
+func (c *Call) land() bool {
+	return c.state.CompareAndSwap(departed, landed) || c.state.Load() != lost
+}
+
+func (c *Call) isLost() bool { return c.state.Load() == lost }
+
+// original returns the call that the caller knows.
+func (c *Call) original() *Call {
+	for c.origin != nil {
+		c = c.origin
+	}
+	return c
+}
+
+// substitute returns a call that goes in place of this one. Its end is the end of this one, with the same result.
+func (c *Call) substitute(done chan struct{}) *Call {
+	return &Call{
+		Script: c.Script, Keys: c.Keys, Spare: c.Spare, Token: c.Token, Args: c.Args, Simple: c.Simple, Alone: c.Alone,
+		Accept: c.Accept, Ctx: c.Ctx, GiveUp: c.GiveUp, Hurry: c.Hurry, Tag: c.Tag,
+		First: c.First, Resends: c.Resends, Doubtful: c.Doubtful, origin: c, done: done,
+	}
+}
+
+// end ends a call, unless it was lost: then its substitute does.
+func (c *Call) end() {
+	if c.isLost() {
+		return
+	}
+	for from := c; from.origin != nil; from = from.origin {
+		to := from.origin
+		to.Spare, to.Reply, to.Err = from.Spare, from.Reply, from.Err
+		to.First, to.Sent, to.Resends, to.Doubtful = from.First, from.Sent, from.Resends, from.Doubtful
+	}
+	close(c.done)
 }
 
 // Persist lets resending go on until GiveUp, past the Redis client's MaxRetries. It may be called at any time.
@@ -108,12 +160,14 @@ func (c *Call) depart() error {
 	if err := c.sending().Err(); err != nil && !c.bulk {
 		return err
 	}
-	if !c.departed { // otherwise a hook writes the command elsewhere as well, perhaps after the reply
-		c.departed, c.Sent = true, time.Now()
+	if c.departed { // a hook writes the command elsewhere as well, perhaps after the reply
+		return nil
 	}
+	c.departed, c.Sent = true, time.Now()
 	if c.First.IsZero() {
 		c.First = c.Sent
 	}
+	c.state.CompareAndSwap(waiting, departed)
 	return nil
 }
 
@@ -128,6 +182,9 @@ func (c *Call) sending() context.Context {
 // MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
+	if c.isLost() { // a hook writes the command once more
+		return []byte(c.Token), nil
+	}
 	if c.command != nil { // compare now, because a hook may restore later what it has rewritten
 		c.changed = c.changed || !c.isUnchanged(c.command.Args())
 	}

@@ -3,7 +3,7 @@
 // key, and listens to channels.
 //
 // It knows nothing about locks: not what a script does, what a token means, or how long a lock is held. Its files call
-// each other in this order: link, send, senders, lane, batches, pipeline, resend, and then the rest.
+// each other in this order: link, send, senders, lane, batches, pipeline, resend, watch, and then the rest.
 //
 // decisions.go gives the reasons of what could be otherwise.
 package transport

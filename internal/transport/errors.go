@@ -1,7 +1,9 @@
 package transport
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,3 +21,28 @@ func IsFinal(err error) bool {
 
 // HasCode reports whether err is an answer of the server with that code, for example NOPERM.
 func HasCode(err error, code string) bool { return redis.HasErrorPrefix(err, code) }
+
+// ConnectTimeoutError is the error of a call for which go-redis could not connect in its own time. go-redis limits that
+// with a ctx of its own, so its error matches context.DeadlineExceeded, which callers take for the end of theirs. This
+// one does not.
+type ConnectTimeoutError struct{ text string }
+
+func (e *ConnectTimeoutError) Error() string { return e.text }
+
+// Timeout is part of [net.Error].
+func (e *ConnectTimeoutError) Timeout() bool { return true }
+
+// Temporary is part of [net.Error].
+func (e *ConnectTimeoutError) Temporary() bool { return true }
+
+// ownTimeout returns err, the error of something that was sent with ctx, in such a form that it matches
+// context.DeadlineExceeded only if ctx has ended.
+func ownTimeout(ctx context.Context, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if deadline, has := ctx.Deadline(); ctx.Err() != nil || has && !time.Now().Before(deadline) {
+		return err
+	}
+	return &ConnectTimeoutError{err.Error()}
+}

@@ -81,6 +81,8 @@ func (q *request) takeApart(finished func(*Call)) []request {
 	var again []request
 	for i, c := range q.calls {
 		switch {
+		case c.isLost():
+			continue
 		case refused || q.err == nil && (replies[i] == leftAlone || c.Accept != nil && !c.Accept(replies[i])):
 			again = append(again, request{script: c.Script, calls: q.calls[i : i+1 : i+1]})
 			continue

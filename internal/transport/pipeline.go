@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,8 +16,9 @@ const maxApart = 64
 
 // sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
 // concurrently. It returns when all have finished. It waits up to patience for a connection, and then for the replies
-// as long as the client does. Each call gets its own reply or error. It sends a call again only if the server does not
-// know its script, if a joint script has left it alone, or if the server redirects it.
+// as long as the client does. Each call gets its own reply or error, unless it is lost: then resume finishes it. It
+// sends a call again only if the server does not know its script, if a joint script has left it alone, or if the server
+// redirects it.
 //
 // A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
 // because then their server is not known, or if the library has noticed a hook that rewrites keys since the batch was
@@ -43,8 +45,10 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 			elsewhere = append(elsewhere, q.calls...)
 		}
 		for _, c := range elsewhere {
-			c.Reply, c.Err = nil, panicked
-			finished(c)
+			if c.land() {
+				c.Reply, c.Err = nil, panicked
+				finished(c)
+			}
 		}
 	}
 	for len(requests) > 0 {
@@ -55,9 +59,12 @@ func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.
 		var again []request
 		for _, q := range requests {
 			switch {
+			case !q.isJoint() && q.calls[0].isLost():
 			case q.err != nil && !q.whole && redis.HasErrorPrefix(q.err, "NOSCRIPT"):
 				q.whole = true
-				again = append(again, q)
+				if q.calls = slices.DeleteFunc(q.calls, (*Call).isLost); len(q.calls) > 0 {
+					again = append(again, q)
+				}
 			case q.isJoint():
 				again = append(again, q.takeApart(finished)...)
 			case q.err != nil && (redis.HasErrorPrefix(q.err, "MOVED") || redis.HasErrorPrefix(q.err, "ASK")):
@@ -83,9 +90,13 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 			defer release()
 			timer := time.AfterFunc(slowTrip, release)
 			defer timer.Stop()
-			defer finished(c)
+			defer func() {
+				if !c.isLost() {
+					finished(c)
+				}
+			}()
 			c.catch(func() {
-				c.Reply, c.Err = c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
+				reply, err := c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
 					ctx, stop := connectWithin(c.Ctx, patience)
 					defer func() { stop(); c.limited = nil }()
 					c.limited = &ctx
@@ -95,6 +106,9 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 					}
 					return reply, err
 				})
+				if err != errLost {
+					c.Reply, c.Err = reply, err
+				}
 			})
 		})
 	}
@@ -128,6 +142,7 @@ type request struct {
 func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 	for _, c := range q.calls {
 		c.departed, c.bulk = false, bulk
+		c.state.Store(waiting)
 		if c.Token == "" {
 			_ = c.depart() // MarshalBinary will not be called, so count the call as written now
 		}
@@ -144,7 +159,8 @@ func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 	_ = pipe.Process(ctx, q.command) // only queues
 }
 
-// pipeline sends requests in one pipeline, each once, if it gets a connection within patience.
+// pipeline sends requests in one pipeline, each once, if it gets a connection within patience. Some calls may be lost
+// meanwhile.
 func (r *Redis) pipeline(client *redis.Client, requests []request, patience time.Duration) {
 	ctx, stop := connectWithin(context.Background(), patience)
 	defer stop()
@@ -156,7 +172,19 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 	if greeting != nil {
 		_ = pipe.Process(ctx, greeting)
 	}
+	calls := make([]*Call, 0, len(requests))
+	for _, q := range requests {
+		calls = append(calls, q.calls...)
+	}
+	r.watch.begin(calls[0], calls[1:])
+	defer r.watch.end(calls[0])
 	_, err := pipe.Exec(ctx)
+	for _, c := range calls {
+		c.land()
+	}
+	if err == nil {
+		r.watch.answered(calls[0].Sent)
+	}
 	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = context.Cause(ctx)
 	}
@@ -166,6 +194,7 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 	for i := range requests {
 		q := &requests[i]
 		q.reply, q.err = q.command.Result()
+		q.err = ownTimeout(ctx, q.err)
 		if q.err == nil && q.reply == nil || errors.Is(q.err, context.Canceled) {
 			q.err = err // the request was never sent
 		}

@@ -19,6 +19,7 @@ type Redis struct {
 	reached   atomic.Bool // something was answered; before that, asking a Cluster for the server of a key may hang
 	servers   servers
 	senders   senders
+	watch     watch
 
 	batchMu sync.Mutex                // protects batches
 	batches map[*redis.Client][]*trip // pipelines of SendBatches that are under way, oldest first, by server
@@ -33,6 +34,7 @@ func New(client redis.Scripter) (*Redis, error) {
 	}
 	r := &Redis{abilities: can, batches: map[*redis.Client][]*trip{}}
 	r.senders.redis = r
+	r.watch.redis, r.watch.flights, r.watch.asked = r, map[*Call]flight{}, map[*redis.Client]struct{}{}
 	if r.single != nil {
 		r.only = newServer(r)
 	}

@@ -9,12 +9,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// resend sends a call again, by itself, as long as that is of use. Nothing else resends.
+// resend sends a call again, by itself, as long as that is of use. Nothing else resends. If the call is lost, resend returns
+// early.
 func (r *Redis) resend(c *Call) {
-	for resends := 0; r.again(c, resends); resends++ {
+	for r.again(c) {
 		before := c.Err
 		c.Resends++
-		c.Reply, c.Err = r.once(c)
+		reply, err := r.once(c)
+		if err == errLost {
+			return
+		}
+		c.Reply, c.Err = reply, err
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
 			c.Doubtful = c.Doubtful || c.departed // again looks only at the error that the next line restores
 			c.Err = before                        // which says more than the end of Ctx
@@ -22,21 +27,21 @@ func (r *Redis) resend(c *Call) {
 	}
 }
 
-// finish ends a call that was sent with others, or goes on to resend it by itself.
+// finish ends a call that was sent once, or goes on to resend it by itself.
 func (r *Redis) finish(c *Call) {
 	c.bulk = false
 	if c.Err == nil {
-		close(c.done)
+		c.end()
 		return
 	}
 	go func() { // ends with the call
-		defer close(c.done)
+		defer c.end()
 		c.catch(func() { r.resend(c) })
 	}()
 }
 
-// again reports whether to resend a call that was resent so many times before, and waits until it is time.
-func (r *Redis) again(c *Call, resends int) bool {
+// again reports whether to resend a call, and waits until it is time.
+func (r *Redis) again(c *Call) bool {
 	if c.Err == nil {
 		return false
 	}
@@ -45,18 +50,22 @@ func (r *Redis) again(c *Call, resends int) bool {
 		return true
 	}
 	failure := c.Err
-	c.failure.Store(&failure)
+	c.original().failure.Store(&failure)
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
-	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) {
+	if errors.As(c.Err, &panicked) || r.process == nil && c.Err != errLost || IsFinal(c.Err) {
 		return false
 	}
 	if r.reload != nil && !answered {
 		r.reload(c.Ctx) // a master may have moved; go-redis reloads only when it resends by itself
 	}
-	wait := resendWait(resends)
-	if resends >= r.resends && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
+	most := r.resends
+	if c.Err == errLost {
+		most += mostLosses
+	}
+	wait := resendWait(int(c.Resends))
+	if int(c.Resends) >= most && !c.original().persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
 		return false
 	}
 	timer := time.NewTimer(wait)
@@ -82,7 +91,7 @@ func resendWait(resends int) time.Duration {
 	return most - rand.N(most/2)
 }
 
-// once sends the call one time.
+// once sends the call one time. It returns errLost if the call was lost.
 func (r *Redis) once(c *Call) (any, error) {
 	return c.Script.try(func(how *[2]any) (any, error) { return r.command(c, how) })
 }
@@ -96,8 +105,12 @@ func (s *Script) try(send func(how *[2]any) (any, error)) (any, error) {
 	return reply, err
 }
 
+// command sends one command for the call. If the call is lost, it returns errLost.
 func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	c.departed = false
+	c.state.Store(waiting)
+	r.watch.begin(c, nil)
+	defer r.watch.end(c)
 	if r.process == nil || c.Token == "" { // MarshalBinary will not be called, so count the call as written now
 		if err := c.depart(); err != nil {
 			return nil, err
@@ -109,8 +122,15 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	cmd := newCommand(c, how)
 	c.command, c.whole, c.changed = cmd.Cmd, how == &c.Script.eval, false
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
+	if !c.land() {
+		return nil, errLost
+	}
 	c.command = nil
 	reply, err := cmd.Result()
+	err = ownTimeout(c.sending(), err)
+	if err == nil {
+		r.watch.answered(c.Sent)
+	}
 	r.noteAnswer(err, !c.changed && c.isUnchanged(cmd.Args()))
 	return reply, err
 }
@@ -155,7 +175,14 @@ func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
 		send = r.scripter.Eval
 	}
 	cmd := send(c.sending(), how[1].(string), keys, args...)
+	if !c.land() {
+		return nil, errLost
+	}
 	reply, err = cmd.Result()
+	err = ownTimeout(c.sending(), err)
+	if err == nil {
+		r.watch.answered(c.Sent)
+	}
 	// The client may have made this command from other keys, or the command may say nothing about keys.
 	sent := cmd.Args()
 	r.noteAnswer(err, len(sent) >= 3 && c.hasKeys(sent[3:]))

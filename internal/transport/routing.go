@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"cmp"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/internal/keyname"
@@ -17,6 +19,22 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 		keys = c.Spare
 	}
 	return r.node(keys[0].(string))
+}
+
+// pool returns the client whose connections a call takes; nil if that is not known. On a Cluster it may ask the servers.
+func (r *Redis) pool(c *Call) *redis.Client {
+	if r.node == nil {
+		return cmp.Or(r.single, r.inner)
+	}
+	keys := c.Keys
+	if len(keys) == 0 {
+		keys = c.Spare
+	}
+	client, err := r.node(keys[0].(string))
+	if err != nil {
+		return nil
+	}
+	return client
 }
 
 // Server returns the address of the Cluster's node that has the key. It is "" on anything but a Cluster, and as long as

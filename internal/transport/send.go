@@ -9,7 +9,7 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	l, client := r.lane(c)
 	switch {
 	case l != nil && !l.admit(c, client): // the call is in the queue
-	case ctx.Done() == nil:
+	case ctx.Done() == nil && !c.Script.Reads:
 		returned := false
 		defer func() {
 			if !returned { // a hook has panicked
@@ -20,7 +20,7 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 		returned = true
 		return true
 	default:
-		// The end of ctx does not interrupt a read in go-redis, so the call runs in a goroutine of its own.
+		// Neither the end of ctx nor the watch interrupts a read in go-redis, so the call runs in a goroutine of its own.
 		c.done = make(chan struct{})
 		r.senders.send(c)
 	}

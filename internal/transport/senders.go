@@ -49,7 +49,7 @@ func (s *senders) sendOne(c *Call, calls chan *Call) (wait chan *Call) {
 	returned := false
 	defer func() { // a hook may have called runtime.Goexit
 		wait = s.rest(calls, returned)
-		close(c.done) // only now: the caller may have another call for this goroutine
+		c.end() // only now: the caller may have another call for this goroutine
 	}()
 	c.catch(func() { s.redis.sendHere(c) })
 	returned = true
@@ -91,15 +91,22 @@ func growStack() {
 //go:noinline
 func touch(frame *[7 << 10]byte) { frame[0] = 1 }
 
-// sendHere sends the call until it is answered, resending is of no use, or nobody wants the call any more.
+// sendHere sends the call until it is answered, lost, resending is of no use, or nobody wants the call any more.
 func (r *Redis) sendHere(c *Call) {
-	r.sendFirst(c)
-	r.resend(c)
+	if r.sendFirst(c) {
+		r.resend(c)
+	}
 }
 
-func (r *Redis) sendFirst(c *Call) {
+// sendFirst sends the call once. It returns false if the call was lost.
+func (r *Redis) sendFirst(c *Call) bool {
 	if c.lane != nil {
 		defer c.lane.endTrip(c)
 	}
-	c.Reply, c.Err = r.once(c)
+	reply, err := r.once(c)
+	if err == errLost {
+		return false
+	}
+	c.Reply, c.Err = reply, err
+	return true
 }

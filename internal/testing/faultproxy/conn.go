@@ -32,8 +32,9 @@ type conn struct {
 	outbox     *queue[*exchange]
 	serverGone chan struct{} // closed by readReplies when no more replies come
 
-	mu     sync.Mutex // protects server until serve has set it
+	mu     sync.Mutex // protects the fields below until serve has set them
 	server halfCloser
+	stop   context.CancelFunc // lets nothing more pass
 }
 
 // A halfCloser is a connection whose directions end one by one, as those of TCP
@@ -113,6 +114,9 @@ func (c *conn) serve(ctx context.Context, delay time.Duration) {
 	// flow is done when nothing more may pass: after a cut, or in a black hole.
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
+	c.mu.Lock()
+	c.stop = stop
+	c.mu.Unlock()
 	var wg sync.WaitGroup
 	wg.Go(func() { c.readRequests(stop) })
 	wg.Go(func() { c.writeRequests(flow) })
@@ -146,6 +150,25 @@ func (c *conn) cut() {
 	defer c.mu.Unlock()
 	if c.server != nil {
 		c.server.Close()
+	}
+}
+
+// ForsakeAll lets nothing more pass on the connections that there are, and
+// closes none, as when a firewall has forgotten them. New ones work.
+func (p *Proxy) ForsakeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.forsake()
+	}
+}
+
+// forsake makes a black hole of the connection, without a request that begins it.
+func (c *conn) forsake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop != nil {
+		c.stop()
 	}
 }
 

@@ -367,6 +367,20 @@ func TestBlackHole(t *testing.T) {
 	w.wantSilence()
 }
 
+func TestForsakeAll(t *testing.T) {
+	p, server := newProxy(t)
+	w := dial(t, p)
+	w.send("SUBSCRIBE c")
+	w.want("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")
+	p.ForsakeAll()
+	server.Publish("c", "m")
+	w.send("PING")
+	w.wantSilence()
+	other := dial(t, p)
+	other.send("SET k v")
+	other.want("+OK\r\n")
+}
+
 func TestBlackHoleTakesWhatIsStillDue(t *testing.T) {
 	p, _ := newProxy(t)
 	w := dial(t, p)

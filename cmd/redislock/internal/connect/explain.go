@@ -96,50 +96,17 @@ func meaningOfName(err x509.HostnameError) string {
 		strings.Join(names, ", "), err.Host)
 }
 
-// meanings are what answers with these words in them mean, and what to do. The first that fits counts.
-var meanings = []struct{ words, meaning string }{
-	{"NOAUTH",
-		"it requires a password; name the file of it with --password-file, or set REDIS_URL=redis://user:password@host:port"},
-	{"NOPERM", "%s; let an administrator grant it (ACL SETUSER)"},
-	{"WRONGPASS", wrongPassword},
-	{"invalid password", wrongPassword},
-	{"invalid username", wrongPassword},
-	{"without any password configured", "it has no password for this user; leave user and password out of the URL"},
-	{"protected mode",
-		"it is in protected mode and refuses connections from other machines; give it a password and bind it to an address"},
-	{"SELECT is not allowed in cluster mode",
-		"it belongs to a Cluster, which has one database; leave the number out of the URL"},
-	{"DB index is out of range",
-		`it has no database of that number; choose another one in the URL, or raise "databases" in its configuration`},
-	{"cluster support disabled", "it is not a Cluster; write redis:// instead of redis+cluster://"},
-	{"unknown command 'sentinel'", notSentinel},
-	{"unknown command `sentinel`", notSentinel},
-	{"max number of clients", `it has reached its limit of clients; raise "maxclients" in its configuration`},
-	{"LOADING", "it is still loading its data; try again in a moment"},
-	{"READONLY", "it is a replica, which grants no locks; name the master, or the Sentinels as redis+sentinel://HOST/MASTER"},
-	{"MASTERDOWN", "it is a replica that has lost its master; name the master"},
-	{"CLUSTERDOWN", "the Cluster is down (%s); see CLUSTER INFO for the slots that no node serves"},
-	{"OOM", `it is out of memory and refuses writes; raise "maxmemory", or delete other data`},
-}
-
-const (
-	wrongPassword = "user or password is wrong; percent-encode special characters of the password in the URL, like %40 for @"
-	notSentinel   = "it is not a Sentinel; Sentinels have a port of their own, usually 26379"
-)
-
 func (t *Target) meaningOfAnswer(err error) string {
-	answer, ok := errors.AsType[redis.Error](err)
+	refusal, ok := errors.AsType[redis.Error](err)
 	if !ok || errors.Is(err, redis.Nil) {
 		return ""
 	}
-	text := strings.TrimSpace(answer.Error())
+	text := strings.TrimSpace(refusal.Error())
 	if strings.Contains(text, "WRONGPASS") && t.files.passwordFrom != "" {
 		return "user or password is wrong; the user is that of the URL, and the password is in " + t.files.passwordFrom
 	}
-	for _, m := range meanings {
-		if strings.Contains(text, m.words) {
-			return strings.ReplaceAll(m.meaning, "%s", text)
-		}
+	if m := answer.MeaningOf(err); m.What != "" {
+		return m.What + "; " + m.Tool
 	}
 	return text
 }

@@ -1,0 +1,321 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A connection can die without a sign: a firewall or a load balancer forgets it, or a virtual machine moves. Until
+// go-redis' ReadTimeout, a call on it looks like a call to a slow server, and the next connection of the pool may be as
+// dead. So watch looks after whatever is on its way. When something is not answered for longer than answers usually
+// take, it asks the server on a new connection. If the answer comes, and what was silent before is still silent, its
+// connection is dead:
+//   - the idle connections of the pool get a PING. While they owe the answer, nobody else can take them, and go-redis
+//     removes those that stay silent. So what is sent next goes by a connection that has answered, or by a new one;
+//   - calls that only read are lost: their callers go on waiting, but another goroutine sends them again. Any other
+//     call waits for its connection to end: it may still be executed, and what follows depends on when that is certain.
+//
+// A server that hangs answers on no connection. Then nothing is lost, and no connection is given up.
+type watch struct {
+	redis *Redis
+
+	mu      sync.Mutex       // protects the fields below
+	flights map[*Call]flight // those on their way, by their first call
+	usual   time.Duration    // how long answers took lately, a moving average; 0 before the first
+	timer   *time.Timer      // calls look; nil before the first flight
+	ticking bool             // the timer runs
+
+	asked map[*redis.Client]struct{} // servers that are being asked, or were just now
+}
+
+// flight is what is on its way to a server in one piece: a call by itself, or a pipeline.
+type flight struct {
+	others []*Call   // its calls after the first
+	since  time.Time // when look first saw that it was written; zero before
+	dead   bool      // its connection is
+}
+
+// silentFlight is a flight and its first call.
+type silentFlight struct {
+	first *Call
+	flight
+}
+
+const (
+	// watchInterval is the time between two looks at flights that may soon be silent.
+	watchInterval = 25 * time.Millisecond
+
+	// leastSilence is how long a flight may be without an answer before the library asks on a new connection, or four times as
+	// long as answers usually take.
+	leastSilence = 100 * time.Millisecond
+
+	// firstSilence is the same as long as nothing was answered.
+	firstSilence = 250 * time.Millisecond
+
+	// vagueSilence is the least if nobody knows when the flight was written: it may still wait for a connection.
+	vagueSilence = 400 * time.Millisecond
+
+	// silencePerCall is what each key of a call by itself, and each call of a pipeline, adds.
+	silencePerCall = 20 * time.Microsecond
+
+	// askTimeout is how long the answer to a question may take. The next question to that server follows after askInterval, or
+	// after askAgain if it was answered.
+	askTimeout  = time.Second
+	askInterval = 500 * time.Millisecond
+	askAgain    = 100 * time.Millisecond
+
+	// leastPing is how long an idle connection may take for its answer to a PING, or eight times as long as a new one took.
+	leastPing = 25 * time.Millisecond
+
+	// mostLosses is how much more often than the Redis client's MaxRetries allows a call is sent again after a loss.
+	mostLosses = 3
+)
+
+// errLost is the error of a sending whose connection is dead. A function that sends returns it if the call now belongs to
+// another goroutine.
+var errLost = errors.New("the connection to Redis is dead")
+
+// begin adds a flight.
+func (w *watch) begin(first *Call, others []*Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flights[first] = flight{others: others}
+	if !w.ticking {
+		w.tick(watchInterval)
+	}
+}
+
+// tick makes the timer call look. The caller holds w.mu.
+func (w *watch) tick(d time.Duration) {
+	w.ticking = true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(d, w.look)
+	} else {
+		w.timer.Reset(d)
+	}
+}
+
+// end removes a flight.
+func (w *watch) end(first *Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.flights, first)
+}
+
+// answered notes an answer to something that was sent at that time.
+func (w *watch) answered(sent time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	took := max(1, time.Since(sent))
+	if w.usual == 0 {
+		w.usual = min(took, leastSilence/4)
+	} else { // one answer says little, so it doubles the average at most
+		w.usual = min((7*w.usual+took)/8, 2*w.usual)
+	}
+}
+
+// silence returns how long a flight may be without an answer. The caller holds w.mu.
+func (w *watch) silence(first *Call, f flight) time.Duration {
+	most := firstSilence
+	if w.usual > 0 {
+		most = max(leastSilence, 4*w.usual)
+	}
+	if first.Token == "" || w.redis.process == nil {
+		most = max(most, vagueSilence)
+	}
+	return most + time.Duration(len(f.others)+len(first.Keys))*silencePerCall
+}
+
+// look looks for flights that are silent, and asks their servers.
+func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ticking = false
+	if len(w.flights) == 0 {
+		return
+	}
+	now := time.Now()
+	next := askInterval
+	var silent []silentFlight
+	for first, f := range w.flights {
+		switch {
+		case f.since.IsZero():
+			if next = watchInterval; (silentFlight{first, f}).hasDeparted() {
+				f.since = now
+				w.flights[first] = f
+			}
+		case f.dead:
+		case now.Sub(f.since) >= w.silence(first, f):
+			silent = append(silent, silentFlight{first, f})
+		default:
+			next = watchInterval
+		}
+	}
+	w.tick(next)
+	if len(silent) > 0 {
+		go w.sort(silent) // ends when it is known which servers they are for
+	}
+}
+
+// sort asks the servers of silent flights, unless that was done just now.
+func (w *watch) sort(silent []silentFlight) {
+	byServer := map[*redis.Client][]silentFlight{}
+	for _, f := range silent {
+		if client := w.redis.pool(f.first); client != nil {
+			byServer[client] = append(byServer[client], f)
+		}
+	}
+	for client, flights := range byServer {
+		if w.mayAsk(client) {
+			go func() { // ends within seconds: go-redis limits how long it connects
+				pause := askInterval
+				defer func() { w.hasAsked(client, pause) }()
+				if w.ask(client, flights) {
+					pause = askAgain
+				}
+			}()
+		}
+	}
+}
+
+// mayAsk reports whether to ask a server now. If so, call hasAsked afterwards.
+func (w *watch) mayAsk(client *redis.Client) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, is := w.asked[client]; is {
+		return false
+	}
+	w.asked[client] = struct{}{}
+	return true
+}
+
+// hasAsked lets a server be asked again after a pause.
+func (w *watch) hasAsked(client *redis.Client, pause time.Duration) {
+	time.AfterFunc(pause, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.asked, client)
+	})
+}
+
+// ask asks a server on a new connection, and reports whether it has answered. If so, the silent flights that it has not
+// answered meanwhile are lost.
+func (w *watch) ask(client *redis.Client, silent []silentFlight) (answered bool) {
+	took, answered := asksAnew(client)
+	if !answered {
+		return false
+	}
+	silent = slices.DeleteFunc(silent, func(f silentFlight) bool { return !f.hasDeparted() })
+	if len(silent) == 0 {
+		return true
+	}
+	pingIdle(client, max(leastPing, 8*took))
+	for _, f := range silent {
+		w.bury(f)
+		w.lose(f)
+	}
+	return true
+}
+
+// bury notes that the connection of a flight is dead.
+func (w *watch) bury(f silentFlight) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now, is := w.flights[f.first]; is && now.since.Equal(f.since) {
+		now.dead = true
+		w.flights[f.first] = now
+	}
+}
+
+// hasDeparted reports whether the flight was written, and has neither landed nor been lost.
+func (f silentFlight) hasDeparted() bool {
+	has := func(c *Call) bool { return c.state.Load() == departed }
+	return has(f.first) || slices.ContainsFunc(f.others, has)
+}
+
+// lose takes the calls that only read from the goroutine that has sent them.
+func (w *watch) lose(f silentFlight) {
+	for _, c := range append([]*Call{f.first}, f.others...) {
+		if c.Script.Reads && c.state.CompareAndSwap(departed, lost) {
+			Go(func() { w.redis.resume(c) }) // ends with the call
+		}
+	}
+}
+
+// resume goes on with a call that was lost. The goroutine that has sent it may still read its fields, so another Call
+// goes in its place.
+func (r *Redis) resume(c *Call) {
+	c.uncount()
+	d := c.substitute(c.done)
+	d.Err, d.Doubtful, d.departed = errLost, true, true
+	defer d.end() // a hook may call runtime.Goexit
+	d.catch(func() { r.resend(d) })
+}
+
+// asksAnew sends a server a PING on a new connection, outside of the pool of its client. It returns how long the answer
+// took.
+func asksAnew(client *redis.Client) (took time.Duration, answered bool) {
+	defer func() {
+		if recover() != nil { // from a hook for dialling
+			answered = false
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	subscription := client.WithTimeout(askTimeout).Subscribe(ctx) // to nothing
+	defer subscription.Close()
+	if subscription.Ping(ctx) != nil {
+		return 0, false
+	}
+	sent := time.Now()
+	_, err := subscription.ReceiveTimeout(ctx, askTimeout)
+	return time.Since(sent), err == nil || IsAnswer(err)
+}
+
+// pingIdle sends a PING on every idle connection of a client. It returns when all are written, and nobody can take these
+// connections any more before they have answered. go-redis closes those that do not answer within patience.
+func pingIdle(client *redis.Client, patience time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background()) // ends the wait for a connection
+	time.AfterFunc(patience, cancel)
+	limited := client.WithTimeout(patience)
+	stats := client.PoolStats()
+	var written sync.WaitGroup
+	start := func(idle uint32, send func(ping redis.Cmder)) {
+		for range idle {
+			written.Add(1)
+			go func() { // ends after patience, or a little later if go-redis is connecting
+				done := sync.OnceFunc(written.Done)
+				defer func() {
+					_ = recover() // from a hook for dialling
+					done()
+				}()
+				send(command{redis.NewCmd(ctx, "ping", onWrite(done))})
+			}()
+		}
+	}
+	start(stats.IdleConns, func(ping redis.Cmder) { _ = limited.Process(ctx, ping) })
+	if stats.PipelineStats != nil {
+		start(stats.PipelineStats.IdleConns, func(ping redis.Cmder) {
+			pipe := limited.Pipeline()
+			_ = pipe.Process(ctx, ping)
+			_, _ = pipe.Exec(ctx)
+		})
+	}
+	written.Wait()
+}
+
+// onWrite is an argument of a command. It is called when go-redis writes the command to a connection.
+type onWrite func()
+
+func (f onWrite) MarshalBinary() ([]byte, error) {
+	f()
+	return []byte("redislock"), nil
+}
+
+func (f onWrite) String() string { return fmt.Sprintf("%q", "redislock") }
