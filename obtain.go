@@ -309,11 +309,12 @@ func (o *obtaining) explain(ctx context.Context, err error) error {
 	if o.progress().Failure != nil || !errors.Is(err, ErrNotObtained) {
 		return err
 	}
-	if closed := o.closedFor(); o.why == nil && closed > 0 {
-		o.why, o.explained = &RefusedError{Closed: closed}, o.progress().Tried
-	}
 	if o.why == nil {
-		return err
+		closed := o.closedFor()
+		if closed == 0 {
+			return err
+		}
+		o.why, o.explained = &RefusedError{Closed: closed}, o.progress().Tried
 	}
 	if o.progress().Tried > o.explained || o.cut != nil {
 		if now := o.blocker(ctx); now.Key != "" || now.Closed > 0 {

@@ -106,8 +106,8 @@ const (
 	// least for a server without which there is no majority.
 	FirstPatience = 250 * time.Millisecond
 
-	// LongPatience is the same if no server has answered yet, because all may be far away. A server that had not answered yet
-	// and without which there is no majority has it, too.
+	// LongPatience is the same if no server has answered yet, because all may be far away, or if there is no majority without
+	// the server.
 	LongPatience = 2 * time.Second
 
 	// keyPatience is what each key adds.

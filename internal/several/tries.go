@@ -282,6 +282,11 @@ func (t *Tries) End(ctx context.Context) {
 func (t *Tries) ClosedFor() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.closedFor()
+}
+
+// closedFor is ClosedFor for callers that hold t.mu.
+func (t *Tries) closedFor() time.Duration {
 	var closed []time.Duration
 	for _, a := range t.attempts {
 		if hasDenied(a) && !a.busy && a.ClosedFor() > 0 {
@@ -300,12 +305,10 @@ func (t *Tries) ClosedFor() time.Duration {
 // place may name a caller that has too few places. If too many guards are closed, it asks nobody. Across slots, it asks the
 // first place that has refused.
 func (t *Tries) Blocker(ctx context.Context) script.Blocker {
-	if closed := t.ClosedFor(); closed > 0 {
-		return script.Blocker{Closed: closed}
-	}
 	var asked []int
 	attempts := make([]place.Attempt, len(t.attempts)) // copies, because the obtain may end first
 	t.mu.Lock()
+	closed := t.closedFor()
 	for i, a := range t.attempts {
 		switch {
 		case !hasDenied(a) || a.busy:
@@ -315,6 +318,9 @@ func (t *Tries) Blocker(ctx context.Context) script.Blocker {
 		}
 	}
 	t.mu.Unlock()
+	if closed > 0 {
+		return script.Blocker{Closed: closed}
+	}
 	type holder struct{ key, token string }
 	count := map[holder]int{}
 	most, why := 0, script.Blocker{}

@@ -99,20 +99,22 @@ func (c *Call) land() bool {
 
 func (c *Call) isLost() bool { return c.state.Load() == lost }
 
-// original returns the call that the caller knows.
-func (c *Call) original() *Call {
-	for c.origin != nil {
-		c = c.origin
+// take takes the result of the present sending, and reports whether the call still belongs to the goroutine that has
+// sent it. If the call was lost, take leaves it alone.
+func (c *Call) take(reply any, err error) bool {
+	if err == errLost {
+		return false
 	}
-	return c
+	c.Reply, c.Err = reply, err
+	return true
 }
 
 // substitute returns a call that goes in place of this one. Its end is the end of this one, with the same result.
-func (c *Call) substitute(done chan struct{}) *Call {
+func (c *Call) substitute() *Call {
 	return &Call{
 		Script: c.Script, Keys: c.Keys, Spare: c.Spare, Token: c.Token, Args: c.Args, Simple: c.Simple, Alone: c.Alone,
 		Accept: c.Accept, Ctx: c.Ctx, GiveUp: c.GiveUp, Hurry: c.Hurry, Tag: c.Tag,
-		First: c.First, Resends: c.Resends, Doubtful: c.Doubtful, origin: c, done: done,
+		First: c.First, Resends: c.Resends, Doubtful: true, origin: c, done: c.done,
 	}
 }
 

@@ -83,11 +83,11 @@ package transport
 // 16th on, always of 250 ms. go-redis has ten connections for pipelines, and the usual pool lends more. Each pipeline
 // counts for 5 s, because without a ReadTimeout it may hang for ever.
 //
-// Connections that have died without a sign are found by a question on a new one, and not by a shorter ReadTimeout: a server
-// that hangs must not cost a program its connections. The question goes by a subscription, because that has a connection
-// outside of the pool, from the caller's own dialer and through his hooks for dialling. With 20 idle connections that were
-// dead, Obtain and Release failed after 20 s (four sendings, each with the next dead connection) and kept locks of 1 and 6 s
-// were lost. Now each succeeds after one ReadTimeout, and no kept lock is lost.
+// Connections that have died without a sign are found by a question on a new one, and not by a shorter ReadTimeout: a
+// server that hangs must not cost a program its connections. The question goes by a subscription, because that has a
+// connection outside of the pool, from the caller's own dialer and through the caller's hooks for dialling. With 20
+// idle connections that were dead, Obtain and Release failed after 20 s (four sendings, each with the next dead
+// connection) and kept locks of 1 and 6 s were lost. Now each succeeds after one ReadTimeout, and no kept lock is lost.
 //
 // A call that changes something is not sent again earlier. That was tried, and 90 specs failed that show what a request
 // does which is executed late: until go-redis has given up its connection, an abandoned obtain, refresh or release

@@ -96,7 +96,7 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 				}
 			}()
 			c.catch(func() {
-				reply, err := c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
+				c.take(c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
 					ctx, stop := connectWithin(c.Ctx, patience)
 					defer func() { stop(); c.limited = nil }()
 					c.limited = &ctx
@@ -105,10 +105,7 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 						err = context.Cause(ctx) // nobody has cancelled the call
 					}
 					return reply, err
-				})
-				if err != errLost {
-					c.Reply, c.Err = reply, err
-				}
+				}))
 			})
 		})
 	}

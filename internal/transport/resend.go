@@ -15,11 +15,9 @@ func (r *Redis) resend(c *Call) {
 	for r.again(c) {
 		before := c.Err
 		c.Resends++
-		reply, err := r.once(c)
-		if err == errLost {
+		if !c.take(r.once(c)) {
 			return
 		}
-		c.Reply, c.Err = reply, err
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
 			c.Doubtful = c.Doubtful || c.departed // again looks only at the error that the next line restores
 			c.Err = before                        // which says more than the end of Ctx
@@ -50,7 +48,7 @@ func (r *Redis) again(c *Call) bool {
 		return true
 	}
 	failure := c.Err
-	c.original().failure.Store(&failure)
+	c.failure.Store(&failure)
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
@@ -65,7 +63,7 @@ func (r *Redis) again(c *Call) bool {
 		most += mostLosses
 	}
 	wait := resendWait(int(c.Resends))
-	if int(c.Resends) >= most && !c.original().persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
+	if int(c.Resends) >= most && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
 		return false
 	}
 	timer := time.NewTimer(wait)
@@ -122,17 +120,25 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	cmd := newCommand(c, how)
 	c.command, c.whole, c.changed = cmd.Cmd, how == &c.Script.eval, false
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
+	reply, err := r.landed(c, cmd.Cmd)
+	if err == errLost {
+		return nil, err
+	}
+	c.command = nil
+	r.noteAnswer(err, !c.changed && c.isUnchanged(cmd.Args()))
+	return reply, err
+}
+
+// landed returns the result of a command that the Redis client has sent for the call, or errLost.
+func (r *Redis) landed(c *Call, cmd *redis.Cmd) (any, error) {
 	if !c.land() {
 		return nil, errLost
 	}
-	c.command = nil
 	reply, err := cmd.Result()
-	err = ownTimeout(c.sending(), err)
 	if err == nil {
 		r.watch.answered(c.Sent)
 	}
-	r.noteAnswer(err, !c.changed && c.isUnchanged(cmd.Args()))
-	return reply, err
+	return reply, ownTimeout(c.sending(), err)
 }
 
 // noteAnswer notes what the end of a call that went by itself says about the Redis: that it can be reached, and whether
@@ -175,13 +181,8 @@ func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
 		send = r.scripter.Eval
 	}
 	cmd := send(c.sending(), how[1].(string), keys, args...)
-	if !c.land() {
-		return nil, errLost
-	}
-	reply, err = cmd.Result()
-	err = ownTimeout(c.sending(), err)
-	if err == nil {
-		r.watch.answered(c.Sent)
+	if reply, err = r.landed(c, cmd); err == errLost {
+		return nil, err
 	}
 	// The client may have made this command from other keys, or the command may say nothing about keys.
 	sent := cmd.Args()

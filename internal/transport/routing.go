@@ -14,11 +14,15 @@ func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
 	if r.process == nil || r.node == nil {
 		return r.single, nil
 	}
-	keys := c.Keys
-	if len(keys) == 0 {
-		keys = c.Spare
+	return r.node(c.someKey())
+}
+
+// someKey returns the first of KEYS. All are on one server.
+func (c *Call) someKey() string {
+	if len(c.Keys) == 0 {
+		return c.Spare[0].(string)
 	}
-	return r.node(keys[0].(string))
+	return c.Keys[0].(string)
 }
 
 // pool returns the client whose connections a call takes; nil if that is not known. On a Cluster it may ask the servers.
@@ -26,11 +30,7 @@ func (r *Redis) pool(c *Call) *redis.Client {
 	if r.node == nil {
 		return cmp.Or(r.single, r.inner)
 	}
-	keys := c.Keys
-	if len(keys) == 0 {
-		keys = c.Spare
-	}
-	client, err := r.node(keys[0].(string))
+	client, err := r.node(c.someKey())
 	if err != nil {
 		return nil
 	}

@@ -103,10 +103,5 @@ func (r *Redis) sendFirst(c *Call) bool {
 	if c.lane != nil {
 		defer c.lane.endTrip(c)
 	}
-	reply, err := r.once(c)
-	if err == errLost {
-		return false
-	}
-	c.Reply, c.Err = reply, err
-	return true
+	return c.take(r.once(c))
 }

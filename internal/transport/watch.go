@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -36,15 +35,10 @@ type watch struct {
 
 // flight is what is on its way to a server in one piece: a call by itself, or a pipeline.
 type flight struct {
+	first  *Call
 	others []*Call   // its calls after the first
 	since  time.Time // when look first saw that it was written; zero before
 	dead   bool      // its connection is
-}
-
-// silentFlight is a flight and its first call.
-type silentFlight struct {
-	first *Call
-	flight
 }
 
 const (
@@ -85,7 +79,7 @@ var errLost = errors.New("the connection to Redis is dead")
 func (w *watch) begin(first *Call, others []*Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.flights[first] = flight{others: others}
+	w.flights[first] = flight{first: first, others: others}
 	if !w.ticking {
 		w.tick(watchInterval)
 	}
@@ -121,15 +115,15 @@ func (w *watch) answered(sent time.Time) {
 }
 
 // silence returns how long a flight may be without an answer. The caller holds w.mu.
-func (w *watch) silence(first *Call, f flight) time.Duration {
+func (w *watch) silence(f flight) time.Duration {
 	most := firstSilence
 	if w.usual > 0 {
 		most = max(leastSilence, 4*w.usual)
 	}
-	if first.Token == "" || w.redis.process == nil {
+	if f.first.Token == "" || w.redis.process == nil {
 		most = max(most, vagueSilence)
 	}
-	return most + time.Duration(len(f.others)+len(first.Keys))*silencePerCall
+	return most + time.Duration(len(f.others)+len(f.first.Keys))*silencePerCall
 }
 
 // look looks for flights that are silent, and asks their servers.
@@ -142,17 +136,17 @@ func (w *watch) look() {
 	}
 	now := time.Now()
 	next := askInterval
-	var silent []silentFlight
+	var silent []flight
 	for first, f := range w.flights {
 		switch {
 		case f.since.IsZero():
-			if next = watchInterval; (silentFlight{first, f}).hasDeparted() {
+			if next = watchInterval; f.hasDeparted() {
 				f.since = now
 				w.flights[first] = f
 			}
 		case f.dead:
-		case now.Sub(f.since) >= w.silence(first, f):
-			silent = append(silent, silentFlight{first, f})
+		case now.Sub(f.since) >= w.silence(f):
+			silent = append(silent, f)
 		default:
 			next = watchInterval
 		}
@@ -164,8 +158,8 @@ func (w *watch) look() {
 }
 
 // sort asks the servers of silent flights, unless that was done just now.
-func (w *watch) sort(silent []silentFlight) {
-	byServer := map[*redis.Client][]silentFlight{}
+func (w *watch) sort(silent []flight) {
+	byServer := map[*redis.Client][]flight{}
 	for _, f := range silent {
 		if client := w.redis.pool(f.first); client != nil {
 			byServer[client] = append(byServer[client], f)
@@ -206,12 +200,12 @@ func (w *watch) hasAsked(client *redis.Client, pause time.Duration) {
 
 // ask asks a server on a new connection, and reports whether it has answered. If so, the silent flights that it has not
 // answered meanwhile are lost.
-func (w *watch) ask(client *redis.Client, silent []silentFlight) (answered bool) {
-	took, answered := asksAnew(client)
+func (w *watch) ask(client *redis.Client, silent []flight) (answered bool) {
+	took, answered := askAnew(client)
 	if !answered {
 		return false
 	}
-	silent = slices.DeleteFunc(silent, func(f silentFlight) bool { return !f.hasDeparted() })
+	silent = slices.DeleteFunc(silent, func(f flight) bool { return !f.hasDeparted() })
 	if len(silent) == 0 {
 		return true
 	}
@@ -224,7 +218,7 @@ func (w *watch) ask(client *redis.Client, silent []silentFlight) (answered bool)
 }
 
 // bury notes that the connection of a flight is dead.
-func (w *watch) bury(f silentFlight) {
+func (w *watch) bury(f flight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now, is := w.flights[f.first]; is && now.since.Equal(f.since) {
@@ -234,13 +228,13 @@ func (w *watch) bury(f silentFlight) {
 }
 
 // hasDeparted reports whether the flight was written, and has neither landed nor been lost.
-func (f silentFlight) hasDeparted() bool {
+func (f flight) hasDeparted() bool {
 	has := func(c *Call) bool { return c.state.Load() == departed }
 	return has(f.first) || slices.ContainsFunc(f.others, has)
 }
 
 // lose takes the calls that only read from the goroutine that has sent them.
-func (w *watch) lose(f silentFlight) {
+func (w *watch) lose(f flight) {
 	for _, c := range append([]*Call{f.first}, f.others...) {
 		if c.Script.Reads && c.state.CompareAndSwap(departed, lost) {
 			Go(func() { w.redis.resume(c) }) // ends with the call
@@ -252,15 +246,15 @@ func (w *watch) lose(f silentFlight) {
 // goes in its place.
 func (r *Redis) resume(c *Call) {
 	c.uncount()
-	d := c.substitute(c.done)
-	d.Err, d.Doubtful, d.departed = errLost, true, true
+	d := c.substitute()
+	d.Err, d.departed = errLost, true
 	defer d.end() // a hook may call runtime.Goexit
 	d.catch(func() { r.resend(d) })
 }
 
-// asksAnew sends a server a PING on a new connection, outside of the pool of its client. It returns how long the answer
+// askAnew sends a server a PING on a new connection, outside of the pool of its client. It returns how long the answer
 // took.
-func asksAnew(client *redis.Client) (took time.Duration, answered bool) {
+func askAnew(client *redis.Client) (took time.Duration, answered bool) {
 	defer func() {
 		if recover() != nil { // from a hook for dialling
 			answered = false
@@ -318,4 +312,5 @@ func (f onWrite) MarshalBinary() ([]byte, error) {
 	return []byte("redislock"), nil
 }
 
-func (f onWrite) String() string { return fmt.Sprintf("%q", "redislock") }
+// String is for hooks that print commands.
+func (f onWrite) String() string { return "redislock" }

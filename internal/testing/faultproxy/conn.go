@@ -34,7 +34,7 @@ type conn struct {
 
 	mu     sync.Mutex // protects the fields below until serve has set them
 	server halfCloser
-	stop   context.CancelFunc // lets nothing more pass
+	stop   context.CancelFunc // makes a black hole of the connection
 }
 
 // A halfCloser is a connection whose directions end one by one, as those of TCP
@@ -153,8 +153,8 @@ func (c *conn) cut() {
 	}
 }
 
-// ForsakeAll lets nothing more pass on the connections that there are, and
-// closes none, as when a firewall has forgotten them. New ones work.
+// ForsakeAll makes a black hole of every connection that there is, as when a
+// firewall has forgotten them all. New connections work.
 func (p *Proxy) ForsakeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

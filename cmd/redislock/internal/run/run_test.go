@@ -273,7 +273,8 @@ var _ = Describe("redislock run", func() {
 			Entry("SIGQUIT", syscall.SIGQUIT), Entry("SIGUSR1", syscall.SIGUSR1), Entry("SIGALRM", syscall.SIGALRM),
 		)
 
-		// listening reports whether somebody is in line, has had the answer that says so, and has subscribed since.
+		// listening reports whether somebody is in line, has had the answer that says so, and has subscribed since. Package
+		// spec of the library has the like, but works only in the library's own module.
 		listening := func(line string) bool {
 			marks := client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: line, Start: "-inf", Stop: "(0", ByScore: true}).Val()
 			return len(marks) == 1 && int(-marks[0].Score)%2 == 1
