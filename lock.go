@@ -94,8 +94,9 @@ func (l *Lock) FenceToken() int64 {
 //
 //	if !time.Now().Before(lock.Until()) { … }
 //
-// The time has passed as soon as either the monotonic clock or the wall clock says so, because the monotonic clock stands
-// still while a machine is suspended.
+// The time has passed as soon as either the monotonic clock or the wall clock says so, because the monotonic clock
+// stands still while a machine is suspended. On Linux, macOS and Windows, a wall clock that was set forward does not
+// end a lock that is kept alive.
 //
 // Until lies in the past once the lock was released, or a Refresh or a renewal has found it lost. A Refresh to a shorter
 // ttl brings it forward as soon as it is sent. This handle does not see what happens through other handles of the same

@@ -16,9 +16,11 @@ import (
 // feeds OpenTelemetry.
 //
 // The Client holds none of its own mutexes while it calls a function. It calls the functions from many goroutines,
-// possibly concurrently. A function may call the library, but it must not block for long: a call of the library may be
-// waiting for it, or the renewals of other locks, even those of other Clients. If a function panics in the goroutine of
-// a caller, the caller gets the panic. If it panics in a goroutine of the library, the program ends.
+// possibly concurrently. A function may call the library, but it should not block for long: a call of the library may be
+// waiting for it. No renewal ever waits. The events that follow from renewals come one after the other, from a goroutine
+// of the Client: while a function blocks, the others wait, and of several renewals of one lock only the next is reported.
+// If a function panics in the goroutine of a caller, the caller gets the panic. If it panics in a goroutine of the
+// library, the program ends.
 //
 // Each event has the keys of its call or lock, in the order given, each once. Do not change the slice. All events of one
 // lock have the same slice, so the address &e.Keys[0] tells two locks on the same keys apart. With a custom token, a

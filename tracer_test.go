@@ -919,3 +919,36 @@ func (h *everyField) Handle(_ context.Context, r slog.Record) error {
 	})
 	return nil
 }
+
+var _ = spec.DescribeOnRedis("A Tracer that blocks", func(on *spec.Redis) {
+	It("holds up no renewal, of its own Client or of another one", func(ctx SpecContext) {
+		over := make(chan struct{})
+		told := make(chan redislock.Refreshed, 100)
+		slow := redislock.New(on.Client, redislock.WithTracer(&redislock.Tracer{
+			Refreshed: func(_ context.Context, e redislock.Refreshed) {
+				told <- e
+				<-over
+			},
+		}))
+		ttl := spec.Bound(on.Kind, time.Second, 2*time.Second)
+		var all []context.Context
+		var stops []context.CancelFunc
+		for i := range 20 {
+			for name, locks := range map[string]*redislock.Client{"slow": slow, "other": redislock.New(on.Client)} {
+				kept, stop := spec.Obtain(ctx, locks, ttl, nil, fmt.Sprint(name, i)).KeepAlive(ctx)
+				stops = append(stops, stop)
+				all = append(all, kept)
+			}
+		}
+		time.Sleep(2 * ttl)
+		for _, kept := range all {
+			Expect(kept.Err()).NotTo(HaveOccurred())
+		}
+		Expect(told).To(HaveLen(1), "the others wait")
+		for _, stop := range stops {
+			stop()
+		}
+		close(over)
+		Eventually(told).Should(HaveLen(1+20), "of each lock, one event waited")
+	})
+})

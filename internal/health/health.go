@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -16,6 +17,8 @@ type Server struct {
 	heard   time.Time     // when the last answer came, or when the first of the calls under way began
 	down    bool          // the last call was not answered, or not within the patience
 	probe   time.Time     // when the next call may go to a server that is down
+	latest  Call          // that was sent since the last answer; nil for none
+	failure error         // of those before it; nil for none
 
 	mends   int               // of calls
 	waiting map[Lock]struct{} // kept locks that wait for a mend
@@ -80,6 +83,33 @@ func (s *Server) Ended(now time.Time, took time.Duration, answered bool) {
 	s.usual = max(s.usual, 1)
 }
 
+// Call is a call on its way to a server.
+type Call interface {
+	Failure() error // how it was last sent in vain; nil if it was not
+}
+
+// Sent notes a call that was admitted, for Failure.
+func (s *Server) Sent(c Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure, s.latest = s.failureLocked(), c
+}
+
+// Failure returns how a call was last sent in vain, by itself or by the resends of one under way, since the server last
+// answered; nil if none was.
+func (s *Server) Failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failureLocked()
+}
+
+func (s *Server) failureLocked() error {
+	if s.latest == nil {
+		return nil
+	}
+	return cmp.Or(s.latest.Failure(), s.failure)
+}
+
 // Answered notes that the server has answered a call that Admit does not know of.
 func (s *Server) Answered(now time.Time) {
 	s.mu.Lock()
@@ -94,6 +124,7 @@ func (s *Server) up(now time.Time) {
 		s.alarm.Reset(0)
 	}
 	s.heard, s.down = now, false
+	s.latest, s.failure = nil, nil
 }
 
 // How long to wait for a server of a quorum.

@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ const ms = time.Millisecond
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// answers makes the server answer one call after the other, each of which takes so long. It returns the time of the last answer.
+// answers makes the server answer one call after the other, each of which takes so long. It returns the time of the
+// last answer.
 func answers(s *health.Server, took ...time.Duration) (last time.Time) {
 	now := start
 	for _, took := range took {
@@ -160,6 +162,35 @@ func TestAdmitAfterAllHaveFailed(t *testing.T) {
 		s.Ended(start, 0, false)
 	}
 }
+
+// A call that is still resent says how it was sent in vain, and its successor does not hide that.
+func TestFailure(t *testing.T) {
+	s, earlier, later := &health.Server{}, &call{}, &call{}
+	want := func(when string, want error) {
+		t.Helper()
+		if got := s.Failure(); got != want {
+			t.Errorf("%s: %v", when, got)
+		}
+	}
+	want("before the first call", nil)
+	s.Admit(start, 1, 0)
+	s.Sent(earlier)
+	want("when nothing has failed", nil)
+	earlier.err = errors.New("refused")
+	want("when a sending has failed", earlier.err)
+	s.Admit(start, 1, 0)
+	s.Sent(later)
+	want("when another call is under way", earlier.err)
+	later.err = errors.New("refused again")
+	want("when that one has failed", later.err)
+	s.Answered(start)
+	want("when the server has answered", nil)
+}
+
+// call is a call on its way, or one that has failed.
+type call struct{ err error }
+
+func (c *call) Failure() error { return c.err }
 
 // lock counts its mends.
 type lock struct {

@@ -5,6 +5,12 @@ package lease
 // The margin is 1 % of the ttl and 1 ms. Redis keeps whole milliseconds. Quartz clocks are accurate to 0.01 %, and NTP
 // slews by 0.05 %; the rest is room for virtual machines.
 //
+// A third clock is asked only when the other two disagree, so nobody else pays for it. Before, a clock that was set forward
+// by an hour ended all kept locks at once, although Redis had them. CLOCK_BOOTTIME and its like say for how long the machine
+// was suspended since the process began, and not when; so after a suspend a step may still end a lock. Package
+// golang.org/x/sys is only for macOS, where the system call has no other stable way: on Linux, its compilation would cost
+// more than that of this library.
+//
 // Refreshes take turns, but do not wait for a lost one. With one refresh on the wire at a time, a caller that
 // refreshed every 150 ms under a ctx of 150 ms lost a healthy lock of 3 s: a single lost reply blocked all refreshes
 // for go-redis' ReadTimeout (4.95 s). So a refresh waits for an abandoned one only if that one was for a shorter ttl.

@@ -10,11 +10,11 @@ func ValidUntil(sent time.Time, ttl time.Duration) time.Time {
 }
 
 // Passed reports whether t has passed by either clock. The monotonic clock stands still while a machine is suspended,
-// and the wall clock can be set back.
+// and the wall clock can be set back. That it was set forward does not count, where a third clock can tell: see Left.
 func Passed(t time.Time) bool { return PassedBy(time.Now(), t) }
 
 // PassedBy is Passed, at that time.
-func PassedBy(now, t time.Time) bool { return !now.Before(t) || !now.Round(0).Before(t.Round(0)) }
+func PassedBy(now, t time.Time) bool { return Left(now, t) <= 0 }
 
 // Lease is how long one hold lasts, as far as its holder can know. The zero Lease has ended. A Lease does no locking;
 // its owner must protect it.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/lease"
 )
 
 // Life is what a handle knows of its lock. Set Fence and Since before others know the lock.
@@ -17,6 +18,7 @@ type Life struct {
 	Mu            sync.Mutex // protects the fields below, and what the Owner says
 	told          bool       // the end of the present hold was reported
 	releasedAgain bool       // Release was called more than once
+	waits         bool       // the event of a renewal waits to be sent
 	losses        int32      // how often the lock was found lost
 	metadata      string
 	released      time.Time // when Release was first called; zero if it was not
@@ -51,9 +53,13 @@ func Until(o Owner) time.Time {
 	if !l.released.IsZero() && l.released.Before(until) {
 		until = l.released
 	}
-	// Before compares only the monotonic readings if both times have one. If the wall clock has passed, return only that.
-	if wall := until.Round(0); !time.Now().Round(0).Before(wall) {
-		return wall
+	// Before compares only the monotonic readings if both times have one. If the lock has ended by the wall clock, return
+	// only that reading. If that clock was set forward, a kept lock goes on, because its next renewal tells whether Redis
+	// has it still. Nobody asks Redis about another lock, and no clock of a virtual machine counts while its host pauses
+	// it.
+	now := time.Now()
+	if now.Before(until) && (lease.PassedBy(now, until) || !l.Keeps() && lease.PassedByWall(now, until)) {
+		return until.Round(0)
 	}
 	return until
 }

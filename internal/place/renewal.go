@@ -76,11 +76,13 @@ func (r *renewal) Finish(sent bool) {
 	default:
 		l.Place.Keeper.LookBy(l, next)
 	}
-	if report := l.Events().Refreshed; report != nil && r.matters {
-		report(r.Call.Ctx, life.Refreshed{Keys: l.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err})
+	ctx, events := r.Call.Ctx, l.Events()
+	if r.matters {
+		e := life.Refreshed{Keys: l.Keys.Names, Renewal: true, TTL: r.lease.TTL, Left: r.left, Err: r.err}
+		events.LaterRefreshed(ctx, &l.Life, e)
 	}
-	l.Events().SendRestored(r.Call.Ctx, l.Keys.Names, back) // also if the renewal gains nothing: the server has the keys again
-	l.Events().SendLost(r.Call.Ctx, r.loss)
+	events.LaterRestored(ctx, l.Keys.Names, back) // also if the renewal gains nothing: the server has the keys again
+	events.LaterLost(ctx, r.loss)
 }
 
 // apply applies the result to the lock. It returns when to look at the lock next (the zero time for no change), and

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -88,6 +89,9 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	a.Begin(ctx, t.token, t.began.UnixMicro()) // a server ignores a proposal that is over a second old
 	if t.places.quorum && !a.site.health.Admit(now, len(a.Keys.Names), least) {
 		a.vote, a.err = failed, errHangs
+		if why := a.site.health.Failure(); why != nil {
+			a.err = fmt.Errorf("%w: %w", errHangs, why)
+		}
 		a.Waiter.PassOver(now)
 		return
 	}
@@ -98,6 +102,7 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	}
 	a.site.DetachedCalls.Add(1)
 	c := new(transport.Call)
+	a.site.health.Sent(c)
 	transport.Go(func() {
 		var grant place.Granted
 		err := fault.ErrPanicked // unless TryOnce returns

@@ -2,10 +2,14 @@ package several_test
 
 import (
 	"context"
+	"net"
+	"strings"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/internal/health"
@@ -177,3 +181,28 @@ var _ = Describe("A quorum of two servers", Label(spec.InMemory), func() {
 		Expect(spec.Obtain(ctx, on.Locks, time.Minute, nil, "a").Release(ctx)).To(Succeed())
 	})
 })
+
+// go-redis dials for longer than a quorum waits, and than many a ctx lasts. The reason shows all the same.
+func TestQuorumNamesRefusedPorts(t *testing.T) {
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listen.Addr().String()
+	_ = listen.Close()
+	var servers []redislock.RedisClient
+	for range 3 {
+		client := redis.NewClient(&redis.Options{Addr: address})
+		defer client.Close()
+		servers = append(servers, client)
+	}
+	locks := redislock.NewQuorum(servers)
+	for _, opt := range []*redislock.Options{nil, {Queue: true}} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		_, err = locks.Obtain(ctx, "a", time.Minute, opt)
+		cancel()
+		if err == nil || strings.Count(err.Error(), "connection refused") != 3 || strings.Contains(err.Error(), "no answer") {
+			t.Errorf("%+v: %v", opt, err)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func (r *renewal) Finish(sent bool) {
 		a = l.at[r.asked.Place].read("renew", r.Call, r.certain)
 	}
 	out, before := l.apply(ctx, r.asked, a)
-	l.Events().SendRestored(ctx, l.keys, a.back)
+	l.Events().LaterRestored(ctx, l.keys, a.back)
 	err := a.err
 	switch {
 	case out.Confirmed:
@@ -124,8 +124,10 @@ func (r *renewal) Finish(sent bool) {
 	default:
 		return
 	}
-	if report := l.Events().Refreshed; report != nil && l.IsKept() {
+	if l.IsKept() {
 		left := max(0, time.Until(before))
-		report(ctx, life.Refreshed{Keys: l.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: err})
+		l.Events().LaterRefreshed(ctx, &l.Life, life.Refreshed{
+			Keys: l.keys, Renewal: true, TTL: r.asked.Call.TTL, Left: left, Err: err,
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package several
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -190,13 +191,23 @@ func (t *Tries) failures() error {
 		case a.vote == failed:
 			errs = append(errs, t.named(a, a.err))
 		case a.busy || a.vote == none && !t.isOrdered():
-			errs = append(errs, t.named(a, t.Unanswered(t.began, t.want.TTL)))
+			errs = append(errs, t.named(a, t.silence(a)))
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
 	return fault.Failed("obtain", t.keys, fault.Joined(errs))
+}
+
+// silence returns the error of a place that has not answered. For a server of a quorum, that is how a call to it was last
+// sent in vain, if one was: go-redis dials for longer than a quorum waits. The caller holds t.mu.
+func (t *Tries) silence(a *attempt) error {
+	silence := t.Unanswered(t.began, t.want.TTL)
+	if !a.busy || !t.places.quorum || errors.Is(silence, fault.ErrLapsed) {
+		return silence
+	}
+	return cmp.Or(a.site.health.Failure(), silence)
 }
 
 // named adds the name of the place to an error that does not have it.

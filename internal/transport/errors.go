@@ -13,10 +13,18 @@ import (
 // IsAnswer reports whether err is an answer of the server, and not a failure to get one.
 func IsAnswer(err error) bool { return answer.Is(err) }
 
-// IsFinal reports whether the same call cannot succeed later: the server has answered something other than "not now",
-// or the Redis client is closed.
+// IsFinal reports whether the same call cannot succeed later: the server has answered something other than "not now" to
+// it, or the Redis client is closed.
 func IsFinal(err error) bool {
-	return IsAnswer(err) && !answer.IsPassing(err) || errors.Is(err, redis.ErrClosed)
+	return IsAnswer(err) && !answer.IsPassing(err) && !answer.IsLogin(err) || errors.Is(err, redis.ErrClosed)
+}
+
+// sortOut returns the error of a sending of the call in such a form that its meaning shows.
+func (c *Call) sortOut(ctx context.Context, err error) error {
+	if c.Token != "" && !c.departed && answer.RefusesLogin(err) {
+		return &answer.LoginError{Err: err}
+	}
+	return ownTimeout(ctx, err)
 }
 
 // HasCode reports whether err is an answer of the server with that code, for example NOPERM.

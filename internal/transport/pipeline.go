@@ -191,7 +191,7 @@ func (r *Redis) pipeline(client *redis.Client, requests []request, patience time
 	for i := range requests {
 		q := &requests[i]
 		q.reply, q.err = q.command.Result()
-		q.err = ownTimeout(ctx, q.err)
+		q.err = q.calls[0].sortOut(ctx, q.err)
 		if q.err == nil && q.reply == nil || errors.Is(q.err, context.Canceled) {
 			q.err = err // the request was never sent
 		}

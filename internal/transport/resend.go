@@ -138,7 +138,7 @@ func (r *Redis) landed(c *Call, cmd *redis.Cmd) (any, error) {
 	if err == nil {
 		r.watch.answered(c.Sent)
 	}
-	return reply, ownTimeout(c.sending(), err)
+	return reply, c.sortOut(c.sending(), err)
 }
 
 // noteAnswer notes what the end of a call that went by itself says about the Redis: that it can be reached, and whether

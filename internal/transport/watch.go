@@ -236,7 +236,7 @@ func (f flight) hasDeparted() bool {
 // lose takes the calls that only read from the goroutine that has sent them.
 func (w *watch) lose(f flight) {
 	for _, c := range append([]*Call{f.first}, f.others...) {
-		if c.Script.Reads && c.state.CompareAndSwap(departed, lost) {
+		if c.Script.Reads && c.done != nil && c.state.CompareAndSwap(departed, lost) {
 			Go(func() { w.redis.resume(c) }) // ends with the call
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/job"
 	"github.com/redislock/redislock/cmd/redislock/internal/locking"
+	"github.com/redislock/redislock/internal/lease"
 )
 
 // supervisor watches a running command and its locks. It passes signals on, and ends the command before the locks end. It
@@ -103,11 +104,8 @@ func (s *supervisor) holdLeft() time.Duration {
 	return time.Until(s.hold.complete.Add(s.flags.maxHold))
 }
 
-// remaining returns the time until t, by the clock that says less: the monotonic clock stands still while the machine is
-// suspended, and the wall clock may be set back.
-func remaining(t time.Time) time.Duration {
-	return min(time.Until(t), t.Round(0).Sub(time.Now().Round(0)))
-}
+// remaining returns the time until t; see lease.Left.
+func remaining(t time.Time) time.Duration { return lease.Left(time.Now(), t) }
 
 // check ends the command if that is due, by a loss, by the time that the grace period needs, or by --max-hold.
 func (s *supervisor) check() {
