@@ -136,13 +136,13 @@ local function handOver(waiter, indices)
 	end
 	local fence, counter = '0', length > 0 and string.sub(rest, 1, length)
 	if counter then
-		local stored = fenced and counter == KEYS[n + 1] and (call('GET', counter) or '0')
+		local stored = fenced and counter == KEYS[n + 1] and (call('GET', KEYS[n + 1]) or '0')
 		local number = type(stored) == 'string' and string.find(stored, '^-?%d+$') and tonumber(stored)
 		if not number or number >= 9007199254740991 then
 			return false
 		end
 		fence = string.format('%.0f', math.max(number + 1, now)) -- '..' would write 1.76e+15
-		if call('SET', counter, fence).err then
+		if call('SET', KEYS[n + 1], fence).err then
 			return false
 		end
 	end

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -27,5 +28,7 @@ func RefusesLogin(err error) bool {
 		return false
 	}
 	text := strings.TrimPrefix(answer.Error(), "ERR ")
-	return strings.HasPrefix(text, "WRONGPASS ") || strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "invalid password")
+	return slices.ContainsFunc([]string{"WRONGPASS ", "NOAUTH ", "invalid password"}, func(begin string) bool {
+		return strings.HasPrefix(text, begin)
+	})
 }

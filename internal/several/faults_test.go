@@ -193,7 +193,7 @@ func TestQuorumNamesRefusedPorts(t *testing.T) {
 	var servers []redislock.RedisClient
 	for range 3 {
 		client := redis.NewClient(&redis.Options{Addr: address})
-		defer client.Close()
+		t.Cleanup(func() { _ = client.Close() })
 		servers = append(servers, client)
 	}
 	locks := redislock.NewQuorum(servers)

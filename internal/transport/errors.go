@@ -21,7 +21,7 @@ func IsFinal(err error) bool {
 
 // sortOut returns the error of a sending of the call in such a form that its meaning shows.
 func (c *Call) sortOut(ctx context.Context, err error) error {
-	if c.Token != "" && !c.departed && answer.RefusesLogin(err) {
+	if (c.Token == "" || !c.departed) && answer.RefusesLogin(err) { // without a token, it only reads
 		return &answer.LoginError{Err: err}
 	}
 	return ownTimeout(ctx, err)

@@ -12,6 +12,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/answer"
 )
 
 var _ = Describe("an error", func() {
@@ -35,6 +37,8 @@ var _ = Describe("an error", func() {
 		Entry("an answer that passes", said("NOREPLICAS Not enough good replicas to write."), true),
 		Entry("too many clients", said("ERR max number of clients reached"), true),
 		Entry("a wrong password", said("WRONGPASS invalid username-password pair"), false),
+		Entry("a wrong password while a call connects",
+			&answer.LoginError{Err: said("WRONGPASS invalid username-password pair")}, true),
 		Entry("a forbidden command", said("NOPERM this user has no permissions"), false),
 		Entry("a certificate of somebody else", x509.UnknownAuthorityError{}, false),
 		Entry("no such master", fmt.Errorf("all sentinels specified in configuration are unreachable: %w", redis.Nil), false),

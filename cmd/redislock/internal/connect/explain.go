@@ -163,9 +163,10 @@ func innermost(err error) error {
 }
 
 // IsAway reports whether an error passes when Redis comes back: nothing listens, nobody answers, or it says "not now".
+// So does a wrong password while the library connects, because the right one may come late.
 func IsAway(err error) bool {
 	if answer.Is(err) && !errors.Is(err, redis.Nil) {
-		return answer.IsPassing(err)
+		return answer.IsPassing(err) || answer.IsLogin(err)
 	}
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	network, isNetwork := errors.AsType[net.Error](err)

@@ -15,7 +15,6 @@ import (
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/connect"
 	"github.com/redislock/redislock/cmd/redislock/internal/show"
-	"github.com/redislock/redislock/internal/answer"
 )
 
 // ReleaseLimit is how long a command that ends keeps trying to release its locks: long enough for a restart, or for a
@@ -78,7 +77,7 @@ func isFinal(err error) bool {
 		return true
 	}
 	_, answered := errors.AsType[redis.Error](err)
-	return answered && !connect.IsAway(err) && !answer.IsLogin(err)
+	return answered && !connect.IsAway(err)
 }
 
 // GiveUp releases a lock whose keys expire by that time at the latest, until ctx ends, as Insist does. It returns nil if the
