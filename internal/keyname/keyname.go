@@ -14,28 +14,7 @@ const (
 
 	// InboxPrefix begins the names of the channels on which releases wake waiters. The scripts contain it as well.
 	InboxPrefix = "redislock:inbox:"
-
-	// TokenBytes is the number of random bytes in a token that the library makes.
-	TokenBytes = 16
-
-	// TokenLength is the number of characters of such a token: base64url without padding, 6 bits per character.
-	TokenLength = (TokenBytes*8 + 5) / 6
 )
-
-// BeginsLikeToken reports whether a value begins like that of a lock whose token the library made: with TokenLength
-// base64url characters, followed by nothing or by a space.
-func BeginsLikeToken(value string) bool {
-	if len(value) < TokenLength || len(value) > TokenLength && value[TokenLength] != ' ' {
-		return false
-	}
-	for i := range TokenLength {
-		c := value[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
-}
 
 // HashTag returns the hash tag of a key: the text between its first { and the next }, if there is any.
 func HashTag(key string) (string, bool) {

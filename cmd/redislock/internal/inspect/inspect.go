@@ -51,6 +51,7 @@ func inspect(ctx context.Context, target *connect.Target, keys []string, asJSON 
 	}
 	var result error
 	for i, status := range statuses {
+		status = show.Read(status)
 		if status.TTL == 0 {
 			result = cli.Exit(cli.No)
 		}

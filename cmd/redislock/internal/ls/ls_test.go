@@ -92,6 +92,19 @@ var _ = Describe("ls", func() {
 		clitest.ExpectGolden("ls-all", clitest.Stdout(ls("--all")))
 	})
 
+	It("shows the locks of bsm/redislock and redsync, and who holds them if they say so", func(ctx SpecContext) {
+		set(ctx, "bsm", "q83vEjRWeJCrze8SNFZ4kA", longTTL)
+		set(ctx, "bsm:meta", `q83vEjRWeJCrze8SNFZ4kA{"host":"api-3", "pid":4121, "user":"bob"}`, longTTL)
+		set(ctx, "redsync", "q83v+jRWeJCrze8SNFZ/kA==", longTTL)
+		rows := func(args ...string) string { return clitest.Stdout(ls(args...)) }
+		Expect(rows("-o", "template={key} {token} {holder} {pid}")).To(Equal(`bsm q83vEjRWeJCrze8SNFZ4kA` + "  \n" +
+			`bsm:meta q83vEjRWeJCrze8SNFZ4kA bob@api-3 4121` + "\n" + `redsync q83v+jRWeJCrze8SNFZ/kA==` + "  \n"))
+		Expect(rows("-o", "name", "--meta", "host=api-3")).To(Equal("bsm:meta\n"))
+
+		clitest.WaitInLine(ctx, client, "bsm:meta") // so that the library is asked
+		Expect(rows("-o", "template={key} {holder} {line}", "bsm:meta")).To(Equal("bsm:meta bob@api-3 1\n"))
+	})
+
 	It("prints the same as JSON, an object a line", func(ctx SpecContext) {
 		zoo(ctx)
 		printed := clitest.Stdout(ls("--json", "--all", "[^bp]*")) // without the long values

@@ -162,6 +162,19 @@ var _ = Describe("release", func() {
 		Entry("a lock with a token of its own", "job-1 {}", time.Minute, "does not begin with a random token, so it does not look like a lock"),
 	)
 
+	DescribeTable("knows with --force the locks of other libraries",
+		func(value, who string) {
+			Expect(client.Set(ctx, "a", value, time.Minute).Err()).To(Succeed())
+			session := clitest.Run(url, "release", "a", "--force", "--yes")
+			Expect(session).To(gexec.Exit(0), clitest.Stderr(session))
+			Expect(clitest.Stdout(session)).To(MatchRegexp("^released a, held by " + who + ", .* left\n$"))
+			Expect(client.DBSize(ctx).Val()).To(BeZero())
+		},
+		Entry("bsm/redislock", "q83vEjRWeJCrze8SNFZ4kA", "q83vEjRWeJCrze8SNFZ4kA"),
+		Entry("bsm/redislock with metadata", `q83vEjRWeJCrze8SNFZ4kA{"host": "api-3", "pid": 4121}`, "api-3, pid 4121"),
+		Entry("redsync", "q83v+jRWeJCrze8SNFZ/kA==", `q83v\+jRWeJCrze8SNFZ/kA==`),
+	)
+
 	It("takes a lock away once, also if its key is given twice", func() {
 		hold("", "a")
 		session := clitest.Run(url, "release", "a", "a", "--force", "--yes")

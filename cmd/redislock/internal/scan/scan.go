@@ -102,7 +102,7 @@ func (s *Scan) server(ctx context.Context, server *redis.Client) error {
 // page looks at some keys of one server. It reads the beginning of each value first, which rules most of them out. It asks
 // the library only about keys that have a line: that takes a script, and on a Cluster one for each slot.
 func (s *Scan) page(ctx context.Context, server redis.UniversalClient, keys []string) error {
-	beginnings, err := s.read(ctx, server, keys, keyname.TokenLength, false)
+	beginnings, err := s.read(ctx, server, keys, keyname.TokenBeginning-1, false)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *Scan) inspect(ctx context.Context, keys []string) error {
 			return err
 		}
 		for _, found := range statuses {
-			status := show.Status{Status: found}
+			status := show.Status{Status: show.Read(found)}
 			if !s.Filter.wants(status) && !s.Filter.wantsSplit(status) || s.Filter.Waiting && status.Waiters == 0 {
 				continue
 			}
@@ -165,9 +165,8 @@ func (v value) status() show.Status {
 	if len(v.text) > maxValue {
 		return show.CutStatus(v.key, v.text[:maxValue], v.ttl)
 	}
-	s := show.Status{Status: redislock.Status{Key: v.key, TTL: v.ttl}}
-	s.Token, s.Metadata, _ = strings.Cut(v.text, " ")
-	return s
+	token, metadata, _ := strings.Cut(v.text, " ")
+	return show.Status{Status: show.Read(redislock.Status{Key: v.key, TTL: v.ttl, Token: token, Metadata: metadata})}
 }
 
 // read reads the values of keys up to the byte with index last, and whether each key has a line. It leaves out other types.
@@ -246,7 +245,7 @@ type Filter struct {
 	Waiting bool     // only keys that somebody waits for
 }
 
-// mayBe reports whether a key may be wanted, by the beginning of its value, of keyname.TokenLength+1 bytes.
+// mayBe reports whether a key may be wanted, by the beginning of its value, of keyname.TokenBeginning bytes.
 func (f *Filter) mayBe(v value) bool {
 	if v.key == "" || strings.HasSuffix(v.key, keyname.LineSuffix) {
 		return false // no lock can have that name

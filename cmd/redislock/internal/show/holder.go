@@ -13,6 +13,7 @@ import (
 
 // Who says in a few words who has a token: what the metadata says, or else the token.
 func Who(token, metadata string) string {
+	token, metadata = apart(token, metadata)
 	o := OwnerOf(metadata)
 	switch {
 	case o.Who != "" && o.PID != "" && o.Command != "":

@@ -66,6 +66,8 @@ var _ = Describe("InTheWay", func() {
 		Entry("without metadata", redislock.RefusedError{Token: "t", TTL: -1}, "held by t, without an expiry"),
 		Entry("with empty metadata", redislock.RefusedError{Token: "t", Metadata: "{}", TTL: -1}, "held by t, without an expiry"),
 		Entry("with text", redislock.RefusedError{Token: "t", Metadata: "job\x1b 7", TTL: -1}, `held by job\x1b 7, without an expiry`),
+		Entry("of bsm/redislock", redislock.RefusedError{Token: `q83vEjRWeJCrze8SNFZ4kA{"host":`, Metadata: `"h","pid":1}`, TTL: time.Second},
+			"held by h, pid 1, 1.0s left"),
 		Entry("no lock", redislock.RefusedError{TTL: -1}, "held by something that is not a lock, without an expiry"),
 		Entry("nobody, but a line", redislock.RefusedError{Ahead: 3}, "it is the turn of others; 3 ahead of you"),
 	)

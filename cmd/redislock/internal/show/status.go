@@ -15,6 +15,7 @@ import (
 
 	"github.com/redislock/redislock"
 	"github.com/redislock/redislock/cmd/redislock/internal/term"
+	"github.com/redislock/redislock/internal/keyname"
 )
 
 // Status is what a key holds, as far as it was read.
@@ -32,9 +33,28 @@ func CutStatus(key, value string, ttl time.Duration) Status {
 		}
 		value = value[:len(value)-1]
 	}
-	s := Status{Status: redislock.Status{Key: key, TTL: ttl}, Cut: true}
-	s.Token, s.Metadata, _ = strings.Cut(value, " ")
+	token, metadata, _ := strings.Cut(value, " ")
+	return Status{Status: Read(redislock.Status{Key: key, TTL: ttl, Token: token, Metadata: metadata}), Cut: true}
+}
+
+// Read returns the status with the token and the metadata as their holder knows them. The library cuts a value at its first
+// space. A value of bsm/redislock has no space there, so the library counts metadata as a part of the token.
+func Read(s redislock.Status) redislock.Status {
+	s.Token, s.Metadata = apart(s.Token, s.Metadata)
 	return s
+}
+
+func apart(token, metadata string) (string, string) {
+	own, ok := keyname.BSMToken(token)
+	if !ok {
+		return token, metadata
+	}
+	if rest := strings.TrimPrefix(token, own); metadata == "" {
+		metadata = rest
+	} else {
+		metadata = rest + " " + metadata
+	}
+	return own, metadata
 }
 
 // StatusJSON is a status in JSON. Text that is not UTF-8 has replacement characters, and is repeated in base64.
