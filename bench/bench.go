@@ -82,6 +82,7 @@ func (b *bench) parallelGroup() *group {
 		name: "parallel", title: "Goroutines with a key each, and context.Background()",
 		about:  "Each goroutine obtains the lock on a key of its own and releases it, over and over.",
 		cells:  b.goroutineCells(background, b.without(bareScripts, bsmBeside)),
+		across: "goroutines",
 		summed: []metric{wall, clientCPU},
 	}
 }
@@ -106,7 +107,9 @@ func (b *bench) goroutineCells(newCtx newContext, lockers []*locker) []cell {
 		if n == 1 {
 			title = "1 goroutine"
 		}
-		cells = append(cells, b.pairCell(fmt.Sprintf("goroutines=%d", n), title, lockers, newCtx, keySets(n, 1), b.turns(n)))
+		c := b.pairCell(fmt.Sprintf("goroutines=%d", n), title, lockers, newCtx, keySets(n, 1), b.turns(n))
+		c.x = float64(n)
+		cells = append(cells, c)
 	}
 	return cells
 }

@@ -17,6 +17,8 @@ type group struct {
 	title string
 	about string
 	cells []cell
+	// across says what x of the cells counts, if the chart has a line for each contestant. Without it, the chart has bars.
+	across string
 	// summed are the metrics that a table at the head of the group compares for all cells. Less is better for each.
 	summed []metric
 }
@@ -25,6 +27,7 @@ type group struct {
 type cell struct {
 	name    string // within its group
 	title   string
+	x       float64 // on the axis of a chart of lines
 	rounds  int
 	columns []metric
 	drawn   []metric
@@ -43,13 +46,14 @@ type contestant struct {
 // measuredGroup is the results of a group.
 type measuredGroup struct {
 	name, title, about string
+	across             string
 	summed             []metric
 	tables             []table
 }
 
 // run runs the selected cells. It returns an error as soon as a contestant does, or when ctx has ended.
 func (g *group) run(ctx context.Context, selected *selection) (measuredGroup, error) {
-	done := measuredGroup{name: g.name, title: g.title, about: g.about, summed: g.summed}
+	done := measuredGroup{name: g.name, title: g.title, about: g.about, across: g.across, summed: g.summed}
 	for i := range g.cells {
 		c := &g.cells[i]
 		name := g.name + "/" + c.name
@@ -82,7 +86,7 @@ func (c *cell) runSelected(ctx context.Context, name string, selected *selection
 
 // run lets the contestants take turns, in a random order each round.
 func (c *cell) run(ctx context.Context) (table, error) {
-	t := table{title: c.title, columns: c.columns, drawn: c.drawn, rows: make([]row, len(c.contestants))}
+	t := table{title: c.title, x: c.x, columns: c.columns, drawn: c.drawn, rows: make([]row, len(c.contestants))}
 	for i := range t.rows {
 		t.rows[i].name = c.contestants[i].name
 	}

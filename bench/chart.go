@@ -25,6 +25,14 @@ type bar struct {
 	spread
 }
 
+// svg returns the chart of the group, as a document.
+func (g *measuredGroup) svg() string {
+	if g.across != "" {
+		return g.lineChart().svg()
+	}
+	return g.chart().svg()
+}
+
 // chart draws each table.
 func (g *measuredGroup) chart() *chart {
 	c := &chart{title: g.title}

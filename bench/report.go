@@ -22,7 +22,7 @@ func (r *report) write(dir string) error {
 	}
 	errs := []error{writeFile(dir, "results.md", r.markdown())}
 	for i := range r.groups {
-		errs = append(errs, writeFile(dir, r.groups[i].name+".svg", r.groups[i].chart().svg()))
+		errs = append(errs, writeFile(dir, r.groups[i].name+".svg", r.groups[i].svg()))
 	}
 	return errors.Join(errs...)
 }

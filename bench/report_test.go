@@ -44,6 +44,22 @@ func sample() *report {
 				},
 			}},
 		}, {
+			name: "across", title: "Lines & more", about: "What is done by more and more.", across: "keys",
+			tables: []table{{
+				title: "1 key", x: 1, columns: []metric{pairRate}, drawn: []metric{pairRate},
+				rows: []row{
+					{name: thisLibrary, rounds: rounds(30, 20_000, 22_000.4, 24_000)},
+					{name: "peer", rounds: rounds(20, 21_000)},
+				},
+			}, {
+				title: "8 keys", x: 8, columns: []metric{pairRate}, drawn: []metric{pairRate},
+				rows: []row{
+					{name: thisLibrary, rounds: rounds(30, 40_000)},
+					{name: "peer", rounds: rounds(20, 39_000)},
+					{name: "newcomer", rounds: rounds(20, 10_000)},
+				},
+			}},
+		}, {
 			name: "kept", title: "Without a summary", about: "What else is done.",
 			tables: []table{{title: "x", columns: []metric{fairness}, rows: []row{{name: thisLibrary, rounds: []figures{{}}}}}},
 		}},
@@ -55,7 +71,7 @@ func TestReportIsWrittenAsGolden(t *testing.T) {
 	if err := sample().write(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"results.md", "parallel.svg"} {
+	for _, name := range []string{"results.md", "parallel.svg", "across.svg"} {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import "math"
 // table holds the results of a cell.
 type table struct {
 	title   string
+	x       float64 // on the axis of a chart of lines
 	columns []metric
 	drawn   []metric // in the chart
 	rows    []row    // the first is the one with which the others are compared
