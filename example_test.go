@@ -2,6 +2,8 @@ package redislock_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log"
@@ -229,29 +231,55 @@ func ExampleLock_Until() {
 	// Output: too late: somebody else may hold the lock by now
 }
 
+// orders stands for a table with one order. Like a database, it executes the update of ExampleLock_FenceToken only if the
+// fencing token of the last one is not higher.
+type orders struct {
+	state string
+	fence int64
+}
+
+func (o *orders) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+	if query != "UPDATE orders SET state = 'shipped', fence = $1 WHERE id = 7 AND fence <= $1" || len(args) != 1 {
+		return nil, fmt.Errorf("unknown: %s %v", query, args)
+	}
+	if fence := args[0].(int64); o.fence <= fence {
+		o.state, o.fence = "shipped", fence
+		return driver.RowsAffected(1), nil
+	}
+	return driver.RowsAffected(0), nil
+}
+
 func ExampleLock_FenceToken() {
 	ctx, client := setUp()
 	locks := redislock.New(client)
-	fenced := &redislock.Options{FenceKey: "order:7:fence"}
-
-	slow, err := locks.Obtain(ctx, "order:7", 20*time.Millisecond, fenced)
+	db := &orders{state: "paid"} // in a program, a *sql.DB
+	slow, err := locks.Obtain(ctx, "order:7", 20*time.Millisecond, &redislock.Options{FenceKey: "order:7:fence"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	time.Sleep(30 * time.Millisecond) // hangs for longer than its ttl
-	next, err := locks.Obtain(ctx, "order:7", time.Minute, fenced)
+
+	lock, err := locks.Obtain(ctx, "order:7", 10*time.Second, &redislock.Options{FenceKey: "order:7:fence"})
 	if err != nil {
 		log.Fatal(err)
 	}
-
-	var highest int64 // what the resource remembers
-	for _, writer := range []*redislock.Lock{next, slow} {
-		fmt.Println("may write:", writer.FenceToken() >= highest)
-		highest = max(highest, writer.FenceToken())
+	ship := "UPDATE orders SET state = 'shipped', fence = $1 WHERE id = 7 AND fence <= $1"
+	result, err := db.ExecContext(ctx, ship, lock.FenceToken())
+	if err != nil {
+		log.Fatal(err)
 	}
+	rows, _ := result.RowsAffected()
+	fmt.Println("written in time:", rows)
+
+	result, err = db.ExecContext(ctx, ship, slow.FenceToken())
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows, _ = result.RowsAffected()
+	fmt.Println("written too late:", rows)
 	// Output:
-	// may write: true
-	// may write: false
+	// written in time: 1
+	// written too late: 0
 }
 
 func ExampleClient_Inspect() {

@@ -2,7 +2,8 @@
 //
 // A lock is one Redis key for each resource. All of its keys hold the same token and have a time to live (ttl). If the
 // holder does not release the keys, Redis frees them after the ttl. [Client.ObtainMulti] acquires every key or none. It
-// returns a [Lock], which refreshes and releases the keys, and says until when they are certainly held.
+// returns a [Lock], which refreshes and releases the keys, and says until when they are certainly held. The file
+// docs/how-it-works.md shows all of this on one page.
 //
 // # Guarantees
 //

@@ -69,7 +69,8 @@ func shownCommands(root *cobra.Command) []*cobra.Command {
 func reference(root *cobra.Command) string {
 	var out strings.Builder
 	out.WriteString("# redislock at the command line\n\n" +
-		"A spec writes this page from `redislock help`, and fails if the two differ. Install with\n" +
+		"A spec writes this page from `redislock help`, and fails if the two differ. Install the tool in a\n" +
+		"clone of the repository, with `go install ./cmd/redislock`. After the first release, this works anywhere:\n" +
 		"`go install github.com/redislock/redislock/cmd/redislock@latest`.\n")
 	for _, cmd := range shownCommands(root) {
 		fmt.Fprintf(&out, "\n## %s\n\n%s\n", cmd.CommandPath(), cmd.Short+".")
