@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +37,33 @@ func published(t *testing.T, title, across string) *measuredGroup {
 		g.tables = append(g.tables, cell)
 	}
 	return g
+}
+
+// The README sums the chart up in six figures.
+func TestReadmeHasTheFiguresOfTheTables(t *testing.T) {
+	of := (&bench{plan: &plan{}}).parallelGroup()
+	g := published(t, of.title, of.across)
+	var figures []any
+	for _, title := range []string{"1 goroutine", "64 goroutines"} {
+		for _, name := range []string{thisLibrary, "bsm/redislock", rawGoRedis} {
+			for i := range g.tables {
+				for j := range g.tables[i].rows {
+					if r := &g.tables[i].rows[j]; g.tables[i].title == title && r.name == name {
+						figures = append(figures, whole(r.spread(pairRate).median/1000))
+					}
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("In thousands a second: with one goroutine, this library acquires and releases %s locks, bsm/redislock %s, "+
+		"and raw go-redis %s (the dashed line: `SET NX PX` and `DEL`). With 64 goroutines it is %s, %s and %s,", figures...)
+	if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+		t.Errorf("the README does not say: %s", want)
+	}
 }
 
 func TestPublishedLinesAreThoseOfTheTables(t *testing.T) {
