@@ -34,8 +34,9 @@ func BeginsLikeToken(value string) bool {
 	return isBSM || rest == redsyncPadding && isBase64(token, "+/") && endsBytes(token)
 }
 
-// BSMToken returns the token of a value that bsm/redislock has written with metadata. It writes nothing between the two. So a
-// value is only known as such if its metadata begins with a character that a token cannot have, such as a brace.
+// BSMToken returns the token of a value that bsm/redislock has written with metadata. That library writes nothing between
+// the two. So BSMToken knows such a value only if the metadata begins with a character that a token cannot have, such as a
+// brace.
 func BSMToken(value string) (token string, ok bool) {
 	if len(value) <= TokenLength || !isBase64(value[:TokenLength], "-_") || !endsBytes(value[:TokenLength]) {
 		return "", false
