@@ -6,11 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,19 +94,19 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 			return nil, cli.Usagef(`%s cannot be read: %w; see "redislock help addresses"`, from, err)
 		}
 		t.Where = a.where
-		if err := t.files.setPassword(t.Getenv, a); err != nil {
+		if err := t.files.check(t.Getenv, a); err != nil {
 			return nil, err
 		}
 		all = append(all, a)
+	}
+	if err := t.files.load(t.Getenv, t.warn); err != nil {
+		return nil, err
 	}
 	if len(all) > 1 {
 		return t.connectAll(ctx, all)
 	}
 	a := all[0]
-	client, err := t.dial(a)
-	if err != nil {
-		return nil, err
-	}
+	client := t.dial(a)
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	mode, err := ask(ctx, client, a.Protocol)
@@ -124,7 +121,7 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	case mode == "cluster":
 		_ = client.Close()
 		a.kind, a.cluster = cluster, new(redis.ClusterOptions)
-		return t.dial(a)
+		return t.dial(a), nil
 	}
 	if err != nil {
 		_ = client.Close()
@@ -133,31 +130,62 @@ func (t *Target) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
-// dial returns a client for an address. Its only I/O is to read files. A connection gets no name, and does not announce the
-// library: that takes time, and rights that a user who only locks may not have.
-func (t *Target) dial(a *address) (redis.UniversalClient, error) {
-	config, err := t.files.secure(t.Getenv, a)
-	if err != nil {
-		return nil, err
-	}
-	t.overTLS = config != nil
+// dial returns a client for an address, without any I/O. A connection gets no name, and does not announce the library: that
+// takes time, and rights that a user who only locks may not have.
+func (t *Target) dial(a *address) redis.UniversalClient {
 	opt := *a.Options
-	opt.TLSConfig, opt.Dialer, opt.DialerRetries = config, dialer(config, t.patience), 1
+	opt.TLSConfig = secure(a)
+	t.overTLS = opt.TLSConfig != nil
+	opt.Dialer, opt.DialerRetries = t.dialer(opt.TLSConfig, t.patience), 1
+	if password := t.files.secrets.password; password != nil {
+		opt.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			return a.Username, password.current(), nil
+		}
+	}
 	opt.ContextTimeoutEnabled, opt.DisableIdentity = true, true
 	opt.DialTimeout = cmp.Or(opt.DialTimeout, t.patience) // the URL may have others
 	opt.ReadTimeout = cmp.Or(opt.ReadTimeout, max(t.patience, defaultPatience))
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return a.client(&opt), nil
+	return a.client(&opt)
 }
 
-// dialer returns a function that makes connections, and returns when ctx ends, even during the TLS handshake. It checks a
-// certificate against the name that is dialled.
-func dialer(config *tls.Config, patience time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer returns a function that makes connections, and returns when ctx ends, even during the TLS handshake. It reads the
+// secrets for each connection. It checks a certificate against the name that is dialled.
+func (t *Target) dialer(config *tls.Config, patience time.Duration) func(context.Context, string, string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: patience}
 	if config == nil {
 		return plain.DialContext
 	}
-	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	secrets := t.files.secrets
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: plain, Config: secrets.configure(config)}).DialContext(ctx, network, addr)
+	}
+}
+
+// secure returns the TLS configuration for an address, without secrets; nil without TLS. The certificate of every server
+// must be for the name that is dialled, or for serverName.
+func secure(a *address) *tls.Config {
+	if a.TLSConfig == nil {
+		return nil
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: a.serverName,
+		InsecureSkipVerify: a.TLSConfig.InsecureSkipVerify, // only if the URL asks for it
+	}
+}
+
+// warn reports what does not keep a connection from being made. A stderr that blocks must not keep it either: it may be for
+// a renewal.
+func (t *Target) warn(err error) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		t.Complain(err)
+	}()
+	select {
+	case <-said:
+	case <-time.After(50 * time.Millisecond):
+	}
 }
 
 // file is a file that a connection needs. A flag names it, or else a variable.
@@ -179,67 +207,55 @@ func (f *file) find(getenv func(string) string) (path, name string) {
 type files struct {
 	ca, cert, key, password file
 
-	passwordFrom string // the file that was read; "" for none
+	secrets      *secrets // nil until load
+	passwordFrom string   // the file that was read; "" for none
 }
 
-func (f *files) setPassword(getenv func(string) string, a *address) error {
-	path, name := f.password.find(getenv)
-	if path == "" {
-		return nil
-	}
-	text, err := os.ReadFile(path)
-	password := strings.TrimRight(string(text), "\r\n")
-	switch {
-	case err != nil:
-		return cli.Usagef("%s: %w", name, err)
-	case password == "":
-		return cli.Usagef("%s: there is no password in %s", name, path)
-	case a.Password != "":
+// check returns an error if the files do not fit an address, or each other. It does not read them.
+func (f *files) check(getenv func(string) string, a *address) error {
+	if path, name := f.password.find(getenv); path != "" && a.Password != "" {
 		return cli.Usagef("the URL has a password, and so has %s; leave one of them out", name)
 	}
-	a.Password, f.passwordFrom = password, path
-	return nil
-}
-
-// secure returns the TLS configuration for an address; nil without TLS. The certificate of every server must be for the name
-// that is dialled, or for serverName.
-func (f *files) secure(getenv func(string) string, a *address) (*tls.Config, error) {
 	caFile, ca := f.ca.find(getenv)
 	certFile, cert := f.cert.find(getenv)
 	keyFile, key := f.key.find(getenv)
 	if a.TLSConfig == nil {
 		for _, set := range [][2]string{{ca, caFile}, {cert, certFile}, {key, keyFile}, {"server_name", a.serverName}} {
 			if set[1] != "" {
-				return nil, cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", set[0])
+				return cli.Usagef("%s is set, but the address is one without TLS; write rediss:// instead of redis://", set[0])
 			}
-		}
-		return nil, nil
-	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: a.serverName,
-		InsecureSkipVerify: a.TLSConfig.InsecureSkipVerify, // only if the URL asks for it
-	}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, cli.Usagef("%s: %w", ca, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.Usagef("%s: there is no certificate in %s; it has to be in PEM form", ca, caFile)
 		}
 	}
 	switch {
-	case certFile != "" && keyFile != "":
-		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			return nil, cli.Usagef("%s and %s: %w", cert, key, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	case certFile != "":
-		return nil, cli.Usagef("%s needs %s, the file of its private key", cert, key)
-	case keyFile != "":
-		return nil, cli.Usagef("%s needs %s, the file of its certificate", key, cert)
+	case certFile != "" && keyFile == "":
+		return cli.Usagef("%s needs %s, the file of its private key", cert, key)
+	case certFile == "" && keyFile != "":
+		return cli.Usagef("%s needs %s, the file of its certificate", key, cert)
 	}
-	return config, nil
+	return nil
+}
+
+// load reads the files for the first time. A command that connects again, as while Redis is away, keeps the secrets.
+func (f *files) load(getenv func(string) string, warn func(error)) (err error) {
+	if f.secrets != nil {
+		return nil
+	}
+	s := new(secrets)
+	path, name := f.password.find(getenv)
+	if path != "" {
+		s.password, err = newSecret(name, passwordIn(path), warn)
+	}
+	if caPath, ca := f.ca.find(getenv); caPath != "" && err == nil {
+		s.roots, err = newSecret(ca, rootsIn(caPath), warn)
+	}
+	certPath, cert := f.cert.find(getenv)
+	keyPath, key := f.key.find(getenv)
+	if certPath != "" && err == nil {
+		s.pair, err = newSecret(cert+" and "+key, pairIn(certPath, keyPath), warn)
+	}
+	if err != nil {
+		return cli.Usagef("%w", err)
+	}
+	f.secrets, f.passwordFrom = s, path
+	return nil
 }

@@ -97,10 +97,7 @@ func (t *Target) connectAll(ctx context.Context, all []*address) (_ redis.Univer
 		}
 		server := *t
 		server.Where = a.where
-		client, err := server.dial(a)
-		if err != nil {
-			return nil, err
-		}
+		client := server.dial(a)
 		names, servers = append(names, a.where), append(servers, &server)
 		t.overTLS = t.overTLS || server.overTLS
 		q.All = append(q.All, client.(*redis.Client)) // the address is of a single server

@@ -118,7 +118,7 @@ const neighborPatience = time.Second
 // Neighbor returns a client for another server, with the same user, password and TLS. It tries once.
 func (t *Target) Neighbor(server *redis.Client, addr string) *redis.Client {
 	opt := *server.Options()
-	opt.Network, opt.Addr, opt.Dialer = "tcp", addr, dialer(opt.TLSConfig, min(t.patience, neighborPatience))
+	opt.Network, opt.Addr, opt.Dialer = "tcp", addr, t.dialer(opt.TLSConfig, min(t.patience, neighborPatience))
 	opt.MaxRetries, opt.ReadTimeout, opt.WriteTimeout = -1, neighborPatience, neighborPatience
 	return redis.NewClient(&opt)
 }

@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/cli"
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
@@ -101,6 +102,14 @@ func newSecureServer(a *authority, cert, key string, config ...string) (addr str
 	return addr, server
 }
 
+// copyFile puts the content of one file into another, in one step.
+func copyFile(from, to string) {
+	GinkgoHelper()
+	text, err := os.ReadFile(from)
+	Expect(err).NotTo(HaveOccurred())
+	clitest.ReplaceFile(to, string(text))
+}
+
 var _ = Describe("connecting over TLS", func() {
 	var a *authority
 	tomorrow := time.Now().Add(24 * time.Hour)
@@ -175,6 +184,54 @@ var _ = Describe("connecting over TLS", func() {
 		addr, server := newSecureServer(a, cert, key)
 		refuses(clitest.Run("redis://:secret@"+addr, "ls"), "TLS")
 		refuses(clitest.Run("rediss://:secret@"+server.Addr(), "ls", "--tls-ca", a.file), "TLS")
+	})
+
+	It("uses what the files say when a connection is made", func(ctx SpecContext) {
+		b := newAuthority()
+		serverCert, serverKey := a.issue("server", tomorrow, "127.0.0.1")
+		addr, server := newSecureServer(a, serverCert, serverKey, "tls-auth-clients yes")
+		admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		DeferCleanup(admin.Close)
+		dir := GinkgoT().TempDir()
+		ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+		own, ownKey := a.issue("client", tomorrow)
+		copyFile(a.file, ca)
+		copyFile(own, cert)
+		copyFile(ownKey, key)
+		session := clitest.Begin("rediss://"+addr, "ls", "--all", "--watch=100ms", "-o", "name",
+			"--tls-ca", ca, "--tls-cert", cert, "--tls-key", key)
+		lists := func(name string) {
+			GinkgoHelper()
+			clitest.Hold(admin, "", name)
+			Eventually(session.Out.Contents).Should(ContainSubstring(name + "\n"))
+		}
+		disconnect := func() {
+			GinkgoHelper()
+			Expect(admin.Do(ctx, "client", "kill", "type", "normal", "skipme", "yes").Err()).To(Succeed())
+		}
+		lists("before")
+
+		By("half-written: the key is still that of the old certificate")
+		own, ownKey = b.issue("client", tomorrow)
+		copyFile(own, cert)
+		disconnect()
+		lists("half-1")
+		disconnect()
+		lists("half-2")
+
+		By("all of it new, on both sides")
+		next, nextKey := b.issue("server", tomorrow, "127.0.0.1")
+		copyFile(next, serverCert)
+		copyFile(nextKey, serverKey)
+		copyFile(b.file, ca)
+		copyFile(ownKey, key)
+		copyFile(b.file, a.file)
+		Expect(admin.ConfigSet(ctx, "tls-cert-file", serverCert).Err()).To(Succeed()) // loads all files
+		disconnect()
+		lists("after")
+		Eventually(session.Interrupt()).Should(gexec.Exit(130))
+		Expect(clitest.Stderr(session)).To(Equal("redislock: --tls-cert and --tls-key: tls: private key does not match public key; " +
+			"new connections use what was read before\n"))
 	})
 
 	DescribeTable("refuses files that it cannot use",
