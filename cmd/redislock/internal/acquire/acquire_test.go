@@ -100,6 +100,17 @@ var _ = Describe("acquire", func() {
 		Expect(clitest.Stdout(session)).To(MatchRegexp(`^[\w-]{22}\n$`))
 	})
 
+	It("stays in line with a password that was replaced", func() {
+		user := clitest.NewUser(ctx, client)
+		holder := clitest.Hold(client, clitest.Bob, "a")
+		session := clitest.Begin(user.URL(server.Addr()), "acquire", "a", "--ttl", "1m", "--password-file", user.File)
+		Eventually(client.Exists).WithArguments(ctx, "a{a}:redislock:line").Should(line)
+		user.Replace(ctx, "secret-2")
+		Expect(holder.Release(ctx)).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0), clitest.Stderr(session))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+	})
+
 	It("leaves the line when a signal ends it", func() {
 		clitest.Hold(client, clitest.Bob, "a")
 		session := clitest.Begin(url, "acquire", "a", "--ttl", "1m")

@@ -342,6 +342,18 @@ var _ = Describe("ls", func() {
 		Eventually(session.Terminate()).Should(gexec.Exit(143))
 	})
 
+	It("goes on watching with a password that was replaced", func(ctx SpecContext) {
+		user := clitest.NewUser(ctx, client)
+		set(ctx, "order:7", tokenOf(1), longTTL)
+		session := clitest.Begin(user.URL(server.Addr()), "ls", "--watch=100ms", "--password-file", user.File)
+		Eventually(session.Out.Contents).Should(ContainSubstring("order:7"))
+		user.Replace(ctx, "secret-2")
+		set(ctx, "order:9", tokenOf(3), longTTL)
+		Eventually(session.Out.Contents).Should(ContainSubstring("order:9"))
+		Eventually(session.Terminate()).Should(gexec.Exit(143))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+	})
+
 	DescribeTable("refuses what it cannot use, in one line",
 		func(words string, args ...string) {
 			session := clitest.Run(url, append([]string{"ls"}, args...)...)

@@ -103,6 +103,18 @@ var _ = Describe("release", func() {
 			Eventually(session).Should(gexec.Exit(0))
 		})
 
+		It("tries again with a password that was replaced", func() {
+			user := clitest.NewUser(ctx, client)
+			clitest.Hold(client, "", "a")
+			refuse(true)
+			session := clitest.Begin(user.URL(server.Addr()), "release", "a", "--token", "the-token", "--password-file", user.File)
+			Eventually(session.Err).Should(gbytes.Say(`still trying to release "a", .*: NOREPLICAS`))
+			user.Replace(ctx, "secret-2")
+			refuse(false)
+			Eventually(session).Should(gexec.Exit(0), clitest.Stderr(session))
+			Expect(client.Exists(ctx, "a").Val()).To(BeZero())
+		})
+
 		It("waits for a server that is down", func() {
 			Expect(server.Kill()).To(Succeed())
 			session := clitest.Begin(url, "release", "a", "--token", "the-token")

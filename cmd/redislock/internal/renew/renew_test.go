@@ -78,6 +78,19 @@ var _ = Describe("renew", func() {
 		Expect(client.PTTL(ctx, "a").Val()).To(BeNumerically("~", 10*time.Minute, 2*time.Second))
 	})
 
+	It("tries again with a password that was replaced", func() {
+		user := clitest.NewUser(ctx, client)
+		clitest.Hold(client, "", "a")
+		Expect(client.ConfigSet(ctx, "min-replicas-to-write", "1").Err()).To(Succeed())
+		session := clitest.Begin(user.URL(server.Addr()), "renew", "a", "--token", "the-token", "--ttl", "10m",
+			"--password-file", user.File)
+		Eventually(session.Err).Should(gbytes.Say("redislock: still trying to renew the locks: NOREPLICAS .*\n"))
+		user.Replace(ctx, "secret-2")
+		Expect(client.ConfigSet(ctx, "min-replicas-to-write", "0").Err()).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0), clitest.Stderr(session))
+		Expect(client.PTTL(ctx, "a").Val()).To(BeNumerically("~", 10*time.Minute, 2*time.Second))
+	})
+
 	DescribeTable("refuses what is not clear",
 		func(words string, args ...string) {
 			clitest.Hold(client, "", "a")

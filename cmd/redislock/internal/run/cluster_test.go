@@ -3,22 +3,29 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock/cmd/redislock/internal/clitest"
 	"github.com/redislock/redislock/internal/testing/redistest"
 )
 
 var _ = Describe("redislock run on a Cluster", Ordered, func() {
-	var url string
+	var (
+		cluster *redistest.Cluster
+		url     string
+	)
 
 	BeforeAll(func() {
 		clitest.NeedServer()
-		cluster, err := redistest.StartCluster(3, 0)
+		var err error
+		cluster, err = redistest.StartCluster(3, 0)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(cluster.Close)
 		url = "redis://" + cluster.Addrs()[0]
@@ -48,5 +55,24 @@ var _ = Describe("redislock run on a Cluster", Ordered, func() {
 		Expect(clitest.Stderr(session)).To(MatchRegexp(`^redislock: .*slot.*\n$`))
 		Expect(clitest.Run(url, "inspect", "a")).To(gexec.Exit(1))
 		Expect(clitest.Run(url, "inspect", "b")).To(gexec.Exit(1))
+	})
+
+	It("releases with a password that was replaced", func(ctx SpecContext) {
+		var masters []*redis.Client
+		for _, addr := range cluster.Addrs() {
+			master := redis.NewClient(&redis.Options{Addr: addr})
+			DeferCleanup(master.Close)
+			masters = append(masters, master)
+		}
+		user := clitest.NewUser(ctx, masters...)
+		end := filepath.Join(GinkgoT().TempDir(), "end")
+		session := clitest.Begin(user.URL(cluster.Addrs()[0]), "run", "-k", "a", "--password-file", user.File, "--",
+			"sh", "-c", "until [ -e "+end+" ]; do sleep 0.05; done")
+		Eventually(func() int { return clitest.Run(url, "inspect", "a").ExitCode() }).Should(BeZero())
+		user.Replace(ctx, "secret-2")
+		Expect(os.WriteFile(end, nil, 0o600)).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(clitest.Stderr(session)).To(BeEmpty())
+		Expect(clitest.Run(url, "inspect", "a")).To(gexec.Exit(1))
 	})
 })

@@ -75,6 +75,16 @@ var _ = Describe("wait", func() {
 		Eventually(session).Should(gexec.Exit(0))
 	})
 
+	It("goes on with a password that was replaced", func() {
+		user := clitest.NewUser(ctx, client)
+		holder := clitest.Hold(client, clitest.Bob, "a")
+		session := clitest.Begin(user.URL(server.Addr()), "wait", "a", "--verbose", "--password-file", user.File)
+		Eventually(session.Err).Should(gbytes.Say("waiting for a"))
+		user.Replace(ctx, "secret-2")
+		Expect(holder.Release(ctx)).To(Succeed())
+		Eventually(session).Should(gexec.Exit(0), clitest.Stderr(session))
+	})
+
 	It("Ctrl-\\ ends what asks Redis, without a word", func() {
 		Expect(client.Set(ctx, "a", "the-token", time.Minute).Err()).To(Succeed())
 		user := clitest.NewTypist(url)
