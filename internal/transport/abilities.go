@@ -17,22 +17,22 @@ type abilities struct {
 	// process sends one command of any kind. It is nil if only EvalSha and Eval may be called; then the client does its own
 	// resending.
 	process func(context.Context, redis.Cmder) error
-	resends int           // the most for one call; 0 without process
-	single  *redis.Client // sends to the only server; nil if there may be others, and without process
-	inner   *redis.Client // what the client embeds, if that is a go-redis client of one server; nil otherwise
+	resends int          // the most for one call; 0 without process
+	single  serverClient // sends to the only server; nil if there may be others, and without process
+	inner   serverClient // what the client embeds, if that is a go-redis client of one server; nil otherwise
 
 	layout  layout
 	address string // of the server, or of one node; "" if the client does not say
 
 	// node returns the client of the server that has a key. It is nil unless the keys are in slots or on shards. On a
 	// Cluster it may ask the servers.
-	node func(key string) (*redis.Client, error)
+	node func(key string) (serverClient, error)
 	// reload makes a Cluster look again which node has which slots. It is nil on anything else, and without process.
 	reload func(context.Context)
 
 	// subscribe returns a subscription without channels. It is nil if no subscription would receive what scripts publish:
 	// a Ring runs a script on the shard of its keys, and subscribes on the shard of the channel.
-	subscribe func(context.Context) *redis.PubSub
+	subscribe func(context.Context) subscription
 
 	hollow string // names the nil that the client embeds; "" if it embeds none
 }
@@ -77,7 +77,7 @@ func abilitiesOf(client redis.Scripter) (abilities, error) {
 	// embedded client. So each call goes through EvalSha and Eval of that type.
 	switch client := client.(type) {
 	case *redis.Client:
-		a.process, a.resends, a.single = client.Process, client.Options().MaxRetries, client
+		a.process, a.resends, a.single = client.Process, client.Options().MaxRetries, ofOneServer{client}
 	case *redis.ClusterClient:
 		// On a Cluster, go-redis counts redirections instead of retries, and does not retry on a single node by default.
 		a.process, a.resends = client.Process, max(client.Options().MaxRetries, client.Options().MaxRedirects)
@@ -107,12 +107,12 @@ func (a *abilities) locate(client any) bool {
 	switch client := client.(type) {
 	case withMasters:
 		a.layout = slots
-		a.node = func(key string) (*redis.Client, error) { return client.MasterForKey(context.Background(), key) }
+		a.node = nodeBy(func(key string) (*redis.Client, error) { return client.MasterForKey(context.Background(), key) })
 		if named, can := client.(withClusterOptions); can && len(named.Options().Addrs) > 0 {
 			a.address = named.Options().Addrs[0]
 		}
 	case withShards:
-		a.layout, a.node = shards, client.GetShardClientForKey
+		a.layout, a.node = shards, nodeBy(client.GetShardClientForKey)
 	case withOptions:
 		a.layout, a.address = oneServer, client.Options().Addr
 	default:
@@ -141,7 +141,7 @@ func (a *abilities) lookInside(client reflect.Value) error {
 	located := false
 	for _, each := range all {
 		if inner, is := each.(*redis.Client); is {
-			a.inner = inner
+			a.inner = ofOneServer{inner}
 		}
 		if _, queues := each.(redis.Pipeliner); queues {
 			return fmt.Errorf("a %T queues scripts instead of running them; pass the client it was made from", a.scripter)
@@ -199,7 +199,7 @@ func (e *NilError) Error() string { return e.what + " is nil" }
 func (e *NilError) RedisError() {}
 
 // subscribing returns how to subscribe with a client.
-func subscribing(client withSubscriptions) func(context.Context) *redis.PubSub {
+func subscribing(client withSubscriptions) func(context.Context) subscription {
 	// A subscription that is connecting can neither be interrupted nor closed, so it needs a timeout. The client that
 	// WithTimeout returns lacks the caller's hooks, but a subscription that never ends would be worse.
 	known, can := client.(withOptions)
@@ -208,5 +208,5 @@ func subscribing(client withSubscriptions) func(context.Context) *redis.PubSub {
 			client = limiting.WithTimeout(connectTimeout)
 		}
 	}
-	return func(ctx context.Context) *redis.PubSub { return client.Subscribe(ctx) }
+	return func(ctx context.Context) subscription { return client.Subscribe(ctx) }
 }

@@ -3,8 +3,6 @@ package transport
 import (
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -34,7 +32,7 @@ const (
 // Offer them again later.
 func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, finished func(*Call)) (unsent []*Call) {
 	type way struct {
-		client *redis.Client
+		client serverClient
 		alone  bool
 	}
 	ways := map[way][]*Call{}
@@ -66,7 +64,7 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 }
 
 // beginBatch counts one more pipeline to a server and returns it, or nil if none may start now.
-func (r *Redis) beginBatch(client *redis.Client, patience time.Duration) *trip {
+func (r *Redis) beginBatch(client serverClient, patience time.Duration) *trip {
 	r.batchMu.Lock()
 	defer r.batchMu.Unlock()
 	now := time.Now()
@@ -89,7 +87,7 @@ func (r *Redis) beginBatch(client *redis.Client, patience time.Duration) *trip {
 }
 
 // endBatch removes a pipeline that has ended.
-func (r *Redis) endBatch(client *redis.Client, t *trip) {
+func (r *Redis) endBatch(client serverClient, t *trip) {
 	r.batchMu.Lock()
 	defer r.batchMu.Unlock()
 	under := slices.DeleteFunc(r.batches[client], func(other *trip) bool { return other == t })

@@ -16,7 +16,7 @@ const leftAlone = int64(-1)
 
 // isStandalone reports whether a server says that it stands alone, and whether that is known. The library does not ask
 // the nodes of a Cluster.
-func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
+func (r *Redis) isStandalone(client serverClient) (standalone, known bool) {
 	if r.layout == slots || AlwaysTogether {
 		return r.layout != slots, true
 	}
@@ -25,7 +25,7 @@ func (r *Redis) isStandalone(client *redis.Client) (standalone, known bool) {
 }
 
 // greeting returns the command that asks a server whether it stands alone, or nil if that is known or makes no difference.
-func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStringInterfaceCmd {
+func (r *Redis) greeting(client serverClient, requests []request) *redis.MapStringInterfaceCmd {
 	simple := func(q request) bool { return q.calls[0].Simple }
 	if _, known := r.isStandalone(client); known || !slices.ContainsFunc(requests, simple) {
 		return nil
@@ -34,7 +34,7 @@ func (r *Redis) greeting(client *redis.Client, requests []request) *redis.MapStr
 }
 
 // meet notes the server's answer to greeting.
-func (r *Redis) meet(client *redis.Client, greeting *redis.MapStringInterfaceCmd) {
+func (r *Redis) meet(client serverClient, greeting *redis.MapStringInterfaceCmd) {
 	mode, err := greeting.Val()["mode"], greeting.Err()
 	if err != nil && !IsAnswer(err) {
 		return
@@ -47,7 +47,7 @@ func (r *Redis) meet(client *redis.Client, greeting *redis.MapStringInterfaceCmd
 }
 
 // requests returns the requests that send the calls to a server.
-func (r *Redis) requests(client *redis.Client, calls []*Call) []request {
+func (r *Redis) requests(client serverClient, calls []*Call) []request {
 	standalone, _ := r.isStandalone(client)
 	requests := make([]request, 0, min(len(calls), 8))
 	open := map[*Script]int{} // index of the request that has room for more calls, by joint script

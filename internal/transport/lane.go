@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // lane is a way to one server on which calls share round trips. While there are few calls, each goes at once and by itself.
@@ -28,7 +26,7 @@ type lane struct {
 // trip is a call by itself, or a pipeline of calls.
 type trip struct {
 	began  time.Time
-	client *redis.Client // of the lane's server
+	client serverClient // of the lane's server
 }
 
 const (
@@ -43,7 +41,7 @@ const (
 )
 
 // lane returns the lane of the call and the client of its server, or nil for a call that goes by itself.
-func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
+func (r *Redis) lane(c *Call) (*lane, serverClient) {
 	if r.process == nil || c.Alone || len(c.Keys) >= largeCall || r.rewritten.Load() {
 		return nil, nil
 	}
@@ -59,7 +57,7 @@ func (r *Redis) lane(c *Call) (*lane, *redis.Client) {
 }
 
 // admit reports whether the call is to go by itself, now. If not, it is in the queue and finishes later.
-func (l *lane) admit(c *Call, client *redis.Client) bool {
+func (l *lane) admit(c *Call, client serverClient) bool {
 	c.lane = l
 	c.counted.Store(true)
 	if !l.server.enter() {
@@ -100,7 +98,7 @@ func (l *lane) gather(c *Call) bool {
 }
 
 // begin begins a trip. The caller holds l.mu.
-func (l *lane) begin(client *redis.Client) *trip {
+func (l *lane) begin(client serverClient) *trip {
 	t := &trip{began: time.Now(), client: client}
 	l.trips = append(l.trips, t)
 	return t
@@ -118,7 +116,7 @@ func (l *lane) takeQueue() []*Call {
 }
 
 // look sends the queue if the trips hang.
-func (l *lane) look(client *redis.Client) {
+func (l *lane) look(client serverClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watched = len(l.queue) > 0
@@ -138,7 +136,7 @@ func (l *lane) look(client *redis.Client) {
 }
 
 // launch sends the queue. The caller holds l.mu.
-func (l *lane) launch(client *redis.Client) {
+func (l *lane) launch(client serverClient) {
 	go l.run(l.begin(client), l.takeQueue()) // ends when the queue is empty after a trip
 }
 

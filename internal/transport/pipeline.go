@@ -25,7 +25,7 @@ const maxApart = 64
 // formed. Either all calls are to be Alone, or none.
 //
 // If a hook panics, that is the error of all calls that have not finished yet.
-func (r *Redis) sendTogether(client *redis.Client, calls []*Call, patience time.Duration, finished func(*Call)) {
+func (r *Redis) sendTogether(client serverClient, calls []*Call, patience time.Duration, finished func(*Call)) {
 	wanted := make([]*Call, 0, len(calls))
 	for _, c := range calls {
 		if c.Err = c.sending().Err(); c.Err != nil {
@@ -136,7 +136,7 @@ type request struct {
 }
 
 // queue adds the request to a pipeline.
-func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
+func (q *request) queue(ctx context.Context, pipe pipeline, bulk bool) {
 	for _, c := range q.calls {
 		c.departed, c.bulk = false, bulk
 		c.state.Store(waiting)
@@ -158,10 +158,10 @@ func (q *request) queue(ctx context.Context, pipe redis.Pipeliner, bulk bool) {
 
 // pipeline sends requests in one pipeline, each once, if it gets a connection within patience. Some calls may be lost
 // meanwhile.
-func (r *Redis) pipeline(client *redis.Client, requests []request, patience time.Duration) {
+func (r *Redis) pipeline(client serverClient, requests []request, patience time.Duration) {
 	ctx, stop := connectWithin(context.Background(), patience)
 	defer stop()
-	pipe := client.Pipeline()
+	pipe := client.newPipeline()
 	for i := range requests {
 		requests[i].queue(ctx, pipe, len(requests) > 1 || len(requests[i].calls) > 1)
 	}

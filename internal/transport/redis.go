@@ -21,8 +21,8 @@ type Redis struct {
 	senders   senders
 	watch     watch
 
-	batchMu sync.Mutex                // protects batches
-	batches map[*redis.Client][]*trip // pipelines of SendBatches that are under way, oldest first, by server
+	batchMu sync.Mutex               // protects batches
+	batches map[serverClient][]*trip // pipelines of SendBatches that are under way, oldest first, by server
 }
 
 // New returns the Redis behind client, or an error if client cannot run scripts. Users of the same client should share one
@@ -32,9 +32,10 @@ func New(client redis.Scripter) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{abilities: can, batches: map[*redis.Client][]*trip{}}
+	r := &Redis{abilities: can, batches: map[serverClient][]*trip{}}
 	r.senders.redis = r
-	r.watch.redis, r.watch.flights, r.watch.asked = r, map[*Call]flight{}, map[*redis.Client]struct{}{}
+	r.servers.byClient = map[weakClient]*server{}
+	r.watch.redis, r.watch.flights, r.watch.asked = r, map[*Call]flight{}, map[serverClient]struct{}{}
 	if r.single != nil {
 		r.only = newServer(r)
 	}

@@ -3,14 +3,12 @@ package transport
 import (
 	"cmp"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redislock/redislock/internal/keyname"
 )
 
 // serverOf returns the client of the server that has the keys of the call, so that calls to one server can go together.
 // It returns nil if each call has to go by itself, through the caller's client.
-func (r *Redis) serverOf(c *Call) (*redis.Client, error) {
+func (r *Redis) serverOf(c *Call) (serverClient, error) {
 	if r.process == nil || r.node == nil {
 		return r.single, nil
 	}
@@ -26,7 +24,7 @@ func (c *Call) someKey() string {
 }
 
 // pool returns the client whose connections a call takes; nil if that is not known. On a Cluster it may ask the servers.
-func (r *Redis) pool(c *Call) *redis.Client {
+func (r *Redis) pool(c *Call) serverClient {
 	if r.node == nil {
 		return cmp.Or(r.single, r.inner)
 	}
@@ -47,7 +45,7 @@ func (r *Redis) Server(key string) string {
 	if err != nil {
 		return ""
 	}
-	return node.Options().Addr
+	return node.address()
 }
 
 // IsRing reports whether the Redis is a Ring. A Ring sends a command to the shard of its first key, wherever the other

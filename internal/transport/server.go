@@ -1,11 +1,9 @@
 package transport
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
-	"weak"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // server is what is known about one Redis server, with the lanes to it.
@@ -35,25 +33,26 @@ func newServer(r *Redis) *server {
 
 // servers holds the servers of one Redis. An entry does not keep the client of its server alive. The next look-up of an
 // unknown client removes the entries whose clients are gone: a Ring and a Cluster keep making new clients.
-type servers struct{ byClient sync.Map } // from weak.Pointer[redis.Client] to *server
+type servers struct {
+	mu       sync.Mutex // protects byClient
+	byClient map[weakClient]*server
+}
 
 // of returns what is known about the server behind a client.
-func (s *servers) of(r *Redis, client *redis.Client) *server {
+func (s *servers) of(r *Redis, client serverClient) *server {
 	if client == r.single {
 		return r.only
 	}
-	key := weak.Make(client)
-	if found, ok := s.byClient.Load(key); ok {
-		return found.(*server)
+	key := client.weakly()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, known := s.byClient[key]
+	if !known {
+		maps.DeleteFunc(s.byClient, func(key weakClient, _ *server) bool { return key.isGone() })
+		found = newServer(r)
+		s.byClient[key] = found
 	}
-	s.byClient.Range(func(key, _ any) bool {
-		if key.(weak.Pointer[redis.Client]).Value() == nil {
-			s.byClient.Delete(key)
-		}
-		return true
-	})
-	found, _ := s.byClient.LoadOrStore(key, newServer(r))
-	return found.(*server)
+	return found
 }
 
 const (

@@ -30,7 +30,7 @@ type watch struct {
 	timer   *time.Timer      // calls look; nil before the first flight
 	ticking bool             // the timer runs
 
-	asked map[*redis.Client]struct{} // servers that are being asked, or were just now
+	asked map[serverClient]struct{} // servers that are being asked, or were just now
 }
 
 // flight is what is on its way to a server in one piece: a call by itself, or a pipeline.
@@ -159,7 +159,7 @@ func (w *watch) look() {
 
 // sort asks the servers of silent flights, unless that was done just now.
 func (w *watch) sort(silent []flight) {
-	byServer := map[*redis.Client][]flight{}
+	byServer := map[serverClient][]flight{}
 	for _, f := range silent {
 		if client := w.redis.pool(f.first); client != nil {
 			byServer[client] = append(byServer[client], f)
@@ -179,7 +179,7 @@ func (w *watch) sort(silent []flight) {
 }
 
 // mayAsk reports whether to ask a server now. If so, call hasAsked afterwards.
-func (w *watch) mayAsk(client *redis.Client) bool {
+func (w *watch) mayAsk(client serverClient) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, is := w.asked[client]; is {
@@ -190,7 +190,7 @@ func (w *watch) mayAsk(client *redis.Client) bool {
 }
 
 // hasAsked lets a server be asked again after a pause.
-func (w *watch) hasAsked(client *redis.Client, pause time.Duration) {
+func (w *watch) hasAsked(client serverClient, pause time.Duration) {
 	time.AfterFunc(pause, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -200,8 +200,8 @@ func (w *watch) hasAsked(client *redis.Client, pause time.Duration) {
 
 // ask asks a server on a new connection, and reports whether it has answered. If so, the silent flights that it has not
 // answered meanwhile are lost.
-func (w *watch) ask(client *redis.Client, silent []flight) (answered bool) {
-	took, answered := askAnew(client)
+func (w *watch) ask(client serverClient, silent []flight) (answered bool) {
+	took, answered := client.askAnew()
 	if !answered {
 		return false
 	}
@@ -209,7 +209,7 @@ func (w *watch) ask(client *redis.Client, silent []flight) (answered bool) {
 	if len(silent) == 0 {
 		return true
 	}
-	pingIdle(client, max(leastPing, 8*took))
+	client.pingIdle(max(leastPing, 8*took))
 	for _, f := range silent {
 		w.bury(f)
 		w.lose(f)
@@ -252,9 +252,9 @@ func (r *Redis) resume(c *Call) {
 	d.catch(func() { r.resend(d) })
 }
 
-// askAnew sends a server a PING on a new connection, outside of the pool of its client. It returns how long the answer
+// askAnew sends a server a PING on a new connection, outside of the pool of the client. It returns how long the answer
 // took.
-func askAnew(client *redis.Client) (took time.Duration, answered bool) {
+func (o ofOneServer) askAnew() (took time.Duration, answered bool) {
 	defer func() {
 		if recover() != nil { // from a hook for dialling
 			answered = false
@@ -262,7 +262,7 @@ func askAnew(client *redis.Client) (took time.Duration, answered bool) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	subscription := client.WithTimeout(askTimeout).Subscribe(ctx) // to nothing
+	subscription := o.client.WithTimeout(askTimeout).Subscribe(ctx) // to nothing
 	defer subscription.Close()
 	if subscription.Ping(ctx) != nil {
 		return 0, false
@@ -272,13 +272,13 @@ func askAnew(client *redis.Client) (took time.Duration, answered bool) {
 	return time.Since(sent), err == nil || IsAnswer(err)
 }
 
-// pingIdle sends a PING on every idle connection of a client. It returns when all are written, and nobody can take these
+// pingIdle sends a PING on every idle connection of the client. It returns when all are written, and nobody can take these
 // connections any more before they have answered. go-redis closes those that do not answer within patience.
-func pingIdle(client *redis.Client, patience time.Duration) {
+func (o ofOneServer) pingIdle(patience time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background()) // ends the wait for a connection
 	time.AfterFunc(patience, cancel)
-	limited := client.WithTimeout(patience)
-	stats := client.PoolStats()
+	limited := o.client.WithTimeout(patience)
+	stats := o.client.PoolStats()
 	var written sync.WaitGroup
 	start := func(idle uint32, send func(ping redis.Cmder)) {
 		for range idle {
