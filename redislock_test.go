@@ -304,15 +304,15 @@ var _ = spec.DescribeOnRedis("Arguments", func(on *spec.Redis) {
 		Entry("a nil *redis.Ring", func() *redislock.Client { return redislock.New((*redis.Ring)(nil)) }, "is nil"),
 		Entry("a Pipeliner", func() *redislock.Client { return redislock.New(on.Client.Pipeline()) }, "queues scripts instead of running them"),
 		Entry("a transaction", func() *redislock.Client { return redislock.New(on.Client.TxPipeline()) }, "queues scripts"),
-		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&spec.Embedding{}) },
-			"the *redis.Client that a *spec.Embedding embeds is nil"),
-		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(spec.EmbeddingUniversal{}) },
-			"the redis.UniversalClient that a spec.EmbeddingUniversal embeds is nil"),
+		Entry("a type that embeds a nil client", func() *redislock.Client { return redislock.New(&embedding{(*redis.Client)(nil)}) },
+			"the redis.Scripter that a *redislock_test.embedding embeds is nil"),
+		Entry("a type that embeds a nil interface", func() *redislock.Client { return redislock.New(embedding{}) },
+			"the redis.Scripter that a redislock_test.embedding embeds is nil"),
 		Entry("a quorum with one that embeds a nil client", func() *redislock.Client {
-			return redislock.NewQuorum([]redislock.RedisClient{&spec.Embedding{}, spec.Embedding{}, spec.EmbeddingTwice{}})
+			return redislock.NewQuorum([]redislock.RedisClient{&embedding{}, embedding{}, embedding{&embedding{}}})
 		}, "embeds is nil"),
 		Entry("a type that embeds a Pipeliner", func() *redislock.Client {
-			return redislock.New(struct{ redis.Pipeliner }{on.Client.Pipeline()})
+			return redislock.New(embedding{on.Client.Pipeline()})
 		}, "queues scripts"),
 		Entry("a nil *Client", func() *redislock.Client { return nil }, "not made by New"),
 		Entry("a zero Client", func() *redislock.Client { return &redislock.Client{} }, "not made by New"),
@@ -405,7 +405,7 @@ var _ = Describe("A lock that cannot be where its keys are", Label(spec.InMemory
 		{"a token across slots", func() *redislock.Client { return begin(cluster()) }, []string{"a", "b"}, across,
 			"Token does not work with AcrossSlots for keys without a common hash tag; " + attach},
 		{"a token across slots, through a type that embeds a Cluster", func() *redislock.Client {
-			return begin(spec.EmbeddingUniversal{UniversalClient: cluster()})
+			return begin(embedding{cluster()})
 		}, []string{"a", "b"}, across, attach},
 		{"a token across slots, with a FenceKey elsewhere", func() *redislock.Client { return begin(cluster()) }, []string{"a"},
 			&redislock.Options{Token: "me", AcrossSlots: true, FenceKey: "fence"}, attach},
@@ -600,6 +600,9 @@ var _ = spec.DescribeOnRedis("A client of the caller's own", func(on *spec.Redis
 		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(5 * time.Second).Should(BeEmpty())
 	})
 })
+
+// embedding is a type of a user's own that embeds a client.
+type embedding struct{ redis.Scripter }
 
 // garbling is a client that garbles the first reply.
 type garbling struct {

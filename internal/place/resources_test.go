@@ -264,7 +264,7 @@ func schedulers() int {
 
 // owner is a client type of a caller who keeps the Client in it: both refer to each other.
 type owner struct {
-	*redis.Client
+	redis.Scripter
 	locks *redislock.Client
 }
 
@@ -302,8 +302,9 @@ var _ = Describe("What the Clients of a Redis client share", func() {
 			return func() bool { return p.Value() == nil }
 		}),
 		Entry("of a pointer that has the Client in it", func() func() bool {
-			own := &owner{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
-			defer own.Close()
+			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+			defer client.Close()
+			own := &owner{Scripter: client}
 			own.locks = redislock.New(own)
 			p := weak.Make(own)
 			return func() bool { return p.Value() == nil }
@@ -311,8 +312,8 @@ var _ = Describe("What the Clients of a Redis client share", func() {
 		Entry("of a struct that can be compared", func() func() bool {
 			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 			defer client.Close()
-			redislock.New(struct{ *redis.Client }{client})
-			redislock.New(struct{ *redis.Client }{client})
+			redislock.New(struct{ redis.Scripter }{client})
+			redislock.New(struct{ redis.Scripter }{client})
 			p := weak.Make(client)
 			return func() bool { return p.Value() == nil }
 		}),

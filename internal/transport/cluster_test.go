@@ -195,9 +195,9 @@ var _ = Describe("On a Redis Cluster", Ordered, Label(spec.OnServer), func() {
 				Expect(o.Count()).To(BeNumerically(">", 2*n))
 			}
 		},
-		Entry("as a struct", func() redislock.RedisClient { return struct{ *redis.ClusterClient }{client} }),
-		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &spec.EmbeddingUniversal{UniversalClient: client} }),
-		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: client} }),
+		Entry("as a struct", func() redislock.RedisClient { return embeddingCluster{client} }),
+		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &embeddingUniversal{client} }),
+		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalMethods: client} }),
 	)
 
 	It("says what AcrossSlots needs to a type that does not say where keys are", func(ctx SpecContext) {
@@ -438,12 +438,12 @@ var _ = Describe("On a Ring", Label(spec.OnServer), func() {
 			Expect(err).To(Equal(redislock.ErrNotObtained))
 			Expect(held.Release(ctx)).To(Succeed())
 		},
-		Entry("as a struct", func() redislock.RedisClient { return struct{ *redis.Ring }{ring} }),
-		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &spec.EmbeddingUniversal{UniversalClient: ring} }),
+		Entry("as a struct", func() redislock.RedisClient { return embeddingRing{ring} }),
+		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return &embeddingUniversal{ring} }),
 		Entry("as a redis.Scripter", func() redislock.RedisClient { return &spec.Wrapper{Scripter: ring} }),
-		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: ring} }),
+		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalMethods: ring} }),
 		Entry("with a prefix before its keys", func() redislock.RedisClient {
-			return &overriding{UniversalClient: ring, prefix: "tenant:"}
+			return &overriding{UniversalMethods: ring, prefix: "tenant:"}
 		}),
 	)
 

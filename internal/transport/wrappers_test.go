@@ -32,7 +32,7 @@ func (h *hiding) ScriptLoad(context.Context, string) *redis.StringCmd           
 
 // overriding embeds a client and has an EvalSha of its own, to count calls, and to put a prefix before keys.
 type overriding struct {
-	redis.UniversalClient
+	UniversalMethods
 
 	prefix string
 	spec.CallCount
@@ -40,11 +40,11 @@ type overriding struct {
 
 func (o *overriding) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	o.Add(1)
-	return o.UniversalClient.EvalSha(ctx, sha, o.prefixed(keys), args...)
+	return o.UniversalMethods.EvalSha(ctx, sha, o.prefixed(keys), args...)
 }
 
 func (o *overriding) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return o.UniversalClient.Eval(ctx, script, o.prefixed(keys), args...)
+	return o.UniversalMethods.Eval(ctx, script, o.prefixed(keys), args...)
 }
 
 func (o *overriding) prefixed(keys []string) []string {
@@ -89,21 +89,21 @@ var _ = spec.DescribeOnRedis("A type that embeds a *redis.Client", func(on *spec
 		const n = 30 // without messages, this takes 15 s
 		Expect(waitInLine(ctx, locks, n, "a", redislock.Options{})).To(BeNumerically("<", spec.Bound(on.Kind, time.Millisecond, 5*time.Second)))
 	},
-		Entry("as a struct", func() redislock.RedisClient { return struct{ *redis.Client }{on.Client} }),
-		Entry("as a pointer to one", func() redislock.RedisClient { return &spec.Embedding{Client: on.Client} }),
+		Entry("as a struct", func() redislock.RedisClient { return embedding{on.Client} }),
+		Entry("as a pointer to one", func() redislock.RedisClient { return &embedding{on.Client} }),
 		Entry("by another struct", func() redislock.RedisClient {
-			return spec.EmbeddingTwice{Embedding: &spec.Embedding{Client: on.Client}}
+			return embeddingUniversal{&embedding{on.Client}}
 		}),
-		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return spec.EmbeddingUniversal{UniversalClient: on.Client} }),
-		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalClient: on.Client} }),
+		Entry("as a redis.UniversalClient", func() redislock.RedisClient { return embeddingUniversal{on.Client} }),
+		Entry("with an EvalSha of its own", func() redislock.RedisClient { return &overriding{UniversalMethods: on.Client} }),
 		Entry("with a prefix for keys", func() redislock.RedisClient {
-			return &overriding{UniversalClient: on.Client, prefix: "tenant:"}
+			return &overriding{UniversalMethods: on.Client, prefix: "tenant:"}
 		}),
 	)
 
 	It("has each call go through its own EvalSha, also those that others would share", func(ctx SpecContext) {
 		sent := spec.CountCalls(on.Client)
-		own := &overriding{UniversalClient: on.Client, prefix: "tenant:"}
+		own := &overriding{UniversalMethods: on.Client, prefix: "tenant:"}
 		locks := redislock.New(own)
 		DeferCleanup(locks.Close)
 		kept := spec.Obtain(ctx, locks, 3*time.Second, nil, "kept")
@@ -131,7 +131,7 @@ var _ = spec.DescribeOnRedis("A type that embeds a *redis.Client", func(on *spec
 	})
 
 	It("hands keys over, and they are those with the prefix", func(ctx SpecContext) {
-		own := &overriding{UniversalClient: on.Client, prefix: "tenant:"}
+		own := &overriding{UniversalMethods: on.Client, prefix: "tenant:"}
 		locks := redislock.New(own)
 		DeferCleanup(locks.Close)
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "a")
@@ -152,7 +152,7 @@ var _ = spec.DescribeOnRedis("A type that embeds a *redis.Client", func(on *spec
 	It("needs no subscription", func(ctx SpecContext) {
 		conn := on.Client.Conn()
 		DeferCleanup(conn.Close)
-		for _, client := range []redislock.RedisClient{&spec.Wrapper{Scripter: on.Client}, conn, &struct{ *redis.Conn }{conn}} {
+		for _, client := range []redislock.RedisClient{&spec.Wrapper{Scripter: on.Client}, conn, &spec.Wrapper{Scripter: conn}} {
 			locks := redislock.New(client)
 			opt := redislock.Options{RetryStrategy: redislock.LinearBackoff(5 * time.Millisecond)}
 			Expect(waitInLine(ctx, locks, 10, "a", opt)).To(BeNumerically("<", spec.Bound(on.Kind, 500*time.Millisecond, 5*time.Second)))

@@ -136,12 +136,3 @@ func ByTenant(ctx context.Context) string {
 
 // AppPrefix is a prefix for PrefixHook that is the same for all calls.
 func AppPrefix(context.Context) string { return "app:" }
-
-// Embedding is a type of a user's own that embeds a client of go-redis.
-type Embedding struct{ *redis.Client }
-
-// EmbeddingTwice embeds a type that embeds a client.
-type EmbeddingTwice struct{ *Embedding }
-
-// EmbeddingUniversal embeds a client as an interface.
-type EmbeddingUniversal struct{ redis.UniversalClient }
