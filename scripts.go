@@ -24,18 +24,27 @@ var sources = script.Sources{Obtain: obtainSource, Refresh: refreshSource, Relea
 // scripts are those of Clients without a guard.
 var scripts = script.New(sources, script.Guard{})
 
-// guarded has the scripts of Clients with a guard: from script.Guard to *script.Scripts. Clients with the same guard have
-// the same scripts, so their calls share pipelines and joint scripts. A program has few different guards.
-var guarded sync.Map
+// guarded has the scripts of Clients with a guard. Clients with the same guard have the same scripts, so their calls share
+// pipelines and joint scripts. A program has few different guards.
+var guarded struct {
+	mu      sync.Mutex // protects byGuard
+	byGuard map[script.Guard]*script.Scripts
+}
 
 // scriptsWith returns the scripts with this guard.
 func scriptsWith(guard script.Guard) *script.Scripts {
 	if !guard.IsSet() {
 		return scripts
 	}
-	all, found := guarded.Load(guard)
+	guarded.mu.Lock()
+	defer guarded.mu.Unlock()
+	all, found := guarded.byGuard[guard]
 	if !found {
-		all, _ = guarded.LoadOrStore(guard, script.New(sources, guard))
+		if guarded.byGuard == nil {
+			guarded.byGuard = map[script.Guard]*script.Scripts{}
+		}
+		all = script.New(sources, guard)
+		guarded.byGuard[guard] = all
 	}
-	return all.(*script.Scripts)
+	return all
 }
