@@ -118,6 +118,14 @@ func (c *Call) substitute() *Call {
 	}
 }
 
+// losses returns how many calls were lost before this one in whose place it goes.
+func (c *Call) losses() (n int) {
+	for ; c.origin != nil; c = c.origin {
+		n++
+	}
+	return n
+}
+
 // end ends a call, unless it was lost: then its substitute does.
 func (c *Call) end() {
 	if c.isLost() {

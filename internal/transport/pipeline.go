@@ -179,7 +179,7 @@ func (r *Redis) pipeline(client serverClient, requests []request, patience time.
 	for _, c := range calls {
 		c.land()
 	}
-	if err == nil {
+	if err == nil && !calls[0].isLost() {
 		r.watch.answered(calls[0].Sent)
 	}
 	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {

@@ -29,6 +29,7 @@ type watch struct {
 	usual   time.Duration    // how long answers took lately, a moving average; 0 before the first
 	timer   *time.Timer      // calls look; nil before the first flight
 	ticking bool             // the timer runs
+	slow    bool             // it looks only for flights that were silent before
 
 	asked map[serverClient]struct{} // servers that are being asked, or were just now
 }
@@ -67,8 +68,9 @@ const (
 	// leastPing is how long an idle connection may take for its answer to a PING, or eight times as long as a new one took.
 	leastPing = 25 * time.Millisecond
 
-	// mostLosses is how much more often than the Redis client's MaxRetries allows a call is sent again after a loss.
-	mostLosses = 3
+	// mostLosses is how often a call may be lost, and so how much more often than the Redis client's MaxRetries allows it is
+	// sent again. A server may answer a PING and no script for a while, as during CLIENT PAUSE: then the next sending waits.
+	mostLosses = 2
 )
 
 // errLost is the error of a sending whose connection is dead. A function that sends returns it if the call now belongs to
@@ -80,14 +82,14 @@ func (w *watch) begin(first *Call, others []*Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.flights[first] = flight{first: first, others: others}
-	if !w.ticking {
+	if !w.ticking || w.slow {
 		w.tick(watchInterval)
 	}
 }
 
 // tick makes the timer call look. The caller holds w.mu.
 func (w *watch) tick(d time.Duration) {
-	w.ticking = true
+	w.ticking, w.slow = true, d > watchInterval
 	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.look)
 	} else {
@@ -147,6 +149,7 @@ func (w *watch) look() {
 		case f.dead:
 		case now.Sub(f.since) >= w.silence(f):
 			silent = append(silent, f)
+			next = min(next, askAgain)
 		default:
 			next = watchInterval
 		}
@@ -236,7 +239,7 @@ func (f flight) hasDeparted() bool {
 // lose takes the calls that only read from the goroutine that has sent them.
 func (w *watch) lose(f flight) {
 	for _, c := range append([]*Call{f.first}, f.others...) {
-		if c.Script.Reads && c.done != nil && c.state.CompareAndSwap(departed, lost) {
+		if c.Script.Reads && c.done != nil && c.losses() < mostLosses && c.state.CompareAndSwap(departed, lost) {
 			Go(func() { w.redis.resume(c) }) // ends with the call
 		}
 	}

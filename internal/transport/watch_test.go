@@ -184,3 +184,16 @@ var _ = spec.DescribeOnRedis("When all connections have died without a sign,", f
 		Expect(client.PoolStats().StaleConns).To(BeZero())
 	})
 })
+
+// A server can answer a PING and still run no script for a while, as during a failover that an operator has begun.
+var _ = spec.DescribeOn(spec.OnServer, "While scripts wait,", func(*spec.Redis) {
+	It("a call that reads waits as well", func(ctx SpecContext) {
+		server := spec.StartServer()
+		locks := redislock.New(spec.Connect(&redis.Options{Addr: server.Addr()}))
+		DeferCleanup(locks.Close)
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		admin := spec.Connect(&redis.Options{Addr: server.Addr()})
+		Expect(admin.Do(ctx, "CLIENT", "PAUSE", 2000, "WRITE").Err()).To(Succeed())
+		Expect(lock.TTL(ctx)).To(BeNumerically(">", 50*time.Second))
+	})
+})
