@@ -19,7 +19,8 @@ func Is(err error) bool {
 //
 // The other errors of Redis are not among them, for these reasons:
 //   - NOAUTH, WRONGPASS, NOPERM, DENIED (protected mode), WRONGTYPE, CROSSSLOT, NOPROTO and a plain ERR mean that the
-//     call, the rights, the key or the server is the wrong one. Waiting hides that from the person who can change it.
+//     call, the rights, the key or the server is the wrong one. Waiting hides that from the person who can change it. For
+//     a wrong password while go-redis connects, see LoginError.
 //   - A client for a Cluster follows MOVED and ASK. A caller who sees one uses a client for a single server.
 //   - After NOSCRIPT, the library sends the script at once.
 //   - UNKILLABLE, NOTBUSY, NOGOODSLAVE, INPROG, NOMASTERLINK, BUSYKEY, BUSYGROUP, EXECABORT and UNBLOCKED answer commands

@@ -3,7 +3,6 @@ package answer
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,12 +22,7 @@ func IsLogin(err error) bool {
 
 // RefusesLogin reports whether an answer says that user or password is wrong.
 func RefusesLogin(err error) bool {
-	answer, ok := errors.AsType[redis.Error](err)
-	if !ok {
-		return false
-	}
-	text := strings.TrimPrefix(answer.Error(), "ERR ")
 	return slices.ContainsFunc([]string{"WRONGPASS ", "NOAUTH ", "invalid password"}, func(begin string) bool {
-		return strings.HasPrefix(text, begin)
+		return redis.HasErrorPrefix(err, begin)
 	})
 }

@@ -165,8 +165,7 @@ func (v value) status() show.Status {
 	if len(v.text) > maxValue {
 		return show.CutStatus(v.key, v.text[:maxValue], v.ttl)
 	}
-	token, metadata, _ := strings.Cut(v.text, " ")
-	return show.Status{Status: show.Read(redislock.Status{Key: v.key, TTL: v.ttl, Token: token, Metadata: metadata})}
+	return show.StatusOf(v.key, v.text, v.ttl)
 }
 
 // read reads the values of keys up to the byte with index last, and whether each key has a line. It leaves out other types.

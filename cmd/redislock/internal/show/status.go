@@ -25,6 +25,12 @@ type Status struct {
 	Cut bool // only the beginning was read, so the waiters are unknown: the library would read all of it
 }
 
+// StatusOf returns the status of a key that holds a value.
+func StatusOf(key, value string, ttl time.Duration) Status {
+	token, metadata, _ := strings.Cut(value, " ")
+	return Status{Status: Read(redislock.Status{Key: key, TTL: ttl, Token: token, Metadata: metadata})}
+}
+
 // CutStatus returns the status of a key of whose value only the beginning was read.
 func CutStatus(key, value string, ttl time.Duration) Status {
 	for range utf8.UTFMax { // do not cut a character in two
@@ -33,8 +39,9 @@ func CutStatus(key, value string, ttl time.Duration) Status {
 		}
 		value = value[:len(value)-1]
 	}
-	token, metadata, _ := strings.Cut(value, " ")
-	return Status{Status: Read(redislock.Status{Key: key, TTL: ttl, Token: token, Metadata: metadata}), Cut: true}
+	s := StatusOf(key, value, ttl)
+	s.Cut = true
+	return s
 }
 
 // Read returns the status with the token and the metadata as their holder knows them. The library cuts a value at its first
