@@ -5,8 +5,8 @@ KEYS[1..n]  lock keys
 ARGV[1]     token
 ARGV[2]     ttl in whole milliseconds
 ARGV[3]     new metadata; "" leaves each value as it is
-ARGV[4]     "1" for a renewal, which never brings an expiry forward: it leaves a key
-            alone that lasts longer than the ttl; else "0"
+ARGV[4]     "1" never brings an expiry forward: a key that lasts longer than the ttl is left
+            alone, however late the script runs; else "0"
 ARGV[5]     the metadata of keys that are put back, if ARGV[3] is ""; missing without a guard
 
 A key without expiry gets the ttl, because nobody would free it if its holder died.
@@ -25,7 +25,7 @@ Errors      ERR     the ttl is not a whole number above 0; nothing was written
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, ttl, metadata, renewal = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local token, ttl, metadata, prolongs = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
 if not string.find(ttl, '^[1-9]%d*$') then -- PEXPIRE deletes a key at 0
 	return redis.error_reply('ERR ttl ' .. ttl .. ' is not a whole number of milliseconds above 0')
@@ -73,15 +73,15 @@ for i = 1, lost and #lost or 0 do
 	back[#back + 1] = -lost[i]
 end
 
-if metadata ~= '' and not renewal then
+if metadata ~= '' and not prolongs then
 	-- A Redis that is out of memory refuses SET, but not in a script that has already written. Nobody should lose a lock
 	-- because of a few bytes of metadata.
 	call('PEXPIRE', KEYS[1], ttl)
 end
 for i = 1, #KEYS do
-	local left = renewal and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
+	local left = prolongs and call('PTTL', KEYS[i]) or 0 -- -1 without expiry
 	if left >= tonumber(ttl) then
-		-- the key lasts longer than the renewal would make it: leave it
+		-- the key lasts longer than it would now: leave it
 	elseif metadata == '' then
 		call('PEXPIRE', KEYS[i], ttl)
 	else

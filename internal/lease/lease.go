@@ -64,11 +64,14 @@ func (l *Lease) End(now time.Time) {
 	l.ends++
 }
 
+// Prolongs reports whether no key can last longer than a refresh for ttl makes it last, as far as is known.
+func (l *Lease) Prolongs(ttl time.Duration) bool { return l.ttl > 0 && ttl >= l.Longest() }
+
 // Begin begins a refresh. If the new ttl is shorter, it brings the validity forward to what the new ttl leaves, because
-// that ttl may apply as soon as the request is sent.
-func (l *Lease) Begin(now time.Time, ttl time.Duration) *Refresh {
+// that ttl may apply as soon as the request is sent. prolongs says that the request leaves keys alone which last longer.
+func (l *Lease) Begin(now time.Time, ttl time.Duration, prolongs bool) *Refresh {
 	r := &Refresh{before: l.until}
-	l.add(&r.Pending, ttl)
+	l.add(&r.Pending, ttl, prolongs)
 	l.begun++
 	r.number, r.ends = l.begun, l.ends
 	l.Shorten(now, ValidUntil(now, ttl))

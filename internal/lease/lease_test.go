@@ -94,7 +94,7 @@ func TestRefresh(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := lease.Granted(start, 10*sec)
-			r := l.Begin(at(sec), c.ttl)
+			r := l.Begin(at(sec), c.ttl, false)
 			wantTime(t, "the end, while it is under way,", l.Until(), c.during)
 			switch {
 			case c.answered > 0:
@@ -129,7 +129,7 @@ func TestRefreshBesideOthers(t *testing.T) {
 		{"one answered, shorter", 2 * sec, func(l *lease.Lease, r *lease.Refresh) { l.Confirm(r, at(sec)); l.Finish(r, true) }, 59399 * ms},
 		{"one that was never sent, shorter", 2 * sec, func(l *lease.Lease, r *lease.Refresh) { l.Finish(r, false) }, 59399 * ms},
 		{"two unanswered, the least counts", 2 * sec, func(l *lease.Lease, r *lease.Refresh) {
-			more := l.Begin(at(sec), 30*sec)
+			more := l.Begin(at(sec), 30*sec, false)
 			l.Doubt(r)
 			l.Doubt(more)
 			l.Finish(r, true)
@@ -138,8 +138,8 @@ func TestRefreshBesideOthers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := lease.Granted(start, 10*sec)
-			c.after(&l, l.Begin(at(sec), c.other))
-			r := l.Begin(at(sec), 60*sec)
+			c.after(&l, l.Begin(at(sec), c.other, false))
+			r := l.Begin(at(sec), 60*sec, false)
 			l.Confirm(r, at(sec))
 			l.Finish(r, true)
 			wantTime(t, "the end", l.Until(), sec+c.want)
@@ -170,7 +170,7 @@ func TestAhead(t *testing.T) {
 		if l.Ahead(c.ttl) != nil {
 			t.Fatal("waits for nobody")
 		}
-		first := l.Begin(start, c.first)
+		first := l.Begin(start, c.first, false)
 		if c.abandoned {
 			first.Abandon()
 		}
@@ -186,10 +186,10 @@ func TestAhead(t *testing.T) {
 
 func TestAnUnsentRefreshRestoresNothingThatIsNotCertain(t *testing.T) {
 	another := lease.Granted(start, 30*sec)
-	unsent := another.Begin(at(0), 10*sec)
+	unsent := another.Begin(at(0), 10*sec, false)
 	unsent.Abandon()
 	shortened := another.Until()
-	sent := another.Begin(at(100*ms), 10*sec)
+	sent := another.Begin(at(100*ms), 10*sec, false)
 	another.Finish(unsent, false)
 	another.Doubt(sent)
 	another.Finish(sent, true)
@@ -198,7 +198,7 @@ func TestAnUnsentRefreshRestoresNothingThatIsNotCertain(t *testing.T) {
 	}
 
 	lost := lease.Granted(start, 30*sec)
-	unsent = lost.Begin(at(0), 50*ms)
+	unsent = lost.Begin(at(0), 50*ms, false)
 	lost.End(at(100 * ms))
 	lost.Finish(unsent, false)
 	if lost.Until().After(at(100 * ms)) {
@@ -208,9 +208,9 @@ func TestAnUnsentRefreshRestoresNothingThatIsNotCertain(t *testing.T) {
 
 func TestARefreshPromisesNoMoreThanThoseBesideIt(t *testing.T) {
 	l := lease.Granted(start, 30*sec)
-	short := l.Begin(at(0), sec)
+	short := l.Begin(at(0), sec, false)
 	short.Abandon()
-	long := l.Begin(at(1200*ms), 30*sec) // its turn did not come
+	long := l.Begin(at(1200*ms), 30*sec, false) // its turn did not come
 	l.Confirm(short, at(0))              // executed after the long one, and answered before it
 	l.Finish(short, true)
 	l.Confirm(long, at(1200*ms))

@@ -134,7 +134,7 @@ func (m *model) run() string {
 	}
 }
 
-// request sends a request for ttl once, which, like a renewal, may be one that never shortens what is left. It calls
+// request sends a request for ttl once, which may be one that never shortens what is left. It calls
 // answered, unless that is lost on the way.
 func (m *model) request(ttl time.Duration, shortens bool, answered func()) (executed *bool) {
 	executed = new(bool)
@@ -177,7 +177,8 @@ func (m *model) refresh() {
 		}
 		m.abandon() // nobody waits for the others past the validity, nor for a turn
 	}
-	r := m.lease.Begin(m.clock(), ttl)
+	prolongs := m.lease.Prolongs(ttl) && m.random.IntN(2) == 0
+	r := m.lease.Begin(m.clock(), ttl, prolongs)
 	if m.random.IntN(8) == 0 {
 		if m.random.IntN(2) == 0 {
 			m.lease.Finish(r, false) // it could not be sent
@@ -205,7 +206,7 @@ func (m *model) refresh() {
 	send = func(tries int) {
 		sent := m.clock()
 		over := false // this sending is answered or given up
-		executed := m.request(ttl, true, func() {
+		executed := m.request(ttl, !prolongs, func() {
 			if over || ended {
 				return
 			}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -9,18 +10,21 @@ import (
 // beside them is certain to hold.
 type Refreshes struct {
 	underWay   []*Pending
-	unanswered time.Duration // the least ttl of those that ended without an answer and may still be executed; 0 for none
-	longest    time.Duration // the largest of these
+	unanswered time.Duration // the least that those cut which ended without an answer and may still be executed; 0 for none
+	longest    time.Duration // the largest ttl of all of these
 }
 
 // Pending is one refresh that is under way.
 type Pending struct {
 	ttl       time.Duration
+	cuts      time.Duration // the ttl that it leaves to keys which last longer; forever if it only prolongs
 	abandoned bool          // nobody waits for it any more
 	writes    bool          // it writes more than the ttl, and has not failed: the next such refresh waits for it
 	ended     chan struct{} // closed when none of its requests is under way any more
-	least     time.Duration // the least of its own ttl and those of the refreshes that were under way beside it
+	least     time.Duration // the least of its own ttl and what the refreshes cut that were under way beside it
 }
+
+const forever time.Duration = math.MaxInt64
 
 // Ended returns a channel that is closed when no request of the refresh is under way any more.
 func (r *Pending) Ended() <-chan struct{} { return r.ended }
@@ -32,17 +36,21 @@ func (r *Pending) Abandon() { r.abandoned, r.writes = true, false }
 // later refresh has written.
 func (r *Pending) Leave() { r.abandoned = true }
 
-// Add begins a refresh. writes says that it writes more than the ttl.
-func (f *Refreshes) Add(ttl time.Duration, writes bool) *Pending {
+// Add begins a refresh. prolongs says that it leaves keys alone which last longer, and writes that it writes more than the
+// ttl.
+func (f *Refreshes) Add(ttl time.Duration, prolongs, writes bool) *Pending {
 	r := &Pending{writes: writes}
-	f.add(r, ttl)
+	f.add(r, ttl, prolongs)
 	return r
 }
 
-func (f *Refreshes) add(r *Pending, ttl time.Duration) {
-	r.ttl, r.least, r.ended = ttl, ttl, make(chan struct{})
+func (f *Refreshes) add(r *Pending, ttl time.Duration, prolongs bool) {
+	r.ttl, r.cuts, r.least, r.ended = ttl, ttl, ttl, make(chan struct{})
+	if prolongs {
+		r.cuts = forever
+	}
 	for _, other := range f.underWay { // nobody knows which is executed first
-		r.least, other.least = min(r.least, other.ttl), min(other.least, ttl)
+		r.least, other.least = min(r.least, other.cuts), min(other.least, r.cuts)
 	}
 	f.underWay = append(f.underWay, r)
 }
@@ -59,8 +67,8 @@ func (f *Refreshes) AreUnderWay() bool { return len(f.underWay) > 0 }
 // Doubt notes that a refresh has ended without an answer and may still be executed.
 func (f *Refreshes) Doubt(r *Pending) {
 	f.longest = max(f.longest, r.ttl)
-	if f.unanswered == 0 || r.ttl < f.unanswered {
-		f.unanswered = r.ttl
+	if r.cuts != forever && (f.unanswered == 0 || r.cuts < f.unanswered) {
+		f.unanswered = r.cuts
 	}
 }
 
@@ -78,7 +86,7 @@ func (f *Refreshes) AheadOf(r *Pending) *Pending {
 
 func ahead(refreshes []*Pending, ttl time.Duration, writes bool) *Pending {
 	for _, other := range refreshes {
-		if !other.abandoned || other.ttl < ttl || writes && other.writes {
+		if !other.abandoned || other.cuts < ttl || writes && other.writes {
 			return other
 		}
 	}
@@ -91,7 +99,7 @@ func (f *Refreshes) Certain(ttl time.Duration) time.Duration {
 		ttl = min(ttl, f.unanswered)
 	}
 	for _, other := range f.underWay {
-		ttl = min(ttl, other.ttl)
+		ttl = min(ttl, other.cuts)
 	}
 	return ttl
 }

@@ -79,7 +79,7 @@ func TestRenewed(t *testing.T) {
 func TestRenewedAfterARefresh(t *testing.T) {
 	l := lease.Granted(start, 10*sec)
 	renewal, _ := l.Renew(at(4 * sec))
-	refresh := l.Begin(at(5*sec), 2*sec)
+	refresh := l.Begin(at(5*sec), 2*sec, false)
 	l.Renewed(renewal, at(4*sec))
 	wantTime(t, "the end while the refresh is under way", l.Until(), 5*sec+1979*ms)
 	l.Confirm(refresh, at(5*sec))
@@ -91,7 +91,7 @@ func TestRenewedAfterARefresh(t *testing.T) {
 // A refresh for a shorter ttl brings the renewal forward with the validity.
 func TestRefreshBringsRenewalForward(t *testing.T) {
 	l := lease.Granted(start, time.Hour)
-	l.Begin(at(sec), 10*sec)
+	l.Begin(at(sec), 10*sec, false)
 	wantTime(t, "the next look", l.Due(), sec+9899*ms/3)
 }
 
@@ -152,7 +152,7 @@ func TestRenewalTriesUntilTheEnd(t *testing.T) {
 func TestRenewedInTimeAfterAShorterRefresh(t *testing.T) {
 	l := lease.Granted(start, time.Hour)
 	l.Renew(at(20 * time.Minute)) // no answer for ten minutes
-	r := l.Begin(at(20*time.Minute), 10*sec)
+	r := l.Begin(at(20*time.Minute), 10*sec, false)
 	l.Confirm(r, at(20*time.Minute))
 	l.Finish(r, true)
 	if renewal, _ := l.Renew(l.Due()); renewal == nil || renewal.TTL != 10*sec {

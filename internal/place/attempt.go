@@ -26,7 +26,7 @@ type Attempt struct {
 
 	opens time.Time // when a guard opens, by the last answer; zero while it is open
 
-	// Of tries that were abandoned without an answer. TryOnce abandons none.
+	// Of tries that were abandoned without an answer. TryOnce abandons only those that were lost; see send.
 	abandoned []*transport.Call // the tries that may still run
 	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
 }
@@ -37,6 +37,16 @@ func (a *Attempt) fillObtain(c *transport.Call) {
 	if a.Waiter != nil {
 		a.Waiter.Begin(&a.Obtain, c)
 	}
+}
+
+// send sends a call of obtain until ctx ends. It returns the last call, and whether that has finished. If the connection of
+// a call has died, send abandons that call, and goes on with another one at once. It does not do so with a custom token:
+// what the abandoned call acquires late may belong to somebody else by then.
+func (a *Attempt) send(ctx context.Context, c *transport.Call) (*transport.Call, bool) {
+	if a.Custom || a.Mends {
+		return c, a.Place.Redis.Do(ctx, c)
+	}
+	return a.Place.Redis.DoAnew(ctx, c, func(lost *transport.Call) { a.abandoned = append(a.abandoned, lost) })
 }
 
 // read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
@@ -79,33 +89,37 @@ type Granted struct {
 // ErrNotObtained if the grant came too late.
 //
 // TryOnce does not release a grant that came too late. It sets Late, and leaves the release to its caller, who may use the
-// token again: a release that is sent twice could free what the next call with the token acquires.
-func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (Granted, error) {
+// token again: a release that is sent twice could free what the next call with the token acquires. It also returns the call
+// that was answered, mostly c.
+func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (*transport.Call, Granted, error) {
 	if a.Waiter != nil {
 		done, _ := a.Waiter.Admit(ctx, a.Place.set.Closed, len(a.Keys.Names)) // nothing is handed to a waiter with a Proposal
 		if done == nil {
-			return Granted{}, fault.ErrClosed
+			return c, Granted{}, fault.ErrClosed
 		}
 		defer done()
 	}
 	a.fillObtain(c)
 	c.GiveUp, c.Ctx = time.Now().Add(a.TTL), ctx
-	a.Place.Redis.Do(ctx, c)
+	c, _ = a.send(ctx, c)
 	a.Doubtful = a.Doubtful || c.Doubtful
 	if c.Err != nil {
-		return Granted{}, a.failed(c.Err)
+		return c, Granted{}, a.failed(c.Err)
 	}
 	g, err := a.read(ctx, c)
 	if err != nil {
-		return Granted{}, err
+		return c, Granted{}, err
 	}
 	if lease.Passed(lease.ValidUntil(c.Sent, a.TTL)) {
 		a.Waiter.TryAgain()
 		a.Late = true
 		err = fault.TooLate(c.Sent, a.TTL)
 	}
-	return Granted{c.Sent, g.Fence}, err
+	return c, Granted{c.Sent, g.Fence}, err
 }
+
+// Strays returns the tries that were lost, and may still be executed.
+func (a *Attempt) Strays() []*transport.Call { return a.abandoned }
 
 // IsClosed reports whether a guard has refused the last try.
 func (a *Attempt) IsClosed() bool { return !a.opens.IsZero() }

@@ -3,6 +3,7 @@ package place
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type Claim struct {
 	Token    string
 	FenceKey string        // "" for no fencing token, and for an attached lock
 	Obtained time.Duration // the ttl of the obtain; 0 for an attached lock
+	Random   bool          // the library chose the token, so no other claim has it, and none had or will have
 
 	mu      sync.Mutex      // protects the fields below
 	release *transport.Call // the last release, unless that was answered
@@ -53,8 +55,8 @@ func (c *Claim) stray() *strays {
 }
 
 // RefreshCall returns an unsent call that gives the keys a new ttl; see script.Scripts.Refresh.
-func (c *Claim) RefreshCall(ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
-	return c.Place.set.Scripts.Refresh(c.Token, c.Keys, ttl, metadata, kept, renewal)
+func (c *Claim) RefreshCall(ttl time.Duration, metadata, kept string, prolongs bool) *transport.Call {
+	return c.Place.set.Scripts.Refresh(c.Token, c.Keys, ttl, metadata, kept, prolongs)
 }
 
 // ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained.
@@ -91,7 +93,8 @@ func (c *Claim) TTL(ctx context.Context) (time.Duration, error) {
 
 // GiveBack releases the keys in the background; they last for no longer than longest. again says that a request which
 // acquires them may still be stuck. Unless freeing is nil, the release waits until it is closed, and for a pursuit that goes
-// on then: a Free that is under way, or joins the pursuit, would take for lost what the release has freed.
+// on then: a Free that is under way, or joins the pursuit, would take for lost what the release has freed. When the obtains
+// have ended that were lost, and may acquire the keys as well, GiveBack releases the keys once more.
 func (c *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool, freeing <-chan struct{}) {
 	x := undo.New(c.Place.ReleaseCall(ctx, c.Token, c.Keys), undo.Late, c.Keys.Names, longest)
 	x.Again = again
@@ -100,7 +103,7 @@ func (c *Claim) GiveBack(ctx context.Context, longest time.Duration, again bool,
 			<-freeing
 			c.awaitPursuit()
 		}
-		return c.Place.Cleanups.SweepNow(x)
+		return c.Place.Cleanups.SweepTwice(x, c.lostObtains())
 	})
 }
 
@@ -112,13 +115,25 @@ func (c *Claim) isDoubtful() bool {
 	return c.strays != nil && c.strays.obtain != nil
 }
 
-// Doubt notes that some sending of the obtain was never answered.
-func (c *Claim) Doubt() {
+// Doubt notes that some sending of the obtain was never answered, and which calls may still be executed.
+func (c *Claim) Doubt(lost []*transport.Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s := c.stray(); s.obtain == nil {
+	s := c.stray()
+	if s.obtain == nil {
 		s.obtain = &Attempt{}
 	}
+	s.obtain.abandoned = append(s.obtain.abandoned, lost...)
+}
+
+// lostObtains returns the obtains that may still be executed, as far as the claim knows.
+func (c *Claim) lostObtains() []*transport.Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.strays == nil || c.strays.obtain == nil {
+		return nil
+	}
+	return slices.Clone(c.strays.obtain.abandoned)
 }
 
 // doubt notes what may still arrive of the obtain; nil if each sending was answered.

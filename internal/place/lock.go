@@ -15,9 +15,8 @@ type Lock struct {
 	Claim
 	life.Life
 
-	Lease  lease.Lease    // Life.Mu protects it
-	entry  schedule.Entry // in the schedule of renewals
-	random bool           // the library chose the token, so no other lock has it; set before others know the lock
+	Lease lease.Lease    // Life.Mu protects it
+	entry schedule.Entry // in the schedule of renewals
 }
 
 // Exists reports whether l was obtained or attached to. The zero Lock was not.

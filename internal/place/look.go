@@ -160,7 +160,8 @@ func (p *Place) Blocker(ctx context.Context, keys []string, token string, ticket
 	keys = slices.SortedStableFunc(slices.Values(keys), script.LinesFirst)
 	c := p.set.Scripts.Blocker(keys, token, ticket)
 	c.Ctx = ctx
-	if !p.Redis.Do(ctx, c) || c.Err != nil {
+	c, answered := p.Redis.DoAnew(ctx, c, nil)
+	if !answered || c.Err != nil {
 		return script.Blocker{}
 	}
 	return script.ReadBlocker(keys, c.Reply)

@@ -180,7 +180,7 @@ var _ = spec.DescribeFaulty("Obtain", func(on *spec.FaultyRedis) {
 		func(ctx SpecContext, action faultproxy.Action) {
 			on.Broken("obtain", 1, action)
 			locks := on.TimingOut(600 * time.Millisecond)
-			Expect(on.Last.Ping(ctx).Err()).To(Succeed()) // opens a connection: the obtain must be sent before ctx ends
+			Expect(on.Last.Echo(ctx, "hello").Err()).To(Succeed()) // opens a connection: the obtain must be sent before ctx ends
 			limited := spec.Within(ctx, 50*time.Millisecond)
 			start := time.Now()
 			_, err := locks.ObtainMulti(limited, []string{"a", "b"}, time.Minute, nil)

@@ -77,22 +77,18 @@ func (p *Place) Address() string { return p.Redis.Address() }
 // IsRing reports whether the Redis client is a Ring.
 func (p *Place) IsRing() bool { return p.Redis.IsRing() }
 
-// Do sends a call, and reports whether it ended before ctx did. Otherwise the call goes on.
-func (p *Place) Do(ctx context.Context, c *transport.Call) bool {
-	c.Ctx = ctx
-	return p.Redis.Do(ctx, c)
-}
-
-// ask sends a call that needs no cleanup, and waits for the reply until ctx ends. Its error names the operation and the
+// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. Its error names the operation and the
 // keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)
-	if err == nil && p.Redis.Do(ctx, request) {
-		if request.Err == nil {
-			return request.Reply, nil
+	if err == nil {
+		if c, answered := p.Redis.DoAnew(ctx, request, nil); answered {
+			if c.Err == nil {
+				return c.Reply, nil
+			}
+			err = fault.WithHint(keys, c.Err)
 		}
-		err = fault.WithHint(keys, request.Err)
 	}
 	if over := fault.Ended(ctx); over != nil {
 		err = over

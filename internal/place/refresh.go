@@ -16,8 +16,8 @@ import (
 
 // Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
-	r := &refreshing{lock: l, ttl: ttl, metadata: metadata}
-	if !l.random {
+	r := &refreshing{lock: l, ttl: ttl, metadata: metadata, users: 1}
+	if !l.Random {
 		r.announce() // before begin checks whether the lock was released
 	}
 	if err := r.begin(ctx); err != nil {
@@ -29,9 +29,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, 
 	defer stop()
 	cut, err := func() (bool, error) {
 		defer func() { // also if a hook or a strategy panics, because the next Refresh waits for this one
-			if !r.abandoned { // otherwise the call goes on
-				r.end()
-			}
+			r.leave()
 		}()
 		return retry.Do(valid, nil, strategy, life.Until(l), func() (bool, error) { return r.try(ctx, valid) })
 	}()
@@ -52,13 +50,14 @@ type refreshing struct {
 	metadata string
 	work     *undo.Work // see announce; nil before that
 
-	refresh   *lease.Refresh // as the lease knows it
-	abandoned bool           // its call goes on after its caller has returned
-	sent      bool           // a request was sent
-	loss      *life.Lost     // the event to send; nil for none
-	losses    int32          // of the lock, when the refresh began
-	back      []string       // the keys that a guard has put back
-	postpone  time.Duration  // a guard has not executed the last call; send it again after that time
+	refresh  *lease.Refresh // as the lease knows it
+	prolongs bool           // it leaves keys alone that last longer
+	users    int            // its caller, until that returns, and the goroutines that wait for calls which go on after their try
+	sent     bool           // a request was sent
+	loss     *life.Lost     // the event to send; nil for none
+	losses   int32          // of the lock, when the refresh began
+	back     []string       // the keys that a guard has put back
+	postpone time.Duration  // a guard has not executed the last call; send it again after that time
 }
 
 // announce makes a later obtain with the same token wait for the refresh. Executed after that obtain, the refresh could
@@ -105,17 +104,24 @@ func (r *refreshing) begin(ctx context.Context) error {
 	if (l.isDoubtful() || l.Place.IsGuarded()) && lease.Passed(l.Lease.Until()) {
 		return fault.ErrNotObtained
 	}
-	r.refresh, r.losses = l.Lease.Begin(time.Now(), r.ttl), l.Losses()
+	r.prolongs = l.Random && r.metadata == "" && l.Lease.Prolongs(r.ttl)
+	r.refresh, r.losses = l.Lease.Begin(time.Now(), r.ttl, r.prolongs), l.Losses()
 	return nil
 }
 
-// end ends the refresh: nothing more is sent.
-func (r *refreshing) end() {
+// leave notes that one of its users has left. The last one ends the refresh: nothing more is sent or under way.
+func (r *refreshing) leave() {
 	l := r.lock
 	l.Life.Mu.Lock()
-	l.Lease.Finish(r.refresh, r.sent)
+	r.users--
+	last := r.users == 0
+	if last {
+		l.Lease.Finish(r.refresh, r.sent)
+	}
 	l.Life.Mu.Unlock()
-	l.Place.Cleanups.End(r.work)
+	if last {
+		l.Place.Cleanups.End(r.work)
+	}
 }
 
 // try sends the refresh once, and again when a guard that has just closed executes refreshes. again says whether it failed
@@ -148,28 +154,42 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 		ended(false)
 		return false, fault.ErrNotObtained
 	}
-	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), false)
+	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), r.prolongs)
 	c.Ctx = valid
 	c.GiveUp = life.Until(l)
+	var rest []*transport.Call // those that may still be executed
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
 			l.Life.Mu.Lock()
 			defer l.Life.Mu.Unlock()
-			r.note(c)
+			if len(rest) == 0 {
+				r.note(c)
+			}
 			ended(true)
 		}
 	}()
 	if r.work != nil {
 		l.Place.Cleanups.Note(r.work, c)
 	}
-	answered := l.Place.Redis.Do(valid, c)
+	answered := false
+	if r.prolongs {
+		c, answered = l.Place.Redis.DoAnew(valid, c, func(lost *transport.Call) { rest = append(rest, lost) })
+	} else {
+		answered = l.Place.Redis.Do(valid, c)
+	}
 	returned = true
 	if !answered {
-		r.abandon(c, ended)
+		rest = append(rest, c)
+	}
+	if len(rest) > 0 {
+		r.abandon(rest, ended)
+	} else {
+		ended(c.Doubtful)
+	}
+	if !answered {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
 	}
-	ended(c.Doubtful)
 	again, err = r.conclude(c)
 	if again && (fault.Ended(ctx) != nil || valid.Err() != nil) {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
@@ -177,21 +197,27 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets a call go on after its caller has returned.
-func (r *refreshing) abandon(c *transport.Call, ended func(doubtful bool)) {
+// abandon lets calls go on after their try.
+func (r *refreshing) abandon(calls []*transport.Call, ended func(doubtful bool)) {
 	l := r.lock
 	l.Life.Mu.Lock()
 	defer l.Life.Mu.Unlock()
-	r.abandoned = true
+	r.users++
 	r.refresh.Abandon()
 	r.announce()
-	go func() { // ends with the call
-		<-c.Done()
-		ended(c.Doubtful)
+	go func() { // ends with the calls
+		doubtful := false
+		for _, c := range calls {
+			<-c.Done()
+			doubtful = doubtful || c.Doubtful
+		}
+		ended(doubtful)
 		l.Life.Mu.Lock()
-		r.note(c)
+		for _, c := range calls {
+			r.note(c)
+		}
 		l.Life.Mu.Unlock()
-		r.end()
+		r.leave()
 	}()
 }
 

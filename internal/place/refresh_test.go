@@ -164,7 +164,7 @@ var _ = spec.DescribeFaulty("Refresh", func(on *spec.FaultyRedis) {
 			kept, stop := short.KeepAlive(ctx)
 			defer stop()
 			on.Proxy.Add(faultproxy.Rule{Match: func(args []string) bool {
-				return spec.Running("refresh")(args) && args[len(args)-1] == "0" // no renewal
+				return spec.Running("refresh")(args) && args[len(args)-3] == "1000" // no renewal
 			}, Times: 1, Action: faultproxy.SwallowReply()})
 			err := short.Refresh(context.Background(), time.Second, nil)
 			Expect(err).To(MatchError(os.ErrDeadlineExceeded), "the ReadTimeout of the client")

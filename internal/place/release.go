@@ -64,13 +64,28 @@ func (c *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 			c.pursue(next, longest)
 		}
 	}()
-	answered := c.Place.Redis.Do(wait, call)
-	returned = true
+	last, answered := c.send(wait, call, func(lost *transport.Call) {
+		call = &transport.Call{First: lost.First, Doubtful: true} // if a hook panics
+	})
+	returned, call = true, last
 	if !answered {
 		c.pursue(call, longest)
 		return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
 	return c.endRelease(call, until, longest)
+}
+
+// send sends a release until ctx ends. It returns the last call, and whether that has finished. If the connection of a call
+// has died, send calls lost and goes on with another one at once. It does not do so with a token that another claim may have
+// had or may get: the release could free what that claim acquires.
+func (c *Claim) send(ctx context.Context, call *transport.Call, lost func(*transport.Call)) (*transport.Call, bool) {
+	if !c.Random {
+		return call, c.Place.Redis.Do(ctx, call)
+	}
+	return c.Place.Redis.DoAnew(ctx, call, func(left *transport.Call) {
+		lost(left)
+		c.Place.Cleanups.Outlast(undo.New(left, undo.Release, c.Keys.Names, 0))
+	})
 }
 
 // releaseCall returns a release that is resent until the time until, and for at least a second. An earlier release may have

@@ -17,10 +17,10 @@ func (a *Attempt) QueueWith(woken chan struct{}, number int64) {
 // Begin prepares the next round, with that token. It releases, in the background, what the round before may have acquired
 // unnoticed.
 func (a *Attempt) Begin(ctx context.Context, token string, proposal int64) {
-	if a.Doubtful {
-		a.Place.Cleanups.Sweep(undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL), 0)
+	if a.Doubtful { // also if a try was lost
+		a.Place.Cleanups.Sweep(undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL), 0, a.abandoned...)
 	}
-	a.Token, a.Proposal, a.Doubtful = token, proposal, false
+	a.Token, a.Proposal, a.Doubtful, a.abandoned = token, proposal, false, nil
 }
 
 // StepBack ends a round without a lock. In the background, it releases the keys if they were granted, and puts the waiter
@@ -54,7 +54,7 @@ func (a *Attempt) Drop(ctx context.Context, granted bool) {
 	a.Late = a.Late || granted
 	a.Withdraw(ctx)
 	a.Waiter.QuitInbox()
-	a.Waiter, a.Doubtful, a.Late = nil, false, false
+	a.Waiter, a.Doubtful, a.Late, a.abandoned = nil, false, false, nil
 }
 
 // PassDoubt ends an attempt whose keys belong to a lock now: the claim takes over what is known of sendings that were not

@@ -76,7 +76,8 @@ func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 	t.collect()
 	c.Ctx, cancel = t.Waiter.Patience(ctx, len(t.abandoned))
 	defer cancel()
-	if t.Place.Redis.Do(c.Ctx, c) || hear(c) {
+	c, answered := t.send(c.Ctx, c)
+	if answered || hear(c) {
 		return t.conclude(ctx, c)
 	}
 	t.abandoned = append(t.abandoned, c)
@@ -181,7 +182,7 @@ func (t *Tries) Fill(l *Lock) {
 	l.Place, l.Keys, l.Token, l.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
 	l.Lease, l.Obtained = t.valid, t.TTL
 	l.doubt(t.unanswered())
-	l.Fence, l.Since, l.random = t.fence, t.since, !t.Custom
+	l.Fence, l.Since, l.Random = t.fence, t.since, !t.Custom
 	l.SetMetadata(t.Metadata)
 }
 

@@ -54,11 +54,12 @@ func Deleted(c *transport.Call) int {
 	return len(c.Keys) - len(lost)
 }
 
-// Refresh returns a call that gives the keys a new ttl. A renewal never shortens a ttl. Metadata "" keeps what is stored.
+// Refresh returns a call that gives the keys a new ttl. If it only prolongs, it never shortens a ttl, however late it is
+// executed. Metadata "" keeps what is stored.
 // Under a guard, keys that are put back get the metadata in kept then.
-func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, kept string, renewal bool) *transport.Call {
+func (s *Scripts) Refresh(token string, keys Keys, ttl time.Duration, metadata, kept string, prolongs bool) *transport.Call {
 	c := &transport.Call{
-		Script: s.refresh, Keys: keys.args(), Token: token, Args: []any{ttl.Milliseconds(), metadata, flag(renewal)},
+		Script: s.refresh, Keys: keys.args(), Token: token, Args: []any{ttl.Milliseconds(), metadata, flag(prolongs)},
 	}
 	if s.Guard.IsSet() {
 		c.Args = append(c.Args, kept)

@@ -29,9 +29,6 @@ func New(s Sources, guard Guard) *Scripts {
 		waiters: script(waitersSource),
 	}
 	all.obtain.Yields = true // a script that acquires locks must not hold up those that release or refresh them
-	for _, reads := range []*transport.Script{all.pttl, all.inspect, all.blocker, all.waiters} {
-		reads.Reads = true
-	}
 	if guard.IsSet() {
 		for _, obeys := range []*transport.Script{all.obtain, all.release, all.refresh, all.inspect} {
 			obeys.End(keyname.GuardMarker, guard.end())

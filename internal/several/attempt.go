@@ -105,10 +105,10 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 	a.site.health.Sent(c)
 	transport.Go(func() {
 		var grant place.Granted
-		err := fault.ErrPanicked // unless TryOnce returns
-		catch(func() { grant, err = a.TryOnce(free, c) }, func(hook *panicked) {
+		last, err := &transport.Call{Err: fault.ErrPanicked}, fault.ErrPanicked // unless TryOnce returns
+		catch(func() { last, grant, err = a.TryOnce(free, c) }, func(hook *panicked) {
 			a.Doubtful = a.Doubtful || hook != nil
-			t.land(free, a, c, grant, err, hook)
+			t.land(free, a, last, grant, err, hook)
 			a.site.DetachedCalls.Add(-1)
 		})
 	})
@@ -213,7 +213,7 @@ func (a *attempt) drop(ctx context.Context) {
 // answer returns what a place has answered to the request of the lock that was made of its round. The caller holds
 // Tries.mu, and the attempt is not busy.
 func (a *attempt) answer(fence int64) answer {
-	said := answer{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names}
+	said := answer{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names, strays: a.Strays()}
 	switch {
 	case a.lags(fence): // it does not count before a mend has raised the counter
 		said.lost, said.has = nil, true

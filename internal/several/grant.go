@@ -37,7 +37,8 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	l.lock, requests = majority.Acquiring(len(t.attempts), t.places.need, t.began, t.want.TTL)
 	for i, a := range t.attempts {
 		a.request = requests[i]
-		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].coming = a.FenceKey, a.TTL, make(chan struct{})
+		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].Random = a.FenceKey, a.TTL, true
+		l.at[i].coming = make(chan struct{})
 	}
 	for _, a := range t.attempts {
 		if a.vote != granted {

@@ -234,7 +234,7 @@ func (l *Lock) acquired(ctx context.Context, i int, a answer) {
 	}
 	at.taken = at.taken || a.taken
 	if a.Doubtful {
-		at.Doubt()
+		at.Doubt(a.strays)
 	}
 	if awaited {
 		close(at.coming)

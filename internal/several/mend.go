@@ -62,7 +62,7 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 		}
 	}()
 	c := new(transport.Call)
-	g, err := a.TryOnce(l.ctx, c)
+	_, g, err := a.TryOnce(l.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
 	if key := l.at[i].FenceKey; granted && key != "" && s.raise(l.ctx, l.token, key, l.Fence) != nil {

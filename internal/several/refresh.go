@@ -28,7 +28,8 @@ type question struct {
 type asking struct {
 	majority.Request
 
-	refresh *lease.Pending // nil for a renewal, which shortens no ttl
+	refresh  *lease.Pending // nil for a renewal
+	prolongs bool           // it leaves keys alone that last longer, as every renewal does
 }
 
 // Refresh asks all places that have the keys to confirm the new ttl. Where keys are missing, they are acquired again when
@@ -175,9 +176,11 @@ func (l *Lock) prepare(requests []majority.Request) []asking {
 	asks := make([]asking, len(requests))
 	for i, r := range requests {
 		at := l.at[r.Place]
+		refreshes, writes := r.Call.Kind == majority.Refresh, r.Call.Metadata != ""
+		asks[i].prolongs = !refreshes || at.Random && !writes && r.Call.TTL >= l.longest(r.Place)
 		at.lasts = max(at.lasts, r.Call.TTL)
-		if asks[i].Request = r; r.Call.Kind == majority.Refresh {
-			asks[i].refresh = at.refreshes.Add(r.Call.TTL, r.Call.Metadata != "")
+		if asks[i].Request = r; refreshes {
+			asks[i].refresh = at.refreshes.Add(r.Call.TTL, asks[i].prolongs, writes)
 			if q := l.questionOf(r.Call); q != nil {
 				q.asked = append(q.asked, asks[i])
 			} else {
@@ -261,21 +264,30 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 		return answer{err: fault.ErrNotObtained}
 	}
 	certain := at.refreshes.Certain(call.TTL) // 7
-	c := at.RefreshCall(call.TTL, metadata, l.kept(), refresh == nil)
+	c := at.RefreshCall(call.TTL, metadata, l.kept(), r.prolongs)
 	c.GiveUp = l.lock.Until(time.Now())
 	l.mu.Unlock()
+	var rest []*transport.Call // those that may still be executed
+	finish := func(doubtful bool) {
+		ended(doubtful)
+		l.finish(r, doubtful)
+	}
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
-			c.Doubtful, c.Err = true, fault.ErrPanicked
-			ended(true)
-			l.asked(ctx, r, c, certain)
+			finish(true)
+			l.asked(ctx, r, &transport.Call{First: c.First, Doubtful: true, Err: fault.ErrPanicked}, certain)
 		}
 	}()
-	answered := at.Place.Do(ctx, c)
+	answered := false
+	if c.Ctx = ctx; r.prolongs && at.Random {
+		c, answered = at.Place.Redis.DoAnew(ctx, c, func(lost *transport.Call) { rest = append(rest, lost) })
+	} else {
+		answered = at.Place.Redis.Do(ctx, c)
+	}
 	returned = true
-	if answered {
-		ended(c.Doubtful)
+	if answered && len(rest) == 0 {
+		finish(c.Doubtful)
 		return l.asked(ctx, r, c, certain)
 	}
 	l.mu.Lock()
@@ -283,26 +295,42 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 		refresh.Abandon()
 	}
 	l.mu.Unlock()
-	go func() { // ends with the call
-		<-c.Done()
-		ended(c.Doubtful)
-		l.asked(ctx, r, c, certain)
+	go func() { // ends with the calls
+		doubtful := false
+		for _, lost := range rest {
+			<-lost.Done()
+			doubtful = doubtful || lost.Doubtful
+		}
+		if !answered {
+			<-c.Done()
+			doubtful = doubtful || c.Doubtful
+			defer l.asked(ctx, r, c, certain)
+		}
+		finish(doubtful)
 	}()
+	if answered {
+		return l.asked(ctx, r, c, certain)
+	}
 	return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 
-// asked takes the answer to a call of ask that has ended.
+// finish notes that no call of ask is under way any more.
+func (l *Lock) finish(r asking, doubtful bool) {
+	if r.refresh == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if doubtful {
+		l.at[r.Place].refreshes.Doubt(r.refresh)
+	}
+	l.at[r.Place].refreshes.Finish(r.refresh)
+}
+
+// asked takes the answer to a call of ask.
 func (l *Lock) asked(ctx context.Context, r asking, c *transport.Call, certain time.Duration) answer {
 	at := l.at[r.Place]
 	a := at.read("refresh", c, certain)
-	l.mu.Lock()
-	if r.refresh != nil {
-		if c.Doubtful {
-			at.refreshes.Doubt(r.refresh)
-		}
-		at.refreshes.Finish(r.refresh)
-	}
-	l.mu.Unlock()
 	l.apply(ctx, r.Request, a)
 	l.Events().SendRestored(ctx, l.keys, a.back)
 	return a

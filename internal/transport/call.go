@@ -50,6 +50,7 @@ type Call struct {
 	whole   bool // command sends the source of the script, not its hash
 	changed bool // a hook has rewritten the arguments of command
 	bulk    bool // the call is part of a pipeline, so an error while it is written would fail the others
+	leaves  bool // Do leaves the call if it is lost; see DoAnew
 
 	room      [4]any // saves an allocation: most calls need no more room
 	tokenRoom [24]byte
@@ -58,8 +59,6 @@ type Call struct {
 	state      atomic.Int32 // of the present sending; see waiting
 
 	failure atomic.Pointer[error] // see Failure
-
-	origin *Call // the call in whose place this one goes; nil for none
 
 	// The ctx of the present sending, if that is not Ctx; others may read Ctx, so it does not change. It is a pointer, because
 	// a context would take the Call out of its size class, and each obtain and release allocates a Call.
@@ -83,60 +82,28 @@ func (c *Call) args() []any {
 	return c.Args
 }
 
-// Where the present sending of a call is. While it is departed, the watch may make a call that only reads lost, which is
-// final. Everything else is up to the goroutine that sends.
+// Where the present sending of a call is. While it is departed, the watch may make it lost, which is final: nothing more
+// is sent for the call, but it still gets the result of that sending. Everything else is up to the goroutine that sends.
 const (
 	waiting  int32 = iota // for a connection
 	departed              // written, and not answered yet
 	landed                // it has an answer or an error
-	lost                  // its connection is dead, and another goroutine goes on with the call
+	lost                  // its connection is dead
 )
 
-// land ends the present sending. It returns false if the call was lost: then do not touch it any more.
-func (c *Call) land() bool {
-	return c.state.CompareAndSwap(departed, landed) || c.state.Load() != lost
-}
+// land ends the present sending.
+func (c *Call) land() { c.state.CompareAndSwap(departed, landed) }
 
-func (c *Call) isLost() bool { return c.state.Load() == lost }
+// IsLost reports whether the connection of the call has died. It may be called at any time.
+func (c *Call) IsLost() bool { return c.state.Load() == lost }
 
-// take takes the result of the present sending, and reports whether the call still belongs to the goroutine that has
-// sent it. If the call was lost, take leaves it alone.
-func (c *Call) take(reply any, err error) bool {
-	if err == errLost {
-		return false
-	}
-	c.Reply, c.Err = reply, err
-	return true
-}
-
-// substitute returns a call that goes in place of this one. Its end is the end of this one, with the same result.
-func (c *Call) substitute() *Call {
+// anew returns a call for the same purpose as one that was lost.
+func (c *Call) anew() *Call {
 	return &Call{
 		Script: c.Script, Keys: c.Keys, Spare: c.Spare, Token: c.Token, Args: c.Args, Simple: c.Simple, Alone: c.Alone,
 		Accept: c.Accept, Ctx: c.Ctx, GiveUp: c.GiveUp, Hurry: c.Hurry, Tag: c.Tag,
-		First: c.First, Resends: c.Resends, Doubtful: true, origin: c, done: c.done,
+		First: c.First, Resends: c.Resends + 1, Doubtful: true,
 	}
-}
-
-// losses returns how many calls were lost before this one in whose place it goes.
-func (c *Call) losses() (n int) {
-	for ; c.origin != nil; c = c.origin {
-		n++
-	}
-	return n
-}
-
-// end ends a call, unless it was lost: then its substitute does.
-func (c *Call) end() {
-	if c.isLost() {
-		return
-	}
-	for from := c; from.origin != nil; from = from.origin {
-		to := from.origin
-		to.Spare, to.Reply, to.Err = from.Spare, from.Reply, from.Err
-		to.First, to.Sent, to.Resends, to.Doubtful = from.First, from.Sent, from.Resends, from.Doubtful
-	}
-	close(c.done)
 }
 
 // Persist lets resending go on until GiveUp, past the Redis client's MaxRetries. It may be called at any time.
@@ -192,7 +159,7 @@ func (c *Call) sending() context.Context {
 // MarshalBinary lets the call stand for the token among the arguments of its own command. go-redis calls it while it
 // writes the command.
 func (c *Call) MarshalBinary() ([]byte, error) {
-	if c.isLost() { // a hook writes the command once more
+	if c.IsLost() { // a hook writes the command once more
 		return []byte(c.Token), nil
 	}
 	if c.command != nil { // compare now, because a hook may restore later what it has rewritten

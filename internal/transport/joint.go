@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -80,14 +81,13 @@ func (q *request) takeApart(finished func(*Call)) []request {
 	refused := IsAnswer(q.err)
 	var again []request
 	for i, c := range q.calls {
+		undone := refused || q.err == nil && (replies[i] == leftAlone || c.Accept != nil && !c.Accept(replies[i]))
 		switch {
-		case c.isLost():
-			continue
-		case refused || q.err == nil && (replies[i] == leftAlone || c.Accept != nil && !c.Accept(replies[i])):
+		case undone && !c.IsLost():
 			again = append(again, request{script: c.Script, calls: q.calls[i : i+1 : i+1]})
 			continue
-		case q.err != nil:
-			c.Reply, c.Err = nil, q.err
+		case undone || q.err != nil:
+			c.Reply, c.Err = nil, cmp.Or(q.err, errLost)
 		default:
 			c.Reply, c.Err = replies[i], nil
 		}

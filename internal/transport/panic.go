@@ -26,10 +26,9 @@ func (p *hookPanicError) Error() string {
 // catch runs f, which sends the call, in a goroutine of this package.
 func (c *Call) catch(f func()) {
 	catch(f, func(panicked error) {
-		if c.land() {
-			c.Reply, c.Err = nil, panicked
-			c.Doubtful = c.Doubtful || c.departed
-		}
+		c.land()
+		c.Reply, c.Err = nil, panicked
+		c.Doubtful = c.Doubtful || c.departed
 	})
 }
 

@@ -16,7 +16,7 @@ const maxApart = 64
 
 // sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
 // concurrently. It returns when all have finished. It waits up to patience for a connection, and then for the replies
-// as long as the client does. Each call gets its own reply or error, unless it is lost: then resume finishes it. It
+// as long as the client does. Each call gets its own reply or error. It
 // sends a call again only if the server does not know its script, if a joint script has left it alone, or if the server
 // redirects it.
 //
@@ -45,10 +45,9 @@ func (r *Redis) sendTogether(client serverClient, calls []*Call, patience time.D
 			elsewhere = append(elsewhere, q.calls...)
 		}
 		for _, c := range elsewhere {
-			if c.land() {
-				c.Reply, c.Err = nil, panicked
-				finished(c)
-			}
+			c.land()
+			c.Reply, c.Err = nil, panicked
+			finished(c)
 		}
 	}
 	for len(requests) > 0 {
@@ -59,14 +58,14 @@ func (r *Redis) sendTogether(client serverClient, calls []*Call, patience time.D
 		var again []request
 		for _, q := range requests {
 			switch {
-			case !q.isJoint() && q.calls[0].isLost():
-			case q.err != nil && !q.whole && redis.HasErrorPrefix(q.err, "NOSCRIPT"):
+			case q.err != nil && !q.whole && redis.HasErrorPrefix(q.err, "NOSCRIPT") && !slices.ContainsFunc(q.calls, (*Call).IsLost):
 				q.whole = true
-				if q.calls = slices.DeleteFunc(q.calls, (*Call).isLost); len(q.calls) > 0 {
-					again = append(again, q)
-				}
+				again = append(again, q)
 			case q.isJoint():
 				again = append(again, q.takeApart(finished)...)
+			case q.calls[0].IsLost():
+				q.calls[0].Reply, q.calls[0].Err = q.reply, q.err
+				finished(q.calls[0])
 			case q.err != nil && (redis.HasErrorPrefix(q.err, "MOVED") || redis.HasErrorPrefix(q.err, "ASK")):
 				elsewhere = append(elsewhere, q.calls[0])
 			default:
@@ -90,13 +89,9 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 			defer release()
 			timer := time.AfterFunc(slowTrip, release)
 			defer timer.Stop()
-			defer func() {
-				if !c.isLost() {
-					finished(c)
-				}
-			}()
+			defer finished(c)
 			c.catch(func() {
-				c.take(c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
+				c.Reply, c.Err = c.Script.try(func(how *[2]any) (reply any, err error) { // each command may wait that long
 					ctx, stop := connectWithin(c.Ctx, patience)
 					defer func() { stop(); c.limited = nil }()
 					c.limited = &ctx
@@ -105,7 +100,7 @@ func (r *Redis) sendApart(calls []*Call, patience time.Duration, finished func(*
 						err = context.Cause(ctx) // nobody has cancelled the call
 					}
 					return reply, err
-				}))
+				})
 			})
 		})
 	}
@@ -156,8 +151,7 @@ func (q *request) queue(ctx context.Context, pipe pipeline, bulk bool) {
 	_ = pipe.Process(ctx, q.command) // only queues
 }
 
-// pipeline sends requests in one pipeline, each once, if it gets a connection within patience. Some calls may be lost
-// meanwhile.
+// pipeline sends requests in one pipeline, each once, if it gets a connection within patience.
 func (r *Redis) pipeline(client serverClient, requests []request, patience time.Duration) {
 	ctx, stop := connectWithin(context.Background(), patience)
 	defer stop()
@@ -179,7 +173,7 @@ func (r *Redis) pipeline(client serverClient, requests []request, patience time.
 	for _, c := range calls {
 		c.land()
 	}
-	if err == nil && !calls[0].isLost() {
+	if err == nil {
 		r.watch.answered(calls[0].Sent)
 	}
 	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {

@@ -35,7 +35,7 @@ func New(client redis.Scripter) (*Redis, error) {
 	r := &Redis{abilities: can, batches: map[serverClient][]*trip{}}
 	r.senders.redis = r
 	r.servers.byClient = map[weakClient]*server{}
-	r.watch.redis, r.watch.flights, r.watch.asked = r, map[*Call]flight{}, map[serverClient]struct{}{}
+	r.watch.start(r)
 	if r.single != nil {
 		r.only = newServer(r)
 	}

@@ -9,15 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// resend sends a call again, by itself, as long as that is of use. Nothing else resends. If the call is lost, resend returns
-// early.
+// resend sends a call again, by itself, as long as that is of use. Nothing else resends, except DoAnew.
 func (r *Redis) resend(c *Call) {
 	for r.again(c) {
 		before := c.Err
 		c.Resends++
-		if !c.take(r.once(c)) {
-			return
-		}
+		c.Reply, c.Err = r.once(c)
 		if over := c.Ctx.Err(); over != nil && errors.Is(c.Err, over) {
 			c.Doubtful = c.Doubtful || c.departed // again looks only at the error that the next line restores
 			c.Err = before                        // which says more than the end of Ctx
@@ -29,11 +26,11 @@ func (r *Redis) resend(c *Call) {
 func (r *Redis) finish(c *Call) {
 	c.bulk = false
 	if c.Err == nil {
-		c.end()
+		c.Finish()
 		return
 	}
 	go func() { // ends with the call
-		defer c.end()
+		defer c.Finish()
 		c.catch(func() { r.resend(c) })
 	}()
 }
@@ -43,7 +40,7 @@ func (r *Redis) again(c *Call) bool {
 	if c.Err == nil {
 		return false
 	}
-	if len(c.Spare) > 0 && len(c.Keys) > 0 && redis.IsTryAgainError(c.Err) {
+	if len(c.Spare) > 0 && len(c.Keys) > 0 && redis.IsTryAgainError(c.Err) && !c.IsLost() {
 		c.Spare = nil // the slot is moving, and both nodes refuse a script some of whose keys do not exist
 		return true
 	}
@@ -52,18 +49,14 @@ func (r *Redis) again(c *Call) bool {
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
-	if errors.As(c.Err, &panicked) || r.process == nil && c.Err != errLost || IsFinal(c.Err) {
+	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) || c.IsLost() {
 		return false
 	}
 	if r.reload != nil && !answered {
 		r.reload(c.Ctx) // a master may have moved; go-redis reloads only when it resends by itself
 	}
-	most := r.resends
-	if c.Err == errLost {
-		most += mostLosses
-	}
 	wait := resendWait(int(c.Resends))
-	if int(c.Resends) >= most && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
+	if int(c.Resends) >= r.resends && !c.persistent.Load() || !c.GiveUp.IsZero() && time.Now().Add(wait).After(c.GiveUp) {
 		return false
 	}
 	timer := time.NewTimer(wait)
@@ -89,7 +82,7 @@ func resendWait(resends int) time.Duration {
 	return most - rand.N(most/2)
 }
 
-// once sends the call one time. It returns errLost if the call was lost.
+// once sends the call one time.
 func (r *Redis) once(c *Call) (any, error) {
 	return c.Script.try(func(how *[2]any) (any, error) { return r.command(c, how) })
 }
@@ -103,8 +96,11 @@ func (s *Script) try(send func(how *[2]any) (any, error)) (any, error) {
 	return reply, err
 }
 
-// command sends one command for the call. If the call is lost, it returns errLost.
+// command sends one command for the call.
 func (r *Redis) command(c *Call, how *[2]any) (any, error) {
+	if c.IsLost() { // the command before has found that the server does not know the hash of the script
+		return nil, errLost
+	}
 	c.departed = false
 	c.state.Store(waiting)
 	r.watch.begin(c, nil)
@@ -121,19 +117,14 @@ func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	c.command, c.whole, c.changed = cmd.Cmd, how == &c.Script.eval, false
 	_ = r.process(c.sending(), cmd) // sets the error of cmd
 	reply, err := r.landed(c, cmd.Cmd)
-	if err == errLost {
-		return nil, err
-	}
 	c.command = nil
 	r.noteAnswer(err, !c.changed && c.isUnchanged(cmd.Args()))
 	return reply, err
 }
 
-// landed returns the result of a command that the Redis client has sent for the call, or errLost.
+// landed returns the result of a command that the Redis client has sent for the call.
 func (r *Redis) landed(c *Call, cmd *redis.Cmd) (any, error) {
-	if !c.land() {
-		return nil, errLost
-	}
+	c.land()
 	reply, err := cmd.Result()
 	if err == nil {
 		r.watch.answered(c.Sent)
@@ -181,9 +172,7 @@ func (r *Redis) eval(c *Call, how *[2]any) (reply any, err error) {
 		send = r.scripter.Eval
 	}
 	cmd := send(c.sending(), how[1].(string), keys, args...)
-	if reply, err = r.landed(c, cmd); err == errLost {
-		return nil, err
-	}
+	reply, err = r.landed(c, cmd)
 	// The client may have made this command from other keys, or the command may say nothing about keys.
 	sent := cmd.Args()
 	r.noteAnswer(err, len(sent) >= 3 && c.hasKeys(sent[3:]))

@@ -8,9 +8,6 @@ import (
 // Script is a Lua script. It must be safe to run more often than its caller asked, because a call whose reply is lost is
 // sent again.
 type Script struct {
-	// Reads says that the script changes nothing. So a call that is not answered may be sent again while the first sending may
-	// still be executed.
-	Reads bool
 	// Yields says that calls of scripts that do not yield never wait behind calls of this one.
 	Yields bool
 

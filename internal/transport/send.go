@@ -9,7 +9,8 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	l, client := r.lane(c)
 	switch {
 	case l != nil && !l.admit(c, client): // the call is in the queue
-	case ctx.Done() == nil && !c.Script.Reads:
+	case ctx.Done() == nil && (!c.leaves || r.watch.hasJustHeard()):
+		c.leaves = false
 		returned := false
 		defer func() {
 			if !returned { // a hook has panicked
@@ -21,15 +22,65 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 		return true
 	default:
 		// Neither the end of ctx nor the watch interrupts a read in go-redis, so the call runs in a goroutine of its own.
-		c.done = make(chan struct{})
+		c.Plan()
 		r.senders.send(c)
 	}
-	if !c.Wait(ctx) {
+	if !r.await(ctx, c) {
 		c.uncount() // the call may hang for ever
 		return false
 	}
 	c.rethrow()
 	return true
+}
+
+// await waits until the call has finished, ctx has ended or, if the call leaves, it is lost. It reports whether the call has
+// finished; a sending that was lost does not count unless it was answered after all.
+func (r *Redis) await(ctx context.Context, c *Call) bool {
+	if !c.leaves {
+		return c.Wait(ctx)
+	}
+	for {
+		losses := *r.watch.losses.Load()
+		select {
+		case <-c.done:
+			return !c.IsLost() || c.IsAnswered()
+		default:
+		}
+		if c.IsLost() {
+			return false
+		}
+		select {
+		case <-c.done:
+		case <-losses:
+		case <-ctx.Done():
+			return c.Wait(ctx)
+		}
+	}
+}
+
+// mostLosses is how often DoAnew sends a copy. A server may answer a PING and no script for a while, as during CLIENT PAUSE:
+// then the last copy waits.
+const mostLosses = 2
+
+// DoAnew is Do for a call that may also be executed late, after another one for the same purpose. If its connection has died
+// without a sign, DoAnew sends a copy at once, and goes on with that. It first calls lost, unless that is nil, with the call
+// that was lost: until it has finished, it may still be executed, but nothing more is sent for it. DoAnew returns the last
+// call, and whether that has finished.
+func (l *Link) DoAnew(ctx context.Context, c *Call, lost func(*Call)) (*Call, bool) {
+	for losses := 0; ; losses++ {
+		c.leaves = losses < mostLosses
+		switch {
+		case l.Do(ctx, c):
+			return c, true
+		case !c.leaves || !c.IsLost() || ctx.Err() != nil:
+			return c, false
+		}
+		next := c.anew()
+		if lost != nil {
+			lost(c)
+		}
+		c = next
+	}
 }
 
 // Go runs f in a goroutine whose stack is large enough for sending calls.

@@ -49,7 +49,7 @@ func (s *senders) sendOne(c *Call, calls chan *Call) (wait chan *Call) {
 	returned := false
 	defer func() { // a hook may have called runtime.Goexit
 		wait = s.rest(calls, returned)
-		c.end() // only now: the caller may have another call for this goroutine
+		c.Finish() // only now: the caller may have another call for this goroutine
 	}()
 	c.catch(func() { s.redis.sendHere(c) })
 	returned = true
@@ -91,17 +91,16 @@ func growStack() {
 //go:noinline
 func touch(frame *[7 << 10]byte) { frame[0] = 1 }
 
-// sendHere sends the call until it is answered, lost, resending is of no use, or nobody wants the call any more.
+// sendHere sends the call until it is answered, it is lost, resending is of no use, or nobody wants the call any more.
 func (r *Redis) sendHere(c *Call) {
-	if r.sendFirst(c) {
-		r.resend(c)
-	}
+	r.sendFirst(c)
+	r.resend(c)
 }
 
-// sendFirst sends the call once. It returns false if the call was lost.
-func (r *Redis) sendFirst(c *Call) bool {
+// sendFirst sends the call once.
+func (r *Redis) sendFirst(c *Call) {
 	if c.lane != nil {
 		defer c.lane.endTrip(c)
 	}
-	return c.take(r.once(c))
+	c.Reply, c.Err = r.once(c)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,8 +18,8 @@ import (
 // connection is dead:
 //   - the idle connections of the pool get a PING. While they owe the answer, nobody else can take them, and go-redis
 //     removes those that stay silent. So what is sent next goes by a connection that has answered, or by a new one;
-//   - calls that only read are lost: their callers go on waiting, but another goroutine sends them again. Any other
-//     call waits for its connection to end: it may still be executed, and what follows depends on when that is certain.
+//   - calls that may be executed late are lost: DoAnew sends them again at once. Any other call waits for its connection to
+//     end: it may still be executed, and what follows depends on when that is certain.
 //
 // A server that hangs answers on no connection. Then nothing is lost, and no connection is given up.
 type watch struct {
@@ -32,6 +33,10 @@ type watch struct {
 	slow    bool             // it looks only for flights that were silent before
 
 	asked map[serverClient]struct{} // servers that are being asked, or were just now
+
+	started time.Time
+	heard   atomic.Int64                  // how long after that the last answer came; 0 before the first
+	losses  atomic.Pointer[chan struct{}] // closed when calls are lost, and then replaced
 }
 
 // flight is what is on its way to a server in one piece: a call by itself, or a pipeline.
@@ -68,14 +73,21 @@ const (
 	// leastPing is how long an idle connection may take for its answer to a PING, or eight times as long as a new one took.
 	leastPing = 25 * time.Millisecond
 
-	// mostLosses is how often a call may be lost, and so how much more often than the Redis client's MaxRetries allows it is
-	// sent again. A server may answer a PING and no script for a while, as during CLIENT PAUSE: then the next sending waits.
-	mostLosses = 2
+	// justHeard is for how long after an answer a caller without a ctx that can end sends its call itself, so that DoAnew cannot
+	// leave it. To hand the call to another goroutine costs up to 33 µs, which only a client that makes one call after the other
+	// would notice.
+	justHeard = 2 * time.Millisecond
 )
 
-// errLost is the error of a sending whose connection is dead. A function that sends returns it if the call now belongs to
-// another goroutine.
+// errLost is the error of a call that was lost, and then would have had to be sent again.
 var errLost = errors.New("the connection to Redis is dead")
+
+// start makes a watch ready.
+func (w *watch) start(r *Redis) {
+	w.redis, w.started, w.flights, w.asked = r, time.Now(), map[*Call]flight{}, map[serverClient]struct{}{}
+	losses := make(chan struct{})
+	w.losses.Store(&losses)
+}
 
 // begin adds a flight.
 func (w *watch) begin(first *Call, others []*Call) {
@@ -108,12 +120,20 @@ func (w *watch) end(first *Call) {
 func (w *watch) answered(sent time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	took := max(1, time.Since(sent))
+	now := time.Now()
+	w.heard.Store(int64(now.Sub(w.started)))
+	took := max(1, now.Sub(sent))
 	if w.usual == 0 {
 		w.usual = min(took, leastSilence/4)
 	} else { // one answer says little, so it doubles the average at most
 		w.usual = min((7*w.usual+took)/8, 2*w.usual)
 	}
+}
+
+// hasJustHeard reports whether an answer has come so lately that connections are unlikely to be dead.
+func (w *watch) hasJustHeard() bool {
+	heard := w.heard.Load()
+	return heard > 0 && time.Since(w.started)-time.Duration(heard) < justHeard
 }
 
 // silence returns how long a flight may be without an answer. The caller holds w.mu.
@@ -213,46 +233,34 @@ func (w *watch) ask(client serverClient, silent []flight) (answered bool) {
 		return true
 	}
 	client.pingIdle(max(leastPing, 8*took))
-	for _, f := range silent {
-		w.bury(f)
-		w.lose(f)
-	}
+	w.bury(silent)
 	return true
 }
 
-// bury notes that the connection of a flight is dead.
-func (w *watch) bury(f flight) {
+// bury notes that the connections of flights are dead, unless these have landed meanwhile. Their calls that leave are lost.
+func (w *watch) bury(silent []flight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now, is := w.flights[f.first]; is && now.since.Equal(f.since) {
-		now.dead = true
-		w.flights[f.first] = now
+	for _, f := range silent {
+		if now, is := w.flights[f.first]; !is || !now.since.Equal(f.since) {
+			continue
+		}
+		f.dead = true
+		w.flights[f.first] = f
+		for _, c := range append([]*Call{f.first}, f.others...) {
+			if c.leaves {
+				c.state.CompareAndSwap(departed, lost)
+			}
+		}
 	}
+	losses := make(chan struct{})
+	close(*w.losses.Swap(&losses))
 }
 
 // hasDeparted reports whether the flight was written, and has neither landed nor been lost.
 func (f flight) hasDeparted() bool {
 	has := func(c *Call) bool { return c.state.Load() == departed }
 	return has(f.first) || slices.ContainsFunc(f.others, has)
-}
-
-// lose takes the calls that only read from the goroutine that has sent them.
-func (w *watch) lose(f flight) {
-	for _, c := range append([]*Call{f.first}, f.others...) {
-		if c.Script.Reads && c.done != nil && c.losses() < mostLosses && c.state.CompareAndSwap(departed, lost) {
-			Go(func() { w.redis.resume(c) }) // ends with the call
-		}
-	}
-}
-
-// resume goes on with a call that was lost. The goroutine that has sent it may still read its fields, so another Call
-// goes in its place.
-func (r *Redis) resume(c *Call) {
-	c.uncount()
-	d := c.substitute()
-	d.Err, d.departed = errLost, true
-	defer d.end() // a hook may call runtime.Goexit
-	d.catch(func() { r.resend(d) })
 }
 
 // askAnew sends a server a PING on a new connection, outside of the pool of the client. It returns how long the answer

@@ -132,15 +132,20 @@ func (c *Cleanups) Sweep(x *Cleanup, delay time.Duration, abandoned ...*transpor
 		if delay > 0 {
 			c.pause(x, delay)
 		}
-		err := c.SweepNow(x)
-		if len(abandoned) > 0 {
-			for _, try := range abandoned {
-				<-try.Done()
-			}
-			err = c.SweepNow(x)
-		}
-		return err
+		return c.SweepTwice(x, abandoned)
 	})
+}
+
+// SweepTwice does the work of Sweep in the goroutine of the cleanup, without a delay.
+func (c *Cleanups) SweepTwice(x *Cleanup, abandoned []*transport.Call) error {
+	err := c.SweepNow(x)
+	if len(abandoned) > 0 {
+		for _, try := range abandoned {
+			<-try.Done()
+		}
+		err = c.SweepNow(x)
+	}
+	return err
 }
 
 // SweepNow does the work of Sweep in the goroutine of the cleanup, without a delay and abandoned tries.

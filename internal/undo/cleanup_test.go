@@ -130,7 +130,7 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 		narrow := spec.Connect(&redis.Options{
 			Addr: on.Proxy.Addr(), PoolSize: 1, ReadTimeout: 100 * time.Millisecond, PoolTimeout: 50 * time.Millisecond,
 		})
-		Expect(narrow.Ping(ctx).Err()).To(Succeed())
+		Expect(narrow.Echo(ctx, "hello").Err()).To(Succeed())
 		abandon(ctx, redislock.New(narrow))
 		taken := make(chan error, 1)
 		go func() { taken <- narrow.BLPop(ctx, time.Second, "queue").Err() }()

@@ -178,12 +178,19 @@ func (c *conn) readRequests(blackHoled func()) {
 	var (
 		r    = bufio.NewReader(c.client)
 		hole = false
+		met  = false // something has come after the greeting
 	)
 	for {
 		raw, args, err := readRequest(r)
 		if err != nil {
 			c.inbox.push(nil)
 			return
+		}
+		if !met && !isGreeting(args) {
+			met = true
+			if strings.EqualFold(args[0], "PING") && c.proxy.leavesQuestions() {
+				hole = true
+			}
 		}
 		c.greeting = c.greeting && isGreeting(args)
 		e := newExchange()

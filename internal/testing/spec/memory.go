@@ -56,6 +56,7 @@ func newMemoryServer() *MemoryServer {
 		s.Memory.Server().ServeConn(far)
 		return near, nil
 	})
+	s.LeaveQuestions(true)
 	s.Forget()
 	return s
 }

@@ -103,6 +103,7 @@ func (on *Redis) NewProxy() *faultproxy.Proxy {
 	GinkgoHelper()
 	proxy, err := faultproxy.New(on.Addr)
 	Expect(err).NotTo(HaveOccurred())
+	proxy.LeaveQuestions(true) // what a fault hits is the server, and not one connection
 	DeferCleanup(proxy.Close)
 	return proxy
 }

@@ -1,0 +1,83 @@
+package several_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/spec"
+)
+
+var _ = spec.DescribeQuorum("connections that die without a sign", func(on *spec.Quorum) {
+	const readTimeout = 3 * time.Second
+
+	var locks *redislock.Client
+	var proxies []*faultproxy.Proxy
+	BeforeEach(func() {
+		proxies = nil
+		var clients []redislock.RedisClient
+		for _, s := range on.Servers {
+			if s.Memory != nil {
+				s.Memory.LeaveQuestions(false)
+				proxies = append(proxies, s.Memory.Proxy)
+				clients = append(clients, s.Memory.Connect(spec.Ours, func(o *redis.Options) { o.ReadTimeout = readTimeout }))
+				continue
+			}
+			proxy, err := faultproxy.New(s.Real.Addr())
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(proxy.Close)
+			proxies = append(proxies, proxy)
+			clients = append(clients, spec.Connect(&redis.Options{Addr: proxy.Addr(), ReadTimeout: readTimeout}))
+		}
+		locks = redislock.NewQuorum(clients)
+		DeferCleanup(locks.Close)
+	})
+
+	// use makes each call with dead connections to the first n servers. It returns how long the slowest took.
+	use := func(ctx context.Context, n int) (most time.Duration) {
+		GinkgoHelper()
+		var lock, other *redislock.Lock
+		for name, call := range map[string]func() error{
+			"obtain": func() (err error) {
+				other, err = locks.ObtainMulti(ctx, []string{"a", "b"}, time.Minute, nil)
+				return err
+			},
+			"refresh": func() error { return lock.Refresh(ctx, time.Minute, nil) },
+			"ttl":     func() error { _, err := lock.TTL(ctx); return err },
+			"inspect": func() error { _, err := locks.Inspect(ctx, "held"); return err },
+			"release": func() error { return lock.Release(ctx) },
+		} {
+			lock = spec.Obtain(ctx, locks, time.Minute, nil, "held"+name)
+			time.Sleep(20 * time.Millisecond) // nothing is on its way any more
+			for _, proxy := range proxies[:n] {
+				proxy.ForsakeAll()
+			}
+			time.Sleep(20 * time.Millisecond)
+			start := time.Now()
+			Expect(call()).To(Succeed(), name)
+			took := time.Since(start)
+			AddReportEntry(name, took.String(), ReportEntryVisibilityFailureOrVerbose)
+			most = max(most, took)
+			if name != "release" {
+				Expect(lock.Release(ctx)).To(Succeed())
+			}
+		}
+		Expect(other.Release(ctx)).To(Succeed())
+		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(20 * time.Second).Should(BeEmpty())
+		time.Sleep(readTimeout + spec.Bound(on.Kind, 5*time.Second, 2*time.Second)) // what was lost is released once more
+		return most
+	}
+
+	It("to one server cost no more than one that hangs", func(ctx SpecContext) {
+		Expect(use(ctx, 1)).To(BeNumerically("<", spec.Bound(on.Kind, 110*time.Millisecond, time.Second)))
+	})
+
+	It("to all servers hold up each call for less than 2 s", func(ctx SpecContext) {
+		Expect(use(ctx, len(proxies))).To(BeNumerically("<", 2*time.Second))
+	})
+})
