@@ -125,9 +125,10 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	return l.part().TTL(ctx)
 }
 
-// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. With
-// [Options.Metadata], it also replaces the metadata. While the lock is still valid, it retries errors of Redis as
-// RetryStrategy says. It does not retry after a loss. It ignores the other options.
+// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. If another handle
+// has prolonged the lock, its keys may keep their longer ttl. With [Options.Metadata], Refresh also replaces the metadata.
+// While the lock is still valid, it retries errors of Redis as RetryStrategy says. It does not retry after a loss. It ignores
+// the other options.
 //
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh to a shorter ttl that
@@ -147,8 +148,9 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 //   - an error that wraps [ErrInvalid] if ctx is nil, or the ttl is under 2 ms or above the maxTTL of [WithGuard];
 //   - an error that wraps ctx.Err() if ctx ended first, an error that wraps [ErrLapsed] if there was no answer by 250
 //     ms after Until (under a guard, by Until), and any other error of Redis, wrapped. After these three, nobody knows
-//     whether the ttl has changed or still will change. So Until assumes the worse: unless the answer arrives after all,
-//     this handle promises no more than that ttl from then on, even after a Refresh with a longer one.
+//     whether the ttl has changed or still will change. So Until assumes the worse: after a Refresh to a shorter ttl, unless
+//     the answer arrives after all, this handle promises no more than that ttl from then on, even after a Refresh with a
+//     longer one.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	switch {
 	case !l.exists():

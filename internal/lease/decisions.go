@@ -16,6 +16,10 @@ package lease
 // for go-redis' ReadTimeout (4.95 s). So a refresh waits for an abandoned one only if that one was for a shorter ttl.
 // Any other late refresh can only lengthen the ttl.
 //
+// A Refresh that does not shorten the ttl, as far as the handle knows, is sent like a renewal: it leaves a key alone that
+// lasts longer. Then nothing is in doubt when it is executed late, so another can be sent at once if its connection has
+// died. It costs that a handle no longer shortens what another handle has prolonged meanwhile.
+//
 // An unanswered short refresh limits the handle. Redis may execute it after a longer one that has succeeded, and
 // cannot tell the two apart without a second value in the key. So Until assumes the worse case.
 //

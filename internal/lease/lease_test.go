@@ -211,7 +211,7 @@ func TestARefreshPromisesNoMoreThanThoseBesideIt(t *testing.T) {
 	short := l.Begin(at(0), sec, false)
 	short.Abandon()
 	long := l.Begin(at(1200*ms), 30*sec, false) // its turn did not come
-	l.Confirm(short, at(0))              // executed after the long one, and answered before it
+	l.Confirm(short, at(0))                     // executed after the long one, and answered before it
 	l.Finish(short, true)
 	l.Confirm(long, at(1200*ms))
 	l.Finish(long, true)

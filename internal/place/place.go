@@ -77,8 +77,8 @@ func (p *Place) Address() string { return p.Redis.Address() }
 // IsRing reports whether the Redis client is a Ring.
 func (p *Place) IsRing() bool { return p.Redis.IsRing() }
 
-// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. Its error names the operation and the
-// keys.
+// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. Its
+// error names the operation and the keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)

@@ -142,6 +142,7 @@ var faultKinds = []faultKind{
 type placesHistory struct {
 	*placesClaims
 	kind    faultKind
+	loses   bool // servers answer on new connections, so calls whose messages are late count as lost
 	servers []*spec.MemoryServer
 	clients []*redislock.Client
 	ttl     time.Duration
@@ -166,6 +167,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 		stopped: map[int]time.Time{}, ways: map[way]time.Duration{}, dead: map[*spec.MemoryServer]time.Time{},
 		troubles: map[*spec.MemoryServer]trouble{},
 	}
+	h.loses = seed/uint64(len(faultKinds))%2 > 0
 	n := 3 + 2*h.random.IntN(2)
 	if h.kind.slots || h.kind.revives {
 		n = 3
@@ -176,6 +178,7 @@ func newPlacesHistory(t *testing.T, seed uint64) *placesHistory {
 	for range n {
 		server := spec.NewMemoryServer()
 		server.SetLatency(nil)
+		server.LeaveQuestions(!h.loses)
 		server.Decide(func(m faultproxy.Message) faultproxy.Action { return h.fate(server, m) })
 		server.RewriteRequests(func(m faultproxy.Message, raw []byte) { spec.SkewProposal(m, raw, h.skewOf(m.Client-1)) })
 		t.Cleanup(server.End)
@@ -463,14 +466,21 @@ func (h *placesHistory) release(ctx context.Context, lock *redislock.Lock) {
 	if lock.Release(ctx) != nil || len(h.servers) == 0 {
 		return
 	}
-	left := 0
-	for _, server := range h.servers {
-		if slices.ContainsFunc(lock.Keys(), func(key string) bool { return server.HasKey(key, lock.Token(), 0) }) {
-			left++
+	left := func() (n int) {
+		for _, server := range h.servers {
+			if slices.ContainsFunc(lock.Keys(), func(key string) bool { return server.HasKey(key, lock.Token(), 0) }) {
+				n++
+			}
 		}
+		return n
 	}
-	if left > len(h.servers)-h.need {
-		h.problem("%q is released, and still on %d servers", lock.Keys(), left)
+	n, most := left(), len(h.servers)-h.need
+	if n > most && h.loses { // an obtain that was lost may have been executed after the release
+		time.Sleep(4 * time.Second)
+		n = left()
+	}
+	if n > most {
+		h.problem("%q is released, and still on %d servers", lock.Keys(), n)
 	}
 }
 

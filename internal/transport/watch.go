@@ -73,9 +73,9 @@ const (
 	// leastPing is how long an idle connection may take for its answer to a PING, or eight times as long as a new one took.
 	leastPing = 25 * time.Millisecond
 
-	// justHeard is for how long after an answer a caller without a ctx that can end sends its call itself, so that DoAnew cannot
-	// leave it. To hand the call to another goroutine costs up to 33 µs, which only a client that makes one call after the other
-	// would notice.
+	// justHeard is for how long after an answer a caller without a ctx that can end sends its call itself, so that DoAnew
+	// cannot leave it. To hand the call to another goroutine costs up to 33 µs, which only a client that makes one call
+	// after the other would notice.
 	justHeard = 2 * time.Millisecond
 )
 
