@@ -125,10 +125,10 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 	return l.part().TTL(ctx)
 }
 
-// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. If another handle
-// has prolonged the lock, its keys may keep their longer ttl. With [Options.Metadata], Refresh also replaces the metadata.
-// While the lock is still valid, it retries errors of Redis as RetryStrategy says. It does not retry after a loss. It ignores
-// the other options.
+// Refresh gives all keys of the lock the new ttl, counted from now, or changes nothing if any key is lost. If another
+// handle has prolonged the lock, its keys may keep their longer ttl. With [Options.Metadata], Refresh also replaces the
+// metadata. While the lock is still valid, it retries errors of Redis as RetryStrategy says. It does not retry after a
+// loss. It ignores the other options.
 //
 // Refresh blocks until Redis answers, ctx ends or the lock is no longer valid, and then up to 250 ms more for a late
 // answer. Calls on one lock take turns within that time. A call also waits for an abandoned Refresh to a shorter ttl that

@@ -26,7 +26,8 @@ type Options struct {
 	// far as it concerns the keys. That takes milliseconds or, after a lost reply, until the Redis client's ReadTimeout.
 	// If the earlier calls only fail, the new call returns their error after a second. With Queue and a deadline, it goes
 	// on waiting. After you abandon an obtain or a release with a custom token, wait for one ttl before you use that token
-	// through another Client.
+	// through another Client. Do not take the token of a lock whose token the library chose: a request for that lock may still
+	// be under way.
 	Token string
 
 	// FenceKey names a counter on the same Redis. Each successful obtain mints a fencing token from it, a number higher

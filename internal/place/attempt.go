@@ -28,7 +28,10 @@ type Attempt struct {
 
 	// Of tries that were abandoned without an answer. TryOnce abandons only those that were lost; see send.
 	abandoned []*transport.Call // the tries that may still run
+	earlier   []*transport.Call // those of earlier rounds, which may put the waiter into a line
 	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
+
+	took []string // the keys that the last grant newly acquired
 }
 
 // fillObtain makes c a call of obtain.
@@ -46,7 +49,9 @@ func (a *Attempt) send(ctx context.Context, c *transport.Call) (*transport.Call,
 	if a.Custom || a.Mends {
 		return c, a.Place.Redis.Do(ctx, c)
 	}
-	return a.Place.Redis.DoAnew(ctx, c, func(lost *transport.Call) { a.abandoned = append(a.abandoned, lost) })
+	return a.Place.Redis.DoAnew(ctx, c, func(left, _ *transport.Call) {
+		a.abandoned, a.Doubtful = append(a.abandoned, left), true
+	})
 }
 
 // read returns the grant of a call that was answered. It returns ErrNotObtained if the call was refused.
@@ -66,6 +71,7 @@ func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 		}
 		return g, fault.ErrNotObtained
 	}
+	a.took = g.Taken
 	a.Waiter.Granted()
 	if a.Waiter != nil && c.Spare == nil {
 		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them

@@ -80,11 +80,11 @@ func (c *Claim) ReadRefresh(operation string, call *transport.Call) (r script.Re
 
 // TTL asks for the least remaining ttl of the keys: 0 if the token lacks one of them.
 func (c *Claim) TTL(ctx context.Context) (time.Duration, error) {
-	reply, err := c.Place.ask(ctx, "ttl", c.Keys.Names, c.Place.set.Scripts.TTL(c.Token, c.Keys))
+	call, err := c.Place.ask(ctx, "ttl", c.Keys.Names, c.Place.set.Scripts.TTL(c.Token, c.Keys))
 	if err != nil {
 		return 0, err
 	}
-	left, err := script.ReadTTL(reply)
+	left, err := script.ReadTTL(call.Reply)
 	if err != nil {
 		return 0, fault.Failed("ttl", c.Keys.Names, err)
 	}

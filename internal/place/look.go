@@ -52,16 +52,15 @@ func (l *Lock) Find(p *Place, keys []string, token string, found Found) {
 // Attach looks whether the token has the keys. If some are missing, Attach returns an error that matches ErrLockNotHeld, and
 // Found.Lost.
 func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found, error) {
-	request := p.set.Scripts.InspectOpen(keys)
-	reply, err := p.ask(ctx, "attach", keys, request)
+	call, err := p.ask(ctx, "attach", keys, p.set.Scripts.InspectOpen(keys))
 	if err != nil {
 		return Found{}, err
 	}
-	if c := script.ReadClosure(reply); !c.IsOver() {
+	if c := script.ReadClosure(call.Reply); !c.IsOver() {
 		p.noteClosure(ctx, c)
 		return Found{}, attachClosed(keys, c)
 	}
-	held, err := script.ReadHeld(keys, reply)
+	held, err := script.ReadHeld(keys, call.Reply)
 	if err != nil {
 		return Found{}, fault.Failed("attach", keys, err)
 	}
@@ -69,7 +68,7 @@ func (p *Place) Attach(ctx context.Context, keys []string, token string) (Found,
 	if err := p.LossError(loss, fault.ErrLockNotHeld); err != nil {
 		return Found{Lost: loss.Keys}, err
 	}
-	return Found{Since: request.Sent, TTL: ttl, Metadata: held[0].Metadata}, nil
+	return Found{Since: call.Sent, TTL: ttl, Metadata: held[0].Metadata}, nil
 }
 
 // maxLooks bounds how many groups of keys are inspected in parallel.
@@ -110,11 +109,11 @@ func (p *Place) inspectGroups(ctx context.Context, keys []string, groups [][]int
 
 // look asks what the keys hold and who waits for them.
 func (p *Place) look(ctx context.Context, keys []string) ([]script.Held, error) {
-	reply, err := p.ask(ctx, "inspect", keys, p.set.Scripts.Inspect(keys, true))
+	call, err := p.ask(ctx, "inspect", keys, p.set.Scripts.Inspect(keys, true))
 	if err != nil {
 		return nil, err
 	}
-	held, err := script.ReadHeld(keys, reply)
+	held, err := script.ReadHeld(keys, call.Reply)
 	if err != nil {
 		return nil, fault.Failed("inspect", keys, err)
 	}
@@ -128,11 +127,11 @@ func (p *Place) Waiters(ctx context.Context, key string) ([]script.Waiter, error
 		return nil, nil // this key can have no line, so nobody can wait for it
 	}
 	line := []string{name}
-	reply, err := p.ask(ctx, "line", line, c)
+	c, err := p.ask(ctx, "line", line, c)
 	if err != nil {
 		return nil, err
 	}
-	found, err := script.ReadWaiters(reply)
+	found, err := script.ReadWaiters(c.Reply)
 	if err != nil {
 		return nil, fault.Failed("line", line, err)
 	}

@@ -92,6 +92,61 @@ var _ = spec.DescribeFaulty("A call that counts as lost and is executed late", f
 		})
 	}
 
+	It("finds that the lock was lost before, if it is a release whose request or reply is late", func(ctx SpecContext) {
+		for _, action := range []faultproxy.Action{
+			faultproxy.DelayRequest(400 * time.Millisecond), faultproxy.DelayReply(400 * time.Millisecond),
+		} {
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+			time.Sleep(5 * time.Millisecond) // see transport.justHeard
+			on.Broken("release", 1, action)
+			Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		}
+	})
+
+	It("takes no key back that another handle has freed if it is an obtain", func(ctx SpecContext) {
+		executed := delayed(ctx, "obtain")
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		worker, err := others.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(worker.Release(ctx)).To(Succeed())
+		executed()
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
+	It("takes no key back for a lock that was found lost if it is an obtain", func(ctx SpecContext) {
+		executed := delayed(ctx, "obtain")
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a", "b")
+		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
+		executed()
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5*time.Second).Should(Equal([]string{"b"}), "which is released with the lock")
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
+	It("leaves no key behind if two obtains are, and the second arrives after its connection was given up", func(ctx SpecContext) {
+		const readTimeout = 1500 * time.Millisecond
+		locks = on.TimingOut(readTimeout)
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "warm").Release(ctx)).To(Succeed())
+		time.Sleep(5 * time.Millisecond)
+		on.Broken("obtain", 1, faultproxy.DelayRequest(readTimeout-100*time.Millisecond))
+		on.Broken("obtain", 1, faultproxy.DelayRequest(readTimeout+350*time.Millisecond))
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(readTimeout + time.Second)
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
+	It("is none any more after its ctx has ended, although the server forgets its scripts", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		delayed(ctx, "release")
+		Expect(lock.Release(spec.Within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		time.Sleep(400 * time.Millisecond) // the connection seems to be dead
+		Expect(on.Client.ScriptFlush(ctx).Err()).To(Succeed())
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
+	})
+
 	It("limits no later Refresh", func(ctx SpecContext) {
 		lock := spec.Obtain(ctx, locks, 10*time.Second, nil, "a")
 		executed := delayed(ctx, "refresh")
@@ -166,4 +221,31 @@ var _ = spec.DescribeOn(spec.OnServer, "While scripts wait,", func(*spec.Redis) 
 			Expect(call()).To(Succeed())
 		}
 	})
+})
+
+var _ = spec.DescribeForgetful("under a guard, a Refresh that counts as lost", func(on *spec.Forgetful) {
+	for name, second := range map[string]faultproxy.Action{
+		"": faultproxy.DelayRequest(0),
+		", nor the copy that is resent after it,": faultproxy.DelayRequest(1500 * time.Millisecond).And(faultproxy.CutClient()),
+	} {
+		It("puts no key back after the Release"+name, func(ctx SpecContext) {
+			on.LeaveQuestions(false)
+			client := on.MemoryServer.Connect(spec.Ours, func(opt *redis.Options) { opt.ReadTimeout = 5 * time.Second })
+			DeferCleanup(client.Close)
+			locks := redislock.New(client, redislock.WithGuard(maxTTL, 0))
+			DeferCleanup(locks.Close)
+			on.Open(ctx, maxTTL, 0)
+			lock := spec.Obtain(ctx, locks, 20*time.Second, nil, "a")
+			time.Sleep(5 * time.Millisecond) // see transport.justHeard
+			for _, action := range []faultproxy.Action{faultproxy.DelayRequest(400 * time.Millisecond), second} {
+				on.Add(faultproxy.Rule{Match: spec.Running("refresh"), Times: 1, Action: action})
+			}
+			Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+			time.Sleep(time.Second) // the lost one is answered
+			Expect(lock.Release(ctx)).To(Succeed())
+			on.LoseMemory()
+			time.Sleep(5 * time.Second)
+			Expect(spec.LocksIn(ctx, on.Own)).To(BeEmpty())
+		})
+	}
 })

@@ -77,15 +77,15 @@ func (p *Place) Address() string { return p.Redis.Address() }
 // IsRing reports whether the Redis client is a Ring.
 func (p *Place) IsRing() bool { return p.Redis.IsRing() }
 
-// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. Its
-// error names the operation and the keys.
-func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (any, error) {
+// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. It returns
+// the call that was answered. Its error names the operation and the keys.
+func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (*transport.Call, error) {
 	request.Ctx = ctx
 	err := fault.Ended(ctx)
 	if err == nil {
 		if c, answered := p.Redis.DoAnew(ctx, request, nil); answered {
 			if c.Err == nil {
-				return c.Reply, nil
+				return c, nil
 			}
 			err = fault.WithHint(keys, c.Err)
 		}
@@ -101,11 +101,11 @@ func (p *Place) ask(ctx context.Context, operation string, keys []string, reques
 func (p *Place) FenceTo(
 	ctx context.Context, lock []string, token string, keys script.Keys, fenceKey string, least int64,
 ) (int64, error) {
-	reply, err := p.ask(ctx, "fence", lock, p.set.Scripts.Fence(token, keys, fenceKey, least))
+	c, err := p.ask(ctx, "fence", lock, p.set.Scripts.Fence(token, keys, fenceKey, least))
 	if err != nil {
 		return 0, err
 	}
-	return script.ReadFence(reply)
+	return script.ReadFence(c.Reply)
 }
 
 // ReleaseCall returns an unsent call that releases the keys. The call has the values of ctx, and does not end with ctx.

@@ -52,7 +52,7 @@ type refreshing struct {
 
 	refresh  *lease.Refresh // as the lease knows it
 	prolongs bool           // it leaves keys alone that last longer
-	users    int            // its caller, until that returns, and the goroutines that wait for calls which go on after their try
+	users    int            // its caller, until that returns, and those who wait for calls that go on after their try
 	sent     bool           // a request was sent
 	loss     *life.Lost     // the event to send; nil for none
 	losses   int32          // of the lock, when the refresh began
@@ -160,21 +160,23 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	var rest []*transport.Call // those that may still be executed
 	returned := false
 	defer func() {
-		if !returned { // a hook has panicked, and nobody knows what the server did
+		switch { // a hook has panicked, and nobody knows what the server did
+		case returned:
+		case len(rest) > 0:
+			r.abandon(rest, func(bool) { ended(true) })
+		default:
 			l.Life.Mu.Lock()
 			defer l.Life.Mu.Unlock()
-			if len(rest) == 0 {
-				r.note(c)
-			}
+			r.note(c)
 			ended(true)
 		}
 	}()
 	if r.work != nil {
 		l.Place.Cleanups.Note(r.work, c)
 	}
-	answered := false
+	var answered bool
 	if r.prolongs {
-		c, answered = l.Place.Redis.DoAnew(valid, c, func(lost *transport.Call) { rest = append(rest, lost) })
+		c, answered = l.Place.Redis.DoAnew(valid, c, func(left, _ *transport.Call) { rest = append(rest, left) })
 	} else {
 		answered = l.Place.Redis.Do(valid, c)
 	}
@@ -182,10 +184,14 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	if !answered {
 		rest = append(rest, c)
 	}
-	if len(rest) > 0 {
-		r.abandon(rest, ended)
-	} else {
+	switch {
+	case len(rest) == 0:
 		ended(c.Doubtful)
+	case answered:
+		own := c.Doubtful
+		r.abandon(rest, func(doubtful bool) { ended(doubtful || own) })
+	default:
+		r.abandon(rest, ended)
 	}
 	if !answered {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))

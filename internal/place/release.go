@@ -52,10 +52,10 @@ func (c *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 		}
 	}
 	call = c.releaseCall(ctx, now, until, call)
-	returned := false
+	sent, returned := call, false
 	defer func() {
 		if !returned { // a hook has panicked, and the keys may still exist: send the release again, in the background
-			next := c.releaseCall(ctx, now, until, call)
+			next := c.releaseCall(ctx, now, until, sent)
 			next.Plan()
 			go func() { // ends with the call
 				defer next.Finish()
@@ -64,10 +64,8 @@ func (c *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 			c.pursue(next, longest)
 		}
 	}()
-	last, answered := c.send(wait, call, func(lost *transport.Call) {
-		call = &transport.Call{First: lost.First, Doubtful: true} // if a hook panics
-	})
-	returned, call = true, last
+	call, answered := c.send(wait, call, func(next *transport.Call) { sent = next })
+	returned = true
 	if !answered {
 		c.pursue(call, longest)
 		return life.Loss{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
@@ -75,17 +73,45 @@ func (c *Claim) Free(ctx context.Context, now, until time.Time, longest time.Dur
 	return c.endRelease(call, until, longest)
 }
 
-// send sends a release until ctx ends. It returns the last call, and whether that has finished. If the connection of a call
-// has died, send calls lost and goes on with another one at once. It does not do so with a token that another claim may have
-// had or may get: the release could free what that claim acquires.
-func (c *Claim) send(ctx context.Context, call *transport.Call, lost func(*transport.Call)) (*transport.Call, bool) {
+// send sends a release until ctx ends. It returns the call that says what was freed, and whether that has finished. If
+// the connection of a call has died, send goes on with another one at once, and first calls anew with that. It does not
+// do so with a token that another claim may have had or may get: the release could free what that claim acquires.
+func (c *Claim) send(
+	ctx context.Context, call *transport.Call, anew func(*transport.Call),
+) (last *transport.Call, answered bool) {
 	if !c.Random {
 		return call, c.Place.Redis.Do(ctx, call)
 	}
-	return c.Place.Redis.DoAnew(ctx, call, func(left *transport.Call) {
-		lost(left)
+	var lost []*transport.Call
+	doubtful := call.Doubtful
+	last, answered = c.Place.Redis.DoAnew(ctx, call, func(left, next *transport.Call) {
+		lost, next.Doubtful = append(lost, left), true
+		anew(next)
 		c.Place.Cleanups.Outlast(undo.New(left, undo.Release, c.Keys.Names, 0))
 	})
+	if answered && len(lost) > 0 && last.Err == nil && script.Deleted(last) < len(c.Keys.Names) {
+		last = freedBy(ctx, last, lost, doubtful)
+	}
+	return last, answered
+}
+
+// freedBy returns the one of several releases that has freed the keys. last has found them gone, and those that were
+// lost may have freed them before. freedBy waits for these for a moment. If none of them is in doubt then, last is not
+// either, unless it was sent more than once, or doubtful says that an earlier release is.
+func freedBy(ctx context.Context, last *transport.Call, lost []*transport.Call, doubtful bool) *transport.Call {
+	wait, cancel := context.WithTimeout(ctx, releaseWait)
+	defer cancel()
+	doubtful = doubtful || last.Resends > lost[len(lost)-1].Resends+1
+	for _, call := range lost {
+		switch {
+		case !call.Wait(wait) || call.Err != nil:
+			doubtful = true
+		case script.Deleted(call) > 0:
+			return call
+		}
+	}
+	last.Doubtful = doubtful
+	return last
 }
 
 // releaseCall returns a release that is resent until the time until, and for at least a second. An earlier release may have

@@ -20,6 +20,9 @@ func (a *Attempt) Begin(ctx context.Context, token string, proposal int64) {
 	if a.Doubtful { // also if a try was lost
 		a.Place.Cleanups.Sweep(undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL), 0, a.abandoned...)
 	}
+	if a.Waiter != nil {
+		a.earlier = append(a.earlier, a.abandoned...)
+	}
 	a.Token, a.Proposal, a.Doubtful, a.abandoned = token, proposal, false, nil
 }
 
@@ -52,6 +55,7 @@ func (a *Attempt) StepBack(ctx context.Context, granted bool, ticket int64, done
 // Drop gives up, in the background, all that the attempt may have; granted says that it has the keys. The obtain has ended.
 func (a *Attempt) Drop(ctx context.Context, granted bool) {
 	a.Late = a.Late || granted
+	a.leaveLater(ctx)
 	a.Withdraw(ctx)
 	a.Waiter.QuitInbox()
 	a.Waiter, a.Doubtful, a.Late, a.abandoned = nil, false, false, nil
@@ -59,7 +63,9 @@ func (a *Attempt) Drop(ctx context.Context, granted bool) {
 
 // PassDoubt ends an attempt whose keys belong to a lock now: the claim takes over what is known of sendings that were not
 // answered.
-func (a *Attempt) PassDoubt(to *Claim) {
+func (a *Attempt) PassDoubt(ctx context.Context, to *Claim) {
 	to.doubt(a.unanswered())
+	a.freeLater()
+	a.leaveLater(ctx)
 	a.Waiter.QuitInbox()
 }

@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/script"
@@ -81,11 +82,54 @@ func (a *Attempt) leaveLines(ctx context.Context) {
 	a.sendLeave(a.leaving(ctx, a.Keys.OnlyLines()))
 }
 
+// leaveLater gives up the position in line once more, when the tries have ended that were lost and may take it again.
+func (a *Attempt) leaveLater(ctx context.Context) {
+	strays := slices.Concat(a.earlier, a.abandoned)
+	if !a.Waiter.HasPosition() || len(strays) == 0 {
+		return
+	}
+	rest := *a // belongs to the goroutine of the cleanup
+	x := undo.New(rest.leaving(ctx, rest.Keys.OnlyLines()), undo.Line, nil, 0)
+	x.About = rest.Keys.Names
+	rest.Place.Cleanups.Run(x, func() error {
+		for _, c := range strays {
+			<-c.Done()
+		}
+		x.Release.GiveUp = time.Now().Add(rest.Waiter.Life())
+		rest.Place.Redis.Send(x.Release)
+		return x.Release.Err
+	})
+}
+
+// freeLater releases, in the background, what tries that were lost acquire although the lock that was made has acquired it
+// before: somebody has freed these keys in between, for example through another handle, and nobody may do so again.
+func (a *Attempt) freeLater() {
+	if len(a.abandoned) == 0 || len(a.took) == 0 || a.Custom {
+		return
+	}
+	rest := *a  // belongs to the goroutine
+	go func() { // ends with the tries
+		for _, c := range rest.abandoned {
+			<-c.Done()
+			if c.Err != nil {
+				continue
+			}
+			g, _ := script.ReadGrant(rest.Keys.Names, c.Reply)
+			again := slices.DeleteFunc(slices.Clone(g.Taken), func(key string) bool { return !slices.Contains(rest.took, key) })
+			if len(again) > 0 {
+				release := rest.Place.ReleaseCall(c.Ctx, rest.Token, script.Box(again))
+				rest.Place.Cleanups.Sweep(undo.New(release, undo.Resent, again, rest.TTL), 0)
+			}
+		}
+	}()
+}
+
 // QuitLine ends the waiting in line, and keeps the keys.
 func (a *Attempt) QuitLine(ctx context.Context) {
 	if a.Waiter.HasPosition() {
 		a.leaveLines(ctx)
 	}
+	a.leaveLater(ctx)
 	a.Waiter.QuitInbox()
 }
 

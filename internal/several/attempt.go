@@ -240,7 +240,7 @@ func (t *Tries) join(ctx context.Context, a *attempt) {
 	l := t.lock
 	said := a.answer(l.Fence)
 	if a.vote == granted {
-		a.PassDoubt(&l.at[a.number].Claim) // before the answer, after which a Release may go on
+		a.PassDoubt(ctx, &l.at[a.number].Claim) // before the answer, after which a Release may go on
 		l.apply(l.ctx, a.request, said)
 		if a.lags(l.Fence) {
 			l.mendSoon(a.number)

@@ -59,7 +59,7 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	for i, a := range t.attempts { // a place that is busy joins when it lands
 		switch {
 		case a.vote == granted && !a.lags(fence):
-			a.PassDoubt(&l.at[i].Claim)
+			a.PassDoubt(ctx, &l.at[i].Claim)
 		case a.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
 			l.apply(l.ctx, a.request, answer{Answer: majority.Answer{Result: majority.Unsent}, lost: a.Keys.Names})
 			if !a.busy {

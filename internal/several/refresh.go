@@ -267,21 +267,29 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	c := at.RefreshCall(call.TTL, metadata, l.kept(), r.prolongs)
 	c.GiveUp = l.lock.Until(time.Now())
 	l.mu.Unlock()
-	var rest []*transport.Call // those that may still be executed
-	finish := func(doubtful bool) {
+	var rest []*transport.Call      // those that may still be executed
+	finish := func(doubtful bool) { // ends with the calls
+		for _, call := range rest {
+			<-call.Done()
+			doubtful = doubtful || call.Doubtful
+		}
 		ended(doubtful)
 		l.finish(r, doubtful)
 	}
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
-			finish(true)
+			if len(rest) > 0 {
+				go finish(true)
+			} else {
+				finish(true)
+			}
 			l.asked(ctx, r, &transport.Call{First: c.First, Doubtful: true, Err: fault.ErrPanicked}, certain)
 		}
 	}()
-	answered := false
+	var answered bool
 	if c.Ctx = ctx; r.prolongs && at.Random {
-		c, answered = at.Place.Redis.DoAnew(ctx, c, func(lost *transport.Call) { rest = append(rest, lost) })
+		c, answered = at.Place.Redis.DoAnew(ctx, c, func(left, _ *transport.Call) { rest = append(rest, left) })
 	} else {
 		answered = at.Place.Redis.Do(ctx, c)
 	}
@@ -295,22 +303,19 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 		refresh.Abandon()
 	}
 	l.mu.Unlock()
-	go func() { // ends with the calls
-		doubtful := false
-		for _, lost := range rest {
-			<-lost.Done()
-			doubtful = doubtful || lost.Doubtful
-		}
-		if !answered {
-			<-c.Done()
-			doubtful = doubtful || c.Doubtful
-			defer l.asked(ctx, r, c, certain)
-		}
-		finish(doubtful)
-	}()
 	if answered {
+		own := c.Doubtful
+		c.Doubtful = true
+		go finish(own)
 		return l.asked(ctx, r, c, certain)
 	}
+	go func() { // ends with the calls
+		<-c.Done()
+		own := c.Doubtful
+		c.Doubtful = own || len(rest) > 0
+		l.asked(ctx, r, c, certain)
+		finish(own)
+	}()
 	return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }
 

@@ -102,7 +102,7 @@ func (c *Call) anew() *Call {
 	return &Call{
 		Script: c.Script, Keys: c.Keys, Spare: c.Spare, Token: c.Token, Args: c.Args, Simple: c.Simple, Alone: c.Alone,
 		Accept: c.Accept, Ctx: c.Ctx, GiveUp: c.GiveUp, Hurry: c.Hurry, Tag: c.Tag,
-		First: c.First, Resends: c.Resends + 1, Doubtful: true,
+		First: c.First, Resends: c.Resends + 1,
 	}
 }
 

@@ -49,7 +49,11 @@ func (r *Redis) again(c *Call) bool {
 	answered := IsAnswer(c.Err)
 	c.Doubtful = c.Doubtful || c.departed && !answered
 	var panicked *hookPanicError
-	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) || c.IsLost() {
+	if c.IsLost() { // nobody waits for it any more, and an error may only say that the server wants it elsewhere
+		c.Err = errLost
+		return false
+	}
+	if errors.As(c.Err, &panicked) || r.process == nil || IsFinal(c.Err) {
 		return false
 	}
 	if r.reload != nil && !answered {

@@ -26,6 +26,7 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 		r.senders.send(c)
 	}
 	if !r.await(ctx, c) {
+		r.watch.keep(c)
 		c.uncount() // the call may hang for ever
 		return false
 	}
@@ -33,8 +34,8 @@ func (r *Redis) Do(ctx context.Context, c *Call) bool {
 	return true
 }
 
-// await waits until the call has finished, ctx has ended or, if the call leaves, it is lost. It reports whether the call has
-// finished; a sending that was lost does not count unless it was answered after all.
+// await waits until the call has finished, ctx has ended or, if Do leaves it, it is lost. It reports whether the call has
+// finished. If it was lost, only a reply counts, and no error: nothing more was sent for it.
 func (r *Redis) await(ctx context.Context, c *Call) bool {
 	if !c.leaves {
 		return c.Wait(ctx)
@@ -43,7 +44,7 @@ func (r *Redis) await(ctx context.Context, c *Call) bool {
 		losses := *r.watch.losses.Load()
 		select {
 		case <-c.done:
-			return !c.IsLost() || c.IsAnswered()
+			return !c.IsLost() || c.Err == nil
 		default:
 		}
 		if c.IsLost() {
@@ -53,7 +54,7 @@ func (r *Redis) await(ctx context.Context, c *Call) bool {
 		case <-c.done:
 		case <-losses:
 		case <-ctx.Done():
-			return c.Wait(ctx)
+			return c.Wait(ctx) && (!c.IsLost() || c.Err == nil)
 		}
 	}
 }
@@ -64,20 +65,20 @@ const mostLosses = 2
 
 // DoAnew is Do for a call that may also be executed late, after another one for the same purpose. If its connection has died
 // without a sign, DoAnew sends a copy at once, and goes on with that. It first calls lost, unless that is nil, with the call
-// that was lost: until it has finished, it may still be executed, but nothing more is sent for it. DoAnew returns the last
-// call, and whether that has finished.
-func (l *Link) DoAnew(ctx context.Context, c *Call, lost func(*Call)) (*Call, bool) {
+// that was lost and the copy. Until the call has finished, it may still be executed, but nothing more is sent for it. DoAnew
+// returns the last call, and whether that has finished.
+func (l *Link) DoAnew(ctx context.Context, c *Call, lost func(left, next *Call)) (*Call, bool) {
 	for losses := 0; ; losses++ {
 		c.leaves = losses < mostLosses
 		switch {
 		case l.Do(ctx, c):
 			return c, true
-		case !c.leaves || !c.IsLost() || ctx.Err() != nil:
+		case !c.IsLost() || ctx.Err() != nil:
 			return c, false
 		}
 		next := c.anew()
 		if lost != nil {
-			lost(c)
+			lost(c, next)
 		}
 		c = next
 	}

@@ -79,8 +79,8 @@ const (
 	justHeard = 2 * time.Millisecond
 )
 
-// errLost is the error of a call that was lost, and then would have had to be sent again.
-var errLost = errors.New("the connection to Redis is dead")
+// errLost is the error of a call that was lost and has no reply.
+var errLost = errors.New("no answer from Redis on a connection that has died")
 
 // start makes a watch ready.
 func (w *watch) start(r *Redis) {
@@ -235,6 +235,13 @@ func (w *watch) ask(client serverClient, silent []flight) (answered bool) {
 	client.pingIdle(max(leastPing, 8*took))
 	w.bury(silent)
 	return true
+}
+
+// keep makes sure that a call whose caller has left is not lost any more: nobody would send a copy.
+func (w *watch) keep(c *Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.leaves = false
 }
 
 // bury notes that the connections of flights are dead, unless these have landed meanwhile. Their calls that leave are lost.

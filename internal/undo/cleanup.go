@@ -142,6 +142,7 @@ func (c *Cleanups) SweepTwice(x *Cleanup, abandoned []*transport.Call) error {
 	if len(abandoned) > 0 {
 		for _, try := range abandoned {
 			<-try.Done()
+			x.Again = x.Again || try.Doubtful // what the release deletes may have been acquired by another one of them
 		}
 		err = c.SweepNow(x)
 	}

@@ -373,3 +373,18 @@ func sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 	return ctx.Err() == nil
 }
+
+// LeaveQuestions makes the proxy leave a PING without an answer if it is the
+// first request on its connection after the greeting. So a client that asks on a
+// new connection whether the server is there believes that the server hangs.
+func (p *Proxy) LeaveQuestions(leave bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.questionsLeft = leave
+}
+
+func (p *Proxy) leavesQuestions() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.questionsLeft
+}

@@ -221,21 +221,6 @@ func (p *Proxy) PassGreetings() {
 	p.passGreetings = true
 }
 
-// LeaveQuestions makes the proxy leave a PING without an answer if it is the
-// first request on its connection after the greeting. So a client that asks on a
-// new connection whether the server is there believes that the server hangs.
-func (p *Proxy) LeaveQuestions(leave bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.questionsLeft = leave
-}
-
-func (p *Proxy) leavesQuestions() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.questionsLeft
-}
-
 // SetLatency makes every message take latency() on its way, or as long as an
 // Action says, if that is longer. Messages stay in order. nil is for no latency.
 func (p *Proxy) SetLatency(latency func() time.Duration) {
