@@ -30,8 +30,6 @@ type Attempt struct {
 	abandoned []*transport.Call // the tries that may still run
 	earlier   []*transport.Call // those of earlier rounds, which may put the waiter into a line
 	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
-
-	took []string // the keys that the last grant newly acquired
 }
 
 // fillObtain makes c a call of obtain.
@@ -71,7 +69,6 @@ func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 		}
 		return g, fault.ErrNotObtained
 	}
-	a.took = g.Taken
 	a.Waiter.Granted()
 	if a.Waiter != nil && c.Spare == nil {
 		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them

@@ -104,27 +104,6 @@ var _ = spec.DescribeFaulty("A call that counts as lost and is executed late", f
 		}
 	})
 
-	It("takes no key back that another handle has freed if it is an obtain", func(ctx SpecContext) {
-		executed := delayed(ctx, "obtain")
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		worker, err := others.Attach(ctx, []string{"a"}, lock.Token())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(worker.Release(ctx)).To(Succeed())
-		executed()
-		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty())
-	})
-
-	It("takes no key back for a lock that was found lost if it is an obtain", func(ctx SpecContext) {
-		executed := delayed(ctx, "obtain")
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a", "b")
-		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
-		Expect(lock.Refresh(ctx, time.Minute, nil)).To(MatchError(redislock.ErrNotObtained))
-		executed()
-		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5*time.Second).Should(Equal([]string{"b"}), "which is released with the lock")
-		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
-		Expect(on.Keys(ctx)).To(BeEmpty())
-	})
-
 	It("leaves no key behind if two obtains are, and the second arrives after its connection was given up", func(ctx SpecContext) {
 		const readTimeout = 1500 * time.Millisecond
 		locks = on.TimingOut(readTimeout)

@@ -65,7 +65,6 @@ func (a *Attempt) Drop(ctx context.Context, granted bool) {
 // answered.
 func (a *Attempt) PassDoubt(ctx context.Context, to *Claim) {
 	to.doubt(a.unanswered())
-	a.freeLater()
 	a.leaveLater(ctx)
 	a.Waiter.QuitInbox()
 }

@@ -182,7 +182,6 @@ func (t *Tries) Fill(l *Lock) {
 	l.Place, l.Keys, l.Token, l.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
 	l.Lease, l.Obtained = t.valid, t.TTL
 	l.doubt(t.unanswered())
-	t.freeLater()
 	l.Fence, l.Since, l.Random = t.fence, t.since, !t.Custom
 	l.SetMetadata(t.Metadata)
 }

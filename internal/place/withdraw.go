@@ -101,29 +101,6 @@ func (a *Attempt) leaveLater(ctx context.Context) {
 	})
 }
 
-// freeLater releases, in the background, what tries that were lost acquire although the lock that was made has acquired it
-// before: somebody has freed these keys in between, for example through another handle, and nobody may do so again.
-func (a *Attempt) freeLater() {
-	if len(a.abandoned) == 0 || len(a.took) == 0 || a.Custom {
-		return
-	}
-	rest := *a  // belongs to the goroutine
-	go func() { // ends with the tries
-		for _, c := range rest.abandoned {
-			<-c.Done()
-			if c.Err != nil {
-				continue
-			}
-			g, _ := script.ReadGrant(rest.Keys.Names, c.Reply)
-			again := slices.DeleteFunc(slices.Clone(g.Taken), func(key string) bool { return !slices.Contains(rest.took, key) })
-			if len(again) > 0 {
-				release := rest.Place.ReleaseCall(c.Ctx, rest.Token, script.Box(again))
-				rest.Place.Cleanups.Sweep(undo.New(release, undo.Resent, again, rest.TTL), 0)
-			}
-		}
-	}()
-}
-
 // QuitLine ends the waiting in line, and keeps the keys.
 func (a *Attempt) QuitLine(ctx context.Context) {
 	if a.Waiter.HasPosition() {
