@@ -279,11 +279,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked, and nobody knows what the server did
-			if len(rest) > 0 {
-				go finish(true)
-			} else {
-				finish(true)
-			}
+			go finish(true)
 			l.asked(ctx, r, &transport.Call{First: c.First, Doubtful: true, Err: fault.ErrPanicked}, certain)
 		}
 	}()
