@@ -1,0 +1,183 @@
+package claim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Each line of a transcript is an event and, behind =>, what next makes of it: the phase, how many asks are under way, what
+// else is known, and what the owner has to do.
+var transcripts = []struct{ name, happens string }{
+	{"a lock is obtained and released", `
+		ask            => live, 1 under way
+		ended          => live
+		free           => sending: send
+		answered       => freed: end
+		free           => freed`},
+	{"an obtain is abandoned, and is answered after the first round", `
+		ask            => live, 1 under way
+		free           => sending, 1 under way: send
+		answered       => settling, 1 under way
+		ended, took    => sending: send
+		answered       => freed: end`},
+	{"an obtain is abandoned, and refused after the first round", `
+		ask            => live, 1 under way
+		free           => sending, 1 under way: send
+		answered       => settling, 1 under way
+		ended          => freed: end`},
+	{"an obtain is abandoned and never answered", `
+		ask            => live, 1 under way
+		free           => sending, 1 under way: send
+		ended, doubt   => sending, doubtful
+		answered       => settling, doubtful: linger
+		hurry          => settling, doubtful
+		due            => sending: send
+		answered       => freed: end`},
+	{"a reply is lost, and the resend is granted: the first sending may arrive after the Release", `
+		ask            => live, 1 under way
+		ended, doubt   => live, doubtful
+		free           => sending, doubtful: send
+		answered       => settling, doubtful: linger
+		due            => sending: send
+		answered       => freed: end`},
+	{"two obtains are lost: one is executed after each round", `
+		ask            => live, 1 under way
+		ask            => live, 2 under way
+		free           => sending, 2 under way: send
+		ended, took    => sending, 1 under way, taken
+		answered       => settling, 1 under way, taken
+		ended, doubt   => sending, doubtful: send
+		answered       => settling, doubtful: linger
+		due            => sending: send
+		answered       => freed: end`},
+	{"a Release fails for a while, and another one joins", `
+		free           => sending: send
+		failed         => resting: retry
+		due            => sending: send
+		failed         => resting: retry
+		free           => resting
+		hurry          => sending: send
+		answered       => freed: end`},
+	{"Redis is away until the keys have expired", `
+		free           => sending: send
+		failed         => resting: retry
+		expired        => givenUp: end`},
+	{"the same, but an obtain is still under way, which may take the keys for another ttl", `
+		ask            => live, 1 under way
+		free           => sending, 1 under way: send
+		failed         => resting, 1 under way: retry
+		expired        => settling, 1 under way
+		ended, took    => sending: send
+		answered       => freed: end`},
+	{"Redis refuses for good, and a later Release tries again", `
+		free           => sending: send
+		refused        => givenUp: end
+		free           => sending: send
+		answered       => freed: end`},
+	{"a Refresh that would put keys back under a guard comes after the Release", `
+		free           => sending: send
+		ask            => sending: refuse
+		answered       => freed: end
+		ask            => freed: refuse`},
+	{"such a Refresh was under way before, and has put a key back", `
+		ask            => live, 1 under way
+		free           => sending, 1 under way: send
+		answered       => settling, 1 under way
+		ended, took    => sending: send
+		answered       => freed: end`},
+	{"a token of the caller's own: only what a late reply says was taken is freed", `
+		ask            => live, 1 under way
+		drop           => settling, 1 under way, limited
+		ended, took    => sending, limited: send
+		answered       => freed, limited: end`},
+	{"a token of the caller's own, and no reply: the keys may be of an earlier hold", `
+		ask            => live, 1 under way
+		drop           => settling, 1 under way, limited
+		ended, doubt   => freed, doubtful, limited: end`},
+}
+
+func (p phase) String() string {
+	return [...]string{"live", "sending", "resting", "settling", "freed", "givenUp"}[p]
+}
+
+func (k kind) String() string {
+	return [...]string{"ask", "ended", "free", "drop", "answered", "failed", "refused", "due", "hurry", "expired"}[k]
+}
+
+func (a action) String() string {
+	return [...]string{"", ": refuse", ": send", ": retry", ": linger", ": end"}[a]
+}
+
+// said is what a transcript says of a state and an action.
+func said(s state, a action) string {
+	text := s.phase.String()
+	if s.underWay > 0 {
+		text += fmt.Sprintf(", %d under way", s.underWay)
+	}
+	for _, known := range []struct {
+		is   bool
+		word string
+	}{{s.taken, ", taken"}, {s.doubtful, ", doubtful"}, {s.limited, ", limited"}} {
+		if known.is {
+			text += known.word
+		}
+	}
+	return text + a.String()
+}
+
+// read returns the event of a line.
+func read(text string) (event, bool) {
+	name, rest, _ := strings.Cut(text, ", ")
+	for k := ask; k <= expired; k++ {
+		if k.String() == name {
+			return event{kind: k, doubt: rest == "doubt", took: rest == "took"}, rest == "" || rest == "doubt" || rest == "took"
+		}
+	}
+	return event{}, false
+}
+
+func TestTranscripts(t *testing.T) {
+	for _, transcript := range transcripts {
+		t.Run(transcript.name, func(t *testing.T) {
+			var s state
+			for line := range strings.Lines(strings.TrimSpace(transcript.happens)) {
+				happens, want, _ := strings.Cut(strings.TrimSpace(line), "=>")
+				e, known := read(strings.TrimSpace(happens))
+				if !known {
+					t.Fatalf("unknown event in %q", line)
+				}
+				var did action
+				s, did = next(s, e)
+				if got := said(s, did); got != strings.TrimSpace(want) {
+					t.Fatalf("%s => %s, want %s", strings.TrimSpace(happens), got, strings.TrimSpace(want))
+				}
+			}
+		})
+	}
+}
+
+// What cannot happen is an error of the owner, and no state may hide it.
+func TestImpossibleEventsPanic(t *testing.T) {
+	for name, c := range map[string]struct {
+		from state
+		kind kind
+	}{
+		"a round that was not sent is answered":      {state{phase: resting}, answered},
+		"a round of a live claim fails":              {state{}, failed},
+		"a pause ends that did not begin":            {state{phase: sending}, due},
+		"a pause ends while asks are under way":      {state{phase: settling, underWay: 1}, due},
+		"the keys of a live claim count as expired":  {state{}, expired},
+		"an ask ends that did not begin":             {state{phase: sending}, ended},
+		"a round is refused when all has been freed": {state{phase: freed}, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			next(c.from, event{kind: c.kind})
+		})
+	}
+}
