@@ -3,6 +3,7 @@ package spec
 import (
 	"context"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -84,7 +85,8 @@ func StartMemory() (*miniredis.Miniredis, string) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(first.Close()).To(Succeed())
 	listener := memnet.Listen()
-	go func() { // ends when the listener is closed
+	var serving sync.WaitGroup
+	serving.Go(func() { // ends when the listener is closed
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
@@ -92,8 +94,9 @@ func StartMemory() (*miniredis.Miniredis, string) {
 			}
 			memory.Server().ServeConn(conn)
 		}
-	}()
+	})
 	DeferCleanup(memory.Close)
+	DeferCleanup(serving.Wait) // a client may connect at the very end
 	DeferCleanup(listener.Close)
 	return memory, listener.Addr()
 }

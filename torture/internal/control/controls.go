@@ -97,8 +97,8 @@ var All = []Control{
 		Scene: "refreshes",
 		Edits: []Edit{
 			{"internal/lease/refreshes.go", "if f.unanswered > 0 {", "if false {"},
-			{"internal/lease/refreshes.go", "ttl = min(ttl, other.ttl)", "_ = other"},
-			{"internal/lease/refreshes.go", "if !other.abandoned || other.ttl < ttl ||", "if !other.abandoned ||"},
+			{"internal/lease/refreshes.go", "ttl = min(ttl, other.cuts)", "_ = other"},
+			{"internal/lease/refreshes.go", "if !other.abandoned || other.cuts < ttl ||", "if !other.abandoned ||"},
 		},
 	},
 	{
@@ -210,7 +210,7 @@ var All = []Control{
 		Aim:   often(plan.DelayReplies, 120, 500, 1500),
 		Scene: "abandon",
 		Edits: []Edit{{
-			"internal/transport/send.go", "if !c.Wait(ctx) {", "if !c.Wait(context.Background()) {",
+			"internal/transport/send.go", "if !r.await(ctx, c) {", "if !r.await(context.Background(), c) {",
 		}},
 	},
 	{
