@@ -2,7 +2,10 @@ package place
 
 import (
 	"context"
+	"slices"
 
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/transport"
 	"github.com/redislock/redislock/internal/undo"
 )
 
@@ -20,8 +23,9 @@ func (a *Attempt) Begin(ctx context.Context, token string, proposal int64) {
 	if a.Doubtful { // also if a try was lost
 		a.Place.Cleanups.Sweep(undo.New(a.ReleaseCall(ctx), undo.Abandoned, a.Keys.Names, a.TTL), 0, a.abandoned...)
 	}
-	if a.Waiter != nil {
-		a.earlier = append(a.earlier, a.abandoned...)
+	if a.Waiter != nil { // a wait of hours may lose many tries
+		hasEnded := func(c *transport.Call) bool { return fault.IsClosed(c.Done()) }
+		a.earlier = slices.DeleteFunc(append(a.earlier, a.abandoned...), hasEnded)
 	}
 	a.Token, a.Proposal, a.Doubtful, a.abandoned = token, proposal, false, nil
 }
