@@ -59,6 +59,19 @@ func (c *Claim) RefreshCall(ttl time.Duration, metadata, kept string, prolongs b
 	return c.Place.set.Scripts.Refresh(c.Token, c.Keys, ttl, metadata, kept, prolongs)
 }
 
+// SendRefresh sends a call of RefreshCall until ctx ends. It returns the last call, and whether that has finished. If the
+// refresh only prolongs, and no other claim can have the token, a late execution does no harm: then a call whose connection
+// has died is appended to lost, and another one goes at once.
+func (c *Claim) SendRefresh(
+	ctx context.Context, call *transport.Call, prolongs bool, lost *[]*transport.Call,
+) (last *transport.Call, answered bool) {
+	call.Ctx = ctx
+	if !prolongs || !c.Random {
+		return call, c.Place.Redis.Do(ctx, call)
+	}
+	return c.Place.Redis.DoAnew(ctx, call, func(left, _ *transport.Call) { *lost = append(*lost, left) })
+}
+
 // ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained.
 // It also returns an error if a guard has not executed the call.
 func (c *Claim) ReadRefresh(operation string, call *transport.Call) (r script.Refreshed, err error) {

@@ -155,7 +155,6 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 		return false, fault.ErrNotObtained
 	}
 	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), r.prolongs)
-	c.Ctx = valid
 	c.GiveUp = life.Until(l)
 	var rest []*transport.Call // those that may still be executed
 	returned := false
@@ -163,7 +162,7 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 		switch { // a hook has panicked, and nobody knows what the server did
 		case returned:
 		case len(rest) > 0:
-			r.abandon(rest, func(bool) { ended(true) })
+			r.abandon(rest, true, ended)
 		default:
 			l.Life.Mu.Lock()
 			defer l.Life.Mu.Unlock()
@@ -174,24 +173,15 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	if r.work != nil {
 		l.Place.Cleanups.Note(r.work, c)
 	}
-	var answered bool
-	if r.prolongs {
-		c, answered = l.Place.Redis.DoAnew(valid, c, func(left, _ *transport.Call) { rest = append(rest, left) })
-	} else {
-		answered = l.Place.Redis.Do(valid, c)
-	}
+	c, answered := l.SendRefresh(valid, c, r.prolongs, &rest)
 	returned = true
 	if !answered {
 		rest = append(rest, c)
 	}
-	switch {
-	case len(rest) == 0:
-		ended(c.Doubtful)
-	case answered:
-		own := c.Doubtful
-		r.abandon(rest, func(doubtful bool) { ended(doubtful || own) })
-	default:
-		r.abandon(rest, ended)
+	if doubtful := answered && c.Doubtful; len(rest) > 0 {
+		r.abandon(rest, doubtful, ended)
+	} else {
+		ended(doubtful)
 	}
 	if !answered {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
@@ -203,8 +193,8 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets calls go on after their try.
-func (r *refreshing) abandon(calls []*transport.Call, ended func(doubtful bool)) {
+// abandon lets calls go on after their try. doubtful says that another call of the try is in doubt.
+func (r *refreshing) abandon(calls []*transport.Call, doubtful bool, ended func(doubtful bool)) {
 	l := r.lock
 	l.Life.Mu.Lock()
 	defer l.Life.Mu.Unlock()
@@ -212,7 +202,6 @@ func (r *refreshing) abandon(calls []*transport.Call, ended func(doubtful bool))
 	r.refresh.Abandon()
 	r.announce()
 	go func() { // ends with the calls
-		doubtful := false
 		for _, c := range calls {
 			<-c.Done()
 			doubtful = doubtful || c.Doubtful

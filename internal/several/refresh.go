@@ -283,12 +283,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 			l.asked(ctx, r, &transport.Call{First: c.First, Doubtful: true, Err: fault.ErrPanicked}, certain)
 		}
 	}()
-	var answered bool
-	if c.Ctx = ctx; r.prolongs && at.Random {
-		c, answered = at.Place.Redis.DoAnew(ctx, c, func(left, _ *transport.Call) { rest = append(rest, left) })
-	} else {
-		answered = at.Place.Redis.Do(ctx, c)
-	}
+	c, answered := at.SendRefresh(ctx, c, r.prolongs, &rest)
 	returned = true
 	if answered && len(rest) == 0 {
 		finish(c.Doubtful)

@@ -87,7 +87,9 @@ package transport
 // server that hangs must not cost a program its connections. The question goes by a subscription, because that has a
 // connection outside of the pool, from the caller's own dialer and through the caller's hooks for dialling. With 20
 // idle connections that were dead, Obtain and Release failed after 20 s (four sendings, each with the next dead
-// connection) and kept locks of 1 and 6 s were lost. Now each succeeds within 150 ms, and no kept lock is lost.
+// connection) and kept locks of 1 and 6 s were lost. Now no kept lock is lost, and these are the medians of ten calls and
+// the slowest of them: Obtain 124 and 148 ms, Refresh 141 and 223, Release 189 and 401, TTL 148 and 281, Attach and
+// Inspect 430 and 453, because nobody knows when a call without a token was written.
 //
 // A call that was lost goes on as an abandoned one, and another goes in its place (DoAnew). A single lost packet delays a
 // connection by 200 ms, so a call may count as lost and be executed all the same, after the other. Only callers for whom

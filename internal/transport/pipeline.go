@@ -16,9 +16,8 @@ const maxApart = 64
 
 // sendTogether sends calls for one server in one pipeline, and calls finished once per finished call, possibly
 // concurrently. It returns when all have finished. It waits up to patience for a connection, and then for the replies
-// as long as the client does. Each call gets its own reply or error. It
-// sends a call again only if the server does not know its script, if a joint script has left it alone, or if the server
-// redirects it.
+// as long as the client does. Each call gets its own reply or error. It sends a call again only if the server does not
+// know its script, if a joint script has left it alone, or if the server redirects it, and never if the call was lost.
 //
 // A redirected call goes by itself, because its new server may hang. All calls go by themselves if client is nil,
 // because then their server is not known, or if the library has noticed a hook that rewrites keys since the batch was
@@ -63,10 +62,7 @@ func (r *Redis) sendTogether(client serverClient, calls []*Call, patience time.D
 				again = append(again, q)
 			case q.isJoint():
 				again = append(again, q.takeApart(finished)...)
-			case q.calls[0].IsLost():
-				q.calls[0].Reply, q.calls[0].Err = q.reply, q.err
-				finished(q.calls[0])
-			case q.err != nil && (redis.HasErrorPrefix(q.err, "MOVED") || redis.HasErrorPrefix(q.err, "ASK")):
+			case q.err != nil && !q.calls[0].IsLost() && (redis.HasErrorPrefix(q.err, "MOVED") || redis.HasErrorPrefix(q.err, "ASK")):
 				elsewhere = append(elsewhere, q.calls[0])
 			default:
 				q.calls[0].Reply, q.calls[0].Err = q.reply, q.err
