@@ -30,7 +30,7 @@ import (
 func RunSpecs(t *testing.T, name string) {
 	t.Helper()
 	gomega.RegisterFailHandler(ginkgo.Fail)
-	gomega.SetDefaultEventuallyTimeout(5 * time.Second)
+	gomega.SetDefaultEventuallyTimeout(15 * time.Second) // with the race detector, a program needs a second of CPU time
 	gomega.SetDefaultEventuallyPollingInterval(10 * time.Millisecond)
 	if shard.Name() == "" {
 		path, err := build(t.TempDir())
