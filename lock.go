@@ -186,8 +186,9 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 //
 // If ctx ends, or the error is one that may pass, Release returns it, and the library keeps trying in the background until
 // the longest ttl is over that this handle has sent, or for up to a minute if that is longer and the lock is attached: its
-// ttl may be another one. A further Release meanwhile joins these tries. It returns when one of them is answered, or when
-// as many of them have failed as a first call would send. Errors of the network may pass, and so may answers that mean
+// ttl may be another one. A further Release meanwhile joins these tries, and starts the next one at once. All Releases of a
+// handle that begin before one has returned share one freeing, and return what that has found. A later one sends nothing,
+// and returns [ErrLockNotHeld]. Errors of the network may pass, and so may answers that mean
 // "not now", as during a failover.
 //
 // Release returns:

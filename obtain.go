@@ -195,7 +195,7 @@ func (o *obtaining) run(ctx context.Context) (*Lock, error) {
 		return &Lock{several: o.several.Lock()}, nil
 	}
 	lock := new(Lock)
-	o.one.Fill(&lock.one)
+	o.one.Fill(ctx, &lock.one)
 	return lock, nil
 }
 

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
-	"github.com/redislock/redislock/internal/undo"
 )
 
 // Tracer is a set of functions that a Client calls when something happens to its locks: see [WithTracer]. Each field may
@@ -277,18 +277,18 @@ func (t *Tracer) guardClosed() func(context.Context, place.GuardClosed) {
 }
 
 // cleanedUp returns what to do at the end of a cleanup; nil for nothing.
-func (t *Tracer) cleanedUp() func(context.Context, undo.Event) {
+func (t *Tracer) cleanedUp() func(context.Context, claim.Event) {
 	report := t.CleanedUp
 	if report == nil {
 		return nil
 	}
-	return func(ctx context.Context, e undo.Event) {
+	return func(ctx context.Context, e claim.Event) {
 		report(ctx, CleanedUp{Keys: e.Keys, Why: whys[e.Why], Err: e.Err, Dropped: e.Dropped})
 	}
 }
 
-var whys = map[undo.Why]string{
-	undo.Abandoned: WhyAbandoned, undo.Late: WhyLate, undo.Resent: WhyResent, undo.Release: WhyRelease, undo.Line: WhyLine,
+var whys = map[claim.Why]string{
+	claim.Abandoned: WhyAbandoned, claim.Late: WhyLate, claim.Resent: WhyResent, claim.Release: WhyRelease, claim.Line: WhyLine,
 }
 
 var lossCauses = map[life.Cause]LossCause{life.Taken: LossTaken, life.Gone: LossGone, life.Lapsed: LossLapsed}

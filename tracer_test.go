@@ -706,59 +706,55 @@ var _ = spec.DescribeOnRedis("Of a refresh and a release that begin at the same 
 	})
 })
 
-var _ = spec.DescribeOnRedis("Of two releases that begin at the same moment,", func(on *spec.Redis) {
-	It("the second one reports no loss of what the first one frees", func(ctx SpecContext) {
-		seen := &spec.Recorder{}
-		locks := redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
-		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		freed, over := make(chan struct{}), make(chan struct{})
-		var answers atomic.Int32
+var _ = spec.DescribeOnRedis("Releases that begin before one of them has ended", func(on *spec.Redis) {
+	// release begins many at the same moment, and returns what they return.
+	release := func(ctx context.Context, lock *redislock.Lock) (all []error) {
+		var requests atomic.Int32
+		over := make(chan struct{})
 		on.Client.AddHook(&spec.AroundHook{After: func(cmd redis.Cmder) {
-			if spec.IsRelease(cmd) && answers.Add(1) == 1 {
-				close(freed)
+			if spec.IsRelease(cmd) {
+				requests.Add(1)
 				<-over
 			}
 		}})
-		first := make(chan error, 1)
-		go func() { first <- lock.Release(ctx) }()
-		<-freed
-		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld)) // on fake time, no time has passed
+		const releases = 8
+		ended := make(chan error)
+		for range releases {
+			go func() { ended <- lock.Release(ctx) }()
+		}
+		Consistently(ended).WithTimeout(50 * time.Millisecond).ShouldNot(Receive())
 		close(over)
-		Expect(<-first).To(Succeed())
-		Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
-	})
+		for range releases {
+			all = append(all, <-ended)
+		}
+		Expect(requests.Load()).To(BeEquivalentTo(1))
+		return all
+	}
 
-	It("the first one reports no loss of what the second one frees", func(ctx SpecContext) {
+	DescribeTable("all return what the one freeing has found", func(ctx SpecContext, gone []string, want error, lost int) {
 		seen := &spec.Recorder{}
 		locks := redislock.New(on.Client, redislock.WithTracer(seen.Tracer()))
-		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a").Release(ctx)).To(Succeed()) // the server knows the scripts
-		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
-		begun, freed, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		var requests, answers atomic.Int32
-		on.Client.AddHook(&spec.AroundHook{
-			Before: func(cmd redis.Cmder) {
-				if spec.IsRelease(cmd) && requests.Add(1) == 1 { // it waits for a connection
-					close(begun)
-					<-freed
-				}
-			},
-			After: func(cmd redis.Cmder) {
-				if spec.IsRelease(cmd) && answers.Add(1) == 1 {
-					close(freed)
-					<-over
-				}
-			},
-		})
-		first, second := make(chan error, 1), make(chan error, 1)
-		go func() { first <- lock.Release(ctx) }()
-		<-begun
-		go func() { second <- lock.Release(ctx) }()
-		Expect(<-first).To(Equal(redislock.ErrLockNotHeld))
-		close(over)
-		Expect(<-second).To(Succeed())
-		Expect(spec.EventsOf[redislock.Lost](seen)).To(BeEmpty())
-	})
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "a", "b").Release(ctx)).To(Succeed()) // the server knows the scripts
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a", "b")
+		if len(gone) > 0 {
+			on.Client.Del(ctx, gone...)
+		}
+		for _, err := range release(ctx, lock) {
+			if want == nil {
+				Expect(err).NotTo(HaveOccurred())
+			} else {
+				Expect(err).To(MatchError(want))
+			}
+			var partly *redislock.LostError
+			Expect(errors.As(err, &partly)).To(Equal(len(gone) == 1))
+		}
+		Expect(len(spec.EventsOf[redislock.Lost](seen))).To(BeNumerically("<=", lost))
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	},
+		Entry("nothing lost", nil, nil, 0),
+		Entry("one key lost", []string{"b"}, redislock.ErrLockNotHeld, 1),
+		Entry("all keys lost", []string{"a", "b"}, redislock.ErrLockNotHeld, 1),
+	)
 })
 
 var _ = Describe("LogTracer", func() {

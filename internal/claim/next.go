@@ -1,7 +1,7 @@
 package claim
 
 // phase is where a claim is between its first request and its end.
-type phase int
+type phase int8
 
 const (
 	live     phase = iota // nobody frees it
@@ -14,11 +14,11 @@ const (
 
 // state is what is known of a claim. The zero state is that of a claim for which nothing was asked yet.
 type state struct {
+	underWay int32 // asks that have not ended
 	phase    phase
-	underWay int  // asks that have not ended
-	taken    bool // a reply that nobody relies on says that keys were taken, and no round was sent since
+	taken    bool // keys were taken, or may have been, on which nobody relies, and no round was sent since
 	doubtful bool // an ask has ended unanswered and may still arrive, and no round was sent a second later
-	limited  bool // only keys may be freed of which late replies say that they were taken: see drop
+	custom   bool // the token is the caller's own, so it may have keys of an earlier hold
 }
 
 // kind is what happens to a claim.
@@ -26,15 +26,17 @@ type kind int
 
 const (
 	ask      kind = iota // a request is about to be sent that may take keys
+	learned              // such a request was sent before, of which the claim did not know
 	ended                // such a request has ended; see event
-	free                 // a Release, or the end of an obtain without a lock: all keys are to be freed
-	drop                 // the same for an obtain with a token of the caller's own, which may have keys of an earlier hold
+	free                 // a Release: all keys are to be freed
+	drop                 // an obtain has ended without a lock: what it may have taken is to be freed
 	answered             // the round was
 	failed               // the round has failed, in a way that may pass
 	refused              // the round has failed, in a way that stays
 	due                  // the pause is over
 	hurry                // somebody wants the next round now: a Release joins, or the Client is closed
 	expired              // the keys can last no longer
+	crowded              // there is no room for a freeing that goes on in the background
 )
 
 // event is one thing that happens to a claim.
@@ -50,7 +52,7 @@ type action int
 const (
 	nothing action = iota
 	refuse         // do not send the request: nobody would free what it takes
-	send           // send a round, which releases all keys, or those that were taken if the claim is limited
+	send           // send a round. With a custom token, one after the first answer releases only what was taken since
 	retry          // pause, for longer after each failure, and then report due
 	linger         // pause for a second, in which a request without an answer arrives if it ever does, and then report due
 	end            // the freeing has ended
@@ -65,6 +67,11 @@ func next(s state, e event) (state, action) {
 		}
 		s.underWay++
 		return s, nothing
+	case learned:
+		if s.phase != freed {
+			s.underWay++
+			return s, nothing
+		}
 	case ended:
 		return s.ended(e)
 	case free:
@@ -73,11 +80,13 @@ func next(s state, e event) (state, action) {
 		}
 		return s, nothing // it joins
 	case drop:
-		if s.phase == live {
-			s.limited = true
-			return s.settle()
+		switch {
+		case s.phase != live:
+			return s, nothing
+		case s.taken:
+			return s.send()
 		}
-		return s, nothing
+		return s.settle()
 	case answered, failed, refused:
 		if s.phase == sending {
 			return s.concluded(e.kind)
@@ -99,6 +108,9 @@ func next(s state, e event) (state, action) {
 		if s.phase == resting {
 			return s.expire()
 		}
+	case crowded:
+		s.phase = givenUp
+		return s, end
 	}
 	panic("a claim in this phase has no such event")
 }
@@ -108,7 +120,8 @@ func (s state) ended(e event) (state, action) {
 	if s.underWay--; s.underWay < 0 {
 		panic("more asks have ended than begun")
 	}
-	s.doubtful, s.taken = s.doubtful || e.doubt, s.taken || e.took
+	s.doubtful = s.doubtful || e.doubt
+	s.taken = s.taken || e.took || e.doubt && !s.custom
 	if s.phase == settling && s.underWay == 0 {
 		return s.settle()
 	}
@@ -143,7 +156,7 @@ func (s state) settle() (state, action) {
 		return s, nothing
 	case s.taken:
 		return s.send()
-	case s.doubtful && !s.limited: // the keys that it may take with a caller's own token may be of another hold
+	case s.doubtful && !s.custom: // what it may take with a custom token may be of another hold by then
 		return s, linger
 	}
 	s.phase = freed

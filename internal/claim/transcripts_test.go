@@ -29,14 +29,15 @@ var transcripts = []struct{ name, happens string }{
 	{"an obtain is abandoned and never answered", `
 		ask            => live, 1 under way
 		free           => sending, 1 under way: send
-		ended, doubt   => sending, doubtful
+		ended, doubt   => sending, taken, doubtful
+		answered       => sending, doubtful: send
 		answered       => settling, doubtful: linger
 		hurry          => settling, doubtful
 		due            => sending: send
 		answered       => freed: end`},
 	{"a reply is lost, and the resend is granted: the first sending may arrive after the Release", `
 		ask            => live, 1 under way
-		ended, doubt   => live, doubtful
+		ended, doubt   => live, taken, doubtful
 		free           => sending, doubtful: send
 		answered       => settling, doubtful: linger
 		due            => sending: send
@@ -86,15 +87,42 @@ var transcripts = []struct{ name, happens string }{
 		answered       => settling, 1 under way
 		ended, took    => sending: send
 		answered       => freed: end`},
-	{"a token of the caller's own: only what a late reply says was taken is freed", `
+	{"a custom token: of an obtain without a lock, only what a late reply says was taken is freed", `
+		ask            => live, 1 under way, custom
+		drop           => settling, 1 under way, custom
+		ended, took    => sending, custom: send
+		answered       => freed, custom: end`},
+	{"a custom token, and no reply: the keys may be of an earlier hold", `
+		ask            => live, 1 under way, custom
+		drop           => settling, 1 under way, custom
+		ended, doubt   => freed, doubtful, custom: end`},
+	{"a custom token, and a Release: what arrives a second later may be of a later hold", `
+		ask            => live, 1 under way, custom
+		ended, doubt   => live, doubtful, custom
+		free           => sending, doubtful, custom: send
+		answered       => freed, doubtful, custom: end`},
+	{"an obtain with a random token is abandoned", `
 		ask            => live, 1 under way
-		drop           => settling, 1 under way, limited
-		ended, took    => sending, limited: send
-		answered       => freed, limited: end`},
-	{"a token of the caller's own, and no reply: the keys may be of an earlier hold", `
+		drop           => settling, 1 under way
+		ended, took    => sending: send
+		answered       => freed: end`},
+	{"the same, but the waiter has a position, which is given up at once", `
 		ask            => live, 1 under way
-		drop           => settling, 1 under way, limited
-		ended, doubt   => freed, doubtful, limited: end`},
+		ask            => live, 2 under way
+		ended, took    => live, 1 under way, taken
+		drop           => sending, 1 under way: send
+		answered       => settling, 1 under way
+		ended          => freed: end`},
+	{"an obtain is refused, and none of its requests is under way or in doubt", `
+		ask            => live, 1 under way
+		ended          => live
+		drop           => freed: end`},
+	{"there is no room for what goes on in the background, and a later Release tries again", `
+		free           => sending: send
+		failed         => resting: retry
+		crowded        => givenUp: end
+		free           => sending: send
+		answered       => freed: end`},
 }
 
 func (p phase) String() string {
@@ -102,7 +130,7 @@ func (p phase) String() string {
 }
 
 func (k kind) String() string {
-	return [...]string{"ask", "ended", "free", "drop", "answered", "failed", "refused", "due", "hurry", "expired"}[k]
+	return [...]string{"ask", "learned", "ended", "free", "drop", "answered", "failed", "refused", "due", "hurry", "expired", "crowded"}[k]
 }
 
 func (a action) String() string {
@@ -118,7 +146,7 @@ func said(s state, a action) string {
 	for _, known := range []struct {
 		is   bool
 		word string
-	}{{s.taken, ", taken"}, {s.doubtful, ", doubtful"}, {s.limited, ", limited"}} {
+	}{{s.taken, ", taken"}, {s.doubtful, ", doubtful"}, {s.custom, ", custom"}} {
 		if known.is {
 			text += known.word
 		}
@@ -129,7 +157,7 @@ func said(s state, a action) string {
 // read returns the event of a line.
 func read(text string) (event, bool) {
 	name, rest, _ := strings.Cut(text, ", ")
-	for k := ask; k <= expired; k++ {
+	for k := ask; k <= crowded; k++ {
 		if k.String() == name {
 			return event{kind: k, doubt: rest == "doubt", took: rest == "took"}, rest == "" || rest == "doubt" || rest == "took"
 		}
@@ -140,7 +168,7 @@ func read(text string) (event, bool) {
 func TestTranscripts(t *testing.T) {
 	for _, transcript := range transcripts {
 		t.Run(transcript.name, func(t *testing.T) {
-			var s state
+			s := state{custom: strings.HasPrefix(transcript.name, "a custom token")}
 			for line := range strings.Lines(strings.TrimSpace(transcript.happens)) {
 				happens, want, _ := strings.Cut(strings.TrimSpace(line), "=>")
 				e, known := read(strings.TrimSpace(happens))

@@ -111,8 +111,8 @@ var controls = []control{
 		name: "what has lapsed comes back", kind: "locks that lapse", check: check.Exclusion, limit: 60,
 		edits: []overlay.Edit{
 			{
-				File: "internal/place/refresh.go", Old: "(l.isDoubtful() || l.Place.IsGuarded()) &&",
-				New: `(l.isDoubtful() || l.Place.IsGuarded() && off != "what has lapsed comes back") &&`,
+				File: "internal/place/refresh.go", Old: "(l.IsDoubtful() || l.Place.IsGuarded()) &&",
+				New: `(l.IsDoubtful() || l.Place.IsGuarded() && off != "what has lapsed comes back") &&`,
 			},
 			{
 				File: "internal/place/refresh.go", Old: "case l.Place.IsGuarded() &&",
@@ -130,10 +130,16 @@ var controls = []control{
 	},
 	{
 		name: "a release is not sent again", kind: "nothing stays behind", check: check.Leftover, limit: 50,
-		edits: []overlay.Edit{{
-			File: "internal/place/revival.go", Old: "if s == nil || len(s.underWay) == 0 &&",
-			New: `if s == nil || off == "a release is not sent again" || len(s.underWay) == 0 &&`,
-		}},
+		edits: []overlay.Edit{
+			{
+				File: "internal/place/hold.go", Old: "return !h.Place.IsGuarded() ||",
+				New: `return !h.Place.IsGuarded() || off == "a release is not sent again" ||`,
+			},
+			{
+				File: "internal/place/hold.go", Old: "	if !h.Place.IsGuarded() {",
+				New: `	if !h.Place.IsGuarded() || off == "a release is not sent again" {`,
+			},
+		},
 	},
 	{
 		name: "an attach while closed", kind: "releases that arrive again", check: check.Exclusion, limit: 60,

@@ -162,7 +162,7 @@
 //	5             renewal.apply, refreshing.conclude and Place.LateAnswer in internal/place; Lock.tryRefresh in
 //	              internal/several
 //	6             GuardedTTL in internal/argument
-//	7             release.lua, release_each.lua; Claim.undoRevivals in internal/place
+//	7             release.lua, release_each.lua; internal/claim, for which Hold.BeginRefresh asks
 //	8             the command line tool
 //	10            obtain.lua, release.lua
 //	11            record.read in internal/several: a closed server counts as one that has not answered

@@ -221,6 +221,7 @@ var _ = spec.DescribeOnRedis("A hand-off", func(on *spec.Redis) {
 		sent := time.Now()
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.Granted().Release(ctx)).To(Succeed())
+		proxy.Add(faultproxy.Rule{Match: spec.Running("release"), Action: faultproxy.DelayRequest(200 * time.Millisecond)})
 		held = spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		Eventually(func() int { return spec.CountWaiters(ctx, locks, "a") }).WithTimeout(4*time.Second).WithPolling(5*time.Millisecond).
 			Should(Equal(1), "the stuck try has taken a position")

@@ -270,5 +270,10 @@ func (w *Waiter) QuitInbox() {
 	}
 }
 
-// Leave makes a release also take the waiter out of the lines.
-func (w *Waiter) Leave(c *transport.Call) { script.AndLeave(c, w.entry) }
+// Entry returns what names the waiter in its lines, as script.AndLeave takes it; "" for none.
+func (w *Waiter) Entry() string {
+	if w == nil {
+		return ""
+	}
+	return w.entry
+}

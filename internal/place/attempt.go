@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/line"
@@ -21,15 +22,12 @@ type Attempt struct {
 	Place  *Place
 	Waiter *line.Waiter // nil if the obtain does not wait in line
 
-	Doubtful bool // a sending with the token may have been executed without a reply
-	Late     bool // a call with the token was granted too late to be relied on
+	Rest claim.Rest // TryOnce abandons only calls that were lost; see send
+	Late bool       // a call with the token was granted too late to be relied on
 
 	opens time.Time // when a guard opens, by the last answer; zero while it is open
 
-	// Of tries that were abandoned without an answer. TryOnce abandons only those that were lost; see send.
-	abandoned []*transport.Call // the tries that may still run
-	earlier   []*transport.Call // those of earlier rounds, which may put the waiter into a line
-	taken     []string          // the keys that late grants of such tries newly acquired, and that must be given back
+	earlier []*transport.Call // the strays of earlier rounds, which may put the waiter into a line
 }
 
 // fillObtain makes c a call of obtain.
@@ -48,7 +46,7 @@ func (a *Attempt) send(ctx context.Context, c *transport.Call) (*transport.Call,
 		return c, a.Place.Redis.Do(ctx, c)
 	}
 	return a.Place.Redis.DoAnew(ctx, c, func(left, _ *transport.Call) {
-		a.abandoned, a.Doubtful = append(a.abandoned, left), true
+		a.Rest.Strays = append(a.Rest.Strays, left)
 	})
 }
 
@@ -61,7 +59,7 @@ func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 	}
 	switch {
 	case err != nil:
-		a.Doubtful = true
+		a.Rest.Doubtful = true
 		return g, fault.Failed("obtain", a.Keys.Names, err)
 	case !g.Granted:
 		if a.Waiter != nil {
@@ -71,7 +69,7 @@ func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 	}
 	a.Waiter.Granted()
 	if a.Waiter != nil && c.Spare == nil {
-		a.leaveLines(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
+		a.leave(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
 	}
 	return g, nil
 }
@@ -105,7 +103,7 @@ func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (*transport.Ca
 	a.fillObtain(c)
 	c.GiveUp, c.Ctx = time.Now().Add(a.TTL), ctx
 	c, _ = a.send(ctx, c)
-	a.Doubtful = a.Doubtful || c.Doubtful
+	a.Rest.Doubtful = a.Rest.Doubtful || c.Doubtful
 	if c.Err != nil {
 		return c, Granted{}, a.failed(c.Err)
 	}
@@ -120,9 +118,6 @@ func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (*transport.Ca
 	}
 	return c, Granted{c.Sent, g.Fence}, err
 }
-
-// Strays returns the tries that were lost, and may still be executed.
-func (a *Attempt) Strays() []*transport.Call { return a.abandoned }
 
 // IsClosed reports whether a guard has refused the last try.
 func (a *Attempt) IsClosed() bool { return !a.opens.IsZero() }

@@ -15,10 +15,6 @@ package place
 // A Release whose ctx has already ended waits for up to a second, and at least 20 ms even past Until. Otherwise nobody
 // would learn whether the lock was lost, and a healthy server answers within 1 ms.
 //
-// A second Release joins the first if that one goes on in the background: if both were sent, neither could tell which
-// of them freed the keys. The background sends in rounds, and a Release that joins starts the next round at once. When
-// it waited for the whole background release, it took 9.1 s at a ttl of 12 s against a closed port.
-//
 // After a late grant, the obtain continues with a new random token. Then the late grant can be released in the
 // background, and no release can hit the next grant. A custom token cannot change, so its release must be answered
 // before the next try.
@@ -42,8 +38,8 @@ package place
 // people make a Client for each request. With an inbox for each Client, 20 callers that gave up their waits after 20
 // ms had 7,792 connections and as many goroutines after 8 s; now 42. Shared are: inboxes, slots for large tries,
 // renewals, pipelines and their counts, goroutines that send, what is known of how the server answers, and the room for
-// cleanups. Each Client has its own Tracer, its own Close with the waits and contexts that this ends, and its own
-// cleanups: Close waits for them, and the rules for a custom token know one Client.
+// freeings. Each Client has its own Tracer, its own Close with the waits and contexts that this ends, and its own
+// freeings: Close waits for them, and the rules for a custom token know one Client.
 //
 // Nothing keeps a Redis client alive. The registry has weak pointers by a hash of the Redis client. With the client as
 // a key, the map would keep it, and a caller's own type that holds its Client would never be freed. A hash also serves

@@ -3,16 +3,16 @@
 //	the caller ── Tries ── try by try ──► Attempt ──► script ──► transport ──► Redis
 //	                 │ a try was granted     │ the obtain ended without a lock
 //	                 ▼                       ▼
-//	               Lock = Claim + Life + Lease    Withdraw ──► undo, in the background
+//	               Lock = Hold + Life + Lease     Withdraw ──► claim, in the background
 //	                 │ Refresh, TTL; Keeper while the lock is kept
-//	                 └ Free ──► Claim.Free ──► answered, or pursued in the background
+//	                 └ Free ──► claim
 //
 // A Place is one Redis, as the locks of one Client see it. All Clients of one Redis client share what costs connections,
 // goroutines or time of the server (resources.go). Only their users keep these things alive.
 //
-// A Claim is what a token has at a place: keys, until they are released. A Lock is the lock of a caller: a Claim, what its
-// handle knows (package life), and for how long it is certainly valid (package lease). A caller that does without Tries and
-// Lock makes single tries with Attempt.TryOnce, and keeps a Claim itself.
+// A Hold is what a token has at a place: keys, until package claim has freed them. A Lock is the lock of a caller: a Hold,
+// what its handle knows (package life), and for how long it is certainly valid (package lease). A caller that does without
+// Tries and Lock makes single tries with Attempt.TryOnce, and keeps a Hold itself.
 //
 // # Invariants
 //
@@ -20,8 +20,7 @@
 //     that ends without a lock withdraws its Attempt.
 //   - A random token is used for one grant only. So a release in the background never frees what a later try was granted.
 //   - The validity counts from before the request was sent, and never from its answer.
-//   - A Free joins an earlier release that goes on in the background, so neither takes for lost what the other has freed.
-//   - Life.Mu protects the Lease of a Lock. Claim.mu is a leaf: the code that holds it locks nothing else.
+//   - Life.Mu protects the Lease of a Lock.
 //
 // The package does not know that other places exist. It knows neither Options nor the Tracer, and of go-redis only the type
 // that New takes.

@@ -35,26 +35,31 @@ type Upkeep interface {
 type Sending struct {
 	Call *transport.Call
 
-	at       *Place
-	until    time.Time           // the end of the lock's validity
-	patience time.Duration       // how long to wait for the answer before another renewal follows
-	ended    func(doubtful bool) // see Claim.BeginRevival
+	hold     *Hold
+	until    time.Time     // the end of the lock's validity
+	patience time.Duration // how long to wait for the answer before another renewal follows
+	isOver   bool          // the lock was released, so this is not to be sent
 }
 
 // Sending returns an unsent renewal. kept is the metadata of keys that a guard puts back.
-func (c *Claim) Sending(
+func (h *Hold) Sending(
 	ctx context.Context, ttl time.Duration, kept string, until time.Time, patience time.Duration,
 ) Sending {
-	call := c.RefreshCall(ttl, "", kept, true)
+	call := h.RefreshCall(ttl, "", kept, true)
 	call.Ctx = ctx
-	ended, _ := c.BeginRevival() // the lock is not released yet
-	return Sending{Call: call, at: c.Place, until: until, patience: patience, ended: ended}
+	return Sending{Call: call, hold: h, until: until, patience: patience, isOver: !h.BeginRefresh()}
 }
 
 // finish calls Finish of a renewal whose request has ended, or was not sent.
 func finish(r Renewal, sent bool) {
-	c := r.sending().Call
-	r.sending().ended(sent && c.Err != nil && !transport.IsAnswer(c.Err)) // a renewal is sent once, so nobody has set Doubtful
+	s := r.sending()
+	switch c := s.Call; {
+	case s.isOver:
+	case sent:
+		s.hold.EndRefresh(!c.IsAnswered(), c) // a renewal is sent once, so nobody has set Doubtful
+	default:
+		s.hold.EndRefresh(false)
+	}
 	r.Finish(sent)
 }
 
@@ -111,12 +116,19 @@ func (k *Keeper) endRound(over []schedule.Item) {
 // SendRenewals sends renewals in shared pipelines. It begins with the locks whose validity ends first.
 func SendRenewals(due []Renewal) {
 	slices.SortFunc(due, func(a, b Renewal) int { return a.sending().until.Compare(b.sending().until) })
+	due = slices.DeleteFunc(due, func(r Renewal) bool {
+		isOver := r.sending().isOver
+		if isOver {
+			finish(r, false)
+		}
+		return isOver
+	})
 	patience := func(c *transport.Call) time.Duration { return c.Tag.(Renewal).sending().patience }
 	for len(due) > 0 {
-		redis := due[0].sending().at.Redis.Redis
+		redis := due[0].sending().hold.Place.Redis.Redis
 		var calls []*transport.Call
 		due = slices.DeleteFunc(due, func(r Renewal) bool {
-			at, c := r.sending().at.Redis, r.sending().Call
+			at, c := r.sending().hold.Place.Redis, r.sending().Call
 			if at.Redis != redis {
 				return false
 			}

@@ -12,7 +12,7 @@ import (
 
 // Lock is the lock of a caller. It is a life.Owner and an Upkeep.
 type Lock struct {
-	Claim
+	Hold
 	life.Life
 
 	Lease lease.Lease    // Life.Mu protects it
@@ -46,12 +46,12 @@ func (l *Lock) StartRenewing() bool { return l.Place.Keeper.Add(l) }
 // StopRenewing stops the renewals, unless the lock is kept again.
 func (l *Lock) StopRenewing() { l.Place.Keeper.Remove(l) }
 
-// Free does the work of a Release that began now; see Claim.Free. until is the end of the validity before the Release.
-func (l *Lock) Free(ctx context.Context, now, until time.Time) (life.Loss, error) {
+// Free does the work of a Release; see Hold.Release. until is the end of the validity before.
+func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	l.Life.Mu.Lock()
 	longest := l.Lease.Longest() // no refresh begins any more
 	l.Life.Mu.Unlock()
-	return l.Claim.Free(ctx, now, until, longest)
+	return l.Release(ctx, until, longest)
 }
 
 // lose notes a loss that a reply has reported. why is the reason for kept contexts. lose returns the event to send after

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/script"
@@ -44,7 +45,8 @@ type Found struct {
 
 // Find makes l the lock that Attach has found.
 func (l *Lock) Find(p *Place, keys []string, token string, found Found) {
-	l.Place, l.Keys, l.Token, l.Since = p, script.Box(keys), token, found.Since
+	l.Begin(p, token, script.Box(keys), claim.Attached)
+	l.Since = found.Since
 	l.SetMetadata(found.Metadata)
 	l.Lease = lease.Found(found.Since, found.TTL)
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
-	"github.com/redislock/redislock/internal/undo"
 )
 
 // Place is one Redis as the locks of one Client see it, with all of its slots. It lives as long as the Client.
@@ -18,7 +18,7 @@ type Place struct {
 	Redis         *transport.Link
 	Keeper        *Keeper // of the kept locks of all Clients of the Redis client
 	Lines         line.Lines
-	Cleanups      undo.Cleanups
+	Ledger        claim.Ledger
 	DetachedCalls atomic.Int64 // under way; each may outlast its caller, who counts it here
 
 	resources *resources
@@ -32,7 +32,7 @@ type Place struct {
 type Config struct {
 	Scripts   *script.Scripts
 	Events    *life.Events                                // never nil
-	CleanedUp func(context.Context, undo.Event)           // reports the end of each cleanup; nil reports nothing
+	CleanedUp func(context.Context, claim.Event)          // reports the end of each freeing; nil reports nothing
 	LostError func(loss script.Loss, decides error) error // makes the error for a lock that has lost some of its keys
 	Closed    <-chan struct{}                             // closed when the Client is
 	Separate  bool                                        // no call shares a pipeline with others
@@ -49,7 +49,8 @@ func New(client redisClient, set *Config) (*Place, error) {
 	}
 	p := &Place{resources: r, set: set, Redis: r.redis.Link(set.Separate), Keeper: r.keeper}
 	p.Lines.Hub, p.Lines.Lingers = r.waiters, set.Lingers
-	p.Cleanups.Link, p.Cleanups.Closed, p.Cleanups.Running, p.Cleanups.Report = p.Redis, set.Closed, &r.cleaning, set.CleanedUp
+	l := &p.Ledger
+	l.Link, l.Scripts, l.Closed, l.Running, l.Report = p.Redis, set.Scripts, set.Closed, &r.freeing, set.CleanedUp
 	return p, nil
 }
 
@@ -65,10 +66,10 @@ func (p *Place) Shut() {
 // Health returns what is known of how the server answers. All Clients of the Redis client share it.
 func (p *Place) Health() *health.Server { return p.resources.health }
 
-// IsBusy reports whether a Close should still wait: for a cleanup, for a waiter in line (which leaves with a cleanup), or
+// IsBusy reports whether a Close should still wait: for a freeing, for a waiter in line (which leaves with one), or
 // for a call whose caller may have returned.
 func (p *Place) IsBusy() bool {
-	return p.DetachedCalls.Load() > 0 || p.Cleanups.IsBusy() || p.Lines.Count() > 0
+	return p.DetachedCalls.Load() > 0 || p.Ledger.IsBusy() || p.Lines.Count() > 0
 }
 
 // Address returns where the server is.
@@ -77,7 +78,7 @@ func (p *Place) Address() string { return p.Redis.Address() }
 // IsRing reports whether the Redis client is a Ring.
 func (p *Place) IsRing() bool { return p.Redis.IsRing() }
 
-// ask sends a call that needs no cleanup, even if it is executed late, and waits for the reply until ctx ends. It returns
+// ask sends a call that takes nothing, even if it is executed late, and waits for the reply until ctx ends. It returns
 // the call that was answered. Its error names the operation and the keys.
 func (p *Place) ask(ctx context.Context, operation string, keys []string, request *transport.Call) (*transport.Call, error) {
 	request.Ctx = ctx
@@ -106,14 +107,4 @@ func (p *Place) FenceTo(
 		return 0, err
 	}
 	return script.ReadFence(c.Reply)
-}
-
-// ReleaseCall returns an unsent call that releases the keys. The call has the values of ctx, and does not end with ctx.
-func (p *Place) ReleaseCall(ctx context.Context, token string, keys script.Keys) *transport.Call {
-	if ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx)
-	}
-	c := p.set.Scripts.Release(token, keys)
-	c.Ctx = ctx
-	return c
 }

@@ -6,22 +6,22 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/transport"
-	"github.com/redislock/redislock/internal/undo"
 )
 
 // Refresh does the work of Lock.Refresh in the root, whose arguments are checked.
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error {
 	r := &refreshing{lock: l, ttl: ttl, metadata: metadata, users: 1}
-	if !l.Random {
+	if l.Origin != claim.Random {
 		r.announce() // before begin checks whether the lock was released
 	}
 	if err := r.begin(ctx); err != nil {
-		l.Place.Cleanups.End(r.work)
+		l.Place.Ledger.End(r.work)
 		return err
 	}
 	l.renewSooner()
@@ -48,7 +48,7 @@ type refreshing struct {
 	lock     *Lock
 	ttl      time.Duration
 	metadata string
-	work     *undo.Work // see announce; nil before that
+	work     *claim.Work // see announce; nil before that
 
 	refresh  *lease.Refresh // as the lease knows it
 	prolongs bool           // it leaves keys alone that last longer
@@ -65,8 +65,8 @@ type refreshing struct {
 // token only if its caller passes Lock.Token.
 func (r *refreshing) announce() {
 	if r.work == nil {
-		r.work = &undo.Work{Token: r.lock.Token, Keys: r.lock.Keys.Names}
-		r.lock.Place.Cleanups.Begin(r.work)
+		r.work = &claim.Work{Token: r.lock.Token, Keys: r.lock.Keys.Names}
+		r.lock.Place.Ledger.Begin(r.work)
 	}
 }
 
@@ -101,10 +101,10 @@ func (r *refreshing) begin(ctx context.Context) error {
 		return fault.ErrNotObtained
 	}
 	// After a lapse, the keys may be there again, and another holder may have come and gone.
-	if (l.isDoubtful() || l.Place.IsGuarded()) && lease.Passed(l.Lease.Until()) {
+	if (l.IsDoubtful() || l.Place.IsGuarded()) && lease.Passed(l.Lease.Until()) {
 		return fault.ErrNotObtained
 	}
-	r.prolongs = l.Random && r.metadata == "" && l.Lease.Prolongs(r.ttl)
+	r.prolongs = (l.Origin == claim.Random) && r.metadata == "" && l.Lease.Prolongs(r.ttl)
 	r.refresh, r.losses = l.Lease.Begin(time.Now(), r.ttl, r.prolongs), l.Losses()
 	return nil
 }
@@ -120,7 +120,7 @@ func (r *refreshing) leave() {
 	}
 	l.Life.Mu.Unlock()
 	if last {
-		l.Place.Cleanups.End(r.work)
+		l.Place.Ledger.End(r.work)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 		timer := time.NewTimer(r.postpone)
 		select {
 		case <-timer.C:
-		case <-r.lock.awaitRelease():
+		case <-r.lock.Begun():
 			timer.Stop()
 			return false, fault.ErrNotObtained
 		case <-valid.Done():
@@ -149,9 +149,7 @@ func (r *refreshing) try(ctx, valid context.Context) (again bool, err error) {
 func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	l := r.lock
 	r.postpone = 0
-	ended, may := l.BeginRevival()
-	if !may { // the lock was released, and the refresh could put its keys back
-		ended(false)
+	if !l.BeginRefresh() {
 		return false, fault.ErrNotObtained
 	}
 	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), r.prolongs)
@@ -162,16 +160,16 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 		switch { // a hook has panicked, and nobody knows what the server did
 		case returned:
 		case len(rest) > 0:
-			r.abandon(rest, true, ended)
+			r.abandon(rest, true)
 		default:
 			l.Life.Mu.Lock()
 			defer l.Life.Mu.Unlock()
 			r.note(c)
-			ended(true)
+			l.EndRefresh(true)
 		}
 	}()
 	if r.work != nil {
-		l.Place.Cleanups.Note(r.work, c)
+		r.work.Note(c)
 	}
 	c, answered := l.SendRefresh(valid, c, r.prolongs, &rest)
 	returned = true
@@ -179,9 +177,9 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 		rest = append(rest, c)
 	}
 	if doubtful := answered && c.Doubtful; len(rest) > 0 {
-		r.abandon(rest, doubtful, ended)
+		r.abandon(rest, doubtful, c)
 	} else {
-		ended(doubtful)
+		l.EndRefresh(doubtful, c)
 	}
 	if !answered {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
@@ -193,8 +191,9 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets calls go on after their try. doubtful says that another call of the try is in doubt.
-func (r *refreshing) abandon(calls []*transport.Call, doubtful bool, ended func(doubtful bool)) {
+// abandon lets calls go on after their try. last is another call of the try, which has ended or is one of these; doubtful
+// says that it is in doubt.
+func (r *refreshing) abandon(calls []*transport.Call, doubtful bool, last ...*transport.Call) {
 	l := r.lock
 	l.Life.Mu.Lock()
 	defer l.Life.Mu.Unlock()
@@ -206,7 +205,7 @@ func (r *refreshing) abandon(calls []*transport.Call, doubtful bool, ended func(
 			<-c.Done()
 			doubtful = doubtful || c.Doubtful
 		}
-		ended(doubtful)
+		l.EndRefresh(doubtful, append(last, calls...)...)
 		l.Life.Mu.Lock()
 		for _, c := range calls {
 			r.note(c)

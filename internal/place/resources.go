@@ -24,12 +24,12 @@ type redisClient = redis.Scripter
 // resources is what all Clients of one Redis client share: what costs connections, goroutines or time of the server, and
 // what is known of the server. So a program may make a Client for each call. The Redis client knows nothing of it.
 type resources struct {
-	client   redisClient
-	redis    *transport.Redis
-	keeper   *Keeper
-	health   *health.Server // how the server answers
-	cleaning atomic.Int64   // cleanups under way that release keys; see undo.MaxRunning
-	waiters  *line.Hub
+	client  redisClient
+	redis   *transport.Redis
+	keeper  *Keeper
+	health  *health.Server // how the server answers
+	freeing atomic.Int64   // see claim.MaxFreeings
+	waiters *line.Hub
 }
 
 // registry finds the resources of a Redis client. It keeps neither of the two alive: resources live as long as a Client, a

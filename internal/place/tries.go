@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/retry"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
-	"github.com/redislock/redislock/internal/undo"
 )
 
 // Tries makes the tries of an obtain. It belongs to the goroutine of the caller. A try that is not answered when ctx ends is
@@ -38,12 +38,12 @@ func (t *Tries) Queue(pace retry.Strategy) { t.Waiter = t.Place.Lines.New(pace) 
 // Await waits in line until the next try is due. It returns false if ctx ends first or the Client is closed first.
 func (t *Tries) Await(ctx context.Context) bool { return t.Waiter.Await(ctx, t.Place.set.Closed) }
 
-// WaitForOwn waits for earlier work under the token, if that is a custom one: see undo.Cleanups.WaitForOwn.
+// WaitForOwn waits for earlier work under the token, if that is a custom one: see claim.Ledger.Await.
 func (t *Tries) WaitForOwn(ctx context.Context) error {
 	if !t.Custom {
 		return nil
 	}
-	return t.Place.Cleanups.WaitForOwn(ctx, t.Token, t.Keys.Names, t.Waiter != nil && fault.HasDeadline(ctx))
+	return t.Place.Ledger.Await(ctx, t.Token, t.Keys.Names)
 }
 
 // Try asks once for all keys. again says whether another try makes sense. It does after a refusal.
@@ -74,13 +74,13 @@ func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 	c.GiveUp = began.Add(t.TTL)
 	var cancel context.CancelFunc
 	t.collect()
-	c.Ctx, cancel = t.Waiter.Patience(ctx, len(t.abandoned))
+	c.Ctx, cancel = t.Waiter.Patience(ctx, len(t.Rest.Strays))
 	defer cancel()
 	c, answered := t.send(c.Ctx, c)
 	if answered || hear(c) {
 		return t.conclude(ctx, c)
 	}
-	t.abandoned = append(t.abandoned, c)
+	t.Rest.Strays = append(t.Rest.Strays, c)
 	again, err = t.conclude(ctx, &transport.Call{Ctx: c.Ctx, Err: cmp.Or(c.Failure(), t.Unanswered(began, t.TTL))})
 	if again {
 		t.Waiter.TryAgain() // the abandoned try took longer than a wait would
@@ -90,7 +90,7 @@ func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 
 // conclude applies the result of a try that has ended.
 func (t *Tries) conclude(ctx context.Context, c *transport.Call) (again bool, err error) {
-	t.Doubtful = t.Doubtful || c.Doubtful
+	t.Rest.Doubtful = t.Rest.Doubtful || c.Doubtful
 	t.Resends += int(c.Resends)
 	if c.Err != nil {
 		t.fail(c)
@@ -141,62 +141,55 @@ func (t *Tries) decline(ctx context.Context, since time.Time, taken []string) (a
 	t.Belated++
 	again = t.Belated < MaxBelated
 	if !t.Custom {
-		back := t.ReleaseCall(ctx)
-		if t.Waiter != nil { // an abandoned try may still enter the lines with the old token
-			t.Waiter.Leave(back)
+		rest := t.Rest
+		rest.Taken, rest.Line = t.Keys.Names, t.Waiter.Entry() // a stray may still enter the lines with the old token
+		t.claim(t.Keys, rest).Drop(ctx, claim.Terms{Why: claim.Late}, t.Keys.Names)
+		if t.Waiter != nil {
 			t.Waiter.Renew()
 		}
-		t.Place.Cleanups.Sweep(undo.New(back, undo.Late, t.Keys.Names, t.TTL), 0, t.abandoned...)
-		t.Token, t.Doubtful = NewToken(), false
-		t.abandoned, t.Late, t.taken = nil, false, nil // all with the old token
+		t.Token, t.Rest, t.Late = NewToken(), claim.Rest{}, false
 		return again, t.Failure
 	}
 	if len(taken) == 0 { // all keys may belong to an earlier hold
 		return again, t.Failure
 	}
-	back := t.Place.ReleaseCall(ctx, t.Token, script.Box(taken))
-	back.GiveUp = time.Now().Add(t.TTL)
-	before := t.taken
-	t.taken = append(t.taken, taken...) // for Withdraw, if this fails or a hook panics
-	answered := t.Place.Redis.Do(ctx, back)
-	if !answered || back.Err == nil {
-		t.taken = before
+	back := t.claim(script.Box(taken), claim.Rest{})
+	if fault.Ended(ctx) != nil { // Free would wait
+		back.Take(claim.Rest{Taken: taken})
+		back.Drop(ctx, claim.Terms{Why: claim.Late}, taken)
+		return false, fault.ErrCut
 	}
-	if !answered {
-		t.Place.Cleanups.Persist(back, undo.Late, taken)
-		back = &transport.Call{Err: fault.ErrUnanswered}
-	}
-	if back.Err != nil {
-		t.Doubtful = true
-		t.fail(back)
+	found, err := back.Free(ctx, claim.Terms{Why: claim.Late, Until: time.Now().Add(t.TTL)})
+	if err != nil {
+		t.fail(&transport.Call{Ctx: ctx, Err: err})
 		if fault.Ended(ctx) != nil {
 			return false, fault.ErrCut
 		}
 		return false, t.Failure
 	}
-	return again && !back.Doubtful, t.Failure
+	return again && !found.Doubtful, t.Failure
 }
 
 // Fill makes l the lock that was granted.
-func (t *Tries) Fill(l *Lock) {
-	l.Place, l.Keys, l.Token, l.FenceKey = t.Place, t.Keys, t.Token, t.FenceKey
-	l.Lease, l.Obtained = t.valid, t.TTL
-	l.doubt(t.unanswered())
-	l.Fence, l.Since, l.Random = t.fence, t.since, !t.Custom
+func (t *Tries) Fill(ctx context.Context, l *Lock) {
+	l.Begin(t.Place, t.Token, t.Keys, t.origin())
+	l.FenceKey, l.Lasts = t.FenceKey, t.TTL
+	l.Lease, l.Fence, l.Since = t.valid, t.fence, t.since
+	t.passRest(ctx, &l.Hold)
 	l.SetMetadata(t.Metadata)
 }
 
 // GiveUp gives back, in the background, a lock that the caller never gets. Keys with a custom token may belong to an earlier
 // hold, so they expire with their ttl instead.
 func (t *Tries) GiveUp(ctx context.Context) {
-	t.Doubtful = true
+	t.Rest.Doubtful = true
 	t.Withdraw(ctx)
 }
 
 // End ends the obtain. Unless a try was granted, it withdraws the obtain in the background.
 func (t *Tries) End(ctx context.Context, panicked bool) {
 	if panicked {
-		t.Doubtful = true
+		t.Rest.Doubtful = true
 	}
 	if panicked || !t.won {
 		t.Withdraw(ctx)
@@ -232,9 +225,21 @@ func (t *Tries) fail(c *transport.Call) {
 	t.Failure = t.failed(c.Err)
 }
 
+// note notes the result of a stray that has ended.
+func (a *Attempt) note(c *transport.Call) {
+	a.Rest.Doubtful = a.Rest.Doubtful || c.Doubtful
+	if c.Err != nil {
+		return
+	}
+	g, err := script.ReadGrant(a.Keys.Names, c.Reply)
+	a.Rest.Doubtful = a.Rest.Doubtful || err != nil
+	a.Late = a.Late || g.Granted
+	a.Rest.Taken = append(a.Rest.Taken, g.Taken...)
+}
+
 // collect notes the results of abandoned tries that have ended by now, because a wait of hours may abandon many.
 func (t *Tries) collect() {
-	t.abandoned = slices.DeleteFunc(t.abandoned, func(c *transport.Call) bool {
+	t.Rest.Strays = slices.DeleteFunc(t.Rest.Strays, func(c *transport.Call) bool {
 		ended := fault.IsClosed(c.Done())
 		if ended {
 			t.note(c)

@@ -107,7 +107,7 @@ func (t *Tries) ask(ctx context.Context, a *attempt, now time.Time, least time.D
 		var grant place.Granted
 		last, err := &transport.Call{Err: fault.ErrPanicked}, fault.ErrPanicked // unless TryOnce returns
 		catch(func() { last, grant, err = a.TryOnce(free, c) }, func(hook *panicked) {
-			a.Doubtful = a.Doubtful || hook != nil
+			a.Rest.Doubtful = a.Rest.Doubtful || hook != nil
 			t.land(free, a, last, grant, err, hook)
 			a.site.DetachedCalls.Add(-1)
 		})
@@ -213,7 +213,7 @@ func (a *attempt) drop(ctx context.Context) {
 // answer returns what a place has answered to the request of the lock that was made of its round. The caller holds
 // Tries.mu, and the attempt is not busy.
 func (a *attempt) answer(fence int64) answer {
-	said := answer{Answer: majority.Answer{Doubtful: a.Doubtful}, err: a.err, lost: a.Keys.Names, strays: a.Strays()}
+	said := answer{Answer: majority.Answer{Doubtful: a.Rest.MayTake()}, err: a.err, lost: a.Keys.Names}
 	switch {
 	case a.lags(fence): // it does not count before a mend has raised the counter
 		said.lost, said.has = nil, true
@@ -239,17 +239,19 @@ func (a *attempt) lags(fence int64) bool {
 func (t *Tries) join(ctx context.Context, a *attempt) {
 	l := t.lock
 	said := a.answer(l.Fence)
-	if a.vote == granted {
-		a.PassDoubt(ctx, &l.at[a.number].Claim) // before the answer, after which a Release may go on
-		l.apply(l.ctx, a.request, said)
-		if a.lags(l.Fence) {
-			l.mendSoon(a.number)
-		}
-		return
-	}
+	a.passTo(ctx, l.at[a.number]) // before the answer, after which a Release may go on
 	l.apply(l.ctx, a.request, said)
-	if said.Result == majority.Denied {
+	if a.lags(l.Fence) || said.Result == majority.Denied {
 		l.mendSoon(a.number)
 	}
-	a.QuitLine(ctx)
+}
+
+// passTo makes the lock responsible for what its round has taken at a place, or may take. The caller holds Tries.mu.
+func (a *attempt) passTo(ctx context.Context, at *record) {
+	var taken []string
+	if a.vote == granted || a.Late {
+		taken = a.Keys.Names
+	}
+	a.PassRest(ctx, &at.Hold, a.vote == granted)
+	at.Ended(taken, false)
 }

@@ -67,9 +67,9 @@ package several
 // here and there. But requests overtake each other, and four hostile readings found some twenty schedules in which such a
 // rule left a key for its ttl, or made a second Release contradict the first.
 //
-// Releases that begin before such a place is free share what the first one does there. Otherwise the second took for lost
-// what the first had just freed, in 7 of 16 runs. When Releases took turns at every place, eight of them at once at a
-// server that hung returned after 8, 16, … 64 s.
+// All Releases share the freeing of each place, also one that is late: see package claim. When each sent its own request,
+// the second took for lost what the first had just freed, in 7 of 16 runs. When they took turns at every place, eight of
+// them at once at a server that hung returned after 8, 16, … 64 s.
 //
 // Close waits for calls that outlast an Obtain or a Release. Without that, a process that ended right after Close left
 // a key on one of three servers in 4 of 300 runs of redislock run; with it, in none of 1,300. The price: Close takes

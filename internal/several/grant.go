@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
@@ -37,8 +38,9 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	l.lock, requests = majority.Acquiring(len(t.attempts), t.places.need, t.began, t.want.TTL)
 	for i, a := range t.attempts {
 		a.request = requests[i]
-		l.at[i].FenceKey, l.at[i].Obtained, l.at[i].Random = a.FenceKey, a.TTL, true
-		l.at[i].coming = make(chan struct{})
+		at := l.at[i]
+		at.Origin, at.FenceKey, at.Lasts = claim.Random, a.FenceKey, a.TTL
+		at.coming = make(chan struct{})
 	}
 	for _, a := range t.attempts {
 		if a.vote != granted {
@@ -57,9 +59,12 @@ func (t *Tries) makeLock(ctx context.Context) error {
 	}
 	t.lock = l
 	for i, a := range t.attempts { // a place that is busy joins when it lands
+		if a.Token == t.token {
+			l.at[i].Ask()
+		}
 		switch {
 		case a.vote == granted && !a.lags(fence):
-			a.PassDoubt(ctx, &l.at[i].Claim)
+			a.passTo(ctx, l.at[i])
 		case a.Token != t.token: // a call of an earlier round has ended since this one was won, or goes on
 			l.apply(l.ctx, a.request, answer{Answer: majority.Answer{Result: majority.Unsent}, lost: a.Keys.Names})
 			if !a.busy {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/health"
 	"github.com/redislock/redislock/internal/lease"
@@ -40,16 +41,16 @@ type Lock struct {
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
 	counted   time.Time   // until when it was valid before that
-	foundLost *lossFound  // by a Release; nil for none
+	foundLost *lossFound  // what a later Release returns; nil before one has ended
 	obtained  string      // the metadata of the obtain
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
 }
 
-// record is what a lock notes of one of its places, apart from what its majority.Lock knows. The claim has its own mutex,
+// record is what a lock notes of one of its places, apart from what its majority.Lock knows. The hold has its own mutex,
 // and Lock.mu protects the other fields.
 type record struct {
-	place.Claim
+	place.Hold
 
 	lost      []string        // the keys that the place has lost; nil for none
 	taken     bool            // another has some of them
@@ -59,10 +60,9 @@ type record struct {
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
-	releases  bool            // a Release frees the claim, and not only a cleanup
+	releases  bool            // a Release frees the keys, and not only what a late answer has taken
+	late      *lateFreeing    // of a Release that did not wait for coming; nil for none
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
-	freeing   *freeing        // the last one that a Release has begun; nil for none
-	freed     bool            // a Release has freed the claim
 }
 
 // lossFound is what a Release has found lost, and its error.
@@ -80,7 +80,7 @@ func newLock(ctx context.Context, places *Group, keys []string, token string) *L
 	}
 	for i, s := range places.all {
 		l.at[i] = &record{}
-		l.at[i].Place, l.at[i].Keys, l.at[i].Token = s.Place, s.keys, token
+		l.at[i].Begin(s.Place, token, s.keys, claim.Attached)
 	}
 	return l
 }
@@ -188,7 +188,7 @@ func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out maj
 	}
 	switch {
 	case r.Acquires:
-		l.acquired(ctx, i, a)
+		l.acquired(i, a)
 	case confirmed || denied:
 		l.places.all[i].health.Answered(now)
 	}
@@ -222,7 +222,7 @@ func (l *Lock) apply(ctx context.Context, r majority.Request, a answer) (out maj
 }
 
 // acquired notes the answer to a request that was to acquire the keys. The caller holds l.mu.
-func (l *Lock) acquired(ctx context.Context, i int, a answer) {
+func (l *Lock) acquired(i int, a answer) {
 	at := l.at[i]
 	awaited := at.coming != nil
 	switch {
@@ -233,36 +233,18 @@ func (l *Lock) acquired(ctx context.Context, i int, a answer) {
 		at.lost, at.partly = a.lost, true
 	}
 	at.taken = at.taken || a.taken
-	if a.Doubtful {
-		at.Doubt(a.strays)
-	}
 	if awaited {
 		close(at.coming)
 		at.coming = nil
 	}
-	switch {
-	case !l.over:
-	case awaited && at.had: // the Release frees the keys: see freeLate
-	case a.Result != majority.Denied, a.Doubtful, l.lock.MayAcquire(i): // 10b
-		l.giveBack(ctx, i)
-	}
-}
-
-// giveBack releases, in the background, what the token may have at a place. The caller holds l.mu.
-func (l *Lock) giveBack(ctx context.Context, i int) {
-	var freed <-chan struct{}
-	if f := l.at[i].freeing; f != nil {
-		freed = f.ended
-	}
-	l.at[i].GiveBack(ctx, l.longest(i), l.lock.MayAcquire(i), freed)
 }
 
 // longest returns for how long the keys at a place may last: any request may be the last one that the server executes. The
 // caller holds l.mu.
 func (l *Lock) longest(i int) time.Duration {
 	at := l.at[i]
-	if at.Obtained == 0 { // the ttl that another handle has given them is not known
-		return max(at.lasts, place.AttachedTTL)
+	if at.Origin == claim.Attached { // the ttl that another handle has given them is not known
+		return max(at.lasts, claim.AttachedLasts)
 	}
-	return max(at.Obtained, at.lasts)
+	return max(at.Lasts, at.lasts)
 }

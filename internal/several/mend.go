@@ -31,6 +31,7 @@ func (l *Lock) Mend() {
 		r, at := l.lock.Mend(i), l.at[i]
 		at.lasts = max(at.lasts, r.Call.TTL)
 		certain := at.refreshes.Certain(r.Call.TTL) // 7
+		at.Ask()                                    // the lock is not released
 		s.DetachedCalls.Add(1)
 		transport.Go(func() { // ends with the call
 			defer s.DetachedCalls.Add(-1)
@@ -50,10 +51,12 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	}}
 	got := answer{Answer: majority.Answer{Doubtful: true}} // the place may have the keys, but must not count
 	began, answered := time.Now(), false
+	var taken []string
 	defer func() {
 		_ = recover() // a hook has panicked, and the lock is held without this place
 		s.health.MendEnded(time.Now(), time.Since(began), answered)
 		l.apply(l.ctx, r, got)
+		l.at[i].Ended(taken, got.Doubtful)
 		switch {
 		case got.Result == majority.Denied:
 			l.mendSoon(i)
@@ -65,10 +68,13 @@ func (l *Lock) mendAt(r majority.Request, certain time.Duration) {
 	_, g, err := a.TryOnce(l.ctx, c)
 	answered = c.IsAnswered()
 	granted := err == nil || a.Late
+	if granted {
+		taken = s.keys.Names
+	}
 	if key := l.at[i].FenceKey; granted && key != "" && s.raise(l.ctx, l.token, key, l.Fence) != nil {
 		return
 	}
-	got.Doubtful = a.Doubtful
+	got.Doubtful = a.Rest.Doubtful
 	switch {
 	case granted:
 		got.Result, got.Until = majority.Confirmed, lease.ValidUntil(g.Since, certain)

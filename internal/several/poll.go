@@ -9,7 +9,6 @@ import (
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/majority"
 	"github.com/redislock/redislock/internal/script"
-	"github.com/redislock/redislock/internal/transport"
 )
 
 // poll collects what the places of a lock say when they are asked for one thing.
@@ -33,8 +32,6 @@ type answer struct {
 	left  time.Duration // the remaining ttl, if that was the question
 	back  []string      // the keys that a guard has put back
 	has   bool          // an obtain was granted that does not count: see part.lags
-
-	strays []*transport.Call // obtains that were lost, and may still be executed
 }
 
 // errNoHold is the error of a place that has no keys of the lock, and that a call therefore does not ask.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
@@ -177,7 +178,7 @@ func (l *Lock) prepare(requests []majority.Request) []asking {
 	for i, r := range requests {
 		at := l.at[r.Place]
 		refreshes, writes := r.Call.Kind == majority.Refresh, r.Call.Metadata != ""
-		asks[i].prolongs = !refreshes || at.Random && !writes && r.Call.TTL >= l.longest(r.Place)
+		asks[i].prolongs = !refreshes || at.Origin == claim.Random && !writes && r.Call.TTL >= l.longest(r.Place)
 		at.lasts = max(at.lasts, r.Call.TTL)
 		if asks[i].Request = r; refreshes {
 			asks[i].refresh = at.refreshes.Add(r.Call.TTL, asks[i].prolongs, writes)
@@ -253,9 +254,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 			return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 		}
 	}
-	ended, may := at.BeginRevival()
-	if !may || l.over && at.Place.IsGuarded() { // the lock was released, and the request could put its keys back
-		ended(false)
+	if l.over && at.Place.IsGuarded() || !at.BeginRefresh() { // the request could put the keys back
 		if refresh != nil {
 			at.refreshes.Finish(refresh)
 		}
@@ -267,13 +266,13 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	c := at.RefreshCall(call.TTL, metadata, l.kept(), r.prolongs)
 	c.GiveUp = l.lock.Until(time.Now())
 	l.mu.Unlock()
-	var rest []*transport.Call      // those that may still be executed
-	finish := func(doubtful bool) { // ends with the calls
+	var rest []*transport.Call                               // those that may still be executed
+	finish := func(doubtful bool, last ...*transport.Call) { // ends with the calls
 		for _, call := range rest {
 			<-call.Done()
 			doubtful = doubtful || call.Doubtful
 		}
-		ended(doubtful)
+		at.EndRefresh(doubtful, append(last, rest...)...)
 		l.finish(r, doubtful)
 	}
 	returned := false
@@ -286,7 +285,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	c, answered := at.SendRefresh(ctx, c, r.prolongs, &rest)
 	returned = true
 	if answered && len(rest) == 0 {
-		finish(c.Doubtful)
+		finish(c.Doubtful, c)
 		return l.asked(ctx, r, c, certain)
 	}
 	l.mu.Lock()
@@ -297,7 +296,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	if answered {
 		own := c.Doubtful
 		c.Doubtful = true
-		go finish(own)
+		go finish(own, c)
 		return l.asked(ctx, r, c, certain)
 	}
 	go func() { // ends with the calls
@@ -305,7 +304,7 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 		own := c.Doubtful
 		c.Doubtful = own || len(rest) > 0
 		l.asked(ctx, r, c, certain)
-		finish(own)
+		finish(own, c)
 	}()
 	return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
 }

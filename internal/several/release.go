@@ -5,27 +5,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/place"
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Free releases the keys at all places. until is the end of the validity before the Release. If a Release has found the lock
-// lost, later ones say the same: what a request has acquired since did not count, and was given back.
+// Free releases the keys at all places. until is the end of the validity before the Release. All calls that begin before one
+// has ended share what is found at each place; those that follow find that the lock is lost.
 func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
 	l.mu.Lock()
 	if !l.over {
-		l.giveUp(ctx, until)
+		l.giveUp(until)
 	}
 	p, before := l.newPoll(), l.foundLost
-	var asked, others []int                 // the places whose answers decide, and those that are released as well
-	freeings := make([]*freeing, len(l.at)) // by place
-	begins := make([]bool, len(l.at))       // this Release begins that freeing
+	var asked, others []int // the places whose answers decide, and those that are released as well
 	for i, at := range l.at {
-		if at.releases {
-			freeings[i], begins[i] = at.nextFreeing()
-		}
 		if at.counts {
 			asked = append(asked, i)
 			continue
@@ -38,7 +34,6 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	if p.isDecided() || before != nil {
 		asked, others = nil, append(others, asked...)
 	}
-	until = l.counted // as the first Release: one of its unanswered requests may have freed the keys
 	l.mu.Unlock()
 	free, stop := place.Detached(ctx)
 	defer stop()
@@ -48,23 +43,7 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	}
 	brief, enough := context.WithCancel(free)
 	defer enough()
-	release := func(i int) answer {
-		f, ended := freeings[i], func() { l.places.all[i].DetachedCalls.Add(-1) }
-		send := func() answer { return l.freeAt(free, i, until) }
-		switch {
-		case !begins[i]:
-			defer ended()
-			return l.joinFreeing(brief, i, f, send)
-		case f.coming != nil:
-			return l.freeLate(brief, i, f, func() answer {
-				defer ended()
-				return f.do(free, send)
-			})
-		default:
-			defer ended()
-			return f.do(free, send)
-		}
-	}
+	release := func(i int) answer { return l.releaseAt(free, brief, i) }
 	for _, i := range others {
 		transport.Go(func() { // ends with the call
 			catch(func() { release(i) }, func(*panicked) {})
@@ -80,9 +59,7 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 	loss := life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}
 	switch {
 	case err == nil:
-		for _, at := range l.at {
-			at.freed = false
-		}
+		l.foundLost = &lossFound{life.Loss{Cause: life.Gone, Keys: l.keys}, fault.ErrLockNotHeld}
 	case p.isLost(): // otherwise the cause of a ctx may match ErrLockNotHeld
 		l.foundLost = &lossFound{loss, err}
 	}
@@ -90,26 +67,30 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 }
 
 // giveUp ends the lock, and decides how a Release frees each place. The caller holds l.mu.
-func (l *Lock) giveUp(ctx context.Context, until time.Time) {
+func (l *Lock) giveUp(until time.Time) {
 	l.over, l.counted = true, until
 	for i, at := range l.at {
 		at.counts = l.counts(i)
-		switch {
-		case at.had, at.coming != nil, at.Obtained == 0: // another handle may have got the keys back
-			at.releases = true
-		case l.lock.IsAcquiring(i): // acquired releases what the place grants (10b)
-		case l.lock.MayAcquire(i):
-			l.giveBack(ctx, i)
+		at.releases = at.had || at.coming != nil || at.Origin == claim.Attached // another handle may have got the keys back
+		if !at.releases {
+			l.drop(i)
 		}
 	}
 	l.lock.End()
+}
+
+// drop frees, in the background, what late answers have taken at a place that has never had the keys, or may still take
+// (10b). The caller holds l.mu.
+func (l *Lock) drop(i int) {
+	at := l.at[i]
+	at.Drop(l.ctx, claim.Terms{Why: claim.Late, Lasts: l.longest(i)}, at.Keys.Names)
 }
 
 // counts reports whether a Release counts how a place answers. If the place is known to have lost all keys, it does not: a
 // guard that is closed does not say that keys were gone. The caller holds l.mu.
 func (l *Lock) counts(i int) bool {
 	switch at := l.at[i]; {
-	case at.coming != nil, at.Obtained == 0: // see freeLate; and another handle may have got the keys back
+	case at.coming != nil, at.Origin == claim.Attached: // see releaseAt; and another handle may have got the keys back
 		return true
 	case l.lock.IsAcquiring(i):
 		return false
@@ -118,88 +99,74 @@ func (l *Lock) counts(i int) bool {
 	}
 }
 
+// lateFreeing is the release at a place that had not answered the obtain yet when the first Release began. All calls share
+// it.
+type lateFreeing struct {
+	ended  chan struct{} // closed when it has ended; answer is set before
+	answer answer
+}
+
+// releaseAt releases the keys at one place: if it has not answered the obtain yet, as soon as it has. If it has not
+// done so by the time when brief ends, or a new server is expected to have answered, it counts as a place that has
+// never had the keys.
+func (l *Lock) releaseAt(ctx, brief context.Context, i int) answer {
+	at := l.at[i]
+	defer at.Place.DetachedCalls.Add(-1)
+	l.mu.Lock()
+	if at.late == nil && at.coming != nil {
+		at.late = l.freeLate(at.coming, i)
+	}
+	late := at.late
+	l.mu.Unlock()
+	if late == nil || fault.IsClosed(late.ended) {
+		return l.freeAt(ctx, i)
+	}
+	if !l.await(brief, i) {
+		return at.missing()
+	}
+	select {
+	case <-late.ended:
+		return late.answer
+	case <-brief.Done():
+		return answer{err: fault.ErrUnanswered}
+	}
+}
+
+// freeLate begins the release at a place that has not answered the obtain yet.
+func (l *Lock) freeLate(coming <-chan struct{}, i int) *lateFreeing {
+	late := &lateFreeing{ended: make(chan struct{}), answer: answer{err: fault.ErrPanicked}} // unless freeAt returns
+	calls := &l.at[i].Place.DetachedCalls
+	calls.Add(1)
+	transport.Go(func() { // ends with the call
+		defer calls.Add(-1)
+		defer close(late.ended)
+		<-coming
+		catch(func() { late.answer = l.freeAt(l.ctx, i) }, func(*panicked) {})
+	})
+	return late
+}
+
 // freeAt releases the keys at one place, unless that has never had them.
-func (l *Lock) freeAt(ctx context.Context, i int, until time.Time) answer {
+func (l *Lock) freeAt(ctx context.Context, i int) answer {
 	at := l.at[i]
 	l.mu.Lock()
-	has, longest := at.had || at.Obtained == 0, l.longest(i)
+	has, until, longest := at.had || at.Origin == claim.Attached, l.counted, l.longest(i)
+	if !has {
+		l.drop(i)
+	}
 	l.mu.Unlock()
 	if !has {
 		return at.missing()
 	}
-	loss, err := at.Free(ctx, time.Now(), until, longest)
+	found, err := at.Free(ctx, claim.Terms{Why: claim.Release, Until: until, Lasts: longest})
+	if err != nil {
+		return answer{err: err}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at.taken = at.taken || loss.Cause == life.Taken
-	switch {
-	case err == nil:
-		at.freed = true
-	case err == fault.ErrLockNotHeld && at.freed:
-		return answer{} // an earlier Release freed the keys here, but at too few places
-	}
-	return answer{lost: loss.Keys, err: err}
+	at.taken = at.taken || found.Taken > 0
+	return answer{lost: found.Keys, err: at.Place.LossError(found.Loss, fault.ErrLockNotHeld)}
 }
 
 // missing is the answer of a place that has never had the keys.
 func (r *record) missing() answer { return answer{lost: r.Keys.Names, err: fault.ErrLockNotHeld} }
-
-// freeing is what a Release does at one place.
-type freeing struct {
-	coming <-chan struct{} // closed when the place has answered the obtain; nil if it had before
-	ended  chan struct{}   // closed when the freeing has ended; the fields below are set before
-	answer answer
-	isCut  bool // the ctx of the Release has ended first, and the tries go on
-}
-
-// nextFreeing returns the freeing of a Release that begins, and whether it is a new one. Before a place has answered the
-// obtain, and while what it has granted is then being freed, all Releases share one freeing: none of them could join a call,
-// and the second would take for lost what the first has just freed. The caller holds Lock.mu.
-func (r *record) nextFreeing() (f *freeing, isNew bool) {
-	if f = r.freeing; f != nil && f.coming != nil && !fault.IsClosed(f.ended) {
-		return f, false
-	}
-	f = &freeing{coming: r.coming, ended: make(chan struct{}), answer: answer{err: fault.ErrPanicked}} // unless send returns
-	r.freeing = f
-	return f, true
-}
-
-// do carries a freeing out, by send, which ctx may cut.
-func (f *freeing) do(ctx context.Context, send func() answer) answer {
-	defer close(f.ended)
-	f.answer = send()
-	f.isCut = f.answer.err != nil && f.answer.lost == nil && ctx.Err() != nil
-	return f.answer
-}
-
-// freeLate carries out a freeing at a place that has not answered the obtain yet, as soon as it has. If await gives up
-// before that, the place counts as one that has never had the keys.
-func (l *Lock) freeLate(ctx context.Context, i int, f *freeing, do func() answer) answer {
-	freed := make(outcomes[answer], 1)
-	transport.Go(func() { // ends with the call
-		<-f.coming
-		freed.run(i, do)
-	})
-	if !l.await(ctx, i) {
-		return l.at[i].missing()
-	}
-	o := <-freed
-	o.hook.again()
-	return o.result
-}
-
-// joinFreeing waits for the freeing of an earlier Release, and returns its answer. If that was cut, joinFreeing calls send,
-// which joins the tries that go on.
-func (l *Lock) joinFreeing(ctx context.Context, i int, f *freeing, send func() answer) answer {
-	if !l.await(ctx, i) {
-		return l.at[i].missing()
-	}
-	select {
-	case <-f.ended:
-	case <-ctx.Done():
-		return answer{err: fault.ErrUnanswered}
-	}
-	if f.isCut {
-		return send()
-	}
-	return f.answer
-}

@@ -105,7 +105,7 @@ var All = []Control{
 		Name: "no-cleanup", Off: "nothing is released after an abandoned obtain",
 		Topology: "one", Checks: []string{check.Leftover}, Rarer: 20, Aim: networkOnly, Scene: "abandon",
 		Edits: []Edit{{
-			"internal/place/withdraw.go", "if nothing && (!a.Doubtful && !a.Late || a.Custom) {", "if nothing || true {",
+			"internal/place/leaving.go", "switch empty := rest.IsEmpty(); {", "switch empty := true; {",
 		}},
 	},
 	{
@@ -113,7 +113,7 @@ var All = []Control{
 		Topology: "one", Checks: []string{check.Leftover}, Rarer: 3,
 		Aim:   often(plan.StrandRequests, 120, 300, 800),
 		Scene: "brief",
-		Edits: []Edit{{"internal/place/release.go", "if u == nil {", "if true {"}},
+		Edits: []Edit{{"internal/place/leaving.go", "if rest.Taken = nil; rest.IsEmpty() {", "if true {"}},
 	},
 	{
 		Name: "leaving-keeps-the-keys", Off: "a waiter that leaves keeps what a release has handed over to it",
@@ -121,7 +121,8 @@ var All = []Control{
 		Aim:   often(plan.StopWorker, 120, 200, 400),
 		Scene: "abandon",
 		Edits: []Edit{{
-			"internal/place/withdraw.go", "return a.leaving(ctx, a.Keys)", "return a.leaving(ctx, a.Keys.OnlyLines())",
+			"internal/place/leaving.go", "a.claim(a.Keys, rest).Drop(ctx, claim.Terms{Why: why}",
+			"a.claim(a.Keys.OnlyLines(), rest).Drop(ctx, claim.Terms{Why: why}",
 		}},
 	},
 	{
@@ -129,7 +130,7 @@ var All = []Control{
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
 		Aim:   slices.Concat(often(plan.DelayReplies, 120, 300, 1500), often(plan.DelayRequests, 60, 300, 1500)),
 		Scene: "custom",
-		Edits: []Edit{{"internal/undo/work.go", "if len(found) == 0 {", "if true {"}},
+		Edits: []Edit{{"internal/claim/ledger.go", "if len(found) == 0 {", "if true {"}},
 	},
 	{
 		Name: "release-distrusts-itself", Off: "a release that was sent twice reports a loss",
@@ -137,8 +138,7 @@ var All = []Control{
 		Aim:   often(plan.CutReplies, 60, 200, 1500),
 		Scene: "brief",
 		Edits: []Edit{{
-			"internal/place/release.go",
-			"case err == fault.ErrLockNotHeld && call.Doubtful && call.First.Before(until):", "case false:",
+			"internal/claim/free.go", "if found.IsWhole() && call.Doubtful && call.First.Before(until) {", "if false {",
 		}},
 	},
 	{

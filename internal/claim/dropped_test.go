@@ -1,4 +1,4 @@
-package undo_test
+package claim_test
 
 import (
 	"context"

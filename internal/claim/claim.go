@@ -1,0 +1,165 @@
+package claim
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// Claim is all that a token may have at one Redis. Set the exported fields before anything else, and do not change them
+// afterwards. It is safe for concurrent use, and must not be copied once a method was called.
+type Claim struct {
+	Ledger   *Ledger
+	Keys     script.Keys
+	Token    string
+	FenceKey string        // a release mints the fencing token of the next in line from it; "" for none
+	Lasts    time.Duration // for how long what an ask takes can last; 0 if that is not known
+	Origin   Origin
+
+	state state
+	mu    sync.Mutex // protects state and more; the code that holds it locks nothing else but Ledger.mu
+	more  *more      // nil for most claims
+}
+
+// Origin says where the token of a claim is from.
+type Origin int8
+
+// The origins of a token.
+const (
+	Attached Origin = iota // from a caller, who has attached to keys that have it
+	Custom                 // from a caller, who has obtained with it; the keys may be of an earlier hold
+	Random                 // from the library: no other claim has it, had it or will have it
+)
+
+// more is what is known of a claim in which something is late, has failed, or is wanted by two at a time. Claim.mu protects
+// it.
+type more struct {
+	line   string            // the waiter's entry, which a release takes out of the lines; "" for none
+	strays []*transport.Call // asks whose end nobody else reports
+	taken  []string          // what late replies have said to be taken
+	begun  chan struct{}     // closed when the freeing has begun; nil if nobody has asked
+
+	told     bool            // a release was answered, or what it finds matters to nobody
+	found    script.Loss     // by that release
+	returned bool            // what was found has been returned to a caller
+	earlier  *transport.Call // the last release without an answer; nil for none
+	round    *round          // the one that is under way or, while the claim rests, the next one; nil if nobody waits for it
+	hurry    chan struct{}   // has room for one; a value ends the pause
+	news     chan action     // has room for one: what to do when the asks have ended
+}
+
+// Rest is what an obtain leaves behind: it may have taken more than it knows of.
+type Rest struct {
+	Strays   []*transport.Call // tries without an answer, which may still be executed
+	Doubtful bool              // some other sending without an answer may have been executed, or may still be
+	Taken    []string          // what late grants have taken
+	Line     string            // the entry of the waiter, which strays may put into the lines; "" for none
+}
+
+// MayTake reports whether the obtain may have taken more than it knows of.
+func (r *Rest) MayTake() bool { return r.Doubtful || len(r.Strays) > 0 }
+
+// IsEmpty reports whether there is nothing to free.
+func (r *Rest) IsEmpty() bool { return !r.MayTake() && len(r.Taken) == 0 }
+
+// known returns what else is known of the claim. The caller holds c.mu.
+func (c *Claim) known() *more {
+	if c.more == nil {
+		c.more = &more{hurry: make(chan struct{}, 1), news: make(chan action, 1)}
+	}
+	return c.more
+}
+
+// happens applies an event, and returns what to do. The caller holds c.mu.
+func (c *Claim) happens(e event) (act action) {
+	c.state.custom = c.Origin == Custom
+	c.state, act = next(c.state, e)
+	return act
+}
+
+// on is happens for a caller who does not hold c.mu.
+func (c *Claim) on(k kind) action {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.happens(event{kind: k})
+}
+
+// Take notes what an obtain has left behind. If it is called for a claim that may be being freed, an Ask must be under way.
+func (c *Claim) Take(r Rest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.happens(event{kind: learned})
+	m := c.known()
+	for _, stray := range r.Strays {
+		c.happens(event{kind: learned})
+		m.strays = append(m.strays, stray)
+	}
+	if r.Line != "" { // a position
+		m.line = r.Line
+		c.happens(event{kind: learned})
+		c.happens(event{kind: ended, took: true})
+	}
+	c.ended(r.Taken, r.Doubtful)
+}
+
+// Ask notes that a request is about to be sent that may take keys. If it returns false, do not send the request: nobody
+// would free what it takes. Otherwise, call Ended when the request has ended.
+func (c *Claim) Ask() bool { return c.on(ask) != refuse }
+
+// Ended notes that a request has ended. taken are keys that it has taken and that nobody relies on. doubtful says that a
+// sending without an answer may have been executed, or may still be.
+func (c *Claim) Ended(taken []string, doubtful bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended(taken, doubtful)
+}
+
+func (c *Claim) ended(taken []string, doubtful bool) {
+	if c.Origin == Custom && len(taken) > 0 {
+		c.known().taken = append(c.known().taken, taken...)
+	}
+	if act := c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful}); act != nothing {
+		c.known().news <- act
+	}
+}
+
+// strayEnded notes how an ask has ended whose end nobody else reports.
+func (c *Claim) strayEnded(call *transport.Call) {
+	g, err := script.Grant{}, call.Err
+	if err == nil {
+		g, err = script.ReadGrant(c.Keys.Names, call.Reply)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case call.Err != nil:
+		c.ended(nil, call.Doubtful)
+	case c.more.line != "": // also if it was refused, it has perhaps put the waiter into the lines again
+		c.ended([]string{c.more.line}, call.Doubtful)
+	default:
+		c.ended(g.Taken, call.Doubtful || err != nil)
+	}
+}
+
+// IsDoubtful reports whether some ask without an answer may still take keys.
+func (c *Claim) IsDoubtful() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.doubtful || c.state.underWay > 0
+}
+
+// Begun returns what is closed when the claim is being freed.
+func (c *Claim) Begun() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.known()
+	if m.begun == nil {
+		m.begun = make(chan struct{})
+		if c.state.phase != live {
+			close(m.begun)
+		}
+	}
+	return m.begun
+}
