@@ -94,7 +94,11 @@ func (c *Claim) Take(r Rest) {
 	m := c.known()
 	for _, stray := range r.Strays {
 		c.happens(event{kind: learned})
-		m.strays = append(m.strays, stray)
+		if c.state.phase == live {
+			m.strays = append(m.strays, stray)
+		} else { // the freeing may have waited for the others
+			go c.awaitStray(stray) // ends with the call
+		}
 	}
 	if r.Line != "" { // a position
 		m.line = r.Line
@@ -125,8 +129,9 @@ func (c *Claim) ended(taken []string, doubtful bool) {
 	}
 }
 
-// strayEnded notes how an ask has ended whose end nobody else reports.
-func (c *Claim) strayEnded(call *transport.Call) {
+// awaitStray waits for the end of an ask that nobody else reports, and notes it.
+func (c *Claim) awaitStray(call *transport.Call) {
+	<-call.Done()
 	g, err := script.Grant{}, call.Err
 	if err == nil {
 		g, err = script.ReadGrant(c.Keys.Names, call.Reply)

@@ -211,8 +211,7 @@ func (f *freeing) await() action {
 	f.more.strays = nil
 	f.Claim.mu.Unlock()
 	for _, stray := range strays {
-		<-stray.Done()
-		f.strayEnded(stray)
+		f.awaitStray(stray)
 	}
 	act := <-f.more.news
 	f.prolong()
