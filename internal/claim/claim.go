@@ -38,7 +38,11 @@ const (
 type more struct {
 	line   string            // the waiter's entry, which a release takes out of the lines; "" for none
 	strays []*transport.Call // asks whose end nobody else reports
-	taken  []string          // what late replies have said to be taken
+	unsure bool              // an obtain with a Custom token has ended unanswered and may still arrive
+	taken  []string          // with a Custom token, the keys that were taken since the last release that was answered
+	sent   int               // how many of these the present release frees
+	whole  bool              // a refresh without an answer may put back any key
+	asked  time.Time         // when an ask has ended last, since the claim is being freed
 	begun  chan struct{}     // closed when the freeing has begun; nil if nobody has asked
 
 	told     bool            // a release was answered, or what it finds matters to nobody
@@ -74,7 +78,6 @@ func (c *Claim) known() *more {
 
 // happens applies an event, and returns what to do. The caller holds c.mu.
 func (c *Claim) happens(e event) (act action) {
-	c.state.custom = c.Origin == Custom
 	c.state, act = next(c.state, e)
 	return act
 }
@@ -114,15 +117,39 @@ func (c *Claim) Ask() bool { return c.on(ask) != refuse }
 
 // Ended notes that a request has ended. taken are keys that it has taken and that nobody relies on. doubtful says that a
 // sending without an answer may have been executed, or may still be.
+//
+// With a Custom token, what such a sending of an obtain may take is left alone: it may be of another hold by then.
 func (c *Claim) Ended(taken []string, doubtful bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended(taken, doubtful)
 }
 
+// RefreshEnded is Ended for a refresh, which can put back only keys of this claim. So these are freed with any token.
+func (c *Claim) RefreshEnded(back []string, doubtful bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if doubtful {
+		c.known().whole = true
+	}
+	c.apply(back, doubtful)
+}
+
 func (c *Claim) ended(taken []string, doubtful bool) {
+	if doubtful && c.Origin == Custom {
+		c.known().unsure = true
+		doubtful = false
+	}
+	c.apply(taken, doubtful)
+}
+
+// apply applies the end of an ask. The caller holds c.mu.
+func (c *Claim) apply(taken []string, doubtful bool) {
 	if c.Origin == Custom && len(taken) > 0 {
 		c.known().taken = append(c.known().taken, taken...)
+	}
+	if c.state.phase != live {
+		c.known().asked = time.Now()
 	}
 	if act := c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful}); act != nothing {
 		c.known().news <- act
@@ -152,7 +179,7 @@ func (c *Claim) awaitStray(call *transport.Call) {
 func (c *Claim) IsDoubtful() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state.doubtful || c.state.underWay > 0
+	return c.state.doubtful || c.state.underWay > 0 || c.more != nil && c.more.unsure
 }
 
 // Begun returns what is closed when the claim is being freed.

@@ -87,6 +87,27 @@ var _ = spec.DescribeFaulty("The cleanup of an abandoned obtain", func(on *spec.
 		Entry("with a custom one", "mine"),
 	)
 
+	// A leave that failed was not sent again, so others waited until the line passed over the waiter.
+	It("leaves the line as soon as Redis executes that, however often it has refused before", func(ctx SpecContext) {
+		locks, direct := on.ConnectBy(nil), redislock.New(on.Client)
+		held := spec.Obtain(ctx, direct, time.Minute, nil, "a")
+		waiting, cancel := context.WithCancel(ctx)
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := locks.Obtain(waiting, "a", time.Minute, &redislock.Options{Queue: true})
+			gaveUp <- err
+		}()
+		Eventually(func() int { return on.Executed("obtain") }).WithTimeout(spec.Soon).Should(Equal(2))
+		down := on.Broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		cancel()
+		Expect(<-gaveUp).To(MatchError(context.Canceled))
+		Eventually(down.Count).WithTimeout(spec.Soon).Should(BeNumerically(">=", 8)) // more than one round
+		Expect(direct.Line(ctx, "a")).To(HaveLen(1))
+		down.Remove()
+		Eventually(direct.Line).WithArguments(ctx, "a").WithTimeout(2 * time.Second).Should(BeEmpty())
+		Expect(held.Release(ctx)).To(Succeed())
+	})
+
 	It("frees keys that a waiter was handed while Redis was away for longer than its position in line lasts", func(ctx SpecContext) {
 		locks, direct := on.ConnectBy(nil), redislock.New(on.Client)
 		held := spec.Obtain(ctx, direct, time.Minute, nil, "a")

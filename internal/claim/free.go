@@ -71,11 +71,11 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 			return c.tell(), nil
 		case !r.wait(wait):
 			return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
-		case r.err == nil:
+		case r.answered:
 			c.tell()
 			return r.found, nil
-		case r.answered, follows:
-			return r.found, r.err
+		case follows:
+			return Found{}, r.err
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (c *Claim) tell() Found {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.more
-	if m == nil {
+	if m == nil || !m.told { // the first release was answered in time and has lost nothing
 		return Found{Again: true}
 	}
 	before := m.returned
@@ -130,18 +130,18 @@ func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) (
 			if sent.Err == nil {
 				sent.Err = fault.ErrPanicked
 			}
-			if _, act, _ := c.conclude(sent, t.Until); act == retry { // as it is, unless the hook panicked after a reply
-				c.goOn(call.Ctx, t, c.on(hurry), nil)
+			if _, act, err := c.conclude(sent, t.Until, true); act == retry { // as it is, unless the hook panicked after a reply
+				c.goOn(call.Ctx, t, c.on(hurry), nil, err)
 			}
 		}
 	}()
 	last, answered := c.send(wait, call, func(copied *transport.Call) { sent = copied })
 	returned = true
 	if !answered {
-		c.goOn(call.Ctx, t, nothing, last)
+		c.goOn(call.Ctx, t, nothing, last, nil)
 		return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
-	found, act, err := c.conclude(last, t.Until)
+	found, act, err := c.conclude(last, t.Until, true)
 	if err == nil {
 		c.tell()
 	}
@@ -149,14 +149,16 @@ func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) (
 		if err == nil && t.Why == Release {
 			t.Why = Resent
 		}
-		c.goOn(call.Ctx, t, act, nil)
+		c.goOn(call.Ctx, t, act, nil, err)
 	}
 	return found, err
 }
 
-// goOn lets a freeing go on in the background.
-func (c *Claim) goOn(ctx context.Context, t Terms, act action, underWay *transport.Call) {
-	f := &freeing{Claim: c, ctx: ctx, why: t.Why, about: c.Keys.Names, until: t.Until, lasts: t.Lasts, ends: t.Until}
+// goOn lets a freeing go on in the background. err is the error of the release before, if that has ended.
+func (c *Claim) goOn(ctx context.Context, t Terms, act action, underWay *transport.Call, err error) {
+	f := &freeing{
+		Claim: c, ctx: ctx, why: t.Why, about: c.Keys.Names, until: t.Until, lasts: t.Lasts, ends: t.Until, err: err,
+	}
 	f.begin(act, underWay)
 }
 
@@ -166,12 +168,15 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	m := c.more
 	told := m != nil && m.told
 	switch {
-	case told && c.Origin == Custom: // the other keys may be of an earlier hold, or of a later one
+	case told && c.Origin == Custom && !m.whole: // the other keys may be of an earlier hold, or of a later one
 		script.Limit(call, m.taken)
 	case !told && c.FenceKey != "":
 		script.AndFence(call, c.FenceKey)
 	case m != nil && m.line != "":
 		script.AndLeave(call, m.line)
+	}
+	if m != nil {
+		m.sent = len(m.taken)
 	}
 	if m != nil && m.earlier != nil { // what is in doubt of that is also in doubt of this one
 		call.First, call.Doubtful = m.earlier.First, m.earlier.Doubtful
@@ -226,25 +231,25 @@ func (c *Claim) freedBy(ctx context.Context, last *transport.Call, lost []*trans
 	return last
 }
 
-// conclude applies the result of a release that has ended, and returns what it has found and what to do. until is the
-// end of the validity before the freeing: a release without an answer that was sent before it may have freed what a
-// later one misses.
-func (c *Claim) conclude(call *transport.Call, until time.Time) (found Found, act action, err error) {
+// conclude applies the result of a release that has ended, and returns what it has found and what to do. until is the end of
+// the validity before the freeing: a release without an answer that was sent before it may have freed what this one misses.
+// Unless others may follow, the freeing ends with it.
+func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (found Found, act action, err error) {
 	how := answered
-	switch {
-	case call.Err == nil:
+	if err = call.Err; err == nil {
 		found.Doubtful = call.Doubtful
 		found.Loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
 		if found.IsWhole() && call.Doubtful && call.First.Before(until) {
 			found.Loss = script.Loss{}
 		}
-	case transport.IsFinal(call.Err):
-		how, err = refused, call.Err
-	default:
-		how, err = failed, call.Err
 	}
-	if names := c.Keys.Names; err != nil && len(names) > 0 { // without names, only an event reports it
-		err = fault.Failed("release", names, fault.WithHint(names, err))
+	if err != nil {
+		if how = failed; call.Err == nil || transport.IsFinal(err) {
+			how = refused
+		}
+		if names := c.Keys.Names; len(names) > 0 { // without names, only an event reports it
+			err = fault.Failed("release", names, fault.WithHint(names, err))
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,13 +257,35 @@ func (c *Claim) conclude(call *transport.Call, until time.Time) (found Found, ac
 	switch m := c.more; {
 	case how != answered:
 		c.known().earlier = call
-	case m != nil && m.told:
 	case m != nil || act != end || !found.IsNone():
 		m = c.known()
-		m.told, m.found, m.earlier = true, found.Loss, nil
+		m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil
+		if !m.told {
+			m.told, m.found = true, found.Loss
+		}
 	}
 	c.endRound(found, err, how == answered)
+	if act != end && !othersFollow {
+		act = c.giveUp(crowded, err)
+	}
 	return found, act, err
+}
+
+// giveUp ends the freeing for a reason other than an answer. The caller holds c.mu.
+func (c *Claim) giveUp(why kind, err error) action {
+	act := c.happens(event{kind: why})
+	m := c.known()
+	if act == nothing && !m.told { // the keys have expired, and nobody relies on what the asks under way take
+		m.told, m.found = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
+	}
+	if act == end {
+		select {
+		case <-m.news: // of no use any more
+		default:
+		}
+	}
+	c.endRound(Found{}, err, false)
+	return act
 }
 
 // endRound tells those who wait for a round how it has ended. The caller holds c.mu.

@@ -119,7 +119,7 @@ func (f *freeing) run(act action, underWay *transport.Call) {
 	for failures := 0; act != end; {
 		switch {
 		case !f.hasRoom():
-			act = f.on(crowded)
+			act = f.giveUp(crowded)
 		case act == send:
 			if act = f.send(); f.err == nil {
 				failures = 0
@@ -130,14 +130,11 @@ func (f *freeing) run(act action, underWay *transport.Call) {
 		case act == linger:
 			time.Sleep(lingerFor)
 			f.prolong()
-			act = f.on(due)
+			act, failures = f.on(due), 0
 		default:
-			act = f.await()
+			act, failures = f.await(), 0
 		}
 	}
-	f.Claim.mu.Lock()
-	defer f.Claim.mu.Unlock()
-	f.endRound(Found{}, f.err, false) // nobody waits for a round that follows
 }
 
 // hasRoom reports whether the freeing has room, or needs none. If there is none, it says so once.
@@ -166,6 +163,9 @@ func (f *freeing) report(e Event) {
 // send sends a release, and returns what follows.
 func (f *freeing) send() action {
 	call := f.first
+	if call != nil {
+		call.Persist() // a later release does not step back
+	}
 	if f.first = nil; call == nil {
 		f.Claim.mu.Lock()
 		call = f.release(f.ctx)
@@ -179,18 +179,30 @@ func (f *freeing) send() action {
 }
 
 func (f *freeing) conclude(call *transport.Call) (act action) {
-	_, act, f.err = f.Claim.conclude(call, f.until)
+	_, act, f.err = f.Claim.conclude(call, f.until, !f.dropped)
 	if f.err == nil {
 		f.tell()
 	}
 	return act
 }
 
+// giveUp ends the freeing for a reason other than an answer.
+func (f *freeing) giveUp(why kind) action {
+	f.Claim.mu.Lock()
+	defer f.Claim.mu.Unlock()
+	return f.Claim.giveUp(why, f.err)
+}
+
 // rest pauses after so many failures, and returns what follows.
 func (f *freeing) rest(failures int) action {
 	pause := f.Ledger.Link.ResendWait(failures)
+	f.Claim.mu.Lock()
+	if ends := f.more.asked.Add(f.lasts); ends.After(f.ends) { // it may have taken keys
+		f.ends = ends
+	}
+	f.Claim.mu.Unlock()
 	if time.Now().Add(pause).After(f.ends) {
-		return f.on(expired)
+		return f.giveUp(expired)
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

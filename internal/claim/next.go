@@ -18,7 +18,6 @@ type state struct {
 	phase    phase
 	taken    bool // keys were taken, or may have been, on which nobody relies, and no round was sent since
 	doubtful bool // an ask has ended unanswered and may still arrive, and no round was sent a second later
-	custom   bool // the token is the caller's own, so it may have keys of an earlier hold
 }
 
 // kind is what happens to a claim.
@@ -52,7 +51,7 @@ type action int
 const (
 	nothing action = iota
 	refuse         // do not send the request: nobody would free what it takes
-	send           // send a round. With a custom token, one after the first answer releases only what was taken since
+	send           // send a round
 	retry          // pause, for longer after each failure, and then report due
 	linger         // pause for a second, in which a request without an answer arrives if it ever does, and then report due
 	end            // the freeing has ended
@@ -120,8 +119,7 @@ func (s state) ended(e event) (state, action) {
 	if s.underWay--; s.underWay < 0 {
 		panic("more asks have ended than begun")
 	}
-	s.doubtful = s.doubtful || e.doubt
-	s.taken = s.taken || e.took || e.doubt && !s.custom
+	s.doubtful, s.taken = s.doubtful || e.doubt, s.taken || e.took || e.doubt
 	if s.phase == settling && s.underWay == 0 {
 		return s.settle()
 	}
@@ -156,7 +154,7 @@ func (s state) settle() (state, action) {
 		return s, nothing
 	case s.taken:
 		return s.send()
-	case s.doubtful && !s.custom: // what it may take with a custom token may be of another hold by then
+	case s.doubtful:
 		return s, linger
 	}
 	s.phase = freed

@@ -87,20 +87,6 @@ var transcripts = []struct{ name, happens string }{
 		answered       => settling, 1 under way
 		ended, took    => sending: send
 		answered       => freed: end`},
-	{"a custom token: of an obtain without a lock, only what a late reply says was taken is freed", `
-		ask            => live, 1 under way, custom
-		drop           => settling, 1 under way, custom
-		ended, took    => sending, custom: send
-		answered       => freed, custom: end`},
-	{"a custom token, and no reply: the keys may be of an earlier hold", `
-		ask            => live, 1 under way, custom
-		drop           => settling, 1 under way, custom
-		ended, doubt   => freed, doubtful, custom: end`},
-	{"a custom token, and a Release: what arrives a second later may be of a later hold", `
-		ask            => live, 1 under way, custom
-		ended, doubt   => live, doubtful, custom
-		free           => sending, doubtful, custom: send
-		answered       => freed, doubtful, custom: end`},
 	{"an obtain with a random token is abandoned", `
 		ask            => live, 1 under way
 		drop           => settling, 1 under way
@@ -146,7 +132,7 @@ func said(s state, a action) string {
 	for _, known := range []struct {
 		is   bool
 		word string
-	}{{s.taken, ", taken"}, {s.doubtful, ", doubtful"}, {s.custom, ", custom"}} {
+	}{{s.taken, ", taken"}, {s.doubtful, ", doubtful"}} {
 		if known.is {
 			text += known.word
 		}
@@ -168,7 +154,7 @@ func read(text string) (event, bool) {
 func TestTranscripts(t *testing.T) {
 	for _, transcript := range transcripts {
 		t.Run(transcript.name, func(t *testing.T) {
-			s := state{custom: strings.HasPrefix(transcript.name, "a custom token")}
+			var s state
 			for line := range strings.Lines(strings.TrimSpace(transcript.happens)) {
 				happens, want, _ := strings.Cut(strings.TrimSpace(line), "=>")
 				e, known := read(strings.TrimSpace(happens))

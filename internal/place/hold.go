@@ -3,6 +3,7 @@ package place
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/claim"
@@ -30,16 +31,55 @@ func (h *Hold) RefreshCall(ttl time.Duration, metadata, kept string, prolongs bo
 }
 
 // SendRefresh sends a call of RefreshCall until ctx ends. It returns the last call, and whether that has finished. If the
-// refresh only prolongs, and no other claim can have the token, a late execution does no harm: then a call whose connection
-// has died is appended to lost, and another one goes at once.
+// refresh only prolongs, and no other claim can have the token, a late execution does no harm: then another call goes at
+// once in place of one whose connection has died.
+//
+// If some call may still be executed, or a hook panics, SendRefresh calls left before it returns, and ended when the calls
+// have ended, in another goroutine: with all of them, whether one may still be executed even then, and whether the last one
+// was returned as finished.
 func (h *Hold) SendRefresh(
-	ctx context.Context, call *transport.Call, prolongs bool, lost *[]*transport.Call,
+	ctx context.Context, call *transport.Call, prolongs bool,
+	left func(), ended func(calls []*transport.Call, doubtful, returned bool),
 ) (last *transport.Call, answered bool) {
 	call.Ctx = ctx
-	if !prolongs || h.Origin != claim.Random {
-		return call, h.Place.Redis.Do(ctx, call)
+	var lost []*transport.Call // those that may still be executed
+	finished := false
+	end := func(panicked bool) {
+		c, returned := call, finished
+		doubtful := panicked || returned && c.Doubtful
+		switch {
+		case returned && len(lost) == 0:
+			h.EndRefresh(doubtful, c)
+			return
+		case panicked && c.Err == nil:
+			c.Err = fault.ErrPanicked
+		case returned:
+			c.Doubtful = true // as long as a lost one may be executed
+		}
+		left()
+		go func() { // ends with the calls
+			for _, other := range lost {
+				<-other.Done()
+				doubtful = doubtful || other.Doubtful
+			}
+			if !returned {
+				c.Wait(context.Background())
+				doubtful = doubtful || c.Doubtful
+			}
+			all := slices.Concat(lost, []*transport.Call{c})
+			h.EndRefresh(doubtful, all...)
+			ended(all, doubtful, returned)
+		}()
 	}
-	return h.Place.Redis.DoAnew(ctx, call, func(left, _ *transport.Call) { *lost = append(*lost, left) })
+	panicked := true
+	defer func() { end(panicked) }()
+	if !prolongs || h.Origin != claim.Random {
+		finished = h.Place.Redis.Do(ctx, call)
+	} else {
+		_, finished = h.Place.Redis.DoAnew(ctx, call, func(left, next *transport.Call) { lost, call = append(lost, left), next })
+	}
+	panicked = false
+	return call, finished
 }
 
 // ReadRefresh reads the reply to a call of RefreshCall. If keys are lost, it returns an error that matches ErrNotObtained.
@@ -90,7 +130,7 @@ func (h *Hold) EndRefresh(doubtful bool, calls ...*transport.Call) {
 			back = append(back, got.Back...)
 		}
 	}
-	h.Ended(back, doubtful)
+	h.RefreshEnded(back, doubtful)
 }
 
 // Release frees the keys; see claim.Claim.Free. If keys were lost, it also returns which ones and how. A call that another

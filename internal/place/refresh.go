@@ -154,33 +154,10 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	}
 	c := l.RefreshCall(r.ttl, r.metadata, l.Metadata(), r.prolongs)
 	c.GiveUp = life.Until(l)
-	var rest []*transport.Call // those that may still be executed
-	returned := false
-	defer func() {
-		switch { // a hook has panicked, and nobody knows what the server did
-		case returned:
-		case len(rest) > 0:
-			r.abandon(rest, true)
-		default:
-			l.Life.Mu.Lock()
-			defer l.Life.Mu.Unlock()
-			r.note(c)
-			l.EndRefresh(true)
-		}
-	}()
 	if r.work != nil {
 		r.work.Note(c)
 	}
-	c, answered := l.SendRefresh(valid, c, r.prolongs, &rest)
-	returned = true
-	if !answered {
-		rest = append(rest, c)
-	}
-	if doubtful := answered && c.Doubtful; len(rest) > 0 {
-		r.abandon(rest, doubtful, c)
-	} else {
-		l.EndRefresh(doubtful, c)
-	}
+	c, answered := l.SendRefresh(valid, c, r.prolongs, r.abandon, r.ended)
 	if !answered {
 		return false, fault.Failed("refresh", l.Keys.Names, Outlived(ctx))
 	}
@@ -191,28 +168,23 @@ func (r *refreshing) send(ctx, valid context.Context) (again bool, err error) {
 	return again, err
 }
 
-// abandon lets calls go on after their try. last is another call of the try, which has ended or is one of these; doubtful
-// says that it is in doubt.
-func (r *refreshing) abandon(calls []*transport.Call, doubtful bool, last ...*transport.Call) {
-	l := r.lock
-	l.Life.Mu.Lock()
-	defer l.Life.Mu.Unlock()
+// abandon lets calls go on after their try.
+func (r *refreshing) abandon() {
+	r.lock.Life.Mu.Lock()
+	defer r.lock.Life.Mu.Unlock()
 	r.users++
 	r.refresh.Abandon()
 	r.announce()
-	go func() { // ends with the calls
-		for _, c := range calls {
-			<-c.Done()
-			doubtful = doubtful || c.Doubtful
-		}
-		l.EndRefresh(doubtful, append(last, calls...)...)
-		l.Life.Mu.Lock()
-		for _, c := range calls {
-			r.note(c)
-		}
-		l.Life.Mu.Unlock()
-		r.leave()
-	}()
+}
+
+// ended notes that the calls have ended for which abandon was called.
+func (r *refreshing) ended(calls []*transport.Call, _, _ bool) {
+	r.lock.Life.Mu.Lock()
+	for _, c := range calls {
+		r.note(c)
+	}
+	r.lock.Life.Mu.Unlock()
+	r.leave()
 }
 
 // note notes what is known of a call that has ended, with or without success. The caller holds Life.Mu.

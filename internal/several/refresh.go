@@ -266,47 +266,28 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	c := at.RefreshCall(call.TTL, metadata, l.kept(), r.prolongs)
 	c.GiveUp = l.lock.Until(time.Now())
 	l.mu.Unlock()
-	var rest []*transport.Call                               // those that may still be executed
-	finish := func(doubtful bool, last ...*transport.Call) { // ends with the calls
-		for _, call := range rest {
-			<-call.Done()
-			doubtful = doubtful || call.Doubtful
+	pending := false
+	c, answered := at.SendRefresh(ctx, c, r.prolongs, func() {
+		pending = true
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if refresh != nil {
+			refresh.Abandon()
 		}
-		at.EndRefresh(doubtful, append(last, rest...)...)
+	}, func(calls []*transport.Call, doubtful, returned bool) {
+		if last := calls[len(calls)-1]; !returned {
+			last.Doubtful = doubtful
+			l.asked(ctx, r, last, certain)
+		}
 		l.finish(r, doubtful)
+	})
+	switch {
+	case !answered:
+		return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+	case !pending:
+		l.finish(r, c.Doubtful)
 	}
-	returned := false
-	defer func() {
-		if !returned { // a hook has panicked, and nobody knows what the server did
-			go finish(true)
-			l.asked(ctx, r, &transport.Call{First: c.First, Doubtful: true, Err: fault.ErrPanicked}, certain)
-		}
-	}()
-	c, answered := at.SendRefresh(ctx, c, r.prolongs, &rest)
-	returned = true
-	if answered && len(rest) == 0 {
-		finish(c.Doubtful, c)
-		return l.asked(ctx, r, c, certain)
-	}
-	l.mu.Lock()
-	if refresh != nil {
-		refresh.Abandon()
-	}
-	l.mu.Unlock()
-	if answered {
-		own := c.Doubtful
-		c.Doubtful = true
-		go finish(own, c)
-		return l.asked(ctx, r, c, certain)
-	}
-	go func() { // ends with the calls
-		<-c.Done()
-		own := c.Doubtful
-		c.Doubtful = own || len(rest) > 0
-		l.asked(ctx, r, c, certain)
-		finish(own, c)
-	}()
-	return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
+	return l.asked(ctx, r, c, certain)
 }
 
 // finish notes that no call of ask is under way any more.

@@ -1,0 +1,247 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/testing/bubble"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+// These tests carry out freeings at a server that answers as a test says. Each has failed once.
+
+// scripted is a client on which a function answers each release: from its number, and the keys that it frees.
+type scripted struct {
+	redis.Scripter
+
+	sent   atomic.Int64
+	answer func(n int64, keys []string) (any, error)
+}
+
+func (s *scripted) EvalSha(_ context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	return redis.NewCmdResult(s.answer(s.sent.Add(1), keys[:args[1].(int)])) // ARGV[2] is how many keys there are
+}
+
+// newLedger returns the ledger of a Client on such a client.
+func newLedger(t *testing.T, answer func(n int64, keys []string) (any, error)) (*Ledger, *scripted) {
+	t.Helper()
+	s := &scripted{answer: answer}
+	r, err := transport.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Ledger{
+		Link: r.Link(true), Scripts: script.New(script.Sources{}, script.Guard{}),
+		Closed: make(chan struct{}), Running: new(atomic.Int64),
+	}, s
+}
+
+func newClaim(l *Ledger, origin Origin, lasts time.Duration) *Claim {
+	return &Claim{Ledger: l, Keys: script.Box([]string{"a", "b"}), Token: "T", Origin: origin, Lasts: lasts}
+}
+
+// release frees a claim that is valid for its ttl.
+func release(c *Claim) (Found, error) {
+	return c.Free(context.Background(), Terms{Why: Release, Until: time.Now().Add(c.Lasts)})
+}
+
+var (
+	errNetwork = errors.New("connection reset")
+	nothingBut = func(err error) func(int64, []string) (any, error) {
+		return func(int64, []string) (any, error) {
+			time.Sleep(time.Millisecond)
+			return nil, err
+		}
+	}
+)
+
+// Whoever joins a freeing for which there is no room, or whose keys have expired, gets its error.
+func TestWhoJoinsIsToldThatNothingWasFreed(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{"no room": time.Minute, "expired": 20 * time.Millisecond} {
+		bubble.Test(t, func(t *testing.T) {
+			l, _ := newLedger(t, nothingBut(errNetwork))
+			l.Running.Store(MaxFreeings)
+			if name == "expired" {
+				l.Running.Store(0)
+			}
+			events := make(chan Event, 1000)
+			l.Report = func(_ context.Context, e Event) { events <- e }
+			for range 50 {
+				c := newClaim(l, Random, lasts)
+				var all sync.WaitGroup
+				for range 8 {
+					all.Go(func() {
+						if found, err := release(c); err == nil {
+							t.Errorf("%s: %+v", name, found)
+						}
+					})
+				}
+				all.Wait()
+			}
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+			for range len(events) {
+				if e := <-events; e.Err == nil && !e.Dropped {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+		})
+	}
+}
+
+// While an ask hangs for longer than the keys last, a Release neither hangs nor succeeds.
+func TestKeysThatExpireWhileAnAskIsUnderWay(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, _ := newLedger(t, nothingBut(errNetwork))
+		c := newClaim(l, Random, 300*time.Millisecond)
+		c.Ask()
+		if _, err := release(c); err == nil {
+			t.Fatal("nothing was answered")
+		}
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+				if found, err := release(c); err == nil && !found.IsWhole() {
+					t.Errorf("after %d ms: %+v", 10*i, found)
+				}
+			})
+		}
+		all.Wait()
+		c.Ended(nil, false)
+	})
+}
+
+// What an ask takes late is freed, although the keys of the hold would have expired by then.
+func TestWhatIsTakenLateLastsLonger(t *testing.T) {
+	for name, takes := range map[string]time.Duration{"while it rests": 900 * time.Millisecond, "while it sends": 1100 * time.Millisecond} {
+		bubble.Test(t, func(t *testing.T) {
+			began, up := time.Now(), 1500*time.Millisecond
+			var freed atomic.Bool
+			l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+				if name == "while it sends" && n == 1 {
+					time.Sleep(1200 * time.Millisecond)
+					return int64(0), nil
+				}
+				if time.Since(began) < up {
+					return nil, errNetwork
+				}
+				freed.Store(true)
+				return int64(0), nil
+			})
+			c := newClaim(l, Random, time.Second)
+			c.Ask()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			defer cancel()
+			_, _ = c.Free(ctx, Terms{Until: time.Now().Add(time.Second)})
+			time.Sleep(takes)
+			c.Ended([]string{"a"}, false)
+			for l.IsBusy() {
+				time.Sleep(time.Millisecond)
+			}
+			if !freed.Load() {
+				t.Errorf("%s: given up after %v", name, time.Since(began))
+			}
+		})
+	}
+}
+
+// A reply that no script gives frees nothing, so a later Release tries again.
+func TestReleaseAfterAnUnexpectedReply(t *testing.T) {
+	l, s := newLedger(t, func(n int64, _ []string) (any, error) {
+		if n == 1 {
+			return "?", nil
+		}
+		return int64(0), nil
+	})
+	c := newClaim(l, Attached, time.Minute)
+	if _, err := release(c); err == nil {
+		t.Error("the reply means nothing")
+	}
+	if found, err := release(c); err != nil || found.Again || s.sent.Load() != 2 {
+		t.Errorf("%+v, %v, %d releases", found, err, s.sent.Load())
+	}
+}
+
+// A second Release finds the lock lost, whatever was asked of the claim in between.
+func TestSecondRelease(t *testing.T) {
+	l, s := newLedger(t, func(int64, []string) (any, error) { return int64(0), nil })
+	c := newClaim(l, Random, time.Minute)
+	if found, err := release(c); err != nil || found.Again {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	<-c.Begun()
+	if found, err := release(c); err != nil || !found.Again || s.sent.Load() != 1 {
+		t.Errorf("%+v, %v, %d releases", found, err, s.sent.Load())
+	}
+}
+
+// With a custom token, a later release frees only what was taken since the last one that was answered, unless a refresh is in
+// doubt, which concerns the keys of this hold.
+func TestLaterReleasesWithACustomToken(t *testing.T) {
+	for name, doubt := range map[string]bool{"what was taken": false, "a refresh in doubt": true} {
+		bubble.Test(t, func(t *testing.T) {
+			var sent [][]string
+			l, _ := newLedger(t, func(_ int64, keys []string) (any, error) {
+				sent = append(sent, slices.Clone(keys))
+				return int64(0), nil
+			})
+			c := newClaim(l, Custom, time.Minute)
+			for range 3 {
+				c.Ask()
+			}
+			c.Ended([]string{"a"}, false)
+			if _, err := release(c); err != nil {
+				t.Error(err)
+			}
+			want := [][]string{{"a", "b"}, {"b"}}
+			if doubt {
+				c.RefreshEnded(nil, true)
+				want = [][]string{{"a", "b"}, {"a", "b"}, {"a", "b"}}
+			} else {
+				c.Ended(nil, true) // of an obtain: what it takes may be of another hold
+			}
+			c.Ended([]string{"b"}, false)
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+			if !slices.EqualFunc(sent, want, slices.Equal) {
+				t.Errorf("%s: %v, want %v", name, sent, want)
+			}
+		})
+	}
+}
+
+// A stray of which a claim learns while it waits for others is waited for as well.
+func TestTakeWhileTheFreeingWaits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, s := newLedger(t, func(int64, []string) (any, error) { return int64(0), nil })
+		c := newClaim(l, Random, time.Minute)
+		c.Ask()
+		if _, err := release(c); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		stray := &transport.Call{Err: errNetwork, Doubtful: true}
+		stray.Plan()
+		c.Take(Rest{Strays: []*transport.Call{stray}})
+		c.Ended(nil, false)
+		time.Sleep(time.Second)
+		stray.Finish()
+		for l.IsBusy() {
+			time.Sleep(time.Second)
+		}
+		if s.sent.Load() != 3 {
+			t.Errorf("%d releases: one at once, one after the stray, and one a second later", s.sent.Load())
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package place_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/testing/faultproxy"
+	"github.com/redislock/redislock/internal/testing/spec"
+)
+
+var _ = spec.DescribeFaulty("A Release that has freed nothing says so", func(on *spec.FaultyRedis) {
+	It("also if there is no room to go on, and others join", func(ctx SpecContext) {
+		locks := on.ConnectBy(nil)
+		DeferCleanup(spec.FillCleanups(locks))
+		var held []*redislock.Lock
+		for i := range 20 {
+			held = append(held, spec.Obtain(ctx, locks, time.Minute, nil, fmt.Sprint("key", i)))
+		}
+		on.Broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		for _, lock := range held {
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					defer GinkgoRecover()
+					Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("MASTERDOWN")))
+				})
+			}
+			all.Wait()
+		}
+		Expect(on.Keys(ctx)).To(HaveLen(len(held)))
+	})
+
+	It("also if its keys have expired while an obtain was under way that had been lost", func(ctx SpecContext) {
+		on.Proxy.LeaveQuestions(false)
+		locks := on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = 10 * time.Second })
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "warm").Release(ctx)).To(Succeed())
+		time.Sleep(5 * time.Millisecond)                               // until the next call asks whether its connection lives
+		on.Broken("obtain", 1, faultproxy.DelayRequest(6*time.Second)) // another one is granted
+		lock := spec.Obtain(ctx, locks, 2*time.Second, nil, "a")
+		on.Broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		time.Sleep(3 * time.Second)
+		other := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
+		Expect(lock.Release(spec.Within(ctx, time.Second))).NotTo(Succeed())
+		on.Truthful(ctx, other)
+	})
+})
+
+var _ = spec.DescribeForgetful("Under a guard, a Release after a renewal without an answer", func(on *spec.Forgetful) {
+	DescribeTable("frees what that puts back later", func(token string) {
+		ctx := context.Background()
+		locks := on.Connect(redislock.WithGuard(maxTTL, 0))
+		on.Open(ctx, maxTTL, 0)
+		lock := spec.Obtain(ctx, locks, 15*time.Second, &redislock.Options{Token: token}, "a")
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		late := on.Add(faultproxy.Rule{
+			Client: spec.Ours, Match: spec.Running("refresh"), Times: 1,
+			Action: faultproxy.CutClient().And(faultproxy.DelayRequest(500 * time.Millisecond)),
+		})
+		<-late.Hit()
+		time.Sleep(time.Millisecond)
+		stop()
+		on.LoseMemory()
+		Expect(lock.Release(ctx)).To(Succeed())
+		time.Sleep(600 * time.Millisecond)
+		Expect(on.Own.Get(ctx, "a").Val()).To(Equal(lock.Token()), "the renewal has arrived")
+		time.Sleep(5 * time.Second)
+		Expect(spec.LocksIn(ctx, on.Own)).To(BeEmpty())
+	},
+		Entry("with a random token", ""),
+		Entry("with a custom one", "mine"),
+	)
+})
