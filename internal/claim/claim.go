@@ -43,15 +43,14 @@ type more struct {
 	sent   int               // how many of these the present release frees
 	whole  bool              // a refresh without an answer may put back any key
 	asked  time.Time         // when an ask has ended last, since the claim is being freed
-	begun  chan struct{}     // closed when the freeing has begun; nil if nobody has asked
 
 	told     bool            // a release was answered, or what it finds matters to nobody
 	found    script.Loss     // by that release
 	returned bool            // what was found has been returned to a caller
-	earlier  *transport.Call // the last release without an answer; nil for none
-	round    *round          // the one that is under way or, while the claim rests, the next one; nil if nobody waits for it
-	hurry    chan struct{}   // has room for one; a value ends the pause
-	news     chan action     // has room for one: what to do when the asks have ended
+	rounds   int             // how many releases have ended without an answer
+	err      error           // of the last one of these
+	earlier  *transport.Call // that one
+	changed  chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
 }
 
 // Rest is what an obtain leaves behind: it may have taken more than it knows of.
@@ -71,19 +70,23 @@ func (r *Rest) IsEmpty() bool { return !r.MayTake() && len(r.Taken) == 0 }
 // known returns what else is known of the claim. The caller holds c.mu.
 func (c *Claim) known() *more {
 	if c.more == nil {
-		c.more = &more{hurry: make(chan struct{}, 1), news: make(chan action, 1)}
+		c.more = &more{changed: make(chan struct{})}
 	}
 	return c.more
 }
 
-// happens applies an event, and returns what to do. The caller holds c.mu.
-func (c *Claim) happens(e event) (act action) {
-	c.state, act = next(c.state, e)
-	return act
+// happens applies an event, and returns the phase that follows. The caller holds c.mu.
+func (c *Claim) happens(e event) phase {
+	c.state = next(c.state, e)
+	if m := c.more; m != nil && c.state.phase != live {
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+	return c.state.phase
 }
 
 // on is happens for a caller who does not hold c.mu.
-func (c *Claim) on(k kind) action {
+func (c *Claim) on(k kind) phase {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.happens(event{kind: k})
@@ -113,7 +116,7 @@ func (c *Claim) Take(r Rest) {
 
 // Ask notes that a request is about to be sent that may take keys. If it returns false, do not send the request: nobody
 // would free what it takes. Otherwise, call Ended when the request has ended.
-func (c *Claim) Ask() bool { return c.on(ask) != refuse }
+func (c *Claim) Ask() bool { return c.on(ask) == live }
 
 // Ended notes that a request has ended. taken are keys that it has taken and that nobody relies on. doubtful says that a
 // sending without an answer may have been executed, or may still be.
@@ -151,9 +154,7 @@ func (c *Claim) apply(taken []string, doubtful bool) {
 	if c.state.phase != live {
 		c.known().asked = time.Now()
 	}
-	if act := c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful}); act != nothing {
-		c.known().news <- act
-	}
+	c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful})
 }
 
 // awaitStray waits for the end of an ask that nobody else reports, and notes it.
@@ -186,12 +187,10 @@ func (c *Claim) IsDoubtful() bool {
 func (c *Claim) Begun() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.known()
-	if m.begun == nil {
-		m.begun = make(chan struct{})
-		if c.state.phase != live {
-			close(m.begun)
-		}
+	if begun := c.known().changed; c.state.phase == live {
+		return begun
 	}
-	return m.begun
+	begun := make(chan struct{})
+	close(begun)
+	return begun
 }

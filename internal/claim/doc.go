@@ -3,16 +3,16 @@
 // A claim is all that a token may have at one Redis, from before its first request until nothing of it can be there. It has
 // one freeing, which sends releases in rounds:
 //
-//	live ── free, drop ──► sending ── answered ──► settling: are asks under way, or was one taken or in doubt? ── no ──► freed
-//	                       ▲  ▲  │                    │ yes: when they have ended, and in doubt a second later
-//	                       │  └──┼────────────────────┘
+//	live ── free, drop ──► sending ── answered ──► are asks under way, or was one taken or in doubt? ── no ──► freed
+//	                       ▲  ▲  │                   │ yes: waiting until they have ended, and lingering in doubt
+//	                       │  └──┼───────────────────┘
 //	                       │     └─ failed ──► resting ── expired ──► givenUp ◄── refused ── sending
 //	                       └─ due, hurry ───────┘
 //
 // An ask is a request that may take keys: an obtain, a mend, a refresh that puts keys back under a guard. It may be executed
 // before, between or after the rounds, also when nobody waits for it any more.
 //
-//	next.go      the rules: a pure function from a state and an event to a state and an action
+//	next.go      the rules: a pure function from a state and an event to a state
 //	claim.go     what a claim knows, and its asks
 //	free.go      Free: the first round in the goroutine of its caller, and what all callers share
 //	freeing.go   Drop and StepBack, and what goes on in the background: one goroutine for each claim, and none at rest

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -29,23 +30,6 @@ type Found struct {
 	Again    bool // another Free had returned that before this one began
 }
 
-// round is one release, with its usual resends. It is there only if somebody waits for it.
-type round struct {
-	done     chan struct{} // closed when the round has ended; the fields below are set before
-	found    Found
-	err      error
-	answered bool
-}
-
-// wait waits until the round has ended, or ctx. It reports whether the round has ended.
-func (r *round) wait(ctx context.Context) bool {
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-	}
-	return fault.IsClosed(r.done)
-}
-
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
 // before, it waits for up to a second, or until the validity ends.
 //
@@ -59,60 +43,55 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	for {
-		call, r, follows := c.enter(ctx)
+	c.mu.Lock()
+	last := 0 // the round whose failure is that of this call; 0 until it has joined
+	for !c.isTold() {
+		m := c.more
 		switch {
-		case call != nil:
+		case last > 0 && m.rounds >= last:
+			defer c.mu.Unlock()
+			return Found{}, m.err
+		case c.state.phase == live || c.state.phase == givenUp:
+			c.happens(event{kind: free})
+			call := c.release(ctx)
+			c.mu.Unlock()
 			if call.GiveUp = now.Add(freeWait); call.GiveUp.Before(t.Until) {
 				call.GiveUp = t.Until
 			}
 			return c.free(ctx, wait, call, t)
-		case r == nil:
-			return c.tell(), nil
-		case !r.wait(wait):
-			return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
-		case r.answered:
-			c.tell()
-			return r.found, nil
-		case follows:
-			return Found{}, r.err
 		}
-	}
-}
-
-// enter begins the freeing, and returns its first release, or joins it. Then it returns the round that is under way or,
-// while the claim rests, the one that follows, which it brings forward. It returns neither if a release was answered
-// before.
-func (c *Claim) enter(ctx context.Context) (call *transport.Call, r *round, follows bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch phase := c.state.phase; {
-	case c.more != nil && c.more.told, phase == settling, phase == freed:
-		return nil, nil, false
-	case phase == live || phase == givenUp:
-		if c.more != nil && c.more.begun != nil && phase == live {
-			close(c.more.begun)
+		if m = c.known(); last == 0 {
+			if last = m.rounds + 1; c.state.phase == sending {
+				last++ // the one that is under way began before this call
+			}
 		}
-		c.happens(event{kind: free})
-		return c.release(ctx), nil, false
-	}
-	m := c.known()
-	if m.round == nil {
-		m.round = &round{done: make(chan struct{})}
-	}
-	if follows = c.state.phase == resting; follows {
+		changed := m.changed
+		if c.state.phase == resting {
+			c.happens(event{kind: hurry})
+		}
+		c.mu.Unlock()
 		select {
-		case m.hurry <- struct{}{}:
-		default:
+		case <-changed:
+		case <-wait.Done():
+			if !fault.IsClosed(changed) {
+				return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
+			}
 		}
+		c.mu.Lock()
 	}
-	return nil, m.round, follows
+	defer c.mu.Unlock()
+	found := c.tell()
+	found.Again = found.Again && last == 0
+	return found, nil
 }
 
-// tell returns what was found, and notes that a caller gets it.
+// isTold reports whether a release was answered. The caller holds c.mu.
+func (c *Claim) isTold() bool {
+	return c.more != nil && c.more.told || c.state.phase > resting && c.state.phase != givenUp
+}
+
+// tell returns what was found, and notes that a caller gets it. The caller holds c.mu.
 func (c *Claim) tell() Found {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	m := c.more
 	if m == nil || !m.told { // the first release was answered in time and has lost nothing
 		return Found{Again: true}
@@ -122,50 +101,52 @@ func (c *Claim) tell() Found {
 	return Found{Loss: m.found, Again: before}
 }
 
-// free sends the first release, and goes on in the background if that is not the end.
+// free sends the first release. Unless that is the end, the freeing goes on in the background.
 func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) (Found, error) {
-	sent, returned := call, false
+	panicked := true
 	defer func() {
-		if !returned { // a hook has panicked, and the keys may still exist
-			if sent.Err == nil {
-				sent.Err = fault.ErrPanicked
-			}
-			if _, act, err := c.conclude(sent, t.Until, true); act == retry { // as it is, unless the hook panicked after a reply
-				c.goOn(call.Ctx, t, c.on(hurry), nil, err)
-			}
+		if panicked { // a hook, and the keys may still exist
+			call.Err = cmp.Or(call.Err, fault.ErrPanicked)
+			_, _ = c.finish(call, t)
 		}
 	}()
-	last, answered := c.send(wait, call, func(copied *transport.Call) { sent = copied })
-	returned = true
-	if !answered {
-		c.goOn(call.Ctx, t, nothing, last, nil)
+	ended := c.send(wait, &call)
+	if panicked = false; !ended {
+		c.background(call, t).begin(sending, call)
 		return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
-	found, act, err := c.conclude(last, t.Until, true)
+	return c.finish(call, t)
+}
+
+// finish applies the result of the first release.
+func (c *Claim) finish(call *transport.Call, t Terms) (Found, error) {
+	found, next, err := c.conclude(call, t.Until, true)
 	if err == nil {
+		c.mu.Lock()
 		c.tell()
-	}
-	if act != end {
-		if err == nil && t.Why == Release {
+		c.mu.Unlock()
+		if t.Why == Release {
 			t.Why = Resent
 		}
-		c.goOn(call.Ctx, t, act, nil, err)
+	}
+	if !next.isOver() {
+		f := c.background(call, t)
+		f.err = err
+		f.begin(next, nil)
 	}
 	return found, err
 }
 
-// goOn lets a freeing go on in the background. err is the error of the release before, if that has ended.
-func (c *Claim) goOn(ctx context.Context, t Terms, act action, underWay *transport.Call, err error) {
-	f := &freeing{
-		Claim: c, ctx: ctx, why: t.Why, about: c.Keys.Names, until: t.Until, lasts: t.Lasts, ends: t.Until, err: err,
+// background returns the freeing that goes on after the first release, or with it.
+func (c *Claim) background(first *transport.Call, t Terms) *freeing {
+	return &freeing{
+		Claim: c, ctx: first.Ctx, why: t.Why, about: c.Keys.Names, until: t.Until, lasts: t.Lasts, ends: t.Until,
 	}
-	f.begin(act, underWay)
 }
 
 // release returns the next release. The call has the values of ctx, and does not end with ctx. The caller holds c.mu.
 func (c *Claim) release(ctx context.Context) *transport.Call {
-	call := c.Ledger.Release(ctx, c.Token, c.Keys)
-	m := c.more
+	call, m := c.Ledger.Release(ctx, c.Token, c.Keys), c.more
 	told := m != nil && m.told
 	switch {
 	case told && c.Origin == Custom && !m.whole: // the other keys may be of an earlier hold, or of a later one
@@ -184,57 +165,46 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	return call
 }
 
-// send sends a release until ctx ends. It returns the call that says what was freed, and whether that has finished. If the
-// connection of a call has died, send goes on with another one at once, and first calls anew with that. It does not do so
-// with a token that another claim may have had or may get: the release could free what that claim takes.
-func (c *Claim) send(
-	ctx context.Context, call *transport.Call, anew func(*transport.Call),
-) (last *transport.Call, answered bool) {
+// send sends a release until ctx ends, and reports whether that has finished. If the connection of a call has died, send goes
+// on with another one at once. It does not do so with a token that another claim may have had or may get: the release could
+// free what that claim takes. *call becomes the last call or, if that has finished, the one that says what was freed.
+func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool) {
 	if c.Origin != Random {
-		return call, c.Ledger.Link.Do(ctx, call)
+		return c.Ledger.Link.Do(ctx, *call)
 	}
 	var lost []*transport.Call
-	doubtful := call.Doubtful
-	last, answered = c.Ledger.Link.DoAnew(ctx, call, func(left, next *transport.Call) {
+	doubtful := (*call).Doubtful
+	_, finished = c.Ledger.Link.DoAnew(ctx, *call, func(left, next *transport.Call) {
 		lost, next.Doubtful = append(lost, left), true
-		anew(next)
+		*call = next
 		c.Ledger.outlast(left, c.Keys.Names)
 	})
-	if answered && len(lost) > 0 && last.Err == nil && c.deleted(last) < len(c.Keys.Names) {
-		last = c.freedBy(ctx, last, lost, doubtful)
-	}
-	return last, answered
-}
-
-// deleted returns how many keys an answered release has deleted.
-func (c *Claim) deleted(call *transport.Call) int {
-	lost, _ := call.Reply.([]any)
-	return len(c.Keys.Names) - len(lost)
-}
-
-// freedBy returns the one of several releases that has freed the keys. last has found them gone, and those that were
-// lost may have freed them before. freedBy waits for these for a moment. If none of them is in doubt then, last is not
-// either, unless it was sent more than once, or doubtful says that an earlier release is.
-func (c *Claim) freedBy(ctx context.Context, last *transport.Call, lost []*transport.Call, doubtful bool) *transport.Call {
-	wait, cancel := context.WithTimeout(ctx, freeWait)
-	defer cancel()
-	doubtful = doubtful || last.Resends > lost[len(lost)-1].Resends+1
-	for _, call := range lost {
-		switch {
-		case !call.Wait(wait) || call.Err != nil:
-			doubtful = true
-		case c.deleted(call) > 0:
-			return call
+	if last := *call; finished && len(lost) > 0 && last.Err == nil && c.lacked(last) > 0 { // a lost one may have freed them
+		wait, cancel := context.WithTimeout(ctx, freeWait)
+		defer cancel()
+		last.Doubtful = doubtful || last.Resends > lost[len(lost)-1].Resends+1
+		for _, left := range lost {
+			switch {
+			case !left.Wait(wait) || left.Err != nil:
+				last.Doubtful = true
+			case c.lacked(left) < len(c.Keys.Names):
+				*call = left
+			}
 		}
 	}
-	last.Doubtful = doubtful
-	return last
+	return finished
 }
 
-// conclude applies the result of a release that has ended, and returns what it has found and what to do. until is the end of
-// the validity before the freeing: a release without an answer that was sent before it may have freed what this one misses.
-// Unless others may follow, the freeing ends with it.
-func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (found Found, act action, err error) {
+// lacked returns how many keys an answered release has found lost.
+func (c *Claim) lacked(call *transport.Call) int {
+	lost, _ := call.Reply.([]any)
+	return len(lost)
+}
+
+// conclude applies the result of a release that has ended, and returns what it has found and the phase that follows. until
+// is the end of the validity before the freeing: a release without an answer that was sent before it may have freed what
+// this one misses. Unless others may follow, the freeing ends with it.
+func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (found Found, next phase, err error) {
 	how := answered
 	if err = call.Err; err == nil {
 		found.Doubtful = call.Doubtful
@@ -253,46 +223,28 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	act = c.happens(event{kind: how})
-	switch m := c.more; {
-	case how != answered:
-		c.known().earlier = call
-	case m != nil || act != end || !found.IsNone():
+	next = c.happens(event{kind: how})
+	if how != answered {
+		m := c.known()
+		m.rounds, m.err, m.earlier = m.rounds+1, err, call
+	} else if m := c.more; m != nil || next != freed || !found.IsNone() {
 		m = c.known()
 		m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil
 		if !m.told {
 			m.told, m.found = true, found.Loss
 		}
 	}
-	c.endRound(found, err, how == answered)
-	if act != end && !othersFollow {
-		act = c.giveUp(crowded, err)
+	if !next.isOver() && !othersFollow {
+		next = c.giveUp(crowded)
 	}
-	return found, act, err
+	return found, next, err
 }
 
-// giveUp ends the freeing for a reason other than an answer. The caller holds c.mu.
-func (c *Claim) giveUp(why kind, err error) action {
-	act := c.happens(event{kind: why})
-	m := c.known()
-	if act == nothing && !m.told { // the keys have expired, and nobody relies on what the asks under way take
+// giveUp ends the freeing for a reason other than an answer, and returns the phase that follows. The caller holds c.mu.
+func (c *Claim) giveUp(why kind) phase {
+	next := c.happens(event{kind: why})
+	if m := c.known(); next == waiting && !m.told { // the keys have expired, and nobody relies on what the asks take
 		m.told, m.found = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
 	}
-	if act == end {
-		select {
-		case <-m.news: // of no use any more
-		default:
-		}
-	}
-	c.endRound(Found{}, err, false)
-	return act
-}
-
-// endRound tells those who wait for a round how it has ended. The caller holds c.mu.
-func (c *Claim) endRound(found Found, err error, answered bool) {
-	if m := c.more; m != nil && m.round != nil {
-		r := m.round
-		r.found, r.err, r.answered, m.round = found, err, answered, nil
-		close(r.done)
-	}
+	return next
 }

@@ -56,16 +56,16 @@ func (c *Claim) drop(f *freeing) {
 	}
 	c.mu.Lock()
 	joins := c.state.phase != live
-	act := c.happens(event{kind: drop})
+	next := c.happens(event{kind: drop})
 	if !joins {
 		c.known().told = true // what is found matters to nobody
 	}
 	c.mu.Unlock()
-	if joins || act == end {
+	if joins || next.isOver() {
 		f.tell()
 		return
 	}
-	f.begin(act, nil)
+	f.begin(next, nil)
 }
 
 // tell calls done.
@@ -76,31 +76,32 @@ func (f *freeing) tell() {
 	}
 }
 
-// begin goes on in a goroutine: with act, or with what follows from a release that is under way.
-func (f *freeing) begin(act action, underWay *transport.Call) {
-	f.Claim.mu.Lock()
-	f.leaves = f.known().line != "" && act == send
-	f.Claim.mu.Unlock()
+// begin goes on in a goroutine: with what that phase wants or, if a release is under way, with what follows from that.
+func (f *freeing) begin(next phase, underWay *transport.Call) {
+	f.mu.Lock()
+	f.leaves = f.known().line != "" && next == sending
+	f.mu.Unlock()
 	if f.lasts = max(f.lasts, f.Lasts); f.lasts == 0 {
 		f.lasts = AttachedLasts
 	}
-	f.prolong()
+	f.prolong(time.Now())
 	f.closed = f.Ledger.Closed
 	f.work = &Work{Token: f.Token, Keys: f.Keys.Names}
 	f.work.Note(underWay)
 	f.Ledger.Begin(f.work)
-	go f.run(act, underWay)
+	go f.run(next, underWay)
 }
 
-// prolong notes that keys may have been taken until now.
-func (f *freeing) prolong() {
-	if ends := time.Now().Add(f.lasts); ends.After(f.ends) {
+// prolong notes that keys may have been taken at that time.
+func (f *freeing) prolong(taken time.Time) {
+	if ends := taken.Add(f.lasts); ends.After(f.ends) {
 		f.ends = ends
 	}
 }
 
-// run frees the claim.
-func (f *freeing) run(act action, underWay *transport.Call) {
+// run frees the claim. Only this goroutine ends the freeing. So if a phase is over by its doing, it does not look again:
+// a Free may have begun the next freeing.
+func (f *freeing) run(next phase, underWay *transport.Call) {
 	defer func() {
 		f.tell()
 		f.Ledger.End(f.work)
@@ -114,25 +115,25 @@ func (f *freeing) run(act action, underWay *transport.Call) {
 	f.hasRoom()
 	if underWay != nil {
 		underWay.Wait(context.Background())
-		act = f.conclude(underWay)
+		next = f.conclude(underWay)
 	}
-	for failures := 0; act != end; {
+	for failures := 0; !next.isOver(); {
 		switch {
 		case !f.hasRoom():
-			act = f.giveUp(crowded)
-		case act == send:
-			if act = f.send(); f.err == nil {
+			next = f.giveUp(crowded)
+		case next == sending:
+			if next = f.send(); f.err == nil {
 				failures = 0
 			}
-		case act == retry:
-			act = f.rest(failures)
+		case next == resting:
+			next = f.rest(failures)
 			failures++
-		case act == linger:
+		case next == lingering:
 			time.Sleep(lingerFor)
-			f.prolong()
-			act, failures = f.on(due), 0
+			f.prolong(time.Now())
+			next, failures = f.on(due), 0
 		default:
-			act, failures = f.await(), 0
+			next, failures = f.await(), 0
 		}
 	}
 }
@@ -160,16 +161,16 @@ func (f *freeing) report(e Event) {
 	}
 }
 
-// send sends a release, and returns what follows.
-func (f *freeing) send() action {
+// send sends a release, and returns the phase that follows.
+func (f *freeing) send() phase {
 	call := f.first
 	if call != nil {
 		call.Persist() // a later release does not step back
 	}
 	if f.first = nil; call == nil {
-		f.Claim.mu.Lock()
+		f.mu.Lock()
 		call = f.release(f.ctx)
-		f.Claim.mu.Unlock()
+		f.mu.Unlock()
 	}
 	call.GiveUp = f.ends
 	f.work.Note(call)
@@ -178,54 +179,67 @@ func (f *freeing) send() action {
 	return f.conclude(call)
 }
 
-func (f *freeing) conclude(call *transport.Call) (act action) {
-	_, act, f.err = f.Claim.conclude(call, f.until, !f.dropped)
+func (f *freeing) conclude(call *transport.Call) (next phase) {
+	_, next, f.err = f.Claim.conclude(call, f.until, !f.dropped)
 	if f.err == nil {
 		f.tell()
 	}
-	return act
+	return next
 }
 
-// giveUp ends the freeing for a reason other than an answer.
-func (f *freeing) giveUp(why kind) action {
-	f.Claim.mu.Lock()
-	defer f.Claim.mu.Unlock()
-	return f.Claim.giveUp(why, f.err)
+// giveUp ends the freeing for a reason other than an answer, and returns the phase that follows.
+func (f *freeing) giveUp(why kind) phase {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Claim.giveUp(why)
 }
 
-// rest pauses after so many failures, and returns what follows.
-func (f *freeing) rest(failures int) action {
+// now returns the phase, and what is closed when something happens to the claim.
+func (f *freeing) now() (phase, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.prolong(f.more.asked)
+	return f.state.phase, f.more.changed
+}
+
+// rest pauses after so many failures, and returns the phase that follows.
+func (f *freeing) rest(failures int) phase {
 	pause := f.Ledger.Link.ResendWait(failures)
-	f.Claim.mu.Lock()
-	if ends := f.more.asked.Add(f.lasts); ends.After(f.ends) { // it may have taken keys
-		f.ends = ends
-	}
-	f.Claim.mu.Unlock()
-	if time.Now().Add(pause).After(f.ends) {
-		return f.giveUp(expired)
-	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return f.on(due)
-	case <-f.more.hurry:
-	case <-f.closed: // Close waits for the freeing, but not for long
-		f.closed = nil
+	for end := time.Now().Add(pause); ; {
+		next, changed := f.now()
+		switch {
+		case next != resting: // a Release has joined
+			return next
+		case end.After(f.ends):
+			return f.giveUp(expired)
+		}
+		select {
+		case <-timer.C:
+			return f.on(due)
+		case <-changed:
+		case <-f.closed: // Close waits for the freeing, but not for long
+			f.closed = nil
+			return f.on(hurry)
+		}
 	}
-	return f.on(hurry)
 }
 
-// await waits until the asks have ended, and returns what follows.
-func (f *freeing) await() action {
-	f.Claim.mu.Lock()
+// await waits until the asks have ended, and returns the phase that follows.
+func (f *freeing) await() phase {
+	f.mu.Lock()
 	strays := f.more.strays
 	f.more.strays = nil
-	f.Claim.mu.Unlock()
+	f.mu.Unlock()
 	for _, stray := range strays {
 		f.awaitStray(stray)
 	}
-	act := <-f.more.news
-	f.prolong()
-	return act
+	for {
+		next, changed := f.now()
+		if next != waiting {
+			return next
+		}
+		<-changed
+	}
 }

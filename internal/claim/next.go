@@ -1,16 +1,20 @@
 package claim
 
-// phase is where a claim is between its first request and its end.
+// phase is where a claim is between its first request and its end. It says what the owner of a freeing has to do next.
 type phase int8
 
 const (
-	live     phase = iota // nobody frees it
-	sending               // a round is under way
-	resting               // the last round has failed, in a way that may pass
-	settling              // no round is of use now: asks are under way, or one may arrive late
-	freed                 // nothing of the token is there, or can come
-	givenUp               // the keys expire with their ttl: the error of a round stays, or they can last no longer
+	live      phase = iota // nobody frees it
+	sending                // a round is under way, or is to be sent
+	resting                // the last round has failed, in a way that may pass: pause, for longer each time, and then report due
+	waiting                // asks are under way: what they take is freed when they have ended
+	lingering              // an ask without an answer may arrive within a second: pause for that, and then report due
+	freed                  // nothing of the token is there, or can come
+	givenUp                // the keys expire with their ttl: the error of a round stays, or they can last no longer
 )
+
+// isOver reports whether no round follows.
+func (p phase) isOver() bool { return p >= freed }
 
 // state is what is known of a claim. The zero state is that of a claim for which nothing was asked yet.
 type state struct {
@@ -24,7 +28,7 @@ type state struct {
 type kind int
 
 const (
-	ask      kind = iota // a request is about to be sent that may take keys
+	ask      kind = iota // a request is about to be sent that may take keys; it must not be sent unless the claim is live
 	learned              // such a request was sent before, of which the claim did not know
 	ended                // such a request has ended; see event
 	free                 // a Release: all keys are to be freed
@@ -34,7 +38,7 @@ const (
 	refused              // the round has failed, in a way that stays
 	due                  // the pause is over
 	hurry                // somebody wants the next round now: a Release joins, or the Client is closed
-	expired              // the keys can last no longer
+	expired              // the keys can last no longer than the pause
 	crowded              // there is no room for a freeing that goes on in the background
 )
 
@@ -45,130 +49,100 @@ type event struct {
 	took  bool // of an ask that has ended: its reply says that it has taken keys, and nobody relies on them
 }
 
-// action is what the owner of a claim has to do.
-type action int
-
-const (
-	nothing action = iota
-	refuse         // do not send the request: nobody would free what it takes
-	send           // send a round
-	retry          // pause, for longer after each failure, and then report due
-	linger         // pause for a second, in which a request without an answer arrives if it ever does, and then report due
-	end            // the freeing has ended
-)
-
-// next returns what an event makes of a state, and what to do. It panics if the event cannot happen in that state.
-func next(s state, e event) (state, action) {
+// next returns what an event makes of a state. It panics if the event cannot happen in that state.
+func next(s state, e event) state {
 	switch e.kind {
 	case ask:
-		if s.phase != live {
-			return s, refuse
-		}
-		s.underWay++
-		return s, nothing
-	case learned:
-		if s.phase != freed {
+		if s.phase == live {
 			s.underWay++
-			return s, nothing
 		}
+	case learned:
+		s.underWay++
 	case ended:
 		return s.ended(e)
 	case free:
-		if s.phase == live || s.phase == givenUp {
+		if s.phase == live || s.phase == givenUp { // otherwise it joins
 			return s.send()
 		}
-		return s, nothing // it joins
 	case drop:
-		switch {
-		case s.phase != live:
-			return s, nothing
-		case s.taken:
+		if s.phase == live && s.taken {
 			return s.send()
+		} else if s.phase == live {
+			return s.settle()
 		}
-		return s.settle()
 	case answered, failed, refused:
-		if s.phase == sending {
-			return s.concluded(e.kind)
-		}
-	case due:
-		switch {
-		case s.phase == settling && s.underWay == 0:
+		return s.concluded(e.kind)
+	case due, hurry:
+		if s.phase == lingering && e.kind == due { // what may arrive late cannot be hurried
 			s.doubtful = false
 			return s.send()
-		case s.phase == resting:
+		} else if s.phase == resting {
 			return s.send()
 		}
-	case hurry:
-		if s.phase == resting {
-			return s.send()
-		}
-		return s, nothing // what may arrive late cannot be hurried
 	case expired:
 		if s.phase == resting {
 			return s.expire()
 		}
 	case crowded:
 		s.phase = givenUp
-		return s, end
 	}
-	panic("a claim in this phase has no such event")
+	return s
 }
 
 // ended notes that an ask has ended.
-func (s state) ended(e event) (state, action) {
+func (s state) ended(e event) state {
 	if s.underWay--; s.underWay < 0 {
 		panic("more asks have ended than begun")
 	}
 	s.doubtful, s.taken = s.doubtful || e.doubt, s.taken || e.took || e.doubt
-	if s.phase == settling && s.underWay == 0 {
+	if s.phase == waiting {
 		return s.settle()
 	}
-	return s, nothing
+	return s
 }
 
 // send begins a round.
-func (s state) send() (state, action) {
+func (s state) send() state {
 	s.phase, s.taken = sending, false
-	return s, send
+	return s
 }
 
 // concluded notes how a round has ended.
-func (s state) concluded(how kind) (state, action) {
-	switch how {
-	case answered:
+func (s state) concluded(how kind) state {
+	switch {
+	case s.phase != sending:
+		panic("a round has ended that was not sent")
+	case how == answered:
 		return s.settle()
-	case failed:
+	case how == failed:
 		s.phase = resting
-		return s, retry
 	default:
 		s.phase = givenUp
-		return s, end
 	}
+	return s
 }
 
 // settle decides what follows when no round is under way and none has failed.
-func (s state) settle() (state, action) {
-	s.phase = settling
+func (s state) settle() state {
 	switch {
 	case s.underWay > 0:
-		return s, nothing
+		s.phase = waiting
 	case s.taken:
 		return s.send()
 	case s.doubtful:
-		return s, linger
+		s.phase = lingering
+	default:
+		s.phase = freed
 	}
-	s.phase = freed
-	return s, end
+	return s
 }
 
 // expire ends a freeing whose rounds have failed for as long as the keys last, unless asks are under way: they may take keys
 // for another ttl.
-func (s state) expire() (state, action) {
+func (s state) expire() state {
 	s.taken, s.doubtful = false, false
-	if s.underWay > 0 {
-		s.phase = settling
-		return s, nothing
+	if s.phase = givenUp; s.underWay > 0 {
+		s.phase = waiting
 	}
-	s.phase = givenUp
-	return s, end
+	return s
 }

@@ -28,8 +28,7 @@ type world struct {
 	claim state
 	key   bool
 	asks  [3]where
-	round where  // unsent, sent or took, which means executed
-	pause action // retry, linger, or nothing
+	round where // unsent, sent or took, which means executed
 }
 
 // move is something that can happen in a world.
@@ -39,28 +38,22 @@ type move struct {
 }
 
 // rules is next, or a variant of it.
-type rules func(state, event) (state, action)
+type rules func(state, event) state
 
-// on reports an event to the claim, and does what that wants.
-func (w world) on(next rules, e event) (to world, did action) {
-	w.claim, did = next(w.claim, e)
-	switch did {
-	case send:
-		w.round, w.pause = sent, nothing
-	case retry, linger:
-		w.pause = did
-	case end:
-		w.pause = nothing
+// on reports an event to the claim. If a round is to follow, it is sent.
+func (w world) on(next rules, e event) world {
+	w.claim = next(w.claim, e)
+	if w.claim.phase == sending && w.round == unsent {
+		w.round = sent
 	}
-	return w, did
+	return w
 }
 
 // moves returns what can happen next.
 func (w world) moves(next rules) (all []move) {
 	add := func(name string, to world) { all = append(all, move{name, to}) }
 	report := func(name string, from world, e event) {
-		to, _ := from.on(next, e)
-		add(name, to)
+		add(name, from.on(next, e))
 	}
 	for i, at := range w.asks {
 		put := func(to where) world {
@@ -71,7 +64,8 @@ func (w world) moves(next rules) (all []move) {
 		name := func(what string) string { return fmt.Sprintf("ask %d %s", i+1, what) }
 		switch at {
 		case unsent:
-			if to, did := put(sent).on(next, event{kind: ask}); did != refuse {
+			if to := w.on(next, event{kind: ask}); to.claim.underWay > w.claim.underWay {
+				to.asks[i] = sent
 				add(name("begins"), to)
 			} else {
 				add(name("is refused"), put(rejected))
@@ -111,9 +105,9 @@ func (w world) moves(next rules) (all []move) {
 		report("the round fails, executed", w.without(), event{kind: failed})
 	}
 	switch {
-	case w.pause == retry:
+	case w.claim.phase == resting:
 		report("the pause ends", w, event{kind: due})
-	case w.pause == linger && !slices.Contains(w.asks[:], late): // a second has passed
+	case w.claim.phase == lingering && !slices.Contains(w.asks[:], late): // a second has passed
 		report("the second has passed", w, event{kind: due})
 	}
 	if w.claim.phase == live {
@@ -138,8 +132,7 @@ func (w world) problem() string {
 		return "the claim counts as freed, and the key is there"
 	case w.claim.phase == freed && slices.ContainsFunc(w.asks[:], func(at where) bool { return at == sent || at == late }):
 		return "the claim counts as freed, and a request may still take the key"
-	case w.claim.phase == resting && w.pause == nothing, w.claim.phase == sending && w.round == unsent,
-		w.claim.phase == settling && w.pause == nothing && w.claim.underWay == 0:
+	case w.claim.phase == waiting && w.claim.underWay == 0:
 		return "nothing will ever happen to the claim"
 	}
 	return ""
@@ -192,50 +185,47 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		breaks string
 	}{
 		"a claim that is being freed asks for nothing more": {
-			func(s state, e event) (state, action) {
-				if e.kind == ask && s.phase != live && s.phase != freed {
+			func(s state, e event) state {
+				if e.kind == ask {
 					s.underWay++
-					return s, nothing
-				}
-				if e.kind == ask && s.phase == freed {
-					return s, nothing
+					return s
 				}
 				return next(s, e)
 			}, "may still take the key",
 		},
 		"a freeing waits for the asks that are under way": {
-			func(s state, e event) (state, action) {
+			func(s state, e event) state {
 				if e.kind == answered {
 					s.underWay = 0
 				}
 				if e.kind == ended && s.underWay == 0 {
-					return s, nothing
+					return s
 				}
 				return next(s, e)
 			}, "the claim counts as freed",
 		},
 		"what an ask takes after a round is freed by another": {
-			func(s state, e event) (state, action) {
+			func(s state, e event) state {
 				e.took = false
 				return next(s, e)
 			}, "the key is there",
 		},
 		"a round follows a second after an ask without an answer": {
-			func(s state, e event) (state, action) {
+			func(s state, e event) state {
 				e.doubt = false
 				return next(s, e)
 			}, "the claim counts as freed",
 		},
 		"nobody hurries that second": {
-			func(s state, e event) (state, action) {
-				if e.kind == hurry && s.phase == settling && s.underWay == 0 {
+			func(s state, e event) state {
+				if e.kind == hurry && s.phase == lingering {
 					e.kind = due
 				}
 				return next(s, e)
 			}, "the claim counts as freed",
 		},
 		"a round that has failed is followed by another": {
-			func(s state, e event) (state, action) {
+			func(s state, e event) state {
 				if e.kind == failed {
 					e.kind = answered
 				}

@@ -7,124 +7,120 @@ import (
 )
 
 // Each line of a transcript is an event and, behind =>, what next makes of it: the phase, how many asks are under way, what
-// else is known, and what the owner has to do.
+// else is known.
 var transcripts = []struct{ name, happens string }{
 	{"a lock is obtained and released", `
 		ask            => live, 1 under way
 		ended          => live
-		free           => sending: send
-		answered       => freed: end
+		free           => sending
+		answered       => freed
 		free           => freed`},
 	{"an obtain is abandoned, and is answered after the first round", `
 		ask            => live, 1 under way
-		free           => sending, 1 under way: send
-		answered       => settling, 1 under way
-		ended, took    => sending: send
-		answered       => freed: end`},
+		free           => sending, 1 under way
+		answered       => waiting, 1 under way
+		ended, took    => sending
+		answered       => freed`},
 	{"an obtain is abandoned, and refused after the first round", `
 		ask            => live, 1 under way
-		free           => sending, 1 under way: send
-		answered       => settling, 1 under way
-		ended          => freed: end`},
+		free           => sending, 1 under way
+		answered       => waiting, 1 under way
+		ended          => freed`},
 	{"an obtain is abandoned and never answered", `
 		ask            => live, 1 under way
-		free           => sending, 1 under way: send
+		free           => sending, 1 under way
 		ended, doubt   => sending, taken, doubtful
-		answered       => sending, doubtful: send
-		answered       => settling, doubtful: linger
-		hurry          => settling, doubtful
-		due            => sending: send
-		answered       => freed: end`},
+		answered       => sending, doubtful
+		answered       => lingering, doubtful
+		hurry          => lingering, doubtful
+		due            => sending
+		answered       => freed`},
 	{"a reply is lost, and the resend is granted: the first sending may arrive after the Release", `
 		ask            => live, 1 under way
 		ended, doubt   => live, taken, doubtful
-		free           => sending, doubtful: send
-		answered       => settling, doubtful: linger
-		due            => sending: send
-		answered       => freed: end`},
+		free           => sending, doubtful
+		answered       => lingering, doubtful
+		due            => sending
+		answered       => freed`},
 	{"two obtains are lost: one is executed after each round", `
 		ask            => live, 1 under way
 		ask            => live, 2 under way
-		free           => sending, 2 under way: send
+		free           => sending, 2 under way
 		ended, took    => sending, 1 under way, taken
-		answered       => settling, 1 under way, taken
-		ended, doubt   => sending, doubtful: send
-		answered       => settling, doubtful: linger
-		due            => sending: send
-		answered       => freed: end`},
+		answered       => waiting, 1 under way, taken
+		ended, doubt   => sending, doubtful
+		answered       => lingering, doubtful
+		due            => sending
+		answered       => freed`},
 	{"a Release fails for a while, and another one joins", `
-		free           => sending: send
-		failed         => resting: retry
-		due            => sending: send
-		failed         => resting: retry
+		free           => sending
+		failed         => resting
+		due            => sending
+		failed         => resting
 		free           => resting
-		hurry          => sending: send
-		answered       => freed: end`},
+		hurry          => sending
+		answered       => freed`},
 	{"Redis is away until the keys have expired", `
-		free           => sending: send
-		failed         => resting: retry
-		expired        => givenUp: end`},
+		free           => sending
+		failed         => resting
+		expired        => givenUp`},
 	{"the same, but an obtain is still under way, which may take the keys for another ttl", `
 		ask            => live, 1 under way
-		free           => sending, 1 under way: send
-		failed         => resting, 1 under way: retry
-		expired        => settling, 1 under way
-		ended, took    => sending: send
-		answered       => freed: end`},
+		free           => sending, 1 under way
+		failed         => resting, 1 under way
+		expired        => waiting, 1 under way
+		ended, took    => sending
+		answered       => freed`},
 	{"Redis refuses for good, and a later Release tries again", `
-		free           => sending: send
-		refused        => givenUp: end
-		free           => sending: send
-		answered       => freed: end`},
+		free           => sending
+		refused        => givenUp
+		free           => sending
+		answered       => freed`},
 	{"a Refresh that would put keys back under a guard comes after the Release", `
-		free           => sending: send
-		ask            => sending: refuse
-		answered       => freed: end
-		ask            => freed: refuse`},
+		free           => sending
+		ask            => sending
+		answered       => freed
+		ask            => freed`},
 	{"such a Refresh was under way before, and has put a key back", `
 		ask            => live, 1 under way
-		free           => sending, 1 under way: send
-		answered       => settling, 1 under way
-		ended, took    => sending: send
-		answered       => freed: end`},
+		free           => sending, 1 under way
+		answered       => waiting, 1 under way
+		ended, took    => sending
+		answered       => freed`},
 	{"an obtain with a random token is abandoned", `
 		ask            => live, 1 under way
-		drop           => settling, 1 under way
-		ended, took    => sending: send
-		answered       => freed: end`},
+		drop           => waiting, 1 under way
+		ended, took    => sending
+		answered       => freed`},
 	{"the same, but the waiter has a position, which is given up at once", `
 		ask            => live, 1 under way
 		ask            => live, 2 under way
 		ended, took    => live, 1 under way, taken
-		drop           => sending, 1 under way: send
-		answered       => settling, 1 under way
-		ended          => freed: end`},
+		drop           => sending, 1 under way
+		answered       => waiting, 1 under way
+		ended          => freed`},
 	{"an obtain is refused, and none of its requests is under way or in doubt", `
 		ask            => live, 1 under way
 		ended          => live
-		drop           => freed: end`},
+		drop           => freed`},
 	{"there is no room for what goes on in the background, and a later Release tries again", `
-		free           => sending: send
-		failed         => resting: retry
-		crowded        => givenUp: end
-		free           => sending: send
-		answered       => freed: end`},
+		free           => sending
+		failed         => resting
+		crowded        => givenUp
+		free           => sending
+		answered       => freed`},
 }
 
 func (p phase) String() string {
-	return [...]string{"live", "sending", "resting", "settling", "freed", "givenUp"}[p]
+	return [...]string{"live", "sending", "resting", "waiting", "lingering", "freed", "givenUp"}[p]
 }
 
 func (k kind) String() string {
 	return [...]string{"ask", "learned", "ended", "free", "drop", "answered", "failed", "refused", "due", "hurry", "expired", "crowded"}[k]
 }
 
-func (a action) String() string {
-	return [...]string{"", ": refuse", ": send", ": retry", ": linger", ": end"}[a]
-}
-
-// said is what a transcript says of a state and an action.
-func said(s state, a action) string {
+// said is what a transcript says of a state.
+func said(s state) string {
 	text := s.phase.String()
 	if s.underWay > 0 {
 		text += fmt.Sprintf(", %d under way", s.underWay)
@@ -137,7 +133,7 @@ func said(s state, a action) string {
 			text += known.word
 		}
 	}
-	return text + a.String()
+	return text
 }
 
 // read returns the event of a line.
@@ -161,9 +157,8 @@ func TestTranscripts(t *testing.T) {
 				if !known {
 					t.Fatalf("unknown event in %q", line)
 				}
-				var did action
-				s, did = next(s, e)
-				if got := said(s, did); got != strings.TrimSpace(want) {
+				s = next(s, e)
+				if got := said(s); got != strings.TrimSpace(want) {
 					t.Fatalf("%s => %s, want %s", strings.TrimSpace(happens), got, strings.TrimSpace(want))
 				}
 			}
@@ -179,9 +174,6 @@ func TestImpossibleEventsPanic(t *testing.T) {
 	}{
 		"a round that was not sent is answered":      {state{phase: resting}, answered},
 		"a round of a live claim fails":              {state{}, failed},
-		"a pause ends that did not begin":            {state{phase: sending}, due},
-		"a pause ends while asks are under way":      {state{phase: settling, underWay: 1}, due},
-		"the keys of a live claim count as expired":  {state{}, expired},
 		"an ask ends that did not begin":             {state{phase: sending}, ended},
 		"a round is refused when all has been freed": {state{phase: freed}, refused},
 	} {
