@@ -18,9 +18,10 @@ type Claim struct {
 	Lasts    time.Duration // for how long what an ask takes can last; 0 if that is not known
 	Origin   Origin
 
-	state state
-	mu    sync.Mutex // protects state and more; the code that holds it locks nothing else but Ledger.mu
-	more  *more      // nil for most claims
+	returned bool // a Free has returned what it has found; mu protects it
+	state    state
+	mu       sync.Mutex // protects the fields around it; the code that holds it locks nothing else but Ledger.mu
+	more     *more      // nil for most claims
 }
 
 // Origin says where the token of a claim is from.
@@ -44,13 +45,13 @@ type more struct {
 	whole  bool              // a refresh without an answer may put back any key
 	asked  time.Time         // when an ask has ended last, since the claim is being freed
 
-	told     bool            // a release was answered, or what it finds matters to nobody
-	found    script.Loss     // by that release
-	returned bool            // what was found has been returned to a caller
-	rounds   int             // how many releases have ended without an answer
-	err      error           // of the last one of these
-	earlier  *transport.Call // that one
-	changed  chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
+	told    bool            // what the freeing finds is known, or matters to nobody
+	found   script.Loss     // by the last release that was answered, until told
+	unclear bool            // another release may still be executed
+	rounds  int             // how many releases have ended without an answer
+	err     error           // of the last one of these
+	earlier *transport.Call // that one
+	changed chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
 }
 
 // Rest is what an obtain leaves behind: it may have taken more than it knows of.

@@ -44,28 +44,32 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		defer cancel()
 	}
 	c.mu.Lock()
-	last := 0 // the round whose failure is that of this call; 0 until it has joined
+	last := 0 // the round whose failure is that of this call; 0 before it takes part
 	for !c.isTold() {
-		m := c.more
-		switch {
-		case last > 0 && m.rounds >= last:
+		switch phase := c.state.phase; {
+		case last > 0 && c.coming() > last:
 			defer c.mu.Unlock()
-			return Found{}, m.err
-		case c.state.phase == live || c.state.phase == givenUp:
+			return Found{}, c.more.err
+		case phase == live || phase == givenUp:
 			c.happens(event{kind: free})
 			call := c.release(ctx)
 			c.mu.Unlock()
 			if call.GiveUp = now.Add(freeWait); call.GiveUp.Before(t.Until) {
 				call.GiveUp = t.Until
 			}
-			return c.free(ctx, wait, call, t)
+			if err := c.free(ctx, wait, call, t); err != nil {
+				return Found{}, err
+			}
+			c.mu.Lock()
+			last = c.coming()
+			continue
 		}
-		if m = c.known(); last == 0 {
-			if last = m.rounds + 1; c.state.phase == sending {
+		if last == 0 {
+			if last = c.coming(); c.state.phase == sending {
 				last++ // the one that is under way began before this call
 			}
 		}
-		changed := m.changed
+		changed := c.known().changed
 		if c.state.phase == resting {
 			c.happens(event{kind: hurry})
 		}
@@ -80,61 +84,55 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		c.mu.Lock()
 	}
 	defer c.mu.Unlock()
-	found := c.tell()
-	found.Again = found.Again && last == 0
+	found := Found{Again: c.returned && last == 0}
+	if m := c.more; m != nil {
+		found.Loss, found.Doubtful = m.found, m.unclear
+	}
+	c.returned = true
 	return found, nil
 }
 
-// isTold reports whether a release was answered. The caller holds c.mu.
-func (c *Claim) isTold() bool {
-	return c.more != nil && c.more.told || c.state.phase > resting && c.state.phase != givenUp
+// coming returns the number of the round that is under way, or comes next: how many have failed before it, and one. The
+// caller holds c.mu.
+func (c *Claim) coming() int {
+	if c.more == nil {
+		return 1
+	}
+	return c.more.rounds + 1
 }
 
-// tell returns what was found, and notes that a caller gets it. The caller holds c.mu.
-func (c *Claim) tell() Found {
-	m := c.more
-	if m == nil || !m.told { // the first release was answered in time and has lost nothing
-		return Found{Again: true}
-	}
-	before := m.returned
-	m.returned = true
-	return Found{Loss: m.found, Again: before}
-}
+// isTold reports whether it is known what the freeing finds. The caller holds c.mu.
+func (c *Claim) isTold() bool { return c.state.phase == freed || c.more != nil && c.more.told }
 
 // free sends the first release. Unless that is the end, the freeing goes on in the background.
-func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) (Found, error) {
+func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) error {
 	panicked := true
 	defer func() {
 		if panicked { // a hook, and the keys may still exist
 			call.Err = cmp.Or(call.Err, fault.ErrPanicked)
-			_, _ = c.finish(call, t)
+			_ = c.finish(call, t)
 		}
 	}()
 	ended := c.send(wait, &call)
 	if panicked = false; !ended {
 		c.background(call, t).begin(sending, call)
-		return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
+		return fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
 	return c.finish(call, t)
 }
 
 // finish applies the result of the first release.
-func (c *Claim) finish(call *transport.Call, t Terms) (Found, error) {
-	found, next, err := c.conclude(call, t.Until, true)
-	if err == nil {
-		c.mu.Lock()
-		c.tell()
-		c.mu.Unlock()
-		if t.Why == Release {
-			t.Why = Resent
-		}
+func (c *Claim) finish(call *transport.Call, t Terms) error {
+	next, err := c.conclude(call, t.Until, true)
+	if err == nil && t.Why == Release {
+		t.Why = Resent
 	}
 	if !next.isOver() {
 		f := c.background(call, t)
 		f.err = err
 		f.begin(next, nil)
 	}
-	return found, err
+	return err
 }
 
 // background returns the freeing that goes on after the first release, or with it.
@@ -201,16 +199,18 @@ func (c *Claim) lacked(call *transport.Call) int {
 	return len(lost)
 }
 
-// conclude applies the result of a release that has ended, and returns what it has found and the phase that follows. until
-// is the end of the validity before the freeing: a release without an answer that was sent before it may have freed what
-// this one misses. Unless others may follow, the freeing ends with it.
-func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (found Found, next phase, err error) {
+// conclude applies the result of a release that has ended, and returns the phase that follows. until is the end of the
+// validity before the freeing: a release without an answer that was sent before it may have freed what this one misses.
+// Unless others may follow, the freeing ends with it.
+//
+// While asks are under way, a release that finds nothing decides nothing: the lock's obtain may be one of them.
+func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (next phase, err error) {
+	var loss script.Loss
 	how := answered
 	if err = call.Err; err == nil {
-		found.Doubtful = call.Doubtful
-		found.Loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
-		if found.IsWhole() && call.Doubtful && call.First.Before(until) {
-			found.Loss = script.Loss{}
+		loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
+		if loss.IsWhole() && call.Doubtful && call.First.Before(until) {
+			loss = script.Loss{}
 		}
 	}
 	if err != nil {
@@ -223,27 +223,33 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	decides := !loss.IsWhole() || c.state.underWay == 0
 	next = c.happens(event{kind: how})
 	if how != answered {
 		m := c.known()
 		m.rounds, m.err, m.earlier = m.rounds+1, err, call
-	} else if m := c.more; m != nil || next != freed || !found.IsNone() {
+	} else if m := c.more; m != nil || next != freed || call.Doubtful || !loss.IsNone() {
 		m = c.known()
 		m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil
 		if !m.told {
-			m.told, m.found = true, found.Loss
+			m.told, m.found, m.unclear = decides, loss, call.Doubtful
 		}
 	}
 	if !next.isOver() && !othersFollow {
 		next = c.giveUp(crowded)
 	}
-	return found, next, err
+	return next, err
 }
 
 // giveUp ends the freeing for a reason other than an answer, and returns the phase that follows. The caller holds c.mu.
 func (c *Claim) giveUp(why kind) phase {
+	m, before := c.known(), c.state.phase
 	next := c.happens(event{kind: why})
-	if m := c.known(); next == waiting && !m.told { // the keys have expired, and nobody relies on what the asks take
+	switch {
+	case m.told:
+	case before == waiting: // what the last release has found decides after all
+		m.told = true
+	case next == waiting: // the keys have expired, and nobody relies on what the asks under way take
 		m.told, m.found = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
 	}
 	return next

@@ -180,7 +180,7 @@ func (f *freeing) send() phase {
 }
 
 func (f *freeing) conclude(call *transport.Call) (next phase) {
-	_, next, f.err = f.Claim.conclude(call, f.until, !f.dropped)
+	next, f.err = f.Claim.conclude(call, f.until, !f.dropped)
 	if f.err == nil {
 		f.tell()
 	}

@@ -245,3 +245,48 @@ func TestTakeWhileTheFreeingWaits(t *testing.T) {
 		}
 	})
 }
+
+// While the lock's obtain is under way, a release that finds no keys says nothing of the lock.
+func TestReleaseThatOvertakesTheObtain(t *testing.T) {
+	for name, c := range map[string]struct {
+		room  int64
+		taken []string
+		want  int // so many keys are lost
+	}{
+		"which is granted": {0, []string{"a", "b"}, 0},
+		"which is refused": {0, nil, 2},
+		"without room":     {MaxFreeings, []string{"a", "b"}, 2},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			var held atomic.Bool
+			l, _ := newLedger(t, func(int64, []string) (any, error) {
+				time.Sleep(time.Millisecond)
+				if held.Swap(false) {
+					return int64(0), nil
+				}
+				return []any{int64(-1), int64(-2)}, nil
+			})
+			l.Running.Store(c.room)
+			claim := newClaim(l, Random, time.Minute)
+			claim.Ask()
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					if found, err := release(claim); err != nil || found.Again || len(found.Keys) != c.want {
+						t.Errorf("%s: %+v, %v", name, found, err)
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			held.Store(c.taken != nil)
+			claim.Ended(c.taken, false)
+			all.Wait()
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+			if held.Load() && c.room == 0 {
+				t.Error(name, ": the keys are left")
+			}
+		})
+	}
+}
