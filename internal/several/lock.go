@@ -60,8 +60,6 @@ type record struct {
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
-	releases  bool            // a Release frees the keys, and not only what a late answer has taken
-	late      *lateFreeing    // of a Release that did not wait for coming; nil for none
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
 }
 

@@ -112,7 +112,7 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		lock := lateGrant(ctx, 10*time.Second, slow)
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(has(ctx, on.Quorum, 2)).To(BeZero())
-		Expect(time.Since(on.start)).To(BeNumerically("~", 320*time.Millisecond, 10*time.Millisecond))
+		Expect(time.Since(on.start)).To(BeNumerically("~", 300*time.Millisecond, 10*time.Millisecond))
 	})
 
 	It("fails until such a server has freed the keys", func(ctx SpecContext) {
@@ -165,13 +165,13 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		for range many {
 			Expect(<-results).NotTo(HaveOccurred())
 		}
-		Expect(time.Since(on.start)).To(BeNumerically("~", 320*time.Millisecond, 10*time.Millisecond))
+		Expect(time.Since(on.start)).To(BeNumerically("~", 300*time.Millisecond, 10*time.Millisecond))
 	})
 
 	It("leaves no goroutine for each try while a server does not answer the obtain", func(ctx SpecContext) {
 		locks := on.connect(ctx, patient)
 		on.Break(1, ours("release", 0, requestLost))
-		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(8*time.Second)))
+		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(8*time.Second)))
 		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
 		before := runtime.NumGoroutine()
 		for range 100 {
