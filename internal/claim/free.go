@@ -111,6 +111,7 @@ func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) e
 		if panicked { // a hook, and the keys may still exist
 			call.Err = cmp.Or(call.Err, fault.ErrPanicked)
 			_ = c.finish(call, t)
+			c.on(hurry)
 		}
 	}()
 	ended := c.send(wait, &call)

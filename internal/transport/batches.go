@@ -49,13 +49,14 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 	for to, all := range ways {
 		for batch := range slices.Chunk(all, maxBatch) {
 			wait := patience(batch[0])
-			t := r.beginBatch(to.client, wait)
+			l := &r.servers.of(r, to.client).batches
+			t := l.beginBatch(to.client, wait)
 			if t == nil {
 				unsent = append(unsent, batch...)
 				continue
 			}
 			go func() { // ends when the Redis client has an answer or gives up
-				defer r.endBatch(to.client, t)
+				defer l.end(t)
 				r.sendTogether(to.client, batch, max(wait, leastConnecting), finished)
 			}()
 		}
@@ -63,37 +64,20 @@ func (r *Redis) SendBatches(calls []*Call, patience func(*Call) time.Duration, f
 	return unsent
 }
 
-// beginBatch counts one more pipeline to a server and returns it, or nil if none may start now.
-func (r *Redis) beginBatch(client serverClient, patience time.Duration) *trip {
-	r.batchMu.Lock()
-	defer r.batchMu.Unlock()
+// beginBatch begins a pipeline of a batch, unless none may start now.
+func (l *lane) beginBatch(client serverClient, patience time.Duration) *trip {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	under := r.batches[client]
-	for len(under) > 0 && now.Sub(under[0].began) >= batchCounts {
-		under = under[1:]
-	}
-	if n := len(under); n >= freeBatches {
+	l.forget(now, batchCounts)
+	if n := len(l.trips); n >= freeBatches {
 		gap := batchInterval
 		if n < maxBatches {
 			gap = min(gap, patience)
 		}
-		if now.Sub(under[n-1].began) < gap {
+		if now.Sub(l.trips[n-1].began) < gap {
 			return nil
 		}
 	}
-	t := &trip{began: now}
-	r.batches[client] = append(under, t)
-	return t
-}
-
-// endBatch removes a pipeline that has ended.
-func (r *Redis) endBatch(client serverClient, t *trip) {
-	r.batchMu.Lock()
-	defer r.batchMu.Unlock()
-	under := slices.DeleteFunc(r.batches[client], func(other *trip) bool { return other == t })
-	if len(under) == 0 {
-		delete(r.batches, client)
-	} else {
-		r.batches[client] = under
-	}
+	return l.begin(client)
 }

@@ -124,7 +124,7 @@ func (l *lane) look(client serverClient) {
 		return
 	}
 	now := time.Now()
-	l.trips = slices.DeleteFunc(l.trips, func(t *trip) bool { return now.Sub(t.began) >= slowTrip })
+	l.forget(now, slowTrip)
 	if len(l.trips) < laneTrips {
 		l.launch(client)
 	}
@@ -135,22 +135,31 @@ func (l *lane) look(client serverClient) {
 	time.AfterFunc(next, func() { l.look(client) })
 }
 
+// forget drops the trips that have taken so long: they hang, and others do not wait for them. The caller holds l.mu.
+func (l *lane) forget(now time.Time, counts time.Duration) {
+	l.trips = slices.DeleteFunc(l.trips, func(t *trip) bool { return now.Sub(t.began) >= counts })
+}
+
 // launch sends the queue. The caller holds l.mu.
 func (l *lane) launch(client serverClient) {
 	go l.run(l.begin(client), l.takeQueue()) // ends when the queue is empty after a trip
 }
 
-// endTrip ends the trip of a call that went by itself, and sends the waiting calls.
+// endTrip ends the trip of a call that went by itself.
 func (l *lane) endTrip(c *Call) {
 	c.uncount()
-	if c.trip == nil {
-		return
+	if c.trip != nil {
+		l.end(c.trip)
 	}
+}
+
+// end ends a trip, and sends the waiting calls.
+func (l *lane) end(t *trip) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == c.trip })
+	l.trips = slices.DeleteFunc(l.trips, func(other *trip) bool { return other == t })
 	if len(l.queue) > 0 && len(l.trips) < laneTrips {
-		l.launch(c.trip.client)
+		l.launch(t.client)
 	}
 }
 

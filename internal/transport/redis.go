@@ -2,7 +2,6 @@ package transport
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,16 +12,13 @@ import (
 type Redis struct {
 	abilities
 
-	only *server // the server of single; nil if single is nil
+	only *server // the server of single or, without one, of the calls whose server is not known
 
 	rewritten atomic.Bool // a hook has rewritten the arguments of a call, so every call goes by itself
 	reached   atomic.Bool // something was answered; before that, asking a Cluster for the server of a key may hang
 	servers   servers
 	senders   senders
 	watch     watch
-
-	batchMu sync.Mutex               // protects batches
-	batches map[serverClient][]*trip // pipelines of SendBatches that are under way, oldest first, by server
 }
 
 // New returns the Redis behind client, or an error if client cannot run scripts. Users of the same client should share one
@@ -32,13 +28,11 @@ func New(client redis.Scripter) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{abilities: can, batches: map[serverClient][]*trip{}}
+	r := &Redis{abilities: can}
 	r.senders.redis = r
 	r.servers.byClient = map[weakClient]*server{}
 	r.watch.start(r)
-	if r.single != nil {
-		r.only = newServer(r)
-	}
+	r.only = newServer(r)
 	return r, nil
 }
 

@@ -15,6 +15,8 @@ type server struct {
 
 	// Calls that do not yield have their own lane, so they do not wait behind those that do.
 	yielding, others lane
+
+	batches lane // only trips; see SendBatches
 }
 
 // What a server says about itself.
