@@ -79,11 +79,16 @@ func (c *Claim) known() *more {
 // happens applies an event, and returns the phase that follows. The caller holds c.mu.
 func (c *Claim) happens(e event) phase {
 	c.state = next(c.state, e)
-	if m := c.more; m != nil && c.state.phase != live {
-		close(m.changed)
-		m.changed = make(chan struct{})
+	if c.more != nil && c.state.phase != live {
+		c.more.change()
 	}
 	return c.state.phase
+}
+
+// change tells all who wait for a change. The caller holds Claim.mu.
+func (m *more) change() {
+	close(m.changed)
+	m.changed = make(chan struct{})
 }
 
 // on is happens for a caller who does not hold c.mu.
@@ -99,13 +104,11 @@ func (c *Claim) Take(r Rest) {
 	defer c.mu.Unlock()
 	c.happens(event{kind: learned})
 	m := c.known()
-	for _, stray := range r.Strays {
+	for range r.Strays {
 		c.happens(event{kind: learned})
-		if c.state.phase == live {
-			m.strays = append(m.strays, stray)
-		} else { // the freeing may have waited for the others
-			go c.awaitStray(stray) // ends with the call
-		}
+	}
+	if m.strays = append(m.strays, r.Strays...); c.state.phase != live {
+		c.awaitStrays()
 	}
 	if r.Line != "" { // a position
 		m.line = r.Line
@@ -158,7 +161,18 @@ func (c *Claim) apply(taken []string, doubtful bool) {
 	c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful})
 }
 
-// awaitStray waits for the end of an ask that nobody else reports, and notes it.
+// awaitStrays notes the ends of the asks that nobody else reports. The caller holds c.mu, and the claim is being freed.
+func (c *Claim) awaitStrays() {
+	if strays := c.more.strays; len(strays) > 0 {
+		c.more.strays = nil
+		go func() { // ends with the calls
+			for _, stray := range strays {
+				c.awaitStray(stray)
+			}
+		}()
+	}
+}
+
 func (c *Claim) awaitStray(call *transport.Call) {
 	<-call.Done()
 	g, err := script.Grant{}, call.Err

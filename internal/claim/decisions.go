@@ -18,6 +18,12 @@ package claim
 // the first had just freed. A Release that begins when another one has returned the finding sends nothing: it returns
 // that the lock is lost, and cannot free what somebody else has taken with the same token since.
 //
+// A release that finds nothing while asks are under way decides nothing for 250 ms, because it may have overtaken the
+// lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost.
+//
+// The phase is all that the owner of a freeing looks at. When next also returned what to do, and a claim had a channel for
+// each kind of news, five mends of one reading concerned news that came while nobody, or somebody else, waited for it.
+//
 // What is taken by an ask that ends without an answer is freed at once, and once more a second later. With the second
 // release alone, a key whose obtain was given up was locked for a second more.
 //

@@ -11,6 +11,9 @@ const (
 	// AttachedLasts is for how long a freeing goes on if it is not known for how long its keys last.
 	AttachedLasts = time.Minute
 
+	// askPatience is how long a Free that has overtaken the lock's obtain waits for that, after it has found nothing.
+	askPatience = 250 * time.Millisecond
+
 	// lingerFor is how long after an ask has ended without an answer another release follows. The ask may still have been on
 	// its way although its connection was given up.
 	lingerFor = time.Second
@@ -80,6 +83,7 @@ func (f *freeing) tell() {
 func (f *freeing) begin(next phase, underWay *transport.Call) {
 	f.mu.Lock()
 	f.leaves = f.known().line != "" && next == sending
+	f.awaitStrays()
 	f.mu.Unlock()
 	if f.lasts = max(f.lasts, f.Lasts); f.lasts == 0 {
 		f.lasts = AttachedLasts
@@ -228,18 +232,25 @@ func (f *freeing) rest(failures int) phase {
 
 // await waits until the asks have ended, and returns the phase that follows.
 func (f *freeing) await() phase {
-	f.mu.Lock()
-	strays := f.more.strays
-	f.more.strays = nil
-	f.mu.Unlock()
-	for _, stray := range strays {
-		f.awaitStray(stray)
-	}
+	timer := time.NewTimer(askPatience)
+	defer timer.Stop()
 	for {
 		next, changed := f.now()
 		if next != waiting {
 			return next
 		}
-		<-changed
+		select {
+		case <-changed:
+		case <-timer.C:
+			f.decide()
+		}
 	}
+}
+
+// decide makes what the last release has found the finding of the freeing, although asks are under way.
+func (f *freeing) decide() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.more.told = true
+	f.more.change()
 }

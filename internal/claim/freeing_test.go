@@ -251,11 +251,13 @@ func TestReleaseThatOvertakesTheObtain(t *testing.T) {
 	for name, c := range map[string]struct {
 		room  int64
 		taken []string
+		after time.Duration
 		want  int // so many keys are lost
 	}{
-		"which is granted": {0, []string{"a", "b"}, 0},
-		"which is refused": {0, nil, 2},
-		"without room":     {MaxFreeings, []string{"a", "b"}, 2},
+		"which is granted":   {0, []string{"a", "b"}, 200 * time.Millisecond, 0},
+		"which is refused":   {0, nil, 200 * time.Millisecond, 2},
+		"without room":       {MaxFreeings, []string{"a", "b"}, 200 * time.Millisecond, 2},
+		"which does not end": {0, []string{"a", "b"}, time.Hour, 2},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			var held atomic.Bool
@@ -277,7 +279,7 @@ func TestReleaseThatOvertakesTheObtain(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(time.Second)
+			time.Sleep(c.after)
 			held.Store(c.taken != nil)
 			claim.Ended(c.taken, false)
 			all.Wait()

@@ -24,8 +24,8 @@
 //   - Each request of the majority.Lock gets exactly one Answer, also after a panic of a hook, and if it was never sent.
 //   - No key is released while the lock lives. What a round was granted is released, unless that round made the lock.
 //   - A Release frees the keys at each place that has ever had them, whatever that place has answered since: an answer may
-//     be older than what another request has acquired. If a place has not answered the obtain yet, the Release frees what it
-//     grants first. What a place grants after that is given back.
+//     be older than what another request has acquired. If a place has not answered the obtain yet, the Release waits for
+//     that for a moment, and frees what it grants as well. What a place grants after that is given back.
 //   - The order of mutexes is: Tries.mu, that of the schedule of renewals, Life.Mu, Lock.mu, and then those of a place, of
 //     health and of tickets. No goroutine locks one while it holds a later one.
 //   - A call returns when enough places have answered. Obtains, mends and releases that go on at other places are counted
