@@ -43,53 +43,71 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		wait, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 	}
-	c.mu.Lock()
-	last := 0 // the round whose failure is that of this call; 0 before it takes part
-	for !c.isTold() {
-		switch phase := c.state.phase; {
-		case last > 0 && c.coming() > last:
-			defer c.mu.Unlock()
-			return Found{}, c.more.err
-		case phase == live || phase == givenUp:
-			c.happens(event{kind: free})
-			call := c.release(ctx)
-			c.mu.Unlock()
+	for last := 0; ; {
+		call, changed, err := c.enter(ctx, &last)
+		switch {
+		case err != nil:
+			return Found{}, err
+		case call != nil:
 			if call.GiveUp = now.Add(freeWait); call.GiveUp.Before(t.Until) {
 				call.GiveUp = t.Until
 			}
 			if err := c.free(ctx, wait, call, t); err != nil {
 				return Found{}, err
 			}
-			c.mu.Lock()
-			last = c.coming()
-			continue
-		}
-		if last == 0 {
-			if last = c.coming(); c.state.phase == sending {
-				last++ // the one that is under way began before this call
+		case changed == nil:
+			return c.tell(last == 0), nil
+		default:
+			select {
+			case <-changed:
+			case <-wait.Done():
+				if !fault.IsClosed(changed) {
+					return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
+				}
 			}
 		}
-		changed := c.known().changed
-		if c.state.phase == resting {
-			c.happens(event{kind: hurry})
-		}
-		c.mu.Unlock()
-		select {
-		case <-changed:
-		case <-wait.Done():
-			if !fault.IsClosed(changed) {
-				return Found{}, fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
-			}
-		}
-		c.mu.Lock()
 	}
+}
+
+// enter begins the freeing, and returns its first release, or joins it, and returns what is closed when something happens
+// to it. If it is known what was found, or that the round has failed with which the call ends, enter returns neither. The
+// number of that round is in *last: 0 before the call takes part. A call that joins while a round is under way ends with the
+// next one; while the claim rests, it brings that forward.
+func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, changed <-chan struct{}, err error) {
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := Found{Again: c.returned && last == 0}
+	switch phase := c.state.phase; {
+	case phase == freed || c.more != nil && c.more.told:
+		return nil, nil, nil
+	case *last > 0 && c.coming() > *last:
+		return nil, nil, c.more.err
+	case phase == live || phase == givenUp:
+		*last = c.coming()
+		c.happens(event{kind: free})
+		return c.release(ctx), nil, nil
+	}
+	if *last == 0 {
+		if *last = c.coming(); c.state.phase == sending {
+			*last++
+		}
+	}
+	changed = c.known().changed
+	if c.state.phase == resting {
+		c.happens(event{kind: hurry})
+	}
+	return nil, changed, nil
+}
+
+// tell returns what was found, and notes that a caller gets it. late says that the caller came when that was known.
+func (c *Claim) tell(late bool) Found {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := Found{Again: c.returned && late}
 	if m := c.more; m != nil {
 		found.Loss, found.Doubtful = m.found, m.unclear
 	}
 	c.returned = true
-	return found, nil
+	return found
 }
 
 // coming returns the number of the round that is under way, or comes next: how many have failed before it, and one. The
@@ -100,9 +118,6 @@ func (c *Claim) coming() int {
 	}
 	return c.more.rounds + 1
 }
-
-// isTold reports whether it is known what the freeing finds. The caller holds c.mu.
-func (c *Claim) isTold() bool { return c.state.phase == freed || c.more != nil && c.more.told }
 
 // free sends the first release. Unless that is the end, the freeing goes on in the background.
 func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) error {
@@ -164,9 +179,9 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	return call
 }
 
-// send sends a release until ctx ends, and reports whether that has finished. If the connection of a call has died, send goes
-// on with another one at once. It does not do so with a token that another claim may have had or may get: the release could
-// free what that claim takes. *call becomes the last call or, if that has finished, the one that says what was freed.
+// send sends a release until ctx ends, and reports whether that has finished. If the connection of a call has died, send
+// goes on with another one at once. It does not do so with a token that another claim may have had or may get: the release
+// could free what that claim takes. *call becomes the last call or, if that has finished, the one that says what was freed.
 func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool) {
 	if c.Origin != Random {
 		return c.Ledger.Link.Do(ctx, *call)

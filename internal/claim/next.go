@@ -6,7 +6,7 @@ type phase int8
 const (
 	live      phase = iota // nobody frees it
 	sending                // a round is under way, or is to be sent
-	resting                // the last round has failed, in a way that may pass: pause, for longer each time, and then report due
+	resting                // the last round has failed, in a way that may pass: pause, ever longer, and then report due
 	waiting                // asks are under way: what they take is freed when they have ended
 	lingering              // an ask without an answer may arrive within a second: pause for that, and then report due
 	freed                  // nothing of the token is there, or can come

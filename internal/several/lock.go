@@ -148,15 +148,14 @@ func (l *Lock) until() time.Time {
 // kept returns the metadata of keys that a guard puts back. The caller holds l.mu.
 func (l *Lock) kept() string { return cmp.Or(l.metadata, l.obtained) }
 
-// await waits until a place has answered the obtain that made the lock, and reports whether it has. It waits for as long as
-// for a server that nobody knows yet, and no longer than ctx allows. Without this, a call could fail that a majority
-// answers, if one more server hangs.
-func (l *Lock) await(ctx context.Context, i int) bool {
+// await waits until a place has answered the obtain that made the lock: for as long as for a server that nobody knows yet,
+// and no longer than ctx allows. Without this, a call could fail that a majority answers, if one more server hangs.
+func (l *Lock) await(ctx context.Context, i int) {
 	l.mu.Lock()
 	coming := l.at[i].coming
 	l.mu.Unlock()
 	if coming == nil {
-		return true
+		return
 	}
 	timer := time.NewTimer(health.FirstPatience)
 	defer timer.Stop()
@@ -165,7 +164,6 @@ func (l *Lock) await(ctx context.Context, i int) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return fault.IsClosed(coming)
 }
 
 // apply takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It
