@@ -29,7 +29,7 @@ type part interface {
 	Home() *place.Place
 	TTL(ctx context.Context) (time.Duration, error)
 	Refresh(ctx context.Context, ttl time.Duration, metadata string, strategy retry.Strategy) error
-	Free(ctx context.Context, now, until time.Time) (life.Loss, error) // does the work of a Release that began now
+	Free(ctx context.Context, until time.Time) (life.Loss, error) // does the work of a Release that began now
 }
 
 // part returns what l has inside.

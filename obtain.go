@@ -335,6 +335,6 @@ func (o *obtaining) abandon(ctx context.Context, lock *Lock) {
 	}
 	go func() { // ends with the calls
 		defer func() { _ = recover() }() // a hook has panicked, and the release goes on without it
-		_, _ = lock.several.Free(context.WithoutCancel(ctx), time.Time{}, time.Time{})
+		_, _ = lock.several.Free(context.WithoutCancel(ctx), time.Time{})
 	}()
 }

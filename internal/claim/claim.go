@@ -18,10 +18,9 @@ type Claim struct {
 	Lasts    time.Duration // for how long what an ask takes can last; 0 if that is not known
 	Origin   Origin
 
-	returned bool // a Free has returned what it has found; mu protects it
-	state    state
-	mu       sync.Mutex // protects the fields around it; the code that holds it locks nothing else but Ledger.mu
-	more     *more      // nil for most claims
+	state state
+	mu    sync.Mutex // protects state and more; the code that holds it locks nothing else but Ledger.mu
+	more  *more      // nil for most claims
 }
 
 // Origin says where the token of a claim is from.
@@ -43,15 +42,15 @@ type more struct {
 	taken  []string          // with a Custom token, the keys that were taken since the last release that was answered
 	sent   int               // how many of these the present release frees
 	whole  bool              // a refresh without an answer may put back any key
-	asked  time.Time         // when an ask has ended last, since the claim is being freed
+	asked  time.Time         // until when an ask may have been executed that has ended
 
 	told    bool            // what the freeing finds is known, or matters to nobody
-	found   script.Loss     // by the last release that was answered, until told
-	unclear bool            // another release may still be executed
+	found   Found           // by the last release that was answered, until told
 	rounds  int             // how many releases have ended without an answer
 	err     error           // of the last one of these
 	earlier *transport.Call // that one
 	changed chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
+	work    *Work           // for those who join a freeing and leave before its end; nil if nobody has joined
 }
 
 // Rest is what an obtain leaves behind: it may have taken more than it knows of.
@@ -79,8 +78,12 @@ func (c *Claim) known() *more {
 // happens applies an event, and returns the phase that follows. The caller holds c.mu.
 func (c *Claim) happens(e event) phase {
 	c.state = next(c.state, e)
-	if c.more != nil && c.state.phase != live {
-		c.more.change()
+	if m := c.more; m != nil && c.state.phase != live {
+		m.change()
+		if m.work != nil && c.state.phase.isOver() {
+			c.Ledger.End(m.work)
+			m.work = nil
+		}
 	}
 	return c.state.phase
 }
@@ -155,8 +158,10 @@ func (c *Claim) apply(taken []string, doubtful bool) {
 	if c.Origin == Custom && len(taken) > 0 {
 		c.known().taken = append(c.known().taken, taken...)
 	}
-	if c.state.phase != live {
-		c.known().asked = time.Now()
+	if at := time.Now(); doubtful {
+		c.known().asked = at.Add(lingerFor)
+	} else if c.state.phase != live && at.After(c.known().asked) {
+		c.more.asked = at
 	}
 	c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful})
 }

@@ -27,7 +27,6 @@ type Found struct {
 	script.Loss
 
 	Doubtful bool // another release may still be executed
-	Again    bool // another Free had returned that before this one began
 }
 
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
@@ -56,7 +55,7 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 				return Found{}, err
 			}
 		case changed == nil:
-			return c.tell(last == 0), nil
+			return c.tell(), nil
 		default:
 			select {
 			case <-changed:
@@ -91,22 +90,25 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 			*last++
 		}
 	}
-	changed = c.known().changed
+	m := c.known()
+	if m.work == nil { // the freeing may be in the foreground of its first caller
+		m.work = &Work{Token: c.Token, Keys: c.Keys.Names}
+		c.Ledger.Begin(m.work)
+	}
+	changed = m.changed
 	if c.state.phase == resting {
 		c.happens(event{kind: hurry})
 	}
 	return nil, changed, nil
 }
 
-// tell returns what was found, and notes that a caller gets it. late says that the caller came when that was known.
-func (c *Claim) tell(late bool) Found {
+// tell returns what was found.
+func (c *Claim) tell() (found Found) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := Found{Again: c.returned && late}
-	if m := c.more; m != nil {
-		found.Loss, found.Doubtful = m.found, m.unclear
+	if m := c.more; m != nil { // otherwise the first release was answered in time and has lost nothing
+		found = m.found
 	}
-	c.returned = true
 	return found
 }
 
@@ -248,7 +250,7 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 		m = c.known()
 		m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil
 		if !m.told {
-			m.told, m.found, m.unclear = decides, loss, call.Doubtful
+			m.told, m.found = decides, Found{loss, call.Doubtful}
 		}
 	}
 	if !next.isOver() && !othersFollow {
@@ -266,7 +268,7 @@ func (c *Claim) giveUp(why kind) phase {
 	case before == waiting: // what the last release has found decides after all
 		m.told = true
 	case next == waiting: // the keys have expired, and nobody relies on what the asks under way take
-		m.told, m.found = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
+		m.told, m.found.Loss = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
 	}
 	return next
 }

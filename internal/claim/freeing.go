@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// AttachedLasts is for how long a freeing goes on if it is not known for how long its keys last.
-	AttachedLasts = time.Minute
+	// attachedLasts is for how long a freeing goes on at least if another handle may have made the keys last longer.
+	attachedLasts = time.Minute
 
 	// askPatience is how long a Free that has overtaken the lock's obtain waits for that, after it has found nothing.
 	askPatience = 250 * time.Millisecond
@@ -85,8 +85,8 @@ func (f *freeing) begin(next phase, underWay *transport.Call) {
 	f.leaves = f.known().line != "" && next == sending
 	f.awaitStrays()
 	f.mu.Unlock()
-	if f.lasts = max(f.lasts, f.Lasts); f.lasts == 0 {
-		f.lasts = AttachedLasts
+	if f.lasts = max(f.lasts, f.Lasts); f.Origin == Attached {
+		f.lasts = max(f.lasts, attachedLasts)
 	}
 	f.prolong(time.Now())
 	f.closed = f.Ledger.Closed
@@ -206,28 +206,27 @@ func (f *freeing) now() (phase, <-chan struct{}) {
 	return f.state.phase, f.more.changed
 }
 
-// rest pauses after so many failures, and returns the phase that follows.
+// rest pauses after so many failures, but not for longer than the keys last, and returns the phase that follows.
 func (f *freeing) rest(failures int) phase {
-	pause := f.Ledger.Link.ResendWait(failures)
+	next, changed := f.now()
+	pause := min(f.Ledger.Link.ResendWait(failures), time.Until(f.ends))
+	if pause <= 0 {
+		return f.giveUp(expired)
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	for end := time.Now().Add(pause); ; {
-		next, changed := f.now()
-		switch {
-		case next != resting: // a Release has joined
-			return next
-		case end.After(f.ends):
-			return f.giveUp(expired)
-		}
+	for next == resting { // until a Release joins
 		select {
 		case <-timer.C:
 			return f.on(due)
 		case <-changed:
+			next, changed = f.now()
 		case <-f.closed: // Close waits for the freeing, but not for long
 			f.closed = nil
 			return f.on(hurry)
 		}
 	}
+	return next
 }
 
 // await waits until the asks have ended, and returns the phase that follows.

@@ -167,21 +167,20 @@ func TestReleaseAfterAnUnexpectedReply(t *testing.T) {
 	if _, err := release(c); err == nil {
 		t.Error("the reply means nothing")
 	}
-	if found, err := release(c); err != nil || found.Again || s.sent.Load() != 2 {
+	if found, err := release(c); err != nil || s.sent.Load() != 2 {
 		t.Errorf("%+v, %v, %d releases", found, err, s.sent.Load())
 	}
 }
 
-// A second Release finds the lock lost, whatever was asked of the claim in between.
+// Whatever was asked of the claim in between, it is freed once.
 func TestSecondRelease(t *testing.T) {
 	l, s := newLedger(t, func(int64, []string) (any, error) { return int64(0), nil })
 	c := newClaim(l, Random, time.Minute)
-	if found, err := release(c); err != nil || found.Again {
-		t.Fatalf("%+v, %v", found, err)
-	}
-	<-c.Begun()
-	if found, err := release(c); err != nil || !found.Again || s.sent.Load() != 1 {
-		t.Errorf("%+v, %v, %d releases", found, err, s.sent.Load())
+	for range 2 {
+		if found, err := release(c); err != nil || !found.IsNone() || s.sent.Load() != 1 {
+			t.Errorf("%+v, %v, %d releases", found, err, s.sent.Load())
+		}
+		<-c.Begun()
 	}
 }
 
@@ -274,7 +273,7 @@ func TestReleaseThatOvertakesTheObtain(t *testing.T) {
 			var all sync.WaitGroup
 			for range 3 {
 				all.Go(func() {
-					if found, err := release(claim); err != nil || found.Again || len(found.Keys) != c.want {
+					if found, err := release(claim); err != nil || len(found.Keys) != c.want {
 						t.Errorf("%s: %+v, %v", name, found, err)
 					}
 				})
@@ -288,6 +287,80 @@ func TestReleaseThatOvertakesTheObtain(t *testing.T) {
 			}
 			if held.Load() && c.room == 0 {
 				t.Error(name, ": the keys are left")
+			}
+		})
+	}
+}
+
+// A freeing goes on until the keys have expired, however long its last pause is, and does not call them lost before.
+func TestTheLastPauseEndsWithTheKeys(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			const ttl = 6 * time.Second
+			began, up := time.Now(), 3600*time.Millisecond
+			var freed atomic.Bool
+			l, _ := newLedger(t, func(int64, []string) (any, error) {
+				if time.Since(began) < up {
+					return nil, errNetwork
+				}
+				freed.Store(true)
+				return int64(0), nil
+			})
+			c := newClaim(l, Random, ttl)
+			if asks {
+				c.Ask()
+			}
+			if _, err := release(c); err == nil {
+				t.Error("nothing was answered")
+			}
+			time.Sleep(4*time.Second - time.Since(began))
+			if found, err := release(c); err != nil || found.IsWhole() || !freed.Load() {
+				t.Errorf("%+v, %v", found, err)
+			}
+			if asks {
+				c.Ended(nil, false)
+			}
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// Whoever joins a freeing in the foreground of another caller, and leaves or is told, can rely on the Ledger: an obtain with
+// the same token waits until nothing more is sent.
+func TestWhoJoinsLeavesWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		patience time.Duration
+		doubt    bool
+	}{"and leaves": {50 * time.Millisecond, false}, "and is told": {time.Hour, true}} {
+		bubble.Test(t, func(t *testing.T) {
+			var last time.Time
+			l, _ := newLedger(t, func(int64, []string) (any, error) {
+				time.Sleep(time.Second)
+				last = time.Now()
+				return int64(0), nil
+			})
+			claim := newClaim(l, Custom, time.Minute)
+			claim.Ask()
+			claim.RefreshEnded(nil, c.doubt)
+			go func() { _, _ = release(claim) }()
+			time.Sleep(100 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+			defer cancel()
+			if _, err := claim.Free(ctx, Terms{Why: Release, Until: time.Now().Add(time.Minute)}); (err == nil) != c.doubt {
+				t.Error(name, err)
+			}
+			if !l.IsBusy() {
+				t.Error(name, ": Close would not wait")
+			}
+			if err := l.Await(context.Background(), claim.Token, claim.Keys.Names); err != nil {
+				t.Error(name, err)
+			}
+			obtained := time.Now()
+			time.Sleep(10 * time.Second)
+			if last.After(obtained) {
+				t.Error(name, ": a release came after the obtain")
 			}
 		})
 	}

@@ -15,16 +15,16 @@ type Life struct {
 	Fence int64     // the fencing token; 0 for none
 	Since time.Time // when the request was sent that obtained the lock, or found it
 
-	Mu            sync.Mutex // protects the fields below, and what the Owner says
-	told          bool       // the end of the present hold was reported
-	releasedAgain bool       // Release was called more than once
-	waits         bool       // the event of a renewal waits to be sent
-	losses        int32      // how often the lock was found lost
-	metadata      string
-	released      time.Time // when Release was first called; zero if it was not
-	ended         error     // why the lock is no longer held; nil while it is held, as far as is known
-	renewErr      error     // how the last renewal failed; nil if it did not
-	kept          []*kept   // the contexts for which the lock is kept alive
+	Mu       sync.Mutex // protects the fields below, and what the Owner says
+	told     bool       // the end of the present hold was reported
+	over     bool       // a Release has returned what became of the keys
+	waits    bool       // the event of a renewal waits to be sent
+	losses   int32      // how often the lock was found lost
+	metadata string
+	released time.Time // when Release was first called; zero if it was not
+	ended    error     // why the lock is no longer held; nil while it is held, as far as is known
+	renewErr error     // how the last renewal failed; nil if it did not
+	kept     []*kept   // the contexts for which the lock is kept alive
 }
 
 // Owner is what a Life belongs to: the lock. Life calls the methods of the second group while Life.Mu is locked.

@@ -9,29 +9,37 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 )
 
-// Release gives the lock up, frees its keys with free, and reports how that ended. free gets the time of the call, and the
-// end of the validity before it. If keys are lost, free also returns which. The error alone does not say so: the cause of a
-// ctx that has ended may match ErrLockNotHeld.
-func Release(
-	ctx context.Context, o Owner, free func(ctx context.Context, now, until time.Time) (Loss, error),
-) (err error) {
+// Release gives the lock up, frees its keys with free, and reports how that ended. free gets the end of the validity before.
+// If keys are lost, free also returns which. The error alone does not say so: the cause of a ctx that has ended may match
+// ErrLockNotHeld. If another Release has returned what became of the keys, nothing is left to free.
+func Release(ctx context.Context, o Owner, free func(ctx context.Context, until time.Time) (Loss, error)) (err error) {
 	now := time.Now()
-	until, lapsed := beginRelease(o, now)
+	until, over, lapsed := beginRelease(o, now)
 	err = fault.ErrPanicked // unless free returns
 	defer func() {
 		o.Events().SendLost(ctx, lapsed)
 		reportReleased(ctx, o, now, err)
+		if over {
+			l := o.Handle()
+			l.Mu.Lock()
+			l.over = true
+			l.Mu.Unlock()
+		}
 	}()
-	loss, result := free(ctx, now, until)
-	if result != nil && len(loss.Keys) > 0 {
+	if over {
+		return fault.ErrLockNotHeld
+	}
+	loss, result := free(ctx, until)
+	over = result == nil || len(loss.Keys) > 0
+	if result != nil && over {
 		reportLost(ctx, o, loss, result)
 	}
 	return result
 }
 
-// beginRelease gives the lock up and ends its contexts. It returns the end of the validity before that, and the event to
-// send if the lock had lapsed.
-func beginRelease(o Owner, now time.Time) (until time.Time, lapsed *Lost) {
+// beginRelease gives the lock up and ends its contexts. It returns the end of the validity before that, whether another
+// Release has returned what became of the keys, and the event to send if the lock had lapsed.
+func beginRelease(o Owner, now time.Time) (until time.Time, over bool, lapsed *Lost) {
 	l := o.Handle()
 	l.Mu.Lock()
 	ending := l.kept
@@ -42,26 +50,22 @@ func beginRelease(o Owner, now time.Time) (until time.Time, lapsed *Lost) {
 		}
 		l.ended = whyEnded(o) // the contexts of a lock that has lapsed say that, and not that it was released
 	}
-	if l.releasedAgain = l.IsReleased(); !l.releasedAgain {
+	if !l.IsReleased() {
 		l.released = now
 		l.ended = cmp.Or(l.ended, errReleased)
 	}
-	until = o.ValidUntil()
+	until, over = o.ValidUntil(), l.over
 	cause := l.ended
 	l.Mu.Unlock()
 	endAll(o, ending, cause)
-	return until, lapsed
+	return until, over, lapsed
 }
 
-// reportLost reports that a release has found keys lost, unless the end of the hold was reported before. It reports nothing
-// if Release was called more than once, because the other call may have freed the keys, or reports the loss itself.
+// reportLost reports that a release has found keys lost, unless the end of the hold was reported before.
 func reportLost(ctx context.Context, o Owner, loss Loss, err error) {
 	l := o.Handle()
 	l.Mu.Lock()
-	var event *Lost
-	if !l.releasedAgain {
-		event = endLost(o, loss, err)
-	}
+	event := endLost(o, loss, err)
 	l.Mu.Unlock()
 	o.Events().SendLost(ctx, event)
 }

@@ -133,15 +133,11 @@ func (h *Hold) EndRefresh(doubtful bool, calls ...*transport.Call) {
 	h.RefreshEnded(back, doubtful)
 }
 
-// Release frees the keys; see claim.Claim.Free. If keys were lost, it also returns which ones and how. A call that another
-// one has preceded finds all of them lost.
+// Release frees the keys; see claim.Claim.Free. If keys were lost, it also returns which ones and how.
 func (h *Hold) Release(ctx context.Context, until time.Time, longest time.Duration) (life.Loss, error) {
 	found, err := h.Free(ctx, claim.Terms{Why: claim.Release, Until: until, Lasts: longest})
 	if err != nil {
 		return life.Loss{}, err
-	}
-	if found.Again {
-		found.Loss = script.Loss{Keys: h.Keys.Names, Total: len(h.Keys.Names)}
 	}
 	if lost := h.Place.LossError(found.Loss, fault.ErrLockNotHeld); lost != nil {
 		return lossOf(found.Loss), lost

@@ -47,7 +47,7 @@ func (l *Lock) StartRenewing() bool { return l.Place.Keeper.Add(l) }
 func (l *Lock) StopRenewing() { l.Place.Keeper.Remove(l) }
 
 // Free does the work of a Release; see Hold.Release. until is the end of the validity before.
-func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 	l.Life.Mu.Lock()
 	longest := l.Lease.Longest() // no refresh begins any more
 	l.Life.Mu.Unlock()

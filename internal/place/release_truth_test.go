@@ -53,6 +53,52 @@ var _ = spec.DescribeFaulty("A Release that has freed nothing says so", func(on 
 	})
 })
 
+var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", func(on *spec.FaultyRedis) {
+	var locks *redislock.Client
+	var first chan error
+
+	// leave returns when a Release of the lock has left another one, whose request takes that time.
+	leave := func(ctx SpecContext, takes time.Duration) {
+		on.Proxy.LeaveQuestions(false)
+		locks = on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = 10 * time.Second })
+		lock := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "mine"}, "a")
+		slow := on.Broken("release", 1, faultproxy.DelayRequest(takes))
+		first = make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		<-slow.Hit()
+		Expect(lock.Release(spec.Within(ctx, 20*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+	}
+
+	It("is waited for by the next obtain with the same token", func(ctx SpecContext) {
+		leave(ctx, 500*time.Millisecond)
+		again := spec.Obtain(ctx, locks, time.Minute, &redislock.Options{Token: "mine"}, "a")
+		Expect(<-first).NotTo(HaveOccurred())
+		on.Truthful(ctx, again)
+	})
+
+	It("is waited for by Close", func(ctx SpecContext) {
+		leave(ctx, 300*time.Millisecond)
+		Expect(locks.Close()).To(Succeed())
+		Expect(on.Keys(ctx)).To(BeEmpty())
+		Expect(<-first).NotTo(HaveOccurred())
+	})
+})
+
+var _ = spec.DescribeFaulty("A Release through Attach", func(on *spec.FaultyRedis) {
+	It("goes on for a minute, however short the ttl is that the handle has sent", func(ctx SpecContext) {
+		owner := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
+		attached, err := on.ConnectBy(nil).Attach(ctx, []string{"a"}, owner.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attached.Refresh(ctx, 500*time.Millisecond, nil)).To(Succeed())
+		Expect(owner.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		down := on.Broken("release", 0, faultproxy.RefuseReply("MASTERDOWN Link with MASTER is down"))
+		Expect(attached.Release(ctx)).NotTo(Succeed())
+		time.Sleep(time.Second)
+		down.Remove()
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(6 * time.Second).Should(BeEmpty())
+	})
+})
+
 var _ = spec.DescribeForgetful("Under a guard, a Release after a renewal without an answer", func(on *spec.Forgetful) {
 	DescribeTable("frees what that puts back later", func(token string) {
 		ctx := context.Background()

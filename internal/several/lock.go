@@ -41,7 +41,6 @@ type Lock struct {
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
 	counted   time.Time   // until when it was valid before that
-	foundLost *lossFound  // what a later Release returns; nil before one has ended
 	obtained  string      // the metadata of the obtain
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way
@@ -61,13 +60,6 @@ type record struct {
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
-}
-
-// lossFound is what a Release has found lost, and its error.
-type lossFound struct {
-	life.Loss
-
-	err error
 }
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
@@ -235,12 +227,6 @@ func (l *Lock) acquired(i int, a answer) {
 	}
 }
 
-// longest returns for how long the keys at a place may last: any request may be the last one that the server executes. The
-// caller holds l.mu.
-func (l *Lock) longest(i int) time.Duration {
-	at := l.at[i]
-	if at.Origin == claim.Attached { // the ttl that another handle has given them is not known
-		return max(at.lasts, claim.AttachedLasts)
-	}
-	return max(at.Lasts, at.lasts)
-}
+// longest returns for how long the keys at a place may last, as far as this handle knows: any request may be the last one
+// that the server executes. The caller holds l.mu.
+func (l *Lock) longest(i int) time.Duration { return max(l.at[i].Lasts, l.at[i].lasts) }

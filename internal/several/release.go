@@ -13,14 +13,14 @@ import (
 	"github.com/redislock/redislock/internal/transport"
 )
 
-// Free releases the keys at all places. until is the end of the validity before the Release. All calls that begin before one
-// has ended share what is found at each place; those that follow find that the lock is lost.
-func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) {
+// Free releases the keys at all places. until is the end of the validity before the Release. All calls share what is found
+// at each place.
+func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 	l.mu.Lock()
 	if !l.over {
 		l.giveUp(until)
 	}
-	p, before := l.newPoll(), l.foundLost
+	p := l.newPoll()
 	var asked, others []int // the places whose answers decide, and those that are released as well
 	for i, at := range l.at {
 		switch {
@@ -35,7 +35,7 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 			p.noteLost(i, at.Keys.Names)
 		}
 	}
-	if p.isDecided() || before != nil {
+	if p.isDecided() {
 		asked, others = nil, append(others, asked...)
 	}
 	l.mu.Unlock()
@@ -52,20 +52,10 @@ func (l *Lock) Free(ctx context.Context, _, until time.Time) (life.Loss, error) 
 		})
 	}
 	sideBySide(asked, release, p.note)
-	if before != nil {
-		return before.Loss, before.err
-	}
 	err := p.err(ctx, "release", fault.ErrLockNotHeld)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	loss := life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}
-	switch {
-	case err == nil:
-		l.foundLost = &lossFound{life.Loss{Cause: life.Gone, Keys: l.keys}, fault.ErrLockNotHeld}
-	case p.isLost(): // otherwise the cause of a ctx may match ErrLockNotHeld
-		l.foundLost = &lossFound{loss, err}
-	}
-	return loss, err
+	return life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}, err
 }
 
 // giveUp ends the lock, and decides which places a Release counts. The caller holds l.mu.
