@@ -38,6 +38,19 @@ var _ = spec.DescribeQuorum("Inspect", func(on *spec.Quorum) {
 		Eventually(func() []redislock.Waiter { line, _ := on.Locks.Line(ctx, "a"); return line }).Should(BeEmpty())
 	})
 
+	It("shows the metadata that most servers have", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, &redislock.Options{Metadata: "new"}, "a")
+		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(len(on.Servers), lock.Token()+" new")))
+		Expect(on.Servers[0].Own.Set(ctx, "a", lock.Token()+" old", time.Hour).Err()).To(Succeed()) // as a late mend does
+		statuses, err := on.Locks.Inspect(ctx, "a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(statuses[0].Metadata).To(Equal("new"))
+		attached, err := on.Locks.Attach(ctx, []string{"a"}, lock.Token())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(attached.Metadata()).To(Equal("new"))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("shows where the servers disagree", func(ctx SpecContext) {
 		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
 		Eventually(on.Values).WithArguments(ctx, "a").Should(Equal(spec.Same(len(on.Servers), lock.Token())))

@@ -56,6 +56,7 @@ type record struct {
 	partly    bool            // the place may still have some of them: a refusal does not say which keys are another's
 	had       bool            // the place has had the keys; a Release frees them there whatever it has answered since
 	refreshes lease.Refreshes // that may still be executed there
+	giveWay   func()          // ends the waiting of the last Refresh that has waited for those ahead; nil if none has
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked

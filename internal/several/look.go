@@ -83,7 +83,12 @@ func (g *Group) majority(views []*script.Held) (v View) {
 	}
 	if len(same) >= g.need {
 		slices.SortFunc(same, func(a, b *script.Held) int { return cmp.Compare(uint64(b.TTL), uint64(a.TTL)) }) // -1 is for ever
-		s.Token, s.Metadata, s.TTL = same[0].Token, same[0].Metadata, same[g.need-1].TTL
+		s.Token, s.TTL = same[0].Token, same[g.need-1].TTL
+		var metadata []string
+		for _, view := range same {
+			metadata = append(metadata, view.Metadata)
+		}
+		s.Metadata = mostCommon(metadata)
 	}
 	for i, view := range views {
 		if view != nil && len(alike) > 1 {
@@ -91,6 +96,22 @@ func (g *Group) majority(views []*script.Held) (v View) {
 		}
 	}
 	return v
+}
+
+// mostCommon returns the metadata that most places have; of several, the first. A place that has missed a Refresh, or got an
+// older mend late, has an older one.
+func mostCommon(all []string) (common string) {
+	count, most := map[string]int{}, 0
+	for _, metadata := range all {
+		count[metadata]++
+		most = max(most, count[metadata])
+	}
+	for _, metadata := range all {
+		if count[metadata] == most {
+			return metadata
+		}
+	}
+	return ""
 }
 
 // Line returns the waiters that a majority of the servers have in line.
@@ -146,6 +167,7 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 	if err != nil {
 		return nil, err
 	}
+	var metadata []string
 	for i, found := range answers {
 		var a answer // if the place has not answered, the next call asks it
 		switch {
@@ -158,11 +180,12 @@ func (g *Group) Attach(ctx context.Context, keys []string, token string) (*Lock,
 			said.note(i, answer{})
 			a.Result, a.Until = majority.Confirmed, lease.ValidUntil(found.Since, found.TTL)
 			l.Since = found.Since
-			l.SetMetadata(found.Metadata)
-			l.obtained = cmp.Or(found.Metadata, l.obtained)
+			metadata = append(metadata, found.Metadata)
 		}
 		l.apply(l.ctx, requests[i], a)
 	}
+	l.obtained = mostCommon(metadata)
+	l.SetMetadata(l.obtained)
 	if err := said.err(ctx, "attach", fault.ErrLockNotHeld); err != nil {
 		return nil, err
 	}

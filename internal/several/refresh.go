@@ -1,6 +1,7 @@
 package several
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,21 +239,11 @@ var errLate = errors.New("the answer came too late to be relied on")
 func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	at, call, refresh := l.at[r.Place], r.Call, r.refresh
 	l.mu.Lock()
-	if refresh != nil {
-		for ahead := at.refreshes.AheadOf(refresh); ahead != nil && ctx.Err() == nil; ahead = at.refreshes.AheadOf(refresh) {
-			l.mu.Unlock()
-			select {
-			case <-ahead.Ended():
-			case <-ctx.Done():
-			}
-			l.mu.Lock()
-		}
-		if ctx.Err() != nil {
-			at.refreshes.Finish(refresh)
-			l.mu.Unlock()
-			l.apply(ctx, r.Request, answer{Answer: majority.Answer{Result: majority.Unsent}})
-			return answer{err: fault.Failed("refresh", at.Keys.Names, fault.Ended(ctx))}
-		}
+	if refresh != nil && !l.awaitAhead(ctx, at, refresh) {
+		at.refreshes.Finish(refresh)
+		l.mu.Unlock()
+		l.apply(ctx, r.Request, answer{Answer: majority.Answer{Result: majority.Unsent}})
+		return answer{err: fault.Failed("refresh", at.Keys.Names, cmp.Or(fault.Ended(ctx), fault.ErrUnanswered))}
 	}
 	if l.over && at.Place.IsGuarded() || !at.BeginRefresh() { // the request could put the keys back
 		if refresh != nil {
@@ -288,6 +279,29 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 		l.finish(r, c.Doubtful)
 	}
 	return l.asked(ctx, r, c, certain)
+}
+
+// awaitAhead waits for the Refreshes ahead of one at a place. It returns false if ctx ends first, or if another Refresh begins
+// to wait there: a server that hangs would gather them. The caller holds l.mu, which awaitAhead releases meanwhile.
+func (l *Lock) awaitAhead(ctx context.Context, at *record, refresh *lease.Pending) bool {
+	ahead := at.refreshes.AheadOf(refresh)
+	if ahead == nil {
+		return ctx.Err() == nil
+	}
+	if at.giveWay != nil {
+		at.giveWay()
+	}
+	ctx, at.giveWay = context.WithCancel(ctx)
+	defer at.giveWay()
+	for ; ahead != nil && ctx.Err() == nil; ahead = at.refreshes.AheadOf(refresh) {
+		l.mu.Unlock()
+		select {
+		case <-ahead.Ended():
+		case <-ctx.Done():
+		}
+		l.mu.Lock()
+	}
+	return ctx.Err() == nil
 }
 
 // finish notes that no call of ask is under way any more.

@@ -3,6 +3,7 @@ package several_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -51,6 +52,21 @@ var _ = describeSchedules("a Refresh", func(on *schedule) {
 		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
 		Expect(on.Servers[2].Own.Del(ctx, "a").Err()).To(Succeed())
 		Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(3 * time.Second).Should(BeEmpty())
+	})
+
+	It("waits in turn at a server that hangs, where only the last one stays", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		lock := on.everywhere(ctx, locks, time.Minute, nil, "a")
+		on.Break(2, ours("refresh", 1, faultproxy.DelayReply(5*time.Second)))
+		Expect(lock.Refresh(ctx, 20*time.Second, nil)).To(Succeed())
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			Expect(lock.Refresh(ctx, 30*time.Second+time.Duration(i)*time.Second, nil)).To(Succeed())
+		}
+		Expect(runtime.NumGoroutine()).To(BeNumerically("<", before+10))
+		Eventually(func() time.Duration { return on.Servers[2].Memory.Memory.TTL("a") }).WithTimeout(10 * time.Second).
+			Should(BeNumerically(">", 2*time.Minute))
+		Expect(lock.Release(ctx)).To(Succeed())
 	})
 
 	It("that was held up shortens no ttl that a later one has confirmed", func(ctx SpecContext) {
