@@ -281,8 +281,8 @@ func (l *Lock) ask(ctx context.Context, r asking, metadata string) answer {
 	return l.asked(ctx, r, c, certain)
 }
 
-// awaitAhead waits for the Refreshes ahead of one at a place. It returns false if ctx ends first, or if another Refresh begins
-// to wait there: a server that hangs would gather them. The caller holds l.mu, which awaitAhead releases meanwhile.
+// awaitAhead waits for the Refreshes ahead of one at a place. It returns false if ctx ends first, or if another Refresh
+// begins to wait there: a server that hangs would gather them. The caller holds l.mu, which awaitAhead releases meanwhile.
 func (l *Lock) awaitAhead(ctx context.Context, at *record, refresh *lease.Pending) bool {
 	ahead := at.refreshes.AheadOf(refresh)
 	if ahead == nil {
