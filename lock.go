@@ -186,16 +186,18 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 //
 // If ctx ends, or the error is one that may pass, Release returns it, and the library keeps trying in the background until
 // the longest ttl is over that this handle has sent, or for up to a minute if that is longer and the lock is attached: its
-// ttl may be another one. A further Release meanwhile joins these tries, and starts the next one at once. All Releases of a
-// handle that begin before one has returned share one freeing, and return what that has found. A later one sends nothing,
-// and returns [ErrLockNotHeld]. Errors of the network may pass, and so may answers that mean
-// "not now", as during a failover.
+// ttl may be another one. A further Release meanwhile joins these tries, and starts the next one at once. Errors of the
+// network may pass, and so may answers that mean "not now", as during a failover.
+//
+// All Releases of a handle that begin before one has returned what became of the keys return the same. A later one sends
+// nothing, and returns [ErrLockNotHeld].
 //
 // Release returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until, or if those that are
 //     missing were forgotten, because the guard of [WithGuard] is closed;
 //   - [ErrLockNotHeld] if the lock held no key any more, and for a nil lock;
-//   - a [*LostError] if the lock had lost some keys; the others are free now;
+//   - a [*LostError] if the lock had lost some keys; the others are free now. Across slots, an error that wraps it may also
+//     say which slots have failed: then Release may be called again;
 //   - an error that wraps [ErrInvalid] for a nil ctx;
 //   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis or the network, wrapped. Release may
 //     then be called again.

@@ -50,7 +50,7 @@ type more struct {
 	err     error           // of the last one of these
 	earlier *transport.Call // that one
 	changed chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
-	work    *Work           // for those who join a freeing and leave before its end; nil if nobody has joined
+	work    *Work           // see announce; nil if nobody but the caller knows of the freeing
 }
 
 // Rest is what an obtain leaves behind: it may have taken more than it knows of.
@@ -86,6 +86,14 @@ func (c *Claim) happens(e event) phase {
 		}
 	}
 	return c.state.phase
+}
+
+// announce makes what the claim still sends known to the Ledger until the freeing is over. The caller holds c.mu.
+func (c *Claim) announce() {
+	if m := c.known(); m.work == nil {
+		m.work = &Work{Token: c.Token, Keys: c.Keys.Names}
+		c.Ledger.Begin(m.work)
+	}
 }
 
 // change tells all who wait for a change. The caller holds Claim.mu.
@@ -163,7 +171,9 @@ func (c *Claim) apply(taken []string, doubtful bool) {
 	} else if c.state.phase != live && at.After(c.known().asked) {
 		c.more.asked = at
 	}
-	c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful})
+	if c.happens(event{kind: ended, took: len(taken) > 0, doubt: doubtful}) == lingering { // they have taken nothing
+		c.more.told = true
+	}
 }
 
 // awaitStrays notes the ends of the asks that nobody else reports. The caller holds c.mu, and the claim is being freed.

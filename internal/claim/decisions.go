@@ -21,6 +21,10 @@ package claim
 // A release that finds nothing while asks are under way decides nothing for 250 ms, because it may have overtaken the
 // lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost.
 //
+// Whatever a claim still sends is in the Ledger before anybody but the caller of the first release can know of it. When
+// only the background was, who joined that release and left, or was told its finding, could obtain with the same token, and
+// lost the new lock to the next release of the old one.
+//
 // The phase is all that the owner of a freeing looks at. When next also returned what to do, and a claim had a channel for
 // each kind of news, five mends of one reading concerned news that came while nobody, or somebody else, waited for it.
 //

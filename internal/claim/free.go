@@ -75,8 +75,10 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch phase := c.state.phase; {
-	case phase == freed || c.more != nil && c.more.told:
+	phase := c.state.phase
+	told := phase == freed || c.more != nil && c.more.told
+	switch {
+	case told && (phase != givenUp || *last > 0): // otherwise what was taken since was not freed
 		return nil, nil, nil
 	case *last > 0 && c.coming() > *last:
 		return nil, nil, c.more.err
@@ -90,12 +92,8 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 			*last++
 		}
 	}
-	m := c.known()
-	if m.work == nil { // the freeing may be in the foreground of its first caller
-		m.work = &Work{Token: c.Token, Keys: c.Keys.Names}
-		c.Ledger.Begin(m.work)
-	}
-	changed = m.changed
+	c.announce()
+	changed = c.more.changed
 	if c.state.phase == resting {
 		c.happens(event{kind: hurry})
 	}
@@ -162,15 +160,18 @@ func (c *Claim) background(first *transport.Call, t Terms) *freeing {
 
 // release returns the next release. The call has the values of ctx, and does not end with ctx. The caller holds c.mu.
 func (c *Claim) release(ctx context.Context) *transport.Call {
-	call, m := c.Ledger.Release(ctx, c.Token, c.Keys), c.more
+	call, m, leaver := c.Ledger.Release(ctx, c.Token, c.Keys), c.more, ""
 	told := m != nil && m.told
+	if m != nil {
+		leaver = m.line
+	}
 	switch {
 	case told && c.Origin == Custom && !m.whole: // the other keys may be of an earlier hold, or of a later one
 		script.Limit(call, m.taken)
 	case !told && c.FenceKey != "":
-		script.AndFence(call, c.FenceKey)
-	case m != nil && m.line != "":
-		script.AndLeave(call, m.line)
+		script.AndFence(call, c.FenceKey, leaver)
+	case leaver != "":
+		script.AndLeave(call, leaver)
 	}
 	if m != nil {
 		m.sent = len(m.taken)
@@ -224,9 +225,10 @@ func (c *Claim) lacked(call *transport.Call) int {
 // While asks are under way, a release that finds nothing decides nothing: the lock's obtain may be one of them.
 func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (next phase, err error) {
 	var loss script.Loss
-	how := answered
+	nothing, how := false, answered
 	if err = call.Err; err == nil {
 		loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
+		nothing = loss.IsWhole()
 		if loss.IsWhole() && call.Doubtful && call.First.Before(until) {
 			loss = script.Loss{}
 		}
@@ -241,8 +243,11 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	decides := !loss.IsWhole() || c.state.underWay == 0
+	decides := !nothing || c.state.underWay == 0
 	next = c.happens(event{kind: how})
+	if !next.isOver() {
+		c.announce() // before others know what was found
+	}
 	if how != answered {
 		m := c.known()
 		m.rounds, m.err, m.earlier = m.rounds+1, err, call

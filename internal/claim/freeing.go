@@ -33,7 +33,7 @@ type freeing struct {
 	done  func() // called once the first release was answered, or there will be no answer; nil for none
 
 	work    *Work
-	leaves  bool // a waiter is about to leave, which needs no room
+	leaves  bool // a waiter is about to leave or to step back, which needs no room
 	roomy   bool // it has got room
 	dropped bool // there was none
 	closed  <-chan struct{}
@@ -82,7 +82,7 @@ func (f *freeing) tell() {
 // begin goes on in a goroutine: with what that phase wants or, if a release is under way, with what follows from that.
 func (f *freeing) begin(next phase, underWay *transport.Call) {
 	f.mu.Lock()
-	f.leaves = f.known().line != "" && next == sending
+	f.leaves = next == sending && (f.known().line != "" || f.first != nil)
 	f.awaitStrays()
 	f.mu.Unlock()
 	if f.lasts = max(f.lasts, f.Lasts); f.Origin == Attached {

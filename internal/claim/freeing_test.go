@@ -220,6 +220,102 @@ func TestLaterReleasesWithACustomToken(t *testing.T) {
 	}
 }
 
+// When the asks have ended, a Release that has found nothing returns, although an older one was in doubt.
+func TestDoubtIsNotWaitedFor(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, _ := newLedger(t, func(int64, []string) (any, error) { return []any{int64(-1), int64(-2)}, nil })
+		c := newClaim(l, Random, time.Minute)
+		c.Ask()
+		c.Ask()
+		c.Ended(nil, true)
+		time.AfterFunc(100*time.Millisecond, func() { c.Ended(nil, false) })
+		began := time.Now()
+		if found, err := release(c); err != nil || !found.IsWhole() || time.Since(began) > 150*time.Millisecond {
+			t.Errorf("%+v, %v after %v", found, err, time.Since(began))
+		}
+		for l.IsBusy() {
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// When an ask ends between the first release and what follows from that, nothing follows, also without room.
+func TestFreedBeforeTheRestBegins(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, s := newLedger(t, func(int64, []string) (any, error) { return []any{int64(-1), int64(-2)}, nil })
+		l.Running.Store(MaxFreeings)
+		c := newClaim(l, Custom, time.Minute)
+		c.Ask()
+		last := 0
+		call, _, _ := c.enter(t.Context(), &last)
+		c.send(t.Context(), &call)
+		next, err := c.conclude(call, time.Now().Add(time.Minute), true)
+		if next != waiting || err != nil || !l.IsBusy() {
+			t.Fatal(next, err)
+		}
+		c.Ended(nil, false)
+		c.background(call, Terms{}).begin(next, nil)
+		for l.IsBusy() {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := release(c); c.state.phase != freed || err != nil || s.sent.Load() != 1 {
+			t.Errorf("phase %v, %v, %d releases", c.state.phase, err, s.sent.Load())
+		}
+	})
+}
+
+// A freeing that was given up after it has told what it found begins again with the next Release.
+func TestGivenUpAfterAFinding(t *testing.T) {
+	for name, room := range map[string]int64{"refused": 0, "without room": MaxFreeings} {
+		bubble.Test(t, func(t *testing.T) {
+			var has atomic.Bool
+			has.Store(true)
+			l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+				time.Sleep(50 * time.Millisecond)
+				switch {
+				case n == 2 && room == 0:
+					return nil, refusal("NOPERM")
+				case has.Swap(false):
+					return int64(0), nil
+				}
+				return []any{int64(-1), int64(-2)}, nil
+			})
+			l.Running.Store(room)
+			c := newClaim(l, Random, time.Minute)
+			c.Ask()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			defer cancel()
+			if _, err := c.Free(ctx, Terms{Why: Release, Until: time.Now().Add(time.Minute)}); err == nil {
+				t.Error(name, ": was not cut")
+			}
+			time.Sleep(100 * time.Millisecond)
+			has.Store(true) // by the ask
+			c.Ended(c.Keys.Names, false)
+			for l.IsBusy() {
+				time.Sleep(time.Millisecond)
+			}
+			if found, err := release(c); err != nil || !found.IsNone() || has.Load() {
+				t.Errorf("%s: %+v, %v; the keys are there: %v", name, found, err, has.Load())
+			}
+		})
+	}
+}
+
+// A step back of a waiter that was granted nothing needs no room.
+func TestStepBackWithoutRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, s := newLedger(t, func(int64, []string) (any, error) { return int64(0), nil })
+		l.Running.Store(MaxFreeings)
+		c := newClaim(l, Random, time.Minute)
+		done := make(chan struct{})
+		c.StepBack(l.Release(t.Context(), c.Token, c.Keys.OnlyLines()), func() { close(done) })
+		<-done
+		if s.sent.Load() != 1 {
+			t.Errorf("%d releases", s.sent.Load())
+		}
+	})
+}
+
 // A stray of which a claim learns while it waits for others is waited for as well.
 func TestTakeWhileTheFreeingWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -84,7 +84,9 @@ func next(s state, e event) state {
 			return s.expire()
 		}
 	case crowded:
-		s.phase = givenUp
+		if !s.phase.isOver() {
+			s.phase = givenUp
+		}
 	}
 	return s
 }

@@ -152,4 +152,5 @@ const (
 type Loss struct {
 	Cause Cause
 	Keys  []string // nil for Lapsed
+	Open  bool     // a Release could not free all other keys, and may be called again
 }

@@ -30,8 +30,8 @@ func Release(ctx context.Context, o Owner, free func(ctx context.Context, until 
 		return fault.ErrLockNotHeld
 	}
 	loss, result := free(ctx, until)
-	over = result == nil || len(loss.Keys) > 0
-	if result != nil && over {
+	over = result == nil || len(loss.Keys) > 0 && !loss.Open
+	if result != nil && len(loss.Keys) > 0 {
 		reportLost(ctx, o, loss, result)
 	}
 	return result

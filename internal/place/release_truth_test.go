@@ -99,6 +99,56 @@ var _ = spec.DescribeFaulty("A Release through Attach", func(on *spec.FaultyRedi
 	})
 })
 
+var _ = spec.DescribeForgetful("Under a guard, a Release", func(on *spec.Forgetful) {
+	ctx := context.Background()
+	var locks *redislock.Client
+	var lock *redislock.Lock
+	rule := func(script string, times int, action faultproxy.Action) *faultproxy.Fault {
+		return on.Add(faultproxy.Rule{Client: spec.Ours, Match: spec.Running(script), Times: times, Action: action})
+	}
+	obtain := func() {
+		locks = on.Connect(redislock.WithGuard(maxTTL, 0))
+		on.Open(ctx, maxTTL, 0)
+		lock = spec.Obtain(ctx, locks, 15*time.Second, nil, "a")
+	}
+
+	It("returns when a renewal has ended, although the obtain was sent twice", func() {
+		rule("obtain", 1, faultproxy.CutAfterReplyBytes(0))
+		obtain()
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		<-rule("refresh", 1, faultproxy.DelayRequest(100*time.Millisecond)).Hit()
+		Expect(on.Own.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Release(spec.Within(ctx, 800*time.Millisecond))).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	DescribeTable("frees what a Refresh puts back after a Release that was cut", func(crowded bool) {
+		obtain()
+		room := func() {}
+		if crowded {
+			room = spec.FillCleanups(locks)
+		}
+		rule("refresh", 1, faultproxy.DelayRequest(time.Second))
+		rule("release", 1, faultproxy.DelayReply(200*time.Millisecond))
+		refresh := start(func() error { return lock.Refresh(ctx, 15*time.Second, nil) })
+		Expect(lock.Release(spec.Within(ctx, 50*time.Millisecond))).To(MatchError(context.DeadlineExceeded))
+		time.Sleep(400 * time.Millisecond)
+		if !crowded {
+			rule("release", 1, faultproxy.RefuseReply("NOPERM this user has no permissions"))
+		}
+		on.LoseMemory()
+		<-refresh.done
+		time.Sleep(500 * time.Millisecond)
+		Expect(spec.LocksIn(ctx, on.Own)).NotTo(BeEmpty())
+		room()
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(spec.LocksIn(ctx, on.Own)).To(BeEmpty())
+	},
+		Entry("and whose next release was refused", false),
+		Entry("and had no room for the next release", true),
+	)
+})
+
 var _ = spec.DescribeForgetful("Under a guard, a Release after a renewal without an answer", func(on *spec.Forgetful) {
 	DescribeTable("frees what that puts back later", func(token string) {
 		ctx := context.Background()

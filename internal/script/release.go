@@ -24,9 +24,9 @@ func (s *Scripts) newRelease(token string, keys, lines []any) *transport.Call {
 }
 
 // AndFence makes a release mint the fencing token of the next in line from this fence key.
-func AndFence(c *transport.Call, fenceKey string) {
+func AndFence(c *transport.Call, fenceKey, leaver string) {
 	c.Keys, c.Simple = append(c.Keys, fenceKey), false
-	c.Args = append(c.Args, "", "1")
+	c.Args = append(c.Args, leaver, "1")
 }
 
 // AndLeave makes a release also take a waiter out of the lines.

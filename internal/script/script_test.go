@@ -299,7 +299,7 @@ func TestKeysAreShared(t *testing.T) {
 	keys := script.Box([]string{"a", "b"})
 	c := new(transport.Call)
 	scripts.Obtain(c, &script.Obtain{Keys: keys, Token: "T", TTL: time.Minute, FenceKey: "fence"})
-	script.AndFence(scripts.Release("T", keys), "other fence")
+	script.AndFence(scripts.Release("T", keys), "other fence", "")
 	scripts.Fence("T", keys, "third fence", 0)
 	want(t, "keys", c.Keys, []any{"a", "b", "fence"})
 	want(t, "lines", c.Spare, scripts.Release("T", keys).Spare)

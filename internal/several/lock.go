@@ -41,6 +41,7 @@ type Lock struct {
 	keeping   bool        // the lock is kept
 	over      bool        // it was released
 	counted   time.Time   // until when it was valid before that
+	found     *finding    // of the first Release that has found out what became of the keys; the others return the same
 	obtained  string      // the metadata of the obtain
 	metadata  string      // of the last Refresh that had any
 	questions []*question // of the Refreshes under way

@@ -51,11 +51,33 @@ func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 			catch(func() { release(i) }, func(*panicked) {})
 		})
 	}
-	sideBySide(asked, release, p.note)
+	sideBySide(asked, release, func(i int, a answer) (enough bool) {
+		enough = p.note(i, a)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return enough || l.found != nil
+	})
 	err := p.err(ctx, "release", fault.ErrLockNotHeld)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}, err
+	found := finding{life.Loss{Cause: l.lossCause(), Keys: p.loss.Keys}, err}
+	switch {
+	case l.found != nil:
+		return l.found.Loss, l.found.err
+	case p.isLost() && !l.places.quorum && len(p.errs) > 0: // other keys are not free
+		found.Open = true
+		found.err = fault.Failed("release", l.keys, fault.Joined(slices.Concat([]error{err}, p.errs)))
+	case err == nil || p.isLost():
+		l.found = &found
+	}
+	return found.Loss, found.err
+}
+
+// finding is what a Release has found, and its error.
+type finding struct {
+	life.Loss
+
+	err error
 }
 
 // giveUp ends the lock, and decides which places a Release counts. The caller holds l.mu.

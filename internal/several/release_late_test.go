@@ -196,6 +196,28 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Expect(lock.Release(ctx)).NotTo(Succeed())
 	})
 
+	It("does not count a server as freed by a lost sending that has overtaken the obtain", func(ctx SpecContext) {
+		on.Break(1, ours("release", 0, requestLost))
+		slow := faultproxy.DelayRequest(30 * time.Millisecond).And(faultproxy.DelayReply(150 * time.Millisecond))
+		on.Break(2, ours("obtain", 1, slow), ours("release", 1, requestLost))
+		lock := spec.Obtain(ctx, on.Locks, time.Minute, nil, "a")
+		Expect(lock.Release(ctx)).To(Succeed())
+		spec.Obtain(ctx, on.other, time.Second, nil, "a")
+	})
+
+	It("agrees with another one about a server that answers late", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond)), ours("release", 0, faultproxy.DelayRequest(320*time.Millisecond)))
+		on.start = time.Now()
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.Servers[1].Memory.Memory.Del("a")
+		first := make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		on.at(150 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(<-first).To(Equal(redislock.ErrLockNotHeld))
+	})
+
 	It("does not wait for such a grant if a majority has freed the keys", func(ctx SpecContext) {
 		lock := lateGrant(ctx, 10*time.Second, slow)
 		on.Heal(1)

@@ -3,7 +3,9 @@ package several_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,6 +16,31 @@ import (
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
+
+// refusing is a hook that refuses releases of a key.
+type refusing struct {
+	spec.AroundHook
+
+	key      string
+	releases atomic.Bool
+}
+
+// ProcessHook refuses them.
+func (r *refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if r.releases.Load() && spec.IsRelease(cmd) && slices.Contains(cmd.Args(), any(r.key)) {
+			cmd.SetErr(permission("NOPERM this user has no permissions"))
+			return cmd.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// permission is an error of Redis.
+type permission string
+
+func (p permission) Error() string { return string(p) }
+func (permission) RedisError()     {}
 
 // acrossSlots runs specs of locks across slots. connect returns one more client, and nodes are all masters or shards.
 func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Client) {
@@ -93,6 +120,24 @@ func acrossSlots(connect func() redislock.RedisClient, nodes func() []*redis.Cli
 			Expect(spec.LostKeys(lock.Release(ctx))).To(ConsistOf("b", "e"))
 			Expect(left(ctx)).To(BeEmpty())
 		}
+	})
+
+	It("can be released again when one is lost and another could not be freed", func(ctx SpecContext) {
+		refuse := &refusing{key: "b"}
+		client.(interface{ AddHook(hook redis.Hook) }).AddHook(refuse)
+		lock := spec.Obtain(ctx, locks, time.Minute, across, "a", "b", "c")
+		for _, node := range nodes() {
+			node.Del(ctx, "a")
+		}
+		refuse.releases.Store(true)
+		err := lock.Release(ctx)
+		Expect(spec.LostKeys(err)).To(ConsistOf("a"))
+		Expect(err).To(MatchError(ContainSubstring("NOPERM")))
+		Expect(left(ctx)).To(ConsistOf("b"))
+		refuse.releases.Store(false)
+		Expect(spec.LostKeys(lock.Release(ctx))).To(ConsistOf("a"))
+		Expect(left(ctx)).To(BeEmpty())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})
 
 	It("are lost as a whole when one part is, and say so to who keeps them", func(ctx SpecContext) {
