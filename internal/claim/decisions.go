@@ -19,7 +19,9 @@ package claim
 // that the lock is lost, and cannot free what somebody else has taken with the same token since.
 //
 // A release that finds nothing while asks are under way decides nothing for 250 ms, because it may have overtaken the
-// lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost.
+// lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost. What an earlier
+// release without a reply may have freed stays in doubt until then: else a lock counted as lost that its own Release had
+// freed. At several places, that doubt frees nothing where the keys were never granted.
 //
 // Whatever a claim still sends is in the Ledger before anybody but the caller of the first release can know of it. When
 // only the background was, who joined that release and left, or was told its finding, could obtain with the same token, and

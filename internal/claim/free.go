@@ -27,6 +27,7 @@ type Found struct {
 	script.Loss
 
 	Doubtful bool // another release may still be executed
+	Unseen   bool // no release that was answered has found a key, so only one that was not can have freed them
 }
 
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
@@ -186,7 +187,10 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 // goes on with another one at once. It does not do so with a token that another claim may have had or may get: the release
 // could free what that claim takes. *call becomes the last call or, if that has finished, the one that says what was freed.
 func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool) {
-	if c.Origin != Random {
+	switch {
+	case isIdle(*call):
+		return true
+	case c.Origin != Random:
 		return c.Ledger.Link.Do(ctx, *call)
 	}
 	var lost []*transport.Call
@@ -212,6 +216,15 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 	return finished
 }
 
+// isIdle reports whether a release has nothing to do. Then it is not sent: it counts as answered.
+func isIdle(call *transport.Call) bool {
+	if len(call.Keys)+len(call.Spare) > 0 {
+		return false
+	}
+	call.Reply = int64(0)
+	return true
+}
+
 // lacked returns how many keys an answered release has found lost.
 func (c *Claim) lacked(call *transport.Call) int {
 	lost, _ := call.Reply.([]any)
@@ -229,7 +242,7 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	if err = call.Err; err == nil {
 		loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
 		nothing = loss.IsWhole()
-		if loss.IsWhole() && call.Doubtful && call.First.Before(until) {
+		if nothing && call.Doubtful && call.First.Before(until) {
 			loss = script.Loss{}
 		}
 	}
@@ -253,9 +266,11 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 		m.rounds, m.err, m.earlier = m.rounds+1, err, call
 	} else if m := c.more; m != nil || next != freed || call.Doubtful || !loss.IsNone() {
 		m = c.known()
-		m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil
+		if m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil; !decides && call.Doubtful {
+			m.earlier = call // what is in doubt stays so until a round decides
+		}
 		if !m.told {
-			m.told, m.found = decides, Found{loss, call.Doubtful}
+			m.told, m.found = decides, Found{loss, call.Doubtful, nothing && loss.IsNone()}
 		}
 	}
 	if !next.isOver() && !othersFollow {

@@ -154,6 +154,9 @@ func (f *freeing) hasRoom() bool {
 		return true
 	}
 	f.Ledger.Running.Add(-1)
+	if next, _ := f.now(); next.isOver() {
+		return true
+	}
 	f.dropped = true
 	go f.report(Event{Keys: f.about, Why: f.why, Dropped: true}) // it may call Free, which waits for this goroutine
 	return false
@@ -178,7 +181,9 @@ func (f *freeing) send() phase {
 	}
 	call.GiveUp = f.ends
 	f.work.Note(call)
-	f.Ledger.Link.Send(call)
+	if !isIdle(call) {
+		f.Ledger.Link.Send(call)
+	}
 	f.leaves = false
 	return f.conclude(call)
 }

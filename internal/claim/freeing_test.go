@@ -244,6 +244,11 @@ func TestFreedBeforeTheRestBegins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l, s := newLedger(t, func(int64, []string) (any, error) { return []any{int64(-1), int64(-2)}, nil })
 		l.Running.Store(MaxFreeings)
+		l.Report = func(_ context.Context, e Event) {
+			if e.Dropped {
+				t.Errorf("%+v", e)
+			}
+		}
 		c := newClaim(l, Custom, time.Minute)
 		c.Ask()
 		last := 0
@@ -296,6 +301,65 @@ func TestGivenUpAfterAFinding(t *testing.T) {
 			}
 			if found, err := release(c); err != nil || !found.IsNone() || has.Load() {
 				t.Errorf("%s: %+v, %v; the keys are there: %v", name, found, err, has.Load())
+			}
+		})
+	}
+}
+
+// What a release without a reply may have freed stays in doubt until a round decides.
+func TestDoubtOutlastsARoundThatDecidesNothing(t *testing.T) {
+	for name, doubt := range map[string]bool{"an ask in doubt": true, "an ask that has taken nothing": false} {
+		bubble.Test(t, func(t *testing.T) {
+			l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+				if n == 1 { // executed
+					return nil, errNetwork
+				}
+				return []any{int64(-1), int64(-2)}, nil
+			})
+			c := newClaim(l, Random, time.Minute)
+			c.Ask()
+			time.AfterFunc(100*time.Millisecond, func() { c.RefreshEnded(nil, doubt) })
+			if _, err := release(c); err == nil {
+				t.Error(name, ": the first release was not answered")
+			}
+			if found, err := release(c); err != nil || !found.IsNone() {
+				t.Errorf("%s: %+v, %v", name, found, err)
+			}
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+// With a custom token, a release of no key is not sent: a Ring or a Cluster would not know where.
+func TestNothingToRelease(t *testing.T) {
+	for name, room := range map[string]int64{"an ask ends before the next release is made": 0, "given up after a finding": MaxFreeings} {
+		bubble.Test(t, func(t *testing.T) {
+			l, _ := newLedger(t, func(n int64, keys []string) (any, error) {
+				time.Sleep(time.Duration(room)) // the first Release is cut
+				if len(keys) == 0 {
+					t.Errorf("%s: release %d is of no key", name, n)
+				}
+				if n == 1 && room == 0 {
+					return nil, errNetwork
+				}
+				return int64(0), nil
+			})
+			l.Running.Store(room)
+			c := newClaim(l, Custom, time.Minute)
+			c.Ask()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Nanosecond)
+			defer cancel()
+			_, _ = c.Free(ctx, Terms{Until: time.Now().Add(time.Minute)})
+			time.Sleep(time.Millisecond)
+			c.on(hurry)
+			c.RefreshEnded(nil, false)
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+			if found, err := release(c); err != nil || !found.IsNone() {
+				t.Errorf("%s: %+v, %v", name, found, err)
 			}
 		})
 	}

@@ -271,11 +271,14 @@ func randomRelease(t *testing.T, random *chance) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			began := time.Now()
-			_, err := c.Free(ctx, Terms{Why: Release, Until: until, Lasts: k.ttl})
+			found, err := c.Free(ctx, Terms{Why: Release, Until: until, Lasts: k.ttl})
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if k.note("a Free returns %v", err); err == nil && (k.has["a"] == 1 || k.has["b"] == 1) {
 				t.Error("a Free has returned nil, and the keys of the hold are there")
+			}
+			if err == nil && k.ttl == time.Minute && found.IsWhole() {
+				t.Error("a Free has found lost what it has freed")
 			}
 			if took := time.Since(began); took > patience+time.Second+time.Millisecond {
 				t.Errorf("a Free took %v of %v", took, patience)

@@ -130,6 +130,9 @@ func (l *Lock) releaseAt(ctx context.Context, i int) answer {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if found.Unseen && !at.had && at.Origin != claim.Attached { // no release can have freed what the place has not granted
+		return answer{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+	}
 	at.taken = at.taken || found.Taken > 0
 	return answer{lost: found.Keys, err: at.Place.LossError(found.Loss, fault.ErrLockNotHeld)}
 }

@@ -205,6 +205,24 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		spec.Obtain(ctx, on.other, time.Second, nil, "a")
 	})
 
+	DescribeTable("does not count it as freed although the obtain is not answered for longer than anybody waits",
+		func(ctx SpecContext, cut time.Duration, next time.Duration) {
+			locks := on.connect(ctx, patient)
+			on.Break(1, ours("release", 0, requestLost))
+			slow := faultproxy.DelayRequest(30 * time.Millisecond).And(faultproxy.DelayReply(2 * time.Second))
+			on.Break(2, ours("obtain", 1, slow), ours("release", 1, requestLost))
+			on.start = time.Now()
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			go func() { _ = lock.Release(spec.Within(ctx, cut)) }()
+			on.at(next)
+			Expect(lock.Release(ctx)).NotTo(Succeed())
+			on.Heal(1)
+			Eventually(on.LeftKeys).WithArguments(ctx).WithTimeout(10 * time.Second).Should(BeEmpty())
+		},
+		Entry("by one that joins", 10*time.Second, 50*time.Millisecond),
+		Entry("by one that follows", 100*time.Millisecond, 400*time.Millisecond),
+	)
+
 	It("agrees with another one about a server that answers late", func(ctx SpecContext) {
 		locks := on.connect(ctx, patient)
 		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond)), ours("release", 0, faultproxy.DelayRequest(320*time.Millisecond)))
