@@ -200,7 +200,7 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 		*call = next
 		c.Ledger.outlast(left, c.Keys.Names)
 	})
-	if last := *call; finished && len(lost) > 0 && last.Err == nil && c.lacked(last) > 0 { // a lost one may have freed them
+	if last := *call; finished && len(lost) > 0 && last.Err == nil && script.Lacked(last) > 0 { // a lost one may have freed it
 		wait, cancel := context.WithTimeout(ctx, freeWait)
 		defer cancel()
 		last.Doubtful = doubtful || last.Resends > lost[len(lost)-1].Resends+1
@@ -208,7 +208,7 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 			switch {
 			case !left.Wait(wait) || left.Err != nil:
 				last.Doubtful = true
-			case c.lacked(left) < len(c.Keys.Names):
+			case script.Lacked(left) < len(c.Keys.Names):
 				*call = left
 			}
 		}
@@ -223,12 +223,6 @@ func isIdle(call *transport.Call) bool {
 	}
 	call.Reply = int64(0)
 	return true
-}
-
-// lacked returns how many keys an answered release has found lost.
-func (c *Claim) lacked(call *transport.Call) int {
-	lost, _ := call.Reply.([]any)
-	return len(lost)
 }
 
 // conclude applies the result of a release that has ended, and returns the phase that follows. until is the end of the

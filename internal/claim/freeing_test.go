@@ -63,7 +63,7 @@ var (
 	}
 )
 
-// Whoever joins a freeing for which there is no room, or whose keys have expired, gets its error.
+// A Free that joins a freeing returns the error of that, if there is no room for it or its keys have expired.
 func TestWhoJoinsIsToldThatNothingWasFreed(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"no room": time.Minute, "expired": 20 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {
@@ -487,8 +487,8 @@ func TestTheLastPauseEndsWithTheKeys(t *testing.T) {
 	}
 }
 
-// Whoever joins a freeing in the foreground of another caller, and leaves or is told, can rely on the Ledger: an obtain with
-// the same token waits until nothing more is sent.
+// A Free that joins another one may return first: because its ctx ends, or with what was found. An obtain with the same token
+// then waits until the other one sends nothing more.
 func TestWhoJoinsLeavesWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		patience time.Duration

@@ -8,16 +8,6 @@ import (
 	"github.com/redislock/redislock/internal/script"
 )
 
-// ReadLoss reads a reply of refresh or release. If keys are lost, the error is that of LossError. A reply that no script
-// gives is another error.
-func (p *Place) ReadLoss(keys []string, reply any, whole error) (script.Loss, error) {
-	l, err := script.ReadLoss(keys, reply)
-	if err == nil {
-		err = p.LossError(l, whole)
-	}
-	return l, err
-}
-
 // LossError returns the error for a loss: nil for none, whole if all keys are lost, otherwise a LostError of the root.
 func (p *Place) LossError(l script.Loss, whole error) error {
 	switch {

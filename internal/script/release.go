@@ -8,22 +8,14 @@ import (
 
 // Release returns a call that releases the keys, and serves or wakes the first waiters in their lines.
 func (s *Scripts) Release(token string, keys Keys) *transport.Call {
-	return s.newRelease(token, keys.args(), keys.lines())
-}
-
-// ReleaseAgain returns a call that releases the keys of the release c, and takes no waiter out of the lines.
-func (s *Scripts) ReleaseAgain(c *transport.Call) *transport.Call {
-	return s.newRelease(c.Token, c.Keys, c.Spare)
-}
-
-func (s *Scripts) newRelease(token string, keys, lines []any) *transport.Call {
-	c := &transport.Call{Script: s.release, Keys: keys, Spare: lines, Token: token}
-	c.Simple = len(keys) == 1 && len(lines) == 1
-	c.SetArgs(len(keys))
+	c := &transport.Call{Script: s.release, Keys: keys.args(), Spare: keys.lines(), Token: token}
+	c.Simple = len(c.Keys) == 1 && len(c.Spare) == 1
+	c.SetArgs(len(c.Keys))
 	return c
 }
 
-// AndFence makes a release mint the fencing token of the next in line from this fence key.
+// AndFence makes a release mint the fencing token of the next in line from this fence key. leaver is the entry of a waiter
+// that leaves the lines, as AndLeave takes it; "" for none.
 func AndFence(c *transport.Call, fenceKey, leaver string) {
 	c.Keys, c.Simple = append(c.Keys, fenceKey), false
 	c.Args = append(c.Args, leaver, "1")
@@ -48,10 +40,10 @@ func Limit(c *transport.Call, names []string) {
 	c.Simple = false // there may be more than one key now
 }
 
-// Deleted returns how many keys an answered release has deleted.
-func Deleted(c *transport.Call) int {
+// Lacked returns how many keys an answered release has found lost.
+func Lacked(c *transport.Call) int {
 	lost, _ := c.Reply.([]any)
-	return len(c.Keys) - len(lost)
+	return len(lost)
 }
 
 // Refresh returns a call that gives the keys a new ttl. If it only prolongs, it never shortens a ttl, however late it is
