@@ -179,7 +179,7 @@ type CleanedUp struct {
 	Keys    []string // of the call or lock: those at one server or in one slot; with a custom token, perhaps only some
 	Why     string   // one of WhyAbandoned, WhyLate, WhyResent, WhyRelease and WhyLine
 	Err     error    // why it failed; the keys then expire with their ttl
-	Dropped bool     // too many cleanups were running: nothing was sent, and the keys expire with their ttl
+	Dropped bool     // too many cleanups were running: nothing more is sent, and the keys may stay until their ttl ends
 }
 
 // Tracers returns a Tracer that calls each of the tracers in turn. It skips nil ones, and returns nil if all are nil. It

@@ -28,6 +28,7 @@ type Found struct {
 
 	Doubtful bool // another release may still be executed
 	Unseen   bool // no release that was answered has found a key, so only one that was not can have freed them
+	Open     bool // something may have taken keys since
 }
 
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
@@ -264,7 +265,7 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 			m.earlier = call // what is in doubt stays so until a round decides
 		}
 		if !m.told {
-			m.told, m.found = decides, Found{loss, call.Doubtful, nothing && loss.IsNone()}
+			m.told, m.found = decides, Found{loss, call.Doubtful, nothing && loss.IsNone(), next != freed}
 		}
 	}
 	if !next.isOver() && !othersFollow {

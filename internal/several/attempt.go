@@ -239,6 +239,9 @@ func (a *attempt) lags(fence int64) bool {
 func (t *Tries) join(ctx context.Context, a *attempt) {
 	l := t.lock
 	said := a.answer(l.Fence)
+	if said.Result == majority.Confirmed || said.has {
+		l.noteHad(a.number) // before its keys are passed on, because a Release may be under way
+	}
 	a.passTo(ctx, l.at[a.number]) // before the answer, after which a Release may go on
 	l.apply(l.ctx, a.request, said)
 	if a.lags(l.Fence) || said.Result == majority.Denied {

@@ -61,6 +61,7 @@ type record struct {
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
+	sure      bool            // it was known to have keys when the lock was given up
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
 }
 
@@ -158,6 +159,13 @@ func (l *Lock) await(ctx context.Context, i int) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// noteHad notes that a place has had the keys.
+func (l *Lock) noteHad(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at[i].had = true
 }
 
 // apply takes the answer of a place to a request, and does what follows from it. ctx has the values of the request. It

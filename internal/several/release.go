@@ -85,6 +85,7 @@ func (l *Lock) giveUp(until time.Time) {
 	l.over, l.counted = true, until
 	for i, at := range l.at {
 		at.counts = l.counts(i)
+		at.sure = at.hasSome()
 	}
 	l.lock.End()
 }
@@ -98,9 +99,12 @@ func (l *Lock) counts(i int) bool {
 	case l.lock.IsAcquiring(i):
 		return false
 	default:
-		return at.had && (at.partly || len(at.lost) < len(at.Keys.Names))
+		return at.hasSome()
 	}
 }
+
+// hasSome reports whether the place is known to have some of the keys. The caller holds Lock.mu.
+func (at *record) hasSome() bool { return at.had && (at.partly || len(at.lost) < len(at.Keys.Names)) }
 
 // releaseAt releases the keys at one place. If that has not answered the obtain yet, releaseAt also waits for what that
 // takes, but for no longer than for a server that nobody knows yet. Then it counts as a place that has never had the keys.
@@ -130,7 +134,8 @@ func (l *Lock) releaseAt(ctx context.Context, i int) answer {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if found.Unseen && !at.had && at.Origin != claim.Attached { // no release can have freed what the place has not granted
+	// A release that found nothing counts as one that came after another, unless that one may have come before the keys.
+	if found.Unseen && !at.sure && (found.Open || !at.had && at.Origin != claim.Attached) {
 		return answer{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
 	}
 	at.taken = at.taken || found.Taken > 0

@@ -223,6 +223,53 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Entry("by one that follows", 100*time.Millisecond, 400*time.Millisecond),
 	)
 
+	DescribeTable("does not count it as freed by sendings that came before the obtain, if an earlier one",
+		func(ctx SpecContext, cut time.Duration) {
+			locks := on.connect(ctx, patient)
+			on.Break(1, ours("release", 0, requestLost))
+			on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(600*time.Millisecond)),
+				ours("release", 1, requestLost), ours("release", 1, passes), ours("release", 0, requestLost))
+			on.start = time.Now()
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			Expect(lock.Release(spec.Within(ctx, cut))).NotTo(Succeed())
+			on.at(700 * time.Millisecond)
+			Expect(has(ctx, on.Quorum, 1) + has(ctx, on.Quorum, 2)).To(Equal(int64(2)))
+			Expect(lock.Release(ctx)).NotTo(Succeed())
+		},
+		Entry("has failed", 450*time.Millisecond),
+		Entry("was cut short", 100*time.Millisecond),
+	)
+
+	DescribeTable("through Attach does not count a server as freed that a mend gives the keys",
+		func(ctx SpecContext, back time.Duration, obtains ...faultproxy.Rule) {
+			lock := on.everywhere(ctx, on.other, time.Minute, nil, "a")
+			attached, err := on.Locks.Attach(ctx, lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			on.Servers[2].Memory.Memory.Del("a")
+			on.Break(1, ours("release", 0, requestLost))
+			mends := on.Break(2, append(obtains, ours("release", 1, requestLost))...)
+			Expect(attached.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+			Expect(mends[0].Count()).To(Equal(1))
+			on.start = time.Now()
+			Expect(attached.Release(spec.Within(ctx, 10*time.Second))).NotTo(Succeed())
+			on.at(back)
+			Expect(has(ctx, on.Quorum, 1) + has(ctx, on.Quorum, 2)).To(Equal(int64(2)))
+		},
+		Entry("late", 1500*time.Millisecond, ours("obtain", 1, faultproxy.DelayRequest(1500*time.Millisecond).And(faultproxy.DelayReply(2*time.Second)))),
+		Entry("after its connection was cut", 650*time.Millisecond, ours("obtain", 1, stuck(700*time.Millisecond)), ours("obtain", 0, requestLost)),
+	)
+
+	It("counts a server as freed that has granted meanwhile, if the reply to the release is lost", func(ctx SpecContext) {
+		locks := on.connect(ctx, patient)
+		on.Break(2, ours("obtain", 1, faultproxy.DelayReply(100*time.Millisecond)), ours("release", 1, replyLost))
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		on.Servers[1].Memory.Memory.Del("a")
+		time.Sleep(10 * time.Millisecond)
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
 	It("agrees with another one about a server that answers late", func(ctx SpecContext) {
 		locks := on.connect(ctx, patient)
 		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond)), ours("release", 0, faultproxy.DelayRequest(320*time.Millisecond)))
