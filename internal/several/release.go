@@ -104,7 +104,7 @@ func (l *Lock) counts(i int) bool {
 }
 
 // hasSome reports whether the place is known to have some of the keys. The caller holds Lock.mu.
-func (at *record) hasSome() bool { return at.had && (at.partly || len(at.lost) < len(at.Keys.Names)) }
+func (r *record) hasSome() bool { return r.had && (r.partly || len(r.lost) < len(r.Keys.Names)) }
 
 // releaseAt releases the keys at one place. If that has not answered the obtain yet, releaseAt also waits for what that
 // takes, but for no longer than for a server that nobody knows yet. Then it counts as a place that has never had the keys.
