@@ -195,8 +195,9 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 		return c.Ledger.Link.Do(ctx, *call)
 	}
 	var lost []*transport.Call
-	doubtful := (*call).Doubtful
+	doubtful, resends := (*call).Doubtful, (*call).Resends
 	_, finished = c.Ledger.Link.DoAnew(ctx, *call, func(left, next *transport.Call) {
+		doubtful, resends = doubtful || left.Resends > resends, next.Resends // only its last sending is still to be answered
 		lost, next.Doubtful = append(lost, left), true
 		*call = next
 		c.Ledger.outlast(left, c.Keys.Names)
@@ -204,7 +205,7 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 	if last := *call; finished && len(lost) > 0 && last.Err == nil && script.Lacked(last) > 0 { // a lost one may have freed it
 		wait, cancel := context.WithTimeout(ctx, freeWait)
 		defer cancel()
-		last.Doubtful = doubtful || last.Resends > lost[len(lost)-1].Resends+1
+		last.Doubtful = doubtful || last.Resends > resends
 		for _, left := range lost {
 			switch {
 			case !left.Wait(wait) || left.Err != nil:

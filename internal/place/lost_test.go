@@ -104,6 +104,15 @@ var _ = spec.DescribeFaulty("A call that counts as lost and is executed late", f
 		}
 	})
 
+	It("has freed the keys itself, if it is a release whose first reply was cut off and whose second is late", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		time.Sleep(5 * time.Millisecond) // see transport.justHeard
+		on.Broken("release", 1, faultproxy.CutAfterReplyBytes(0))
+		on.Broken("release", 1, faultproxy.DelayReply(400*time.Millisecond))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(on.Keys(ctx)).To(BeEmpty())
+	})
+
 	It("leaves no key behind if two obtains are, and the second arrives after its connection was given up", func(ctx SpecContext) {
 		const readTimeout = 1500 * time.Millisecond
 		locks = on.TimingOut(readTimeout)
