@@ -41,6 +41,8 @@ type more struct {
 	unsure bool              // an obtain with a Custom token has ended unanswered and may still arrive
 	taken  []string          // with a Custom token, the keys that were taken since the last release that was answered
 	sent   int               // how many of these the present release frees
+	took   bool              // an ask has taken keys since the freeing began
+	knew   bool              // one had before the present release was sent
 	whole  bool              // a refresh without an answer may put back any key
 	asked  time.Time         // until when an ask may have been executed that has ended
 
@@ -166,6 +168,9 @@ func (c *Claim) apply(taken []string, doubtful bool) {
 	if c.Origin == Custom && len(taken) > 0 {
 		c.known().taken = append(c.known().taken, taken...)
 	}
+	if len(taken) > 0 && c.state.phase != live {
+		c.known().took = true
+	}
 	if at := time.Now(); doubtful {
 		c.known().asked = at.Add(lingerFor)
 	} else if c.state.phase != live && at.After(c.known().asked) {
@@ -200,7 +205,9 @@ func (c *Claim) awaitStray(call *transport.Call) {
 	case call.Err != nil:
 		c.ended(nil, call.Doubtful)
 	case c.more.line != "": // also if it was refused, it has perhaps put the waiter into the lines again
+		took := c.more.took || g.Granted
 		c.ended([]string{c.more.line}, call.Doubtful)
+		c.more.took = took
 	default:
 		c.ended(g.Taken, call.Doubtful || err != nil)
 	}

@@ -28,7 +28,7 @@ type Found struct {
 
 	Doubtful bool // another release may still be executed
 	Unseen   bool // no release that was answered has found a key, so only one that was not can have freed them
-	Open     bool // something may have taken keys since
+	Open     bool // something may have taken keys since, and nothing was known to have taken any before
 }
 
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
@@ -176,10 +176,10 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 		script.AndLeave(call, leaver)
 	}
 	if m != nil {
-		m.sent = len(m.taken)
+		m.sent, m.knew = len(m.taken), m.took
 	}
 	if m != nil && m.earlier != nil { // what is in doubt of that is also in doubt of this one
-		call.First, call.Doubtful = m.earlier.First, m.earlier.Doubtful
+		call.First, call.Doubtful = m.earlier.First, isDoubtful(m.earlier)
 	}
 	return call
 }
@@ -195,28 +195,32 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 		return c.Ledger.Link.Do(ctx, *call)
 	}
 	var lost []*transport.Call
-	doubtful, resends := (*call).Doubtful, (*call).Resends
 	_, finished = c.Ledger.Link.DoAnew(ctx, *call, func(left, next *transport.Call) {
-		doubtful, resends = doubtful || left.Resends > resends, next.Resends // only its last sending is still to be answered
-		lost, next.Doubtful = append(lost, left), true
+		lost = append(lost, left)
 		*call = next
 		c.Ledger.outlast(left, c.Keys.Names)
 	})
 	if last := *call; finished && len(lost) > 0 && last.Err == nil && script.Lacked(last) > 0 { // a lost one may have freed it
 		wait, cancel := context.WithTimeout(ctx, freeWait)
 		defer cancel()
-		last.Doubtful = doubtful || last.Resends > resends
+		last.Copied = false // what has become of the lost ones decides
 		for _, left := range lost {
 			switch {
 			case !left.Wait(wait) || left.Err != nil:
 				last.Doubtful = true
 			case script.Lacked(left) < len(c.Keys.Names):
 				*call = left
+			default:
+				last.Doubtful = last.Doubtful || left.Doubtful
 			}
 		}
 	}
 	return finished
 }
+
+// isDoubtful reports whether a sending for the purpose of a call, except the one that was answered, may have been executed or
+// may still be.
+func isDoubtful(call *transport.Call) bool { return call.Doubtful || call.Copied }
 
 // isIdle reports whether a release has nothing to do. Then it is not sent: it counts as answered.
 func isIdle(call *transport.Call) bool {
@@ -238,7 +242,7 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	if err = call.Err; err == nil {
 		loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
 		nothing = loss.IsWhole()
-		if nothing && call.Doubtful && call.First.Before(until) {
+		if nothing && isDoubtful(call) && call.First.Before(until) {
 			loss = script.Loss{}
 		}
 	}
@@ -252,21 +256,22 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	decides := !nothing || c.state.underWay == 0
 	next = c.happens(event{kind: how})
+	decides := !nothing || next != waiting && next != sending // otherwise the next round does
 	if !next.isOver() {
 		c.announce() // before others know what was found
 	}
+	doubtful := isDoubtful(call)
 	if how != answered {
 		m := c.known()
 		m.rounds, m.err, m.earlier = m.rounds+1, err, call
-	} else if m := c.more; m != nil || next != freed || call.Doubtful || !loss.IsNone() {
+	} else if m := c.more; m != nil || next != freed || doubtful || !loss.IsNone() {
 		m = c.known()
-		if m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil; !decides && call.Doubtful {
+		if m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil; !decides && doubtful {
 			m.earlier = call // what is in doubt stays so until a round decides
 		}
 		if !m.told {
-			m.told, m.found = decides, Found{loss, call.Doubtful, nothing && loss.IsNone(), next != freed}
+			m.told, m.found = decides, Found{loss, doubtful, nothing && loss.IsNone(), next != freed && !m.knew}
 		}
 	}
 	if !next.isOver() && !othersFollow {

@@ -113,6 +113,15 @@ var _ = spec.DescribeFaulty("A call that counts as lost and is executed late", f
 		Expect(on.Keys(ctx)).To(BeEmpty())
 	})
 
+	It("finds that the lock was lost before, if the server has refused the release once", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+		time.Sleep(5 * time.Millisecond)
+		on.Broken("release", 1, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+		on.Broken("release", 1, faultproxy.DelayReply(400*time.Millisecond))
+		Expect(lock.Release(ctx)).To(MatchError(redislock.ErrLockNotHeld))
+	})
+
 	It("leaves no key behind if two obtains are, and the second arrives after its connection was given up", func(ctx SpecContext) {
 		const readTimeout = 1500 * time.Millisecond
 		locks = on.TimingOut(readTimeout)

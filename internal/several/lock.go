@@ -61,7 +61,7 @@ type record struct {
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
-	sure      bool            // it was known to have keys when the lock was given up
+	sure      bool            // it was known to have some of the keys when the lock was given up
 	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
 }
 

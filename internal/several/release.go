@@ -85,7 +85,7 @@ func (l *Lock) giveUp(until time.Time) {
 	l.over, l.counted = true, until
 	for i, at := range l.at {
 		at.counts = l.counts(i)
-		at.sure = at.hasSome()
+		at.sure = at.hasSome() && l.lock.IsHeld(i) // it may not have answered for so long that its keys have expired
 	}
 	l.lock.End()
 }

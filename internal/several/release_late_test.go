@@ -270,6 +270,56 @@ var _ = describeSchedules("a Release for what lasts long or comes late", func(on
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
 	})
 
+	DescribeTable("has freed the keys itself where the grant is late",
+		func(ctx SpecContext, waits time.Duration, rules ...faultproxy.Rule) {
+			locks := on.connect(ctx, patient)
+			on.Break(2, rules...)
+			lock := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+			time.Sleep(waits)
+			on.Servers[1].Memory.Memory.Del("a")
+			Expect(lock.Release(ctx)).To(Succeed())
+			Expect(has(ctx, on.Quorum, 2)).To(BeZero())
+		},
+		Entry("that of a resend, and the reply to the release is lost", 30*time.Millisecond,
+			ours("obtain", 1, replyLost), ours("obtain", 1, faultproxy.DelayReply(100*time.Millisecond)), ours("release", 1, replyLost)),
+		Entry("and comes while the release is sent again", 30*time.Millisecond,
+			ours("obtain", 1, faultproxy.DelayReply(100*time.Millisecond)), ours("release", 1, replyLost),
+			ours("release", 1, faultproxy.DelayReply(120*time.Millisecond))),
+		Entry("and the release overtakes the obtain, and has a late reply", time.Duration(0),
+			ours("obtain", 1, faultproxy.DelayRequest(30*time.Millisecond)), ours("release", 1, faultproxy.DelayReply(150*time.Millisecond))),
+		Entry("and the release overtakes the obtain", time.Duration(0),
+			ours("obtain", 1, faultproxy.DelayRequest(30*time.Millisecond)), ours("release", 1, faultproxy.DelayReply(10*time.Millisecond))),
+	)
+
+	DescribeTable("does not count a server as freed where the hold has run out, and a mend is late",
+		func(ctx SpecContext, handle func(lock *redislock.Lock) *redislock.Lock, back time.Duration, obtains ...faultproxy.Rule) {
+			lock := handle(on.everywhere(ctx, on.other, time.Minute, nil, "a"))
+			on.Break(1, ours("release", 0, requestLost), theirs("release", 0, requestLost))
+			mends := on.Break(2, append(obtains, ours("refresh", 0, requestLost), theirs("refresh", 0, requestLost),
+				ours("release", 1, requestLost), theirs("release", 1, requestLost))...)
+			on.Servers[2].Memory.Memory.Del("a")
+			Expect(lock.Refresh(ctx, time.Second, nil)).To(Succeed())
+			time.Sleep(200 * time.Millisecond)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			time.Sleep(time.Second)
+			Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+			time.Sleep(100 * time.Millisecond)
+			Expect(mends[0].Count() + mends[1].Count()).To(BeNumerically(">", 0))
+			on.start = time.Now()
+			Expect(lock.Release(spec.Within(ctx, 10*time.Second))).NotTo(Succeed())
+			on.at(back)
+			Expect(has(ctx, on.Quorum, 1) + has(ctx, on.Quorum, 2)).To(Equal(int64(2)))
+		},
+		Entry("through Attach", func(lock *redislock.Lock) *redislock.Lock {
+			attached, err := on.Locks.Attach(context.Background(), lock.Keys(), lock.Token())
+			Expect(err).NotTo(HaveOccurred())
+			return attached
+		}, 1500*time.Millisecond,
+			ours("obtain", 1, faultproxy.DelayRequest(1500*time.Millisecond).And(faultproxy.DelayReply(2*time.Second))), theirs("obtain", 1, passes)),
+		Entry("its connection having been cut", func(lock *redislock.Lock) *redislock.Lock { return lock }, 650*time.Millisecond,
+			theirs("obtain", 1, stuck(700*time.Millisecond)), theirs("obtain", 0, requestLost)),
+	)
+
 	It("agrees with another one about a server that answers late", func(ctx SpecContext) {
 		locks := on.connect(ctx, patient)
 		on.Break(2, ours("obtain", 1, faultproxy.DelayRequest(300*time.Millisecond)), ours("release", 0, faultproxy.DelayRequest(320*time.Millisecond)))

@@ -46,6 +46,7 @@ type Call struct {
 	Sent     time.Time // when it was last written
 	Resends  int32     // how often it was sent again
 	Doubtful bool      // a sending without a reply may have been executed, or may still be executed
+	Copied   bool      // of a call that was lost, which may have been executed, or may still be; see DoAnew
 
 	whole   bool // command sends the source of the script, not its hash
 	changed bool // a hook has rewritten the arguments of command
@@ -102,7 +103,7 @@ func (c *Call) anew() *Call {
 	return &Call{
 		Script: c.Script, Keys: c.Keys, Spare: c.Spare, Token: c.Token, Args: c.Args, Simple: c.Simple, Alone: c.Alone,
 		Accept: c.Accept, Ctx: c.Ctx, GiveUp: c.GiveUp, Hurry: c.Hurry, Tag: c.Tag,
-		First: c.First, Resends: c.Resends + 1,
+		First: c.First, Resends: c.Resends + 1, Copied: true,
 	}
 }
 
