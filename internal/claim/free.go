@@ -218,8 +218,8 @@ func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool)
 	return finished
 }
 
-// isDoubtful reports whether a sending for the purpose of a call, except the one that was answered, may have been executed or
-// may still be.
+// isDoubtful reports whether a sending for the purpose of a call may have been executed, or may still be, apart from the one
+// that was answered.
 func isDoubtful(call *transport.Call) bool { return call.Doubtful || call.Copied }
 
 // isIdle reports whether a release has nothing to do. Then it is not sent: it counts as answered.
