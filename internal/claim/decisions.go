@@ -21,7 +21,9 @@ package claim
 // A release that finds nothing while asks are under way decides nothing for 250 ms, because it may have overtaken the
 // lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost. What an earlier
 // release without a reply may have freed stays in doubt until then: else a lock counted as lost that its own Release had
-// freed. At several places, that doubt frees nothing where the keys were never granted.
+// freed. Where another round follows, that one decides: an ask has taken keys meanwhile. At several places, a doubt frees
+// something only where keys were known to be before the release was sent, or, if the place has had them, where nothing can
+// take any more.
 //
 // Whatever a claim still sends is in the Ledger before anybody but the caller of the first release can know of it. When
 // only the background was, who joined that release and left, or was told its finding, could obtain with the same token, and

@@ -235,7 +235,8 @@ func isIdle(call *transport.Call) bool {
 // validity before the freeing: a release without an answer that was sent before it may have freed what this one misses.
 // Unless others may follow, the freeing ends with it.
 //
-// While asks are under way, a release that finds nothing decides nothing: the lock's obtain may be one of them.
+// While asks are under way, or if one has taken keys since the release was sent, a release that finds nothing decides
+// nothing: the lock's obtain may be one of them.
 func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (next phase, err error) {
 	var loss script.Loss
 	nothing, how := false, answered
