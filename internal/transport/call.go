@@ -42,7 +42,7 @@ type Call struct {
 	// the same purpose.
 	Reply    any
 	Err      error
-	First    time.Time // when it was first written to a connection; zero if it was not
+	First    time.Time // when the first sending was written that was not refused, or else the last; zero if none was written
 	Sent     time.Time // when it was last written
 	Resends  int32     // how often it was sent again
 	Doubtful bool      // a sending without a reply may have been executed, or may still be executed
@@ -142,7 +142,7 @@ func (c *Call) depart() error {
 		return nil
 	}
 	c.departed, c.Sent = true, time.Now()
-	if c.First.IsZero() {
+	if c.First.IsZero() || !c.Doubtful && !c.Copied {
 		c.First = c.Sent
 	}
 	c.state.CompareAndSwap(waiting, departed)

@@ -87,6 +87,7 @@ func (q *request) takeApart(finished func(*Call)) []request {
 			again = append(again, request{script: c.Script, calls: q.calls[i : i+1 : i+1]})
 			continue
 		case undone || q.err != nil:
+			c.departed = c.departed && !undone
 			c.Reply, c.Err = nil, cmp.Or(q.err, errLost)
 		default:
 			c.Reply, c.Err = replies[i], nil

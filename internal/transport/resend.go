@@ -103,6 +103,7 @@ func (s *Script) try(send func(how *[2]any) (any, error)) (any, error) {
 // command sends one command for the call.
 func (r *Redis) command(c *Call, how *[2]any) (any, error) {
 	if c.IsLost() { // the command before has found that the server does not know the hash of the script
+		c.departed = false
 		return nil, errLost
 	}
 	c.departed = false
