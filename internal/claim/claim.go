@@ -46,14 +46,29 @@ type more struct {
 	whole  bool              // a refresh without an answer may put back any key
 	asked  time.Time         // until when an ask may have been executed that has ended
 
-	told    bool            // what the freeing finds is known, or matters to nobody
-	found   Found           // by the last release that was answered, until told
-	rounds  int             // how many releases have ended without an answer
-	err     error           // of the last one of these
-	earlier *transport.Call // that one
-	changed chan struct{}   // closed, and another one made, when something happens to a claim that is being freed
-	work    *Work           // see announce; nil if nobody but the caller knows of the freeing
+	lost script.Loss // what was known to be lost before the freeing
+	held time.Time   // until when the other keys were known to be there then; zero if nothing was lost
+
+	told    bool          // what the freeing finds is known, or matters to nobody
+	found   finding       // of the last release that was answered, until told
+	rounds  int           // how many releases have ended without an answer
+	err     error         // of the last one of these
+	doubt   time.Time     // as in a finding, for the next release
+	changed chan struct{} // closed, and another one made, when something happens to a claim that is being freed
+	work    *Work         // see announce; nil if nobody but the caller knows of the freeing
 }
+
+// finding is what a release has found.
+type finding struct {
+	script.Loss
+
+	doubt time.Time // when the first release was sent that has no answer, and may be executed before this one; zero for none
+	knew  bool      // an ask had taken keys since the freeing began, before this one was sent
+	err   error     // of another release, if the keys have expired since; nil otherwise
+}
+
+// isNothing reports whether the release has freed all keys, and no other one was sent.
+func (f *finding) isNothing() bool { return f.IsNone() && f.doubt.IsZero() }
 
 // Rest is what an obtain leaves behind: it may have taken more than it knows of.
 type Rest struct {
@@ -128,7 +143,7 @@ func (c *Claim) Take(r Rest) {
 		c.happens(event{kind: learned})
 		c.happens(event{kind: ended, took: true})
 	}
-	c.ended(r.Taken, r.Doubtful)
+	c.ended(r.Taken, len(r.Taken) > 0, r.Doubtful)
 }
 
 // Ask notes that a request is about to be sent that may take keys. If it returns false, do not send the request: nobody
@@ -142,7 +157,7 @@ func (c *Claim) Ask() bool { return c.on(ask) == live }
 func (c *Claim) Ended(taken []string, doubtful bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ended(taken, doubtful)
+	c.ended(taken, len(taken) > 0, doubtful)
 }
 
 // RefreshEnded is Ended for a refresh, which can put back only keys of this claim. So these are freed with any token.
@@ -152,23 +167,24 @@ func (c *Claim) RefreshEnded(back []string, doubtful bool) {
 	if doubtful {
 		c.known().whole = true
 	}
-	c.apply(back, doubtful)
+	c.apply(back, len(back) > 0, doubtful)
 }
 
-func (c *Claim) ended(taken []string, doubtful bool) {
+// ended applies the end of an ask of an obtain. keys says that some of what it has taken is a key. The caller holds c.mu.
+func (c *Claim) ended(taken []string, keys, doubtful bool) {
 	if doubtful && c.Origin == Custom {
 		c.known().unsure = true
 		doubtful = false
 	}
-	c.apply(taken, doubtful)
+	c.apply(taken, keys, doubtful)
 }
 
-// apply applies the end of an ask. The caller holds c.mu.
-func (c *Claim) apply(taken []string, doubtful bool) {
+// apply applies the end of any ask. The caller holds c.mu.
+func (c *Claim) apply(taken []string, keys, doubtful bool) {
 	if c.Origin == Custom && len(taken) > 0 {
 		c.known().taken = append(c.known().taken, taken...)
 	}
-	if len(taken) > 0 && c.state.phase != live {
+	if keys && c.state.phase != live {
 		c.known().took = true
 	}
 	if at := time.Now(); doubtful {
@@ -203,13 +219,11 @@ func (c *Claim) awaitStray(call *transport.Call) {
 	defer c.mu.Unlock()
 	switch {
 	case call.Err != nil:
-		c.ended(nil, call.Doubtful)
+		c.ended(nil, false, call.Doubtful)
 	case c.more.line != "": // also if it was refused, it has perhaps put the waiter into the lines again
-		took := c.more.took || g.Granted
-		c.ended([]string{c.more.line}, call.Doubtful)
-		c.more.took = took
+		c.ended([]string{c.more.line}, g.Granted, call.Doubtful)
 	default:
-		c.ended(g.Taken, call.Doubtful || err != nil)
+		c.ended(g.Taken, len(g.Taken) > 0, call.Doubtful || err != nil)
 	}
 }
 

@@ -3,6 +3,7 @@ package claim
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -19,16 +20,16 @@ const (
 type Terms struct {
 	Why   Why           // if the freeing goes on in the background
 	Until time.Time     // the end of the validity before
+	Held  time.Time     // until when the keys were known to be there; zero if they were not
 	Lasts time.Duration // for how long the keys last at most; 0 if that is not known
 }
 
-// Found is what the first answered release of a freeing has found.
+// Found is what the freeing has found.
 type Found struct {
 	script.Loss
 
+	Unknown  bool // an unanswered release may have freed the keys, or they were lost before it
 	Doubtful bool // another release may still be executed
-	Unseen   bool // no release that was answered has found a key, so only one that was not can have freed them
-	Open     bool // something may have taken keys since, and nothing was known to have taken any before
 }
 
 // Free frees the keys, in the goroutine of the caller until ctx ends, and then in the background. If ctx has ended
@@ -57,7 +58,7 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 				return Found{}, err
 			}
 		case changed == nil:
-			return c.tell(), nil
+			return c.tell(t.Held)
 		default:
 			select {
 			case <-changed:
@@ -102,14 +103,39 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 	return nil, changed, nil
 }
 
-// tell returns what was found.
-func (c *Claim) tell() (found Found) {
+// tell returns what was found of keys that were known to be there until held.
+//
+// A release that finds nothing may have come after an unanswered one that has freed the keys. It counts as such if the keys
+// were known to be there when that one was sent, or an ask is known to have taken keys since the freeing began.
+func (c *Claim) tell(held time.Time) (Found, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.more; m != nil { // otherwise the first release was answered in time and has lost nothing
-		found = m.found
+	m := c.more
+	switch {
+	case m == nil: // the first release was answered in time and has lost nothing
+		return Found{}, nil
+	case m.found.err != nil:
+		return Found{}, m.found.err
 	}
-	return found
+	f := Found{Loss: m.found.Loss, Doubtful: !m.found.doubt.IsZero()}
+	switch {
+	case !f.Doubtful || !f.IsWhole():
+	case m.found.knew || m.found.doubt.Before(held) || m.found.doubt.Before(m.held):
+		f.Loss = m.lost
+	default:
+		f.Unknown = true
+	}
+	return f, nil
+}
+
+// Lose notes keys that a reply to another request has found lost. The others were known to be there until held.
+func (c *Claim) Lose(lost script.Loss, held time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.known()
+	if m.lost = lost; held.After(m.held) {
+		m.held = held
+	}
 }
 
 // coming returns the number of the round that is under way, or comes next: how many have failed before it, and one. The
@@ -123,30 +149,30 @@ func (c *Claim) coming() int {
 
 // free sends the first release. Unless that is the end, the freeing goes on in the background.
 func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) error {
-	panicked := true
+	panicked, r := true, &round{last: call}
 	defer func() {
 		if panicked { // a hook, and the keys may still exist
-			call.Err = cmp.Or(call.Err, fault.ErrPanicked)
-			_ = c.finish(call, t)
+			r.last.Err = cmp.Or(r.last.Err, fault.ErrPanicked)
+			_ = c.finish(r, t)
 			c.on(hurry)
 		}
 	}()
-	ended := c.send(wait, &call)
-	if panicked = false; !ended {
-		c.background(call, t).begin(sending, call)
+	finished := c.send(wait, r)
+	if panicked = false; !finished {
+		c.background(r, t).begin(sending, r)
 		return fault.Failed("release", c.Keys.Names, fault.Ended(ctx))
 	}
-	return c.finish(call, t)
+	return c.finish(r, t)
 }
 
 // finish applies the result of the first release.
-func (c *Claim) finish(call *transport.Call, t Terms) error {
-	next, err := c.conclude(call, t.Until, true)
+func (c *Claim) finish(r *round, t Terms) error {
+	next, err := c.conclude(r.last, true)
 	if err == nil && t.Why == Release {
 		t.Why = Resent
 	}
 	if !next.isOver() {
-		f := c.background(call, t)
+		f := c.background(r, t)
 		f.err = err
 		f.begin(next, nil)
 	}
@@ -154,9 +180,9 @@ func (c *Claim) finish(call *transport.Call, t Terms) error {
 }
 
 // background returns the freeing that goes on after the first release, or with it.
-func (c *Claim) background(first *transport.Call, t Terms) *freeing {
+func (c *Claim) background(first *round, t Terms) *freeing {
 	return &freeing{
-		Claim: c, ctx: first.Ctx, why: t.Why, about: c.Keys.Names, until: t.Until, lasts: t.Lasts, ends: t.Until,
+		Claim: c, ctx: first.last.Ctx, why: t.Why, about: c.Keys.Names, lasts: t.Lasts, ends: t.Until,
 	}
 }
 
@@ -178,49 +204,60 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	if m != nil {
 		m.sent, m.knew = len(m.taken), m.took
 	}
-	if m != nil && m.earlier != nil { // what is in doubt of that is also in doubt of this one
-		call.First, call.Doubtful = m.earlier.First, isDoubtful(m.earlier)
+	if m != nil && !m.doubt.IsZero() { // what is in doubt of an earlier one is also in doubt of this one
+		call.First, call.Doubtful = m.doubt, true
 	}
 	return call
 }
 
-// send sends a release until ctx ends, and reports whether that has finished. If the connection of a call has died, send
-// goes on with another one at once. It does not do so with a token that another claim may have had or may get: the release
-// could free what that claim takes. *call becomes the last call or, if that has finished, the one that says what was freed.
-func (c *Claim) send(ctx context.Context, call **transport.Call) (finished bool) {
-	switch {
-	case isIdle(*call):
-		return true
-	case c.Origin != Random:
-		return c.Ledger.Link.Do(ctx, *call)
-	}
-	var lost []*transport.Call
-	_, finished = c.Ledger.Link.DoAnew(ctx, *call, func(left, next *transport.Call) {
-		lost = append(lost, left)
-		*call = next
-		c.Ledger.outlast(left, c.Keys.Names)
-	})
-	if last := *call; finished && len(lost) > 0 && last.Err == nil && script.Lacked(last) > 0 { // a lost one may have freed it
-		wait, cancel := context.WithTimeout(ctx, freeWait)
-		defer cancel()
-		last.Copied = false // what has become of the lost ones decides
-		for _, left := range lost {
-			switch {
-			case !left.Wait(wait) || left.Err != nil:
-				last.Doubtful = true
-			case script.Lacked(left) < len(c.Keys.Names):
-				*call = left
-			default:
-				last.Doubtful = last.Doubtful || left.Doubtful
-			}
-		}
-	}
-	return finished
+// round is one release, with those before it whose connections had died.
+type round struct {
+	last *transport.Call
+	lost []*transport.Call // may still be executed until they have finished
 }
 
-// isDoubtful reports whether a sending for the purpose of a call may have been executed, or may still be, apart from the one
-// that was answered.
-func isDoubtful(call *transport.Call) bool { return call.Doubtful || call.Copied }
+// send sends a release until ctx ends, and reports whether that has finished. If the connection of a call has died, send
+// goes on with another one at once. It does not do so with a token that another claim may have had or may get: the release
+// could free what that claim takes.
+func (c *Claim) send(ctx context.Context, r *round) (finished bool) {
+	switch {
+	case isIdle(r.last):
+		return true
+	case c.Origin != Random:
+		return c.Ledger.Link.Do(ctx, r.last)
+	}
+	_, finished = c.Ledger.Link.DoAnew(ctx, r.last, func(left, next *transport.Call) {
+		r.lost, r.last = append(r.lost, left), next
+		c.Ledger.outlast(left, c.Keys.Names)
+	})
+	return finished && c.sortOut(ctx, r)
+}
+
+// sortOut makes r.last the call that says what was freed. Unless the last call has freed all keys, one that was lost may
+// have done so. sortOut waits up to freeWait for these. It returns false if ctx ends first.
+func (c *Claim) sortOut(ctx context.Context, r *round) (finished bool) {
+	last := r.last
+	if len(r.lost) == 0 || last.Err == nil && script.Lacked(last) == 0 {
+		return true
+	}
+	wait, cancel := context.WithTimeout(ctx, freeWait)
+	defer cancel()
+	says, doubtful, first := last, last.Doubtful, last.Sent
+	for _, left := range slices.Backward(r.lost) {
+		answered := left.Wait(wait)
+		switch {
+		case !answered && ctx.Err() != nil:
+			return false
+		case answered && left.Err == nil && script.Lacked(left) < len(c.Keys.Names):
+			says = left
+		case !answered || left.Doubtful:
+			doubtful, first = true, left.First
+		}
+	}
+	last.Copied, last.Doubtful, last.First = false, doubtful, first // what has become of the lost ones decides
+	r.last = says
+	return true
+}
 
 // isIdle reports whether a release has nothing to do. Then it is not sent: it counts as answered.
 func isIdle(call *transport.Call) bool {
@@ -231,21 +268,16 @@ func isIdle(call *transport.Call) bool {
 	return true
 }
 
-// conclude applies the result of a release that has ended, and returns the phase that follows. until is the end of the
-// validity before the freeing: a release without an answer that was sent before it may have freed what this one misses.
-// Unless others may follow, the freeing ends with it.
+// conclude applies the result of a release that has ended, and returns the phase that follows. Unless others may follow, the
+// freeing ends with it.
 //
 // While asks are under way, or if one has taken keys since the release was sent, a release that finds nothing decides
 // nothing: the lock's obtain may be one of them.
-func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow bool) (next phase, err error) {
-	var loss script.Loss
-	nothing, how := false, answered
+func (c *Claim) conclude(call *transport.Call, othersFollow bool) (next phase, err error) {
+	var found finding
+	how := answered
 	if err = call.Err; err == nil {
-		loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
-		nothing = loss.IsWhole()
-		if nothing && isDoubtful(call) && call.First.Before(until) {
-			loss = script.Loss{}
-		}
+		found.Loss, err = script.ReadLoss(c.Keys.Names, call.Reply)
 	}
 	if err != nil {
 		if how = failed; call.Err == nil || transport.IsFinal(err) {
@@ -255,24 +287,27 @@ func (c *Claim) conclude(call *transport.Call, until time.Time, othersFollow boo
 			err = fault.Failed("release", names, fault.WithHint(names, err))
 		}
 	}
+	if call.Doubtful || call.Copied {
+		found.doubt = call.First
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next = c.happens(event{kind: how})
-	decides := !nothing || next != waiting && next != sending // otherwise the next round does
+	decides := !found.IsWhole() || next != waiting && next != sending // otherwise the next round does
 	if !next.isOver() {
 		c.announce() // before others know what was found
 	}
-	doubtful := isDoubtful(call)
 	if how != answered {
 		m := c.known()
-		m.rounds, m.err, m.earlier = m.rounds+1, err, call
-	} else if m := c.more; m != nil || next != freed || doubtful || !loss.IsNone() {
+		m.rounds, m.err, m.doubt = m.rounds+1, err, found.doubt
+	} else if m := c.more; m != nil || next != freed || !found.isNothing() {
 		m = c.known()
-		if m.taken, m.sent, m.earlier = m.taken[m.sent:], 0, nil; !decides && doubtful {
-			m.earlier = call // what is in doubt stays so until a round decides
+		m.taken, m.sent, m.doubt = m.taken[m.sent:], 0, time.Time{}
+		if !decides {
+			m.doubt = found.doubt // it stays in doubt until a round decides
 		}
-		if !m.told {
-			m.told, m.found = decides, Found{loss, doubtful, nothing && loss.IsNone(), next != freed && !m.knew}
+		if found.knew = m.knew; !m.told {
+			m.told, m.found = decides, found
 		}
 	}
 	if !next.isOver() && !othersFollow {
@@ -290,7 +325,10 @@ func (c *Claim) giveUp(why kind) phase {
 	case before == waiting: // what the last release has found decides after all
 		m.told = true
 	case next == waiting: // the keys have expired, and nobody relies on what the asks under way take
-		m.told, m.found.Loss = true, script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}
+		m.told = true
+		if m.found.Loss = (script.Loss{Keys: c.Keys.Names, Total: len(c.Keys.Names)}); !m.doubt.IsZero() {
+			m.found.err = m.err // an unanswered release may have freed them before
+		}
 	}
 	return next
 }

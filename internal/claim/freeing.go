@@ -26,7 +26,6 @@ type freeing struct {
 	ctx   context.Context // never ends; has the values of the call that the freeing is for
 	why   Why
 	about []string      // the keys in the event
-	until time.Time     // the end of the validity before
 	lasts time.Duration // for how long the keys last; 0 if that is not known
 	ends  time.Time     // the keys have expired by then
 	first *transport.Call
@@ -79,8 +78,8 @@ func (f *freeing) tell() {
 	}
 }
 
-// begin goes on in a goroutine: with what that phase wants or, if a release is under way, with what follows from that.
-func (f *freeing) begin(next phase, underWay *transport.Call) {
+// begin goes on in a goroutine: with what that phase wants or, if a round is under way, with what follows from that.
+func (f *freeing) begin(next phase, underWay *round) {
 	f.mu.Lock()
 	f.leaves = next == sending && (f.known().line != "" || f.first != nil)
 	f.awaitStrays()
@@ -91,7 +90,9 @@ func (f *freeing) begin(next phase, underWay *transport.Call) {
 	f.prolong(time.Now())
 	f.closed = f.Ledger.Closed
 	f.work = &Work{Token: f.Token, Keys: f.Keys.Names}
-	f.work.Note(underWay)
+	if underWay != nil {
+		f.work.Note(underWay.last)
+	}
 	f.Ledger.Begin(f.work)
 	go f.run(next, underWay)
 }
@@ -105,7 +106,7 @@ func (f *freeing) prolong(taken time.Time) {
 
 // run frees the claim. Only this goroutine ends the freeing. So if a phase is over by its doing, it does not look again:
 // a Free may have begun the next freeing.
-func (f *freeing) run(next phase, underWay *transport.Call) {
+func (f *freeing) run(next phase, underWay *round) {
 	defer func() {
 		f.tell()
 		f.Ledger.End(f.work)
@@ -118,8 +119,9 @@ func (f *freeing) run(next phase, underWay *transport.Call) {
 	}()
 	f.hasRoom()
 	if underWay != nil {
-		underWay.Wait(context.Background())
-		next = f.conclude(underWay)
+		underWay.last.Wait(context.Background())
+		f.sortOut(context.Background(), underWay)
+		next = f.conclude(underWay.last)
 	}
 	for failures := 0; !next.isOver(); {
 		switch {
@@ -189,7 +191,7 @@ func (f *freeing) send() phase {
 }
 
 func (f *freeing) conclude(call *transport.Call) (next phase) {
-	next, f.err = f.Claim.conclude(call, f.until, !f.dropped)
+	next, f.err = f.Claim.conclude(call, !f.dropped)
 	if f.err == nil {
 		f.tell()
 	}
@@ -255,6 +257,8 @@ func (f *freeing) await() phase {
 func (f *freeing) decide() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.more.told = true
-	f.more.change()
+	if f.state.phase == waiting { // otherwise the next round decides
+		f.more.told = true
+		f.more.change()
+	}
 }

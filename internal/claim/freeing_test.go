@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,8 @@ func newClaim(l *Ledger, origin Origin, lasts time.Duration) *Claim {
 
 // release frees a claim that is valid for its ttl.
 func release(c *Claim) (Found, error) {
-	return c.Free(context.Background(), Terms{Why: Release, Until: time.Now().Add(c.Lasts)})
+	until := time.Now().Add(c.Lasts)
+	return c.Free(context.Background(), Terms{Why: Release, Until: until, Held: until})
 }
 
 var (
@@ -111,7 +113,7 @@ func TestKeysThatExpireWhileAnAskIsUnderWay(t *testing.T) {
 		for i := range 100 {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * 10 * time.Millisecond)
-				if found, err := release(c); err == nil && !found.IsWhole() {
+				if found, err := release(c); err == nil {
 					t.Errorf("after %d ms: %+v", 10*i, found)
 				}
 			})
@@ -253,13 +255,14 @@ func TestFreedBeforeTheRestBegins(t *testing.T) {
 		c.Ask()
 		last := 0
 		call, _, _ := c.enter(t.Context(), &last)
-		c.send(t.Context(), &call)
-		next, err := c.conclude(call, time.Now().Add(time.Minute), true)
+		first := &round{last: call}
+		c.send(t.Context(), first)
+		next, err := c.conclude(call, true)
 		if next != waiting || err != nil || !l.IsBusy() {
 			t.Fatal(next, err)
 		}
 		c.Ended(nil, false)
-		c.background(call, Terms{}).begin(next, nil)
+		c.background(first, Terms{}).begin(next, nil)
 		for l.IsBusy() {
 			time.Sleep(time.Millisecond)
 		}
@@ -525,3 +528,81 @@ func TestWhoJoinsLeavesWork(t *testing.T) {
 		})
 	}
 }
+
+// If an ask ends in the moment in which the patience for it is over, a round follows, and the last one decides nothing.
+func TestPatienceThatEndsWithTheAsk(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+			if n == 1 {
+				return []any{int64(-1), int64(-2)}, nil
+			}
+			return int64(0), nil
+		})
+		c := newClaim(l, Random, time.Minute)
+		c.Ask()
+		last := 0
+		call, _, _ := c.enter(t.Context(), &last)
+		first := &round{last: call}
+		c.send(t.Context(), first)
+		next, err := c.conclude(call, true)
+		if next != waiting || err != nil {
+			t.Fatal(next, err)
+		}
+		f := c.background(first, Terms{})
+		c.Ended(c.Keys.Names, false)
+		f.decide() // as await does if it sees its timer first
+		f.begin(sending, nil)
+		if found, err := release(c); err != nil || !found.IsNone() {
+			t.Errorf("%+v, %v", found, err)
+		}
+		for l.IsBusy() {
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// Whether an unanswered release has freed the keys depends on until when they were known to be there before it was sent.
+func TestUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		held, lost time.Duration // until when the keys were known to be there, and the others of those that were found lost
+		taken      int           // how many keys an ask has taken meanwhile
+		want       Found
+	}{
+		"not known": {want: Found{Loss: whole, Unknown: true, Doubtful: true}},
+		"before":    {held: -time.Second, lost: -time.Second, want: Found{Loss: whole, Unknown: true, Doubtful: true}},
+		"known":     {held: time.Second, want: Found{Doubtful: true}},
+		"some lost": {held: -time.Second, lost: time.Second, want: Found{Loss: some, Doubtful: true}},
+		"taken":     {taken: 2, want: Found{Doubtful: true}},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+				if n == 1 {
+					return nil, errNetwork
+				}
+				return []any{int64(-1), int64(-2)}, nil
+			})
+			claim := newClaim(l, Random, time.Minute)
+			now := time.Now()
+			if c.lost != 0 {
+				claim.Lose(some, now.Add(c.lost))
+			}
+			claim.Ask()
+			terms := Terms{Until: now.Add(time.Minute), Held: now.Add(c.held)}
+			if _, err := claim.Free(t.Context(), terms); err == nil {
+				t.Error(name, ": the first release was not answered")
+			}
+			claim.Ended(claim.Keys.Names[:c.taken], false)
+			if found, err := claim.Free(t.Context(), terms); err != nil || !reflect.DeepEqual(found, c.want) {
+				t.Errorf("%s: %+v, %v", name, found, err)
+			}
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+		})
+	}
+}
+
+var (
+	whole = script.Loss{Keys: []string{"a", "b"}, Total: 2}
+	some  = script.Loss{Keys: []string{"a"}, Total: 2}
+)

@@ -271,7 +271,7 @@ func randomRelease(t *testing.T, random *chance) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			began := time.Now()
-			found, err := c.Free(ctx, Terms{Why: Release, Until: until, Lasts: k.ttl})
+			found, err := c.Free(ctx, Terms{Why: Release, Until: until, Held: until, Lasts: k.ttl})
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if k.note("a Free returns %v", err); err == nil && (k.has["a"] == 1 || k.has["b"] == 1) {

@@ -26,3 +26,11 @@ func (h *hold) become(s state) {
 	h.state = s
 	h.change++
 }
+
+// heldUntil returns until when the place has the key, as far as is known; the zero time if it is not known to have it.
+func (h *hold) heldUntil() time.Time {
+	if h.state != held {
+		return time.Time{}
+	}
+	return h.until
+}

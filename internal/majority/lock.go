@@ -290,8 +290,8 @@ func (l *Lock) IsHeld(i int) bool { return l.holds[i].state == held }
 // IsAcquiring reports whether a place is being asked for the key.
 func (l *Lock) IsAcquiring(i int) bool { return l.holds[i].state == acquiring }
 
-// MayAcquire reports whether a request that acquires is under way to a place, or was never answered.
-func (l *Lock) MayAcquire(i int) bool { return l.holds[i].takes > 0 }
+// HeldUntil returns until when a place has the key, as far as is known; the zero time if it is not known to have it.
+func (l *Lock) HeldUntil(i int) time.Time { return l.holds[i].heldUntil() }
 
 // Fails reports whether no majority can confirm a call any more.
 func (l *Lock) Fails(c *Call) bool { return l.fails(c, true) }

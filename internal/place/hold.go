@@ -133,9 +133,10 @@ func (h *Hold) EndRefresh(doubtful bool, calls ...*transport.Call) {
 	h.RefreshEnded(back, doubtful)
 }
 
-// Release frees the keys; see claim.Claim.Free. If keys were lost, it also returns which ones and how.
+// Release frees the keys; see claim.Claim.Free. If keys were lost, it also returns which ones and how. Keys that are gone
+// count as lost if only a release that was sent after until, and not answered, may have freed them.
 func (h *Hold) Release(ctx context.Context, until time.Time, longest time.Duration) (life.Loss, error) {
-	found, err := h.Free(ctx, claim.Terms{Why: claim.Release, Until: until, Lasts: longest})
+	found, err := h.Free(ctx, claim.Terms{Why: claim.Release, Until: until, Held: until, Lasts: longest})
 	if err != nil {
 		return life.Loss{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redislock/redislock/internal/lease"
 	"github.com/redislock/redislock/internal/life"
 	"github.com/redislock/redislock/internal/retry"
+	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
 
@@ -219,6 +220,9 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 	}
 	l.Lease.Confirm(r.refresh, c.Sent)
 	late := lease.Passed(l.Lease.Until())
+	if l.IsLost() {
+		l.Hold.Lose(script.Loss{}, time.Time{}) // another handle has got the keys back
+	}
 	l.Revive(!late)
 	l.SetMetadata(r.metadata)
 	if late {

@@ -53,6 +53,82 @@ var _ = spec.DescribeFaulty("A Release that has freed nothing says so", func(on 
 	})
 })
 
+var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.FaultyRedis) {
+	const loading = "LOADING Redis is loading the dataset in memory"
+	replyLost := faultproxy.CutAfterReplyBytes(0)
+
+	It("names only the key of which the loss was known", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a", "b")
+		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(BeAssignableToTypeOf(&redislock.LostError{}))
+		on.Broken("release", 1, replyLost)
+		err := lock.Release(ctx)
+		Expect(err).To(HaveField("Keys", []string{"a"}))
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("says that all keys are lost if that was known", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a", "b")
+		Expect(on.Client.Del(ctx, "a", "b").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Equal(redislock.ErrNotObtained))
+		on.Broken("release", 1, replyLost)
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("names no key that came back", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a", "b")
+		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(BeAssignableToTypeOf(&redislock.LostError{}))
+		Expect(on.Client.Set(ctx, "a", lock.Token(), time.Minute).Err()).To(Succeed())
+		Expect(lock.Refresh(ctx, time.Minute, nil)).To(Succeed())
+		on.Broken("release", 1, replyLost)
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
+	It("reports the loss if all its tries before Until were refused", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), 600*time.Millisecond, nil, "a")
+		down := on.Broken("release", 0, faultproxy.RefuseReply(loading))
+		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("LOADING")))
+		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty()) // expired
+		time.Sleep(50 * time.Millisecond)
+		on.Broken("release", 1, faultproxy.CutAfterRequestBytes(0))
+		down.Remove()
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("reports the loss if the only request before Until was refused", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), 200*time.Millisecond, nil, "a")
+		on.Broken("release", 1, faultproxy.RefuseReply(loading).And(faultproxy.DelayReply(300*time.Millisecond)))
+		on.Broken("release", 1, faultproxy.CutAfterRequestBytes(0))
+		go func() { // miniredis lets no key expire by itself
+			time.Sleep(250 * time.Millisecond)
+			_ = on.Client.Del(context.Background(), "a").Err()
+		}()
+		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
+		Expect(on.Requested("release")).To(Equal(3))
+	})
+
+	DescribeTable("does not take for lost what it has freed, although the keys would have expired", func(ctx SpecContext, late bool) {
+		on.Proxy.LeaveQuestions(false)
+		locks := on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = 10 * time.Second })
+		Expect(spec.Obtain(ctx, locks, time.Minute, nil, "warm").Release(ctx)).To(Succeed())
+		time.Sleep(5 * time.Millisecond) // until the next call asks whether its connection lives
+		if late {
+			on.Broken("obtain", 1, faultproxy.DelayRequest(6*time.Second)) // another one is granted
+		}
+		lock := spec.Obtain(ctx, locks, 2*time.Second, nil, "a")
+		down := on.Broken("release", 0, replyLost)
+		Expect(lock.Release(ctx)).NotTo(Succeed())
+		Expect(on.Keys(ctx)).To(BeEmpty(), "it has freed the key")
+		time.Sleep(3 * time.Second)
+		down.Remove()
+		Expect(lock.Release(spec.Within(ctx, time.Second))).NotTo(Equal(redislock.ErrLockNotHeld))
+	},
+		Entry("with no obtain under way", false),
+		Entry("with an obtain under way", true),
+	)
+})
+
 var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", func(on *spec.FaultyRedis) {
 	var locks *redislock.Client
 	var first chan error

@@ -61,8 +61,11 @@ type record struct {
 	lasts     time.Duration   // the longest ttl in a refresh, renewal or mend for the place
 	refused   int             // how often the place has refused a mend since it had the keys last
 	coming    chan struct{}   // closed when the place has answered the obtain or a mend; nil if it has, or is not asked
-	sure      bool            // it was known to have some of the keys when the lock was given up
-	counts    bool            // a Release counts how the place answers; otherwise all keys count as lost there
+
+	// What a Release goes by, from when the lock was given up:
+	held  time.Time // until when the place was known to have the keys; zero if it was not
+	again bool      // it was being asked again for keys that it had lost
+	gone  []string  // the keys that count as lost whatever the place answers; nil if its answer counts
 }
 
 // newLock returns a lock, and its claims at all places. Its majority.Lock is still to be set.
@@ -109,11 +112,7 @@ func (l *Lock) KnowsTTL() bool {
 // FoundLost ends a lock of which too many places have lost keys; see life.Owner.
 func (l *Lock) FoundLost() *life.Lost {
 	l.mu.Lock()
-	p := l.newPoll()
-	for i, at := range l.at {
-		p.noteLost(i, at.lost)
-	}
-	cause := l.lossCause()
+	p, cause := l.losses(), l.lossCause()
 	l.mu.Unlock()
 	if !p.isLost() {
 		return nil
@@ -123,6 +122,15 @@ func (l *Lock) FoundLost() *life.Lost {
 		why = fmt.Errorf("%w: %s is gone or another's at %d of %d places", why, fault.Describe(l.keys), p.gone, len(l.at))
 	}
 	return life.Lose(l, life.Loss{Cause: cause, Keys: p.loss.Keys}, why)
+}
+
+// losses returns what is known to be lost. The caller holds l.mu.
+func (l *Lock) losses() *poll {
+	p := l.newPoll()
+	for i, at := range l.at {
+		p.noteLost(i, at.lost)
+	}
+	return p
 }
 
 // lossCause returns Taken if another holder has some key of the lock, as far as is known. The caller holds l.mu.

@@ -2,6 +2,7 @@ package several
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -24,16 +25,14 @@ func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 	var asked, others []int // the places whose answers decide, and those that are released as well
 	for i, at := range l.at {
 		switch {
-		case at.counts:
+		case at.gone == nil:
 			asked = append(asked, i)
 		case at.had:
 			others = append(others, i)
-		default: // what late answers have taken, or may still take (10b)
+		default: // what late answers have taken (10b)
 			at.Drop(l.ctx, claim.Terms{Why: claim.Late, Lasts: l.longest(i)}, at.Keys.Names)
 		}
-		if !at.counts {
-			p.noteLost(i, at.Keys.Names)
-		}
+		p.noteLost(i, at.gone)
 	}
 	if p.isDecided() {
 		asked, others = nil, append(others, asked...)
@@ -83,61 +82,78 @@ type finding struct {
 // giveUp ends the lock, and decides which places a Release counts. The caller holds l.mu.
 func (l *Lock) giveUp(until time.Time) {
 	l.over, l.counted = true, until
+	lost := l.losses().isLost()
 	for i, at := range l.at {
-		at.counts = l.counts(i)
-		at.sure = at.hasSome() && l.lock.IsHeld(i) // it may not have answered for so long that its keys have expired
+		at.held = l.lock.HeldUntil(i)
+		at.again = at.lost != nil && l.lock.IsAcquiring(i)
+		if !at.counts(lost) {
+			at.gone = at.lost
+			if at.gone == nil {
+				at.gone = at.Keys.Names
+			}
+		}
 	}
 	l.lock.End()
 }
 
-// counts reports whether a Release counts how a place answers. If the place is known to have lost all keys, it does not: a
-// guard that is closed does not say that keys were gone. The caller holds l.mu.
-func (l *Lock) counts(i int) bool {
-	switch at := l.at[i]; {
-	case at.coming != nil, at.Origin == claim.Attached: // another handle may have got the keys back
+// counts reports whether a Release counts how a place answers. It does unless the place is known to have none of the keys,
+// and no request may have given it any since. If the lock was found lost, a mend that is under way does not change that. But
+// another handle may have got the keys back for an attached one. The caller holds Lock.mu.
+func (r *record) counts(lost bool) bool {
+	switch {
+	case r.coming != nil, r.Origin == claim.Attached:
 		return true
-	case l.lock.IsAcquiring(i):
-		return false
-	default:
-		return at.hasSome()
+	case lost && r.lost != nil:
+		return !r.again && r.hasSome()
 	}
+	return r.hasSome() || r.IsDoubtful()
 }
 
 // hasSome reports whether the place is known to have some of the keys. The caller holds Lock.mu.
 func (r *record) hasSome() bool { return r.had && (r.partly || len(r.lost) < len(r.Keys.Names)) }
 
-// releaseAt releases the keys at one place. If that has not answered the obtain yet, releaseAt also waits for what that
-// takes, but for no longer than for a server that nobody knows yet. Then it counts as a place that has never had the keys.
+// isOpen reports whether the place is not known to have keys, but a request that has no answer may give it some. The caller
+// holds Lock.mu.
+func (r *record) isOpen() bool {
+	return r.coming != nil || r.Origin != claim.Attached && (!r.hasSome() || r.again && r.lost != nil)
+}
+
+// errUnknown is the error of a place that has no keys any more.
+var errUnknown = errors.New("nobody knows whether the keys were lost, or freed by a release without an answer")
+
+// releaseAt releases the keys at one place. If nobody knows what that has, releaseAt waits no longer than for a server that
+// nobody knows yet.
 func (l *Lock) releaseAt(ctx context.Context, i int) answer {
 	at, limited := l.at[i], ctx
 	defer at.Place.DetachedCalls.Add(-1)
 	l.mu.Lock()
-	until, longest, coming := l.counted, l.longest(i), at.coming
+	terms := claim.Terms{Why: claim.Release, Until: l.counted, Held: at.held, Lasts: l.longest(i)}
+	open := at.isOpen()
 	l.mu.Unlock()
-	if coming != nil {
+	if open {
 		var leave context.CancelFunc
 		limited, leave = context.WithCancel(ctx)
 		defer leave()
 		timer := time.AfterFunc(health.FirstPatience, func() {
-			if !fault.IsClosed(coming) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if at.isOpen() {
 				leave()
 			}
 		})
 		defer timer.Stop()
 	}
-	found, err := at.Free(limited, claim.Terms{Why: claim.Release, Until: until, Lasts: longest})
+	found, err := at.Free(limited, terms)
 	switch {
 	case err != nil && limited.Err() != nil && ctx.Err() == nil:
-		return answer{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
+		return answer{err: fault.Failed("release", at.Keys.Names, fault.ErrUnanswered)}
 	case err != nil:
 		return answer{err: err}
+	case found.Unknown:
+		return answer{err: fault.Failed("release", at.Keys.Names, errUnknown)}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A release that found nothing counts as one that came after another, unless that one may have come before the keys.
-	if found.Unseen && !at.sure && (found.Open || !at.had && at.Origin != claim.Attached) {
-		return answer{lost: at.Keys.Names, err: fault.ErrLockNotHeld}
-	}
 	at.taken = at.taken || found.Taken > 0
 	return answer{lost: found.Keys, err: at.Place.LossError(found.Loss, fault.ErrLockNotHeld)}
 }
