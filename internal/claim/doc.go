@@ -32,6 +32,8 @@
 //   - With a token of the caller's own, an obtain that ends without a lock frees only what late replies say it has taken.
 //   - What the first answered round finds is found for all. But a round that finds nothing while asks are under way may have
 //     overtaken the lock's obtain. It does not decide before these have ended, or 250 ms have passed.
+//   - A round that finds nothing after a release without an answer has freed the keys if these were known to be there when
+//     that one was sent, or were taken since. Otherwise nobody knows what became of them.
 //
 // The search of the tests plays all interleavings of three asks against these rules, and shows for each rule what breaks
 // without it. The transcripts show single freeings. promises.md lists what the library promises about freeing, by which
