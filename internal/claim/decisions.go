@@ -21,7 +21,8 @@ package claim
 // A release that finds nothing while asks are under way decides nothing for 250 ms, because it may have overtaken the
 // lock's obtain at a server of a quorum: then the next release finds the keys, and the lock was not lost. What an earlier
 // release without a reply may have freed stays in doubt until then: else a lock counted as lost that its own Release had
-// freed. Where another round follows, that one decides: an ask has taken keys meanwhile. //
+// freed. Where another round follows, that one decides: an ask has taken keys meanwhile.
+//
 // What an unanswered release may have done is unknown, unless the keys were known to be there when it was sent, or were taken
 // since. A place says until when they were known: its hold's own end. Three flags that guessed this from what the last round
 // had found were wrong in six schedules of one reading: each took for freed, or for lost, what nobody knew. A lock at one
