@@ -35,7 +35,7 @@ var (
 // LostError reports that a lock has lost some of its keys and still holds others. It matches [ErrLockNotHeld] and, when
 // it comes from Refresh, also [ErrNotObtained].
 type LostError struct {
-	// Keys are lost keys, in the order of [Lock.Keys]. On a quorum, more keys may be lost: the first servers that answer decide.
+	// Keys are lost keys, in the order of [Lock.Keys]. On a quorum, more may be lost: the first servers that answer decide.
 	Keys []string
 
 	total   int   // keys of the lock

@@ -195,13 +195,13 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) err
 // Release returns:
 //   - nil if all keys were freed, by this call or by an unanswered one that was sent before Until, or if those that are
 //     missing were forgotten, because the guard of [WithGuard] is closed;
-//   - [ErrLockNotHeld] if the lock held no key any more, if the keys are gone and only an unanswered call that was sent after
-//     Until may have freed them, and for a nil lock;
+//   - [ErrLockNotHeld] if the lock held no key any more, if the keys are gone and only an unanswered call that was sent
+//     after Until may have freed them, and for a nil lock;
 //   - a [*LostError] if the lock had lost some keys; the others are free now. Across slots, an error that wraps it may also
 //     say which slots have failed: then Release may be called again;
 //   - an error that wraps [ErrInvalid] for a nil ctx;
-//   - on a quorum, an error that names servers if these have not answered in time, or if nobody knows whether their keys were
-//     lost or freed by an unanswered call, and what the others have answered does not decide;
+//   - on a quorum, an error that names servers if these have not answered in time, or if nobody knows whether their keys
+//     were lost or freed by an unanswered call, and what the others have answered does not decide;
 //   - an error that wraps ctx.Err() if ctx ended first, and any other error of Redis or the network, wrapped. Release may
 //     then be called again.
 func (l *Lock) Release(ctx context.Context) error {

@@ -23,10 +23,10 @@ package claim
 // release without a reply may have freed stays in doubt until then: else a lock counted as lost that its own Release had
 // freed. Where another round follows, that one decides: an ask has taken keys meanwhile.
 //
-// What an unanswered release may have done is unknown, unless the keys were known to be there when it was sent, or were taken
-// since. A place says until when they were known: its hold's own end. Three flags that guessed this from what the last round
-// had found were wrong in six schedules of one reading: each took for freed, or for lost, what nobody knew. A lock at one
-// place takes such keys for lost, because only a release after Until can be in doubt there.
+// What an unanswered release may have done is unknown, unless the keys were known to be there when it was sent, or were
+// taken since. A place says until when they were known: its hold's own end. Three flags that guessed this from what the
+// last round had found were wrong in six schedules of one reading: each took for freed, or for lost, what nobody knew. A
+// lock at one place takes such keys for lost, because only a release after Until can be in doubt there.
 //
 // A call that was copied because its connection had died says nothing alone: its copy finds nothing if it was executed, and
 // also if the keys were lost before. So whatever ends the round waits up to a second for the lost calls.

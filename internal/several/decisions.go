@@ -75,10 +75,11 @@ package several
 // What the first Release to find out has found is returned by all. Each counts the servers that have answered it, and two
 // that began together decided differently in 151 of 1,500 random runs.
 //
-// A place that has not answered in time counts neither as one that has freed the keys nor as one without them. When it counted
-// as one without them, a Release returned ErrLockNotHeld although a majority had the keys, for each late answer to a mend or
-// an obtain. A mend under way changes nothing at a place that has lost no key: when such a place did not count, a Release
-// that had freed a majority said that the lock was lost. A lock that was found lost stays lost, because its caller was told.
+// A place that has not answered in time counts neither as one that has freed the keys nor as one without them. When it
+// counted as one without them, a Release returned ErrLockNotHeld although a majority had the keys, for each late answer to
+// a mend or an obtain. A mend under way changes nothing at a place that has lost no key: when such a place did not count, a
+// Release that had freed a majority said that the lock was lost. A lock that was found lost stays lost, because its caller
+// was told.
 //
 // At a server that hangs, one Refresh waits for its turn, and gives way to the next one. When all waited, each left a
 // goroutine there until the Redis client gave the first one up, and a server slower than the Refreshes never caught up.
