@@ -138,7 +138,8 @@ var All = []Control{
 		Aim:   often(plan.CutReplies, 60, 200, 1500),
 		Scene: "brief",
 		Edits: []Edit{{
-			"internal/claim/free.go", "if nothing && isDoubtful(call) && call.First.Before(until) {", "if false {",
+			"internal/claim/free.go",
+			"case m.found.knew || m.found.doubt.Before(held) || m.found.doubt.Before(m.held):", "case false:",
 		}},
 	},
 	{
