@@ -49,6 +49,22 @@ func newClaim(l *Ledger, origin Origin, lasts time.Duration) *Claim {
 	return &Claim{Ledger: l, Keys: script.Box([]string{"a", "b"}), Token: "T", Origin: origin, Lasts: lasts}
 }
 
+// newWaiting returns a claim whose first release has been answered, and found nothing, while an ask is under way; and that
+// release. What follows from it has not begun.
+func newWaiting(t *testing.T, l *Ledger, origin Origin) (*Claim, *round) {
+	t.Helper()
+	c := newClaim(l, origin, time.Minute)
+	c.Ask()
+	last := 0
+	call, _, _ := c.enter(t.Context(), &last)
+	first := &round{last: call}
+	c.send(t.Context(), first)
+	if next, err := c.conclude(call, true); next != waiting || err != nil {
+		t.Fatal(next, err)
+	}
+	return c, first
+}
+
 // release frees a claim that is valid for its ttl.
 func release(c *Claim) (Found, error) {
 	until := time.Now().Add(c.Lasts)
@@ -251,18 +267,12 @@ func TestFreedBeforeTheRestBegins(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		c := newClaim(l, Custom, time.Minute)
-		c.Ask()
-		last := 0
-		call, _, _ := c.enter(t.Context(), &last)
-		first := &round{last: call}
-		c.send(t.Context(), first)
-		next, err := c.conclude(call, true)
-		if next != waiting || err != nil || !l.IsBusy() {
-			t.Fatal(next, err)
+		c, first := newWaiting(t, l, Custom)
+		if !l.IsBusy() {
+			t.Fatal("nothing is under way")
 		}
 		c.Ended(nil, false)
-		c.background(first, Terms{}).begin(next, nil)
+		c.background(first, Terms{}).begin(waiting, nil)
 		for l.IsBusy() {
 			time.Sleep(time.Millisecond)
 		}
@@ -538,16 +548,7 @@ func TestPatienceThatEndsWithTheAsk(t *testing.T) {
 			}
 			return int64(0), nil
 		})
-		c := newClaim(l, Random, time.Minute)
-		c.Ask()
-		last := 0
-		call, _, _ := c.enter(t.Context(), &last)
-		first := &round{last: call}
-		c.send(t.Context(), first)
-		next, err := c.conclude(call, true)
-		if next != waiting || err != nil {
-			t.Fatal(next, err)
-		}
+		c, first := newWaiting(t, l, Random)
 		f := c.background(first, Terms{})
 		c.Ended(c.Keys.Names, false)
 		f.decide() // as await does if it sees its timer first

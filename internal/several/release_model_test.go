@@ -26,7 +26,9 @@ var _ = describeSchedules("a Release at random", func(on *schedule) {
 	It("says what the servers had, and leaves nothing", func(ctx SpecContext) {
 		runs, first := 300, rand.Uint64N(1<<48)
 		if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
-			runs, _ = strconv.Atoi(text)
+			var err error
+			runs, err = strconv.Atoi(text)
+			Expect(err).NotTo(HaveOccurred()) // and not 0 runs, which find nothing
 		}
 		if seed, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
 			runs, first = 1, seed
