@@ -86,11 +86,14 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 	})
 
 	It("reports the loss if all its tries before Until were refused", func(ctx SpecContext) {
-		lock := spec.Obtain(ctx, on.ConnectBy(nil), 600*time.Millisecond, nil, "a")
+		ended := make(chan struct{})
+		tracer := &redislock.Tracer{CleanedUp: func(context.Context, redislock.CleanedUp) { close(ended) }}
+		locks := redislock.New(spec.Connect(&redis.Options{Addr: on.Proxy.Addr()}), redislock.WithTracer(tracer))
+		lock := spec.Obtain(ctx, locks, 600*time.Millisecond, nil, "a")
 		down := on.Broken("release", 0, faultproxy.RefuseReply(loading))
 		Expect(lock.Release(ctx)).To(MatchError(ContainSubstring("LOADING")))
 		Eventually(on.Keys).WithArguments(ctx).WithTimeout(5 * time.Second).Should(BeEmpty()) // expired
-		time.Sleep(50 * time.Millisecond)
+		Eventually(ended).WithTimeout(5*time.Second).Should(BeClosed(), "otherwise the next Release joins this one")
 		on.Broken("release", 1, faultproxy.CutAfterRequestBytes(0))
 		down.Remove()
 		Expect(lock.Release(ctx)).To(Equal(redislock.ErrLockNotHeld))
