@@ -1,9 +1,11 @@
 package claim
 
 import (
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/redislock/redislock/internal/fault"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -211,12 +213,32 @@ func (c *Claim) awaitStrays() {
 
 func (c *Claim) awaitStray(call *transport.Call) {
 	<-call.Done()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.strayEnded(call)
+}
+
+// noteStrays notes the ends of the strays that have ended by now. The caller holds c.mu, and is about to send a release that
+// frees what they have taken.
+func (c *Claim) noteStrays() {
+	if c.more == nil {
+		return
+	}
+	c.more.strays = slices.DeleteFunc(c.more.strays, func(stray *transport.Call) bool {
+		ended := fault.IsClosed(stray.Done())
+		if ended {
+			c.strayEnded(stray)
+		}
+		return ended
+	})
+}
+
+// strayEnded notes the end of an ask that nobody else reports. The caller holds c.mu.
+func (c *Claim) strayEnded(call *transport.Call) {
 	g, err := script.Grant{}, call.Err
 	if err == nil {
 		g, err = script.ReadGrant(c.Keys.Names, call.Reply)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	switch {
 	case call.Err != nil:
 		c.ended(nil, false, call.Doubtful)

@@ -87,6 +87,7 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 		return nil, nil, c.more.err
 	case phase == live || phase == givenUp:
 		*last = c.coming()
+		c.noteStrays() // once more with a custom token, a release could free what another Client has obtained since
 		c.happens(event{kind: free})
 		return c.release(ctx), nil, nil
 	}

@@ -418,6 +418,28 @@ func TestTakeWhileTheFreeingWaits(t *testing.T) {
 	})
 }
 
+// What a stray has taken that has ended before the Release is freed by the first release, and not once more: with a custom
+// token, somebody else may have obtained the keys since.
+func TestStrayThatHasEndedBefore(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l, s := newLedger(t, func(int64, []string) (any, error) { return int64(0), nil })
+		c := newClaim(l, Custom, time.Minute)
+		stray := &transport.Call{Reply: int64(1)}
+		stray.Plan()
+		c.Take(Rest{Strays: []*transport.Call{stray}})
+		stray.Finish()
+		if _, err := release(c); err != nil {
+			t.Error(err)
+		}
+		for l.IsBusy() {
+			time.Sleep(time.Second)
+		}
+		if s.sent.Load() != 1 {
+			t.Errorf("%d releases", s.sent.Load())
+		}
+	})
+}
+
 // While the lock's obtain is under way, a release that finds no keys says nothing of the lock.
 func TestReleaseThatOvertakesTheObtain(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -163,6 +163,29 @@ var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", fun
 	})
 })
 
+var _ = spec.DescribeFaulty("A Release of a lock of which a try was answered long after it was abandoned", func(on *spec.FaultyRedis) {
+	It("frees nothing that another Client obtains next with the same token", func(ctx SpecContext) {
+		if on.Kind == spec.OnServer {
+			Skip("it waits for long: on fake time only")
+		}
+		locks := on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = time.Hour })
+		Expect(on.Client.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
+		time.AfterFunc(time.Second, func() {
+			on.Broken("obtain", 1, faultproxy.DelayReply(12*time.Second)) // which is granted
+			_ = on.Client.Del(context.Background(), "a").Err()
+		})
+		opt := &redislock.Options{Token: "mine", Queue: true}
+		lock := spec.Obtain(spec.Within(ctx, 20*time.Second), locks, time.Minute, opt, "a")
+		time.Sleep(20 * time.Second)
+		before := on.Requested("release")
+		Expect(lock.Release(ctx)).To(Succeed())
+		again := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, &redislock.Options{Token: "mine"}, "a")
+		time.Sleep(time.Second)
+		Expect(on.Requested("release")).To(Equal(before + 1))
+		on.Truthful(ctx, again)
+	})
+})
+
 var _ = spec.DescribeFaulty("A Release through Attach", func(on *spec.FaultyRedis) {
 	It("goes on for a minute, however short the ttl is that the handle has sent", func(ctx SpecContext) {
 		owner := spec.Obtain(ctx, redislock.New(on.Client), time.Minute, nil, "a")
