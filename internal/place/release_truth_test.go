@@ -130,6 +130,18 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 		Entry("with no obtain under way", false),
 		Entry("with an obtain under way", true),
 	)
+
+	It("does not take for lost what it has freed, although a Refresh that was under way finds nothing", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a")
+		late := on.Broken("refresh", 1, faultproxy.DelayRequest(30*time.Millisecond))
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		<-late.Hit()
+		on.Broken("release", 1, replyLost)
+		on.Broken("release", 1, faultproxy.RefuseReply(loading).And(faultproxy.DelayReply(60*time.Millisecond)))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
+	})
 })
 
 var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", func(on *spec.FaultyRedis) {
