@@ -49,7 +49,7 @@ type more struct {
 	asked  time.Time         // until when an ask may have been executed that has ended
 
 	lost script.Loss // what was known to be lost before the freeing
-	held time.Time   // until when the other keys were known to be there then; zero if nothing was lost
+	held time.Time   // until when the other keys were known to be there, as far as Lose and calls that have joined say
 
 	told    bool          // what the freeing finds is known, or matters to nobody
 	found   finding       // of the last release that was answered, until told

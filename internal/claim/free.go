@@ -46,7 +46,7 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		defer cancel()
 	}
 	for last := 0; ; {
-		call, changed, err := c.enter(ctx, &last)
+		call, changed, err := c.enter(ctx, &last, t.Held)
 		switch {
 		case err != nil:
 			return Found{}, err
@@ -75,7 +75,9 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 // to it. If it is known what was found, or that the round has failed with which the call ends, enter returns neither. The
 // number of that round is in *last: 0 before the call takes part. A call that joins while a round is under way ends with the
 // next one; while the claim rests, it brings that forward.
-func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, changed <-chan struct{}, err error) {
+//
+// What a call that joins knows of the keys, all know: a Refresh may have been confirmed since the freeing began.
+func (c *Claim) enter(ctx context.Context, last *int, held time.Time) (call *transport.Call, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	phase := c.state.phase
@@ -97,7 +99,9 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 		}
 	}
 	c.announce()
-	changed = c.more.changed
+	if changed = c.more.changed; held.After(c.more.held) {
+		c.more.held = held
+	}
 	if c.state.phase == resting {
 		c.happens(event{kind: hurry})
 	}

@@ -142,6 +142,24 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
 	})
+
+	It("says the same as another one, although a Refresh is confirmed between the two calls", func(ctx SpecContext) {
+		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
+		lock, began := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a"), time.Now()
+		refresh := on.Broken("refresh", 1, late(590*time.Millisecond))
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		<-refresh.Hit()
+		time.Sleep(time.Until(began.Add(300 * time.Millisecond)))
+		on.Broken("release", 1, refused.And(late(150*time.Millisecond)))
+		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
+		on.Broken("release", 1, refused.And(late(100*time.Millisecond)))
+		first := make(chan error, 1)
+		go func() { first <- lock.Release(ctx) }()
+		Expect(<-refreshed).To(Succeed())
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(<-first).NotTo(HaveOccurred())
+	})
 })
 
 var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", func(on *spec.FaultyRedis) {
