@@ -157,7 +157,9 @@ func (c *Claim) free(ctx, wait context.Context, call *transport.Call, t Terms) e
 	panicked, r := true, &round{last: call}
 	defer func() {
 		if panicked { // a hook, and the keys may still exist
-			r.last.Err = cmp.Or(r.last.Err, fault.ErrPanicked)
+			if r.last.Err = cmp.Or(r.last.Err, fault.ErrPanicked); len(r.lost) > 0 {
+				r.last.First = r.lost[0].First // nobody sorts them out
+			}
 			_ = c.finish(r, t)
 			c.on(hurry)
 		}
@@ -233,6 +235,7 @@ func (c *Claim) send(ctx context.Context, r *round) (finished bool) {
 	}
 	_, finished = c.Ledger.Link.DoAnew(ctx, r.last, func(left, next *transport.Call) {
 		r.lost, r.last = append(r.lost, left), next
+		next.First = time.Time{} // each call says since when it is in doubt itself
 		c.Ledger.outlast(left, c.Keys.Names)
 	})
 	return finished && c.sortOut(ctx, r)
@@ -247,7 +250,7 @@ func (c *Claim) sortOut(ctx context.Context, r *round) (finished bool) {
 	}
 	wait, cancel := context.WithTimeout(ctx, freeWait)
 	defer cancel()
-	says, doubtful, first := last, last.Doubtful, last.Sent
+	says, doubtful, first := last, last.Doubtful, last.First
 	for _, left := range slices.Backward(r.lost) {
 		answered := left.Wait(wait)
 		switch {

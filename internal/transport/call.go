@@ -142,7 +142,7 @@ func (c *Call) depart() error {
 		return nil
 	}
 	c.departed, c.Sent = true, time.Now()
-	if c.First.IsZero() || !c.Doubtful && !c.Copied {
+	if c.First.IsZero() || !c.Doubtful {
 		c.First = c.Sent
 	}
 	c.state.CompareAndSwap(waiting, departed)
