@@ -109,7 +109,7 @@ func (g *goroutine) limited(patience time.Duration, e *history.Event) (context.C
 func (h *held) refresh(ttl, patience time.Duration, opt *redislock.Options) error {
 	e := history.Event{Name: "Refresh"}
 	ttl = h.g.Endpoint.Guard.clamp(ttl)
-	shorter := ttl < h.ttl
+	shorter := time.Now().Add(ttl).Before(h.lock.Until()) // the one before may not have been sent
 	if shorter {
 		h.unclaim()
 		e.Options = append(e.Options, "shorter")
