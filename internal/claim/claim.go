@@ -49,6 +49,7 @@ type more struct {
 	asked  time.Time         // until when an ask may have been executed that has ended
 
 	lost script.Loss // what was known to be lost before the freeing
+	gone time.Time   // when a reply has said during the freeing that all keys are lost; zero if none has
 	held time.Time   // until when the other keys were known to be there, as far as Lose and calls that have joined say
 
 	told    bool          // what the freeing finds is known, or matters to nobody

@@ -125,7 +125,10 @@ func (c *Claim) tell(held time.Time) (Found, error) {
 	f := Found{Loss: m.found.Loss, Doubtful: !m.found.doubt.IsZero()}
 	switch {
 	case !f.Doubtful || !f.IsWhole():
-	case m.found.knew || m.found.doubt.Before(held) || m.found.doubt.Before(m.held):
+	case m.found.knew:
+		f.Loss = m.lost
+	case !m.gone.IsZero() && m.found.doubt.After(m.gone): // all were lost before any release that may have freed them
+	case m.found.doubt.Before(held) || m.found.doubt.Before(m.held):
 		f.Loss = m.lost
 	default:
 		f.Unknown = true
@@ -133,13 +136,20 @@ func (c *Claim) tell(held time.Time) (Found, error) {
 	return f, nil
 }
 
-// Lose notes keys that a reply to another request has found lost. The others were known to be there until held.
+// Lose notes keys that a reply to another request has found lost. The others were known to be there until held. If all are
+// lost, a release that was sent before the reply came may have freed them.
 func (c *Claim) Lose(lost script.Loss, held time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.known()
-	if m.lost = lost; held.After(m.held) {
+	if held.After(m.held) {
 		m.held = held
+	}
+	switch {
+	case !lost.IsWhole() || c.state.phase == live:
+		m.lost = lost
+	case m.gone.IsZero():
+		m.gone = time.Now()
 	}
 }
 

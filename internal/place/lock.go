@@ -57,9 +57,7 @@ func (l *Lock) Free(ctx context.Context, until time.Time) (life.Loss, error) {
 // lose notes a loss that a reply has reported. why is the reason for kept contexts. lose returns the event to send after
 // Life.Mu is unlocked, or nil for none. The caller holds Life.Mu.
 func (l *Lock) lose(loss script.Loss, why error) *life.Lost {
-	if !l.IsReleased() || !loss.IsWhole() { // otherwise the Release may have freed all keys at once
-		l.Hold.Lose(loss, l.Lease.Until())
-		l.Lease.End(time.Now())
-	}
+	l.Hold.Lose(loss, l.Lease.Until())
+	l.Lease.End(time.Now())
 	return life.Lose(l, lossOf(loss), why)
 }

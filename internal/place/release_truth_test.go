@@ -143,6 +143,37 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
 	})
 
+	It("reports the loss that a Refresh has found before any request that may have freed the keys", func(ctx SpecContext) {
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a")
+		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
+		refresh := on.Broken("refresh", 1, faultproxy.DelayReply(60*time.Millisecond))
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		<-refresh.Hit()
+		on.Broken("release", 1, faultproxy.RefuseReply(loading).And(faultproxy.DelayReply(120*time.Millisecond)))
+		on.Broken("release", 1, replyLost)
+		released := make(chan error, 1)
+		go func() { released <- lock.Release(ctx) }()
+		Expect(<-refreshed).To(Equal(redislock.ErrNotObtained))
+		Expect(on.Requested("release")).To(Equal(1))
+		Expect(<-released).To(Equal(redislock.ErrLockNotHeld))
+	})
+
+	It("does not take for lost what it has freed after the first Until, although a Refresh is confirmed only then", func(ctx SpecContext) {
+		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
+		lock, began := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a"), time.Now()
+		refresh := on.Broken("refresh", 1, late(590*time.Millisecond))
+		refreshed := make(chan error, 1)
+		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		<-refresh.Hit()
+		time.Sleep(time.Until(began.Add(300 * time.Millisecond)))
+		on.Broken("release", 1, refused.And(late(150*time.Millisecond)))
+		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
+		on.Broken("release", 1, refused.And(late(100*time.Millisecond)))
+		Expect(lock.Release(ctx)).To(Succeed())
+		Expect(<-refreshed).To(Succeed())
+	})
+
 	It("says the same as another one, although a Refresh is confirmed between the two calls", func(ctx SpecContext) {
 		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
 		lock, began := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a"), time.Now()
