@@ -50,8 +50,9 @@ type more struct {
 
 	lost script.Loss // what was known to be lost before the freeing
 	gone time.Time   // when a reply has said during the freeing that all keys are lost; zero if none has
-	held time.Time   // until when the other keys were known to be there, as far as Lose and calls that have joined say
+	held time.Time   // until when the other keys were known to be there, as far as Lose, Know and the first call that was told say
 
+	said    bool          // some call was told
 	told    bool          // what the freeing finds is known, or matters to nobody
 	found   finding       // of the last release that was answered, until told
 	rounds  int           // how many releases have ended without an answer

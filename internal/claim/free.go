@@ -46,7 +46,7 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 		defer cancel()
 	}
 	for last := 0; ; {
-		call, changed, err := c.enter(ctx, &last, t.Held)
+		call, changed, err := c.enter(ctx, &last)
 		switch {
 		case err != nil:
 			return Found{}, err
@@ -75,9 +75,7 @@ func (c *Claim) Free(ctx context.Context, t Terms) (Found, error) {
 // to it. If it is known what was found, or that the round has failed with which the call ends, enter returns neither. The
 // number of that round is in *last: 0 before the call takes part. A call that joins while a round is under way ends with the
 // next one; while the claim rests, it brings that forward.
-//
-// What a call that joins knows of the keys, all know: a Refresh may have been confirmed since the freeing began.
-func (c *Claim) enter(ctx context.Context, last *int, held time.Time) (call *transport.Call, changed <-chan struct{}, err error) {
+func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, changed <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	phase := c.state.phase
@@ -99,9 +97,7 @@ func (c *Claim) enter(ctx context.Context, last *int, held time.Time) (call *tra
 		}
 	}
 	c.announce()
-	if changed = c.more.changed; held.After(c.more.held) {
-		c.more.held = held
-	}
+	changed = c.more.changed
 	if c.state.phase == resting {
 		c.happens(event{kind: hurry})
 	}
@@ -111,7 +107,8 @@ func (c *Claim) enter(ctx context.Context, last *int, held time.Time) (call *tra
 // tell returns what was found of keys that were known to be there until held.
 //
 // A release that finds nothing may have come after an unanswered one that has freed the keys. It counts as such if the keys
-// were known to be there when that one was sent, or an ask is known to have taken keys since the freeing began.
+// were known to be there when that one was sent, or an ask is known to have taken keys since the freeing began. What the first
+// call is told, all are.
 func (c *Claim) tell(held time.Time) (Found, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,13 +119,17 @@ func (c *Claim) tell(held time.Time) (Found, error) {
 	case m.found.err != nil:
 		return Found{}, m.found.err
 	}
+	if !m.said && held.After(m.held) {
+		m.held = held
+	}
+	m.said = true
 	f := Found{Loss: m.found.Loss, Doubtful: !m.found.doubt.IsZero()}
 	switch {
 	case !f.Doubtful || !f.IsWhole():
 	case m.found.knew:
 		f.Loss = m.lost
 	case !m.gone.IsZero() && m.found.doubt.After(m.gone): // all were lost before any release that may have freed them
-	case m.found.doubt.Before(held) || m.found.doubt.Before(m.held):
+	case m.found.doubt.Before(m.held):
 		f.Loss = m.lost
 	default:
 		f.Unknown = true
@@ -142,6 +143,9 @@ func (c *Claim) Lose(lost script.Loss, held time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.known()
+	if m.said {
+		return
+	}
 	if held.After(m.held) {
 		m.held = held
 	}
@@ -150,6 +154,15 @@ func (c *Claim) Lose(lost script.Loss, held time.Time) {
 		m.lost = lost
 	case m.gone.IsZero():
 		m.gone = time.Now()
+	}
+}
+
+// Know notes that the keys are known to be there until held: a refresh was confirmed since the freeing began.
+func (c *Claim) Know(held time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.known(); !m.said && held.After(m.held) {
+		m.held = held
 	}
 }
 

@@ -56,7 +56,7 @@ func newWaiting(t *testing.T, l *Ledger, origin Origin) (*Claim, *round) {
 	c := newClaim(l, origin, time.Minute)
 	c.Ask()
 	last := 0
-	call, _, _ := c.enter(t.Context(), &last, time.Time{})
+	call, _, _ := c.enter(t.Context(), &last)
 	first := &round{last: call}
 	c.send(t.Context(), first)
 	if next, err := c.conclude(call, true); next != waiting || err != nil {

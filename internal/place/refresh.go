@@ -219,6 +219,9 @@ func (r *refreshing) conclude(c *transport.Call) (again bool, err error) {
 		return false, fault.ErrNotObtained
 	}
 	l.Lease.Confirm(r.refresh, c.Sent)
+	if l.IsReleased() { // a release that was sent after the end of the validity before may have freed the keys
+		l.Know(l.Lease.Until())
+	}
 	late := lease.Passed(l.Lease.Until())
 	if l.IsLost() {
 		l.Hold.Lose(script.Loss{}, time.Time{}) // another handle has got the keys back
