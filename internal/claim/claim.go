@@ -50,7 +50,7 @@ type more struct {
 
 	lost script.Loss // what was known to be lost before the freeing
 	gone time.Time   // when a reply has said during the freeing that all keys are lost; zero if none has
-	held time.Time   // until when the other keys were known to be there, as far as Lose, Know and the first call that was told say
+	held time.Time   // until when the others are known to have been there, by Lose, Know and the first call that was told
 
 	said    bool          // some call was told
 	told    bool          // what the freeing finds is known, or matters to nobody
