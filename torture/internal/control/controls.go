@@ -139,7 +139,7 @@ var All = []Control{
 		Scene: "brief",
 		Edits: []Edit{{
 			"internal/claim/free.go",
-			"case m.found.knew || m.found.doubt.Before(held) || m.found.doubt.Before(m.held):", "case false:",
+			"case m.found.doubt.Before(m.held):", "case false:",
 		}},
 	},
 	{
