@@ -107,8 +107,8 @@ func (c *Claim) enter(ctx context.Context, last *int) (call *transport.Call, cha
 // tell returns what was found of keys that were known to be there until held.
 //
 // A release that finds nothing may have come after an unanswered one that has freed the keys. It counts as such if the keys
-// were known to be there when that one was sent, or an ask is known to have taken keys since the freeing began. All calls are
-// told what the first one is.
+// were known to be there when that one was sent, or an ask is known to have taken keys since the freeing began. All calls
+// are told what the first one is.
 func (c *Claim) tell(held time.Time) (Found, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
