@@ -119,9 +119,7 @@ func (c *Claim) tell(held time.Time) (Found, error) {
 	case m.found.err != nil:
 		return Found{}, m.found.err
 	}
-	if !m.said && held.After(m.held) {
-		m.held = held
-	}
+	m.know(held)
 	m.said = true
 	f := Found{Loss: m.found.Loss, Doubtful: !m.found.doubt.IsZero()}
 	switch {
@@ -143,13 +141,9 @@ func (c *Claim) Lose(lost script.Loss, held time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.known()
-	if m.said {
-		return
-	}
-	if held.After(m.held) {
-		m.held = held
-	}
+	m.know(held)
 	switch {
+	case m.said: // the first call was told already
 	case !lost.IsWhole() || c.state.phase == live:
 		m.lost = lost
 	case m.gone.IsZero():
@@ -161,7 +155,12 @@ func (c *Claim) Lose(lost script.Loss, held time.Time) {
 func (c *Claim) Know(held time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.known(); !m.said && held.After(m.held) {
+	c.known().know(held)
+}
+
+// know is Know for callers that hold Claim.mu. What some call was told stays.
+func (m *more) know(held time.Time) {
+	if !m.said && held.After(m.held) {
 		m.held = held
 	}
 }
