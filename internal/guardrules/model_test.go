@@ -29,10 +29,7 @@ import (
 // scheduler of Go does.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	runs := spec.Schedules(len(kinds))
-	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
-		runs, _ = strconv.Atoi(text)
-	}
+	runs := spec.Runs(spec.Schedules(len(kinds)))
 	kind, err := strconv.Atoi(os.Getenv("REDISLOCK_TEST_KIND"))
 	if err != nil {
 		kind = -1 // every kind by turns

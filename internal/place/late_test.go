@@ -31,8 +31,8 @@ func lateOn(on *spec.Redis, where string) {
 		if spec.Pipelined {
 			Skip("the faults are those of calls that go by themselves")
 		}
-		if on.Kind == spec.OnServer && where == "a quorum" {
-			Skip("on a busy machine, other servers are late as well, by chance: on fake time only")
+		if where == "a quorum" {
+			on.OnlyInFakeTime("on a busy machine, other servers are late as well, by chance")
 		}
 		locks = f.begin(ctx, redislock.WithTracer(&redislock.Tracer{
 			ObtainEnd: func(_ context.Context, end redislock.ObtainEnd) { tries = end.Tries },

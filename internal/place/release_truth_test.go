@@ -56,11 +56,7 @@ var _ = spec.DescribeFaulty("A Release that has freed nothing says so", func(on 
 var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.FaultyRedis) {
 	const loading = "LOADING Redis is loading the dataset in memory"
 	replyLost := faultproxy.CutAfterReplyBytes(0)
-	inFakeTime := func() {
-		if on.Kind == spec.OnServer {
-			Skip("some milliseconds decide which reply is first: on fake time only")
-		}
-	}
+	const inOrder = "some milliseconds decide which reply is first"
 
 	It("names only the key of which the loss was known", func(ctx SpecContext) {
 		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a", "b")
@@ -137,7 +133,7 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 	)
 
 	It("does not take for lost what it has freed, although a Refresh that was under way finds nothing", func(ctx SpecContext) {
-		inFakeTime()
+		on.OnlyInFakeTime(inOrder)
 		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a")
 		late := on.Broken("refresh", 1, faultproxy.DelayRequest(30*time.Millisecond))
 		refreshed := make(chan error, 1)
@@ -150,7 +146,7 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 	})
 
 	It("reports the loss that a Refresh has found before any request that may have freed the keys", func(ctx SpecContext) {
-		inFakeTime()
+		on.OnlyInFakeTime(inOrder)
 		lock := spec.Obtain(ctx, on.ConnectBy(nil), time.Minute, nil, "a")
 		Expect(on.Client.Del(ctx, "a").Err()).To(Succeed())
 		refresh := on.Broken("refresh", 1, faultproxy.DelayReply(60*time.Millisecond))
@@ -166,34 +162,34 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 		Expect(<-released).To(Equal(redislock.ErrLockNotHeld))
 	})
 
-	It("does not take for lost what it has freed after the first Until, although a Refresh is confirmed only then", func(ctx SpecContext) {
-		inFakeTime()
+	// refreshing returns a lock that a Refresh is about to prolong, which is executed and not answered yet. Of the requests of
+	// its next Release, the first is refused, and the second frees the key after Until, and its reply is lost. Only then is the
+	// Refresh answered.
+	refreshing := func(ctx context.Context) (lock *redislock.Lock, refreshed <-chan error) {
+		GinkgoHelper()
 		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
-		lock, began := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a"), time.Now()
+		lock = spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a")
+		began, answer := time.Now(), make(chan error, 1)
 		refresh := on.Broken("refresh", 1, late(590*time.Millisecond))
-		refreshed := make(chan error, 1)
-		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
+		go func() { answer <- lock.Refresh(ctx, time.Minute, nil) }()
 		<-refresh.Hit()
 		time.Sleep(time.Until(began.Add(300 * time.Millisecond)))
 		on.Broken("release", 1, refused.And(late(150*time.Millisecond)))
 		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
 		on.Broken("release", 1, refused.And(late(100*time.Millisecond)))
+		return lock, answer
+	}
+
+	It("does not take for lost what it has freed after the first Until, although a Refresh is confirmed only then", func(ctx SpecContext) {
+		on.OnlyInFakeTime(inOrder)
+		lock, refreshed := refreshing(ctx)
 		Expect(lock.Release(ctx)).To(Succeed())
 		Expect(<-refreshed).To(Succeed())
 	})
 
 	It("says the same as another one, although a Refresh is confirmed between the two calls", func(ctx SpecContext) {
-		inFakeTime()
-		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
-		lock, began := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a"), time.Now()
-		refresh := on.Broken("refresh", 1, late(590*time.Millisecond))
-		refreshed := make(chan error, 1)
-		go func() { refreshed <- lock.Refresh(ctx, time.Minute, nil) }()
-		<-refresh.Hit()
-		time.Sleep(time.Until(began.Add(300 * time.Millisecond)))
-		on.Broken("release", 1, refused.And(late(150*time.Millisecond)))
-		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
-		on.Broken("release", 1, refused.And(late(100*time.Millisecond)))
+		on.OnlyInFakeTime(inOrder)
+		lock, refreshed := refreshing(ctx)
 		first := make(chan error, 1)
 		go func() { first <- lock.Release(ctx) }()
 		Expect(<-refreshed).To(Succeed())
@@ -235,9 +231,7 @@ var _ = spec.DescribeFaulty("A Release that joins another one, and leaves,", fun
 
 var _ = spec.DescribeFaulty("A Release of a lock of which a try was answered long after it was abandoned", func(on *spec.FaultyRedis) {
 	It("frees nothing that another Client obtains next with the same token", func(ctx SpecContext) {
-		if on.Kind == spec.OnServer {
-			Skip("it waits for long: on fake time only")
-		}
+		on.OnlyInFakeTime("it waits for long")
 		locks := on.ConnectBy(func(opt *redis.Options) { opt.ReadTimeout = time.Hour })
 		Expect(on.Client.Set(ctx, "a", "another", time.Minute).Err()).To(Succeed())
 		time.AfterFunc(time.Second, func() {

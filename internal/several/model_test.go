@@ -34,9 +34,7 @@ func TestQuorumModel(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		runs = 3
 	}
-	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
-		runs, _ = strconv.Atoi(text)
-	}
+	runs = spec.Runs(runs)
 	kind := -1 // of all schedules; -1 for every kind by turns
 	if text := os.Getenv("REDISLOCK_TEST_KIND"); text != "" {
 		kind, _ = strconv.Atoi(text)

@@ -24,12 +24,7 @@ import (
 // REDISLOCK_TEST_SEED repeats one, as far as the scheduler of Go and what the Client has learnt before do.
 var _ = describeSchedules("a Release at random", func(on *schedule) {
 	It("says what the servers had, and leaves nothing", func(ctx SpecContext) {
-		runs, first := 300, rand.Uint64N(1<<48)
-		if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
-			var err error
-			runs, err = strconv.Atoi(text)
-			Expect(err).NotTo(HaveOccurred()) // and not 0 runs, which find nothing
-		}
+		runs, first := spec.Runs(300), rand.Uint64N(1<<48)
 		if seed, err := strconv.ParseUint(os.Getenv("REDISLOCK_TEST_SEED"), 10, 64); err == nil {
 			runs, first = 1, seed
 		}

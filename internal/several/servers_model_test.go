@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/redislock/redislock/internal/testing/history"
 	"github.com/redislock/redislock/internal/testing/redistest"
 	"github.com/redislock/redislock/internal/testing/shard"
+	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 // The callers of TestQuorumModel on real servers, in real time: servers are stopped, killed and restarted empty, a
@@ -34,10 +34,7 @@ func TestQuorumModelOnServers(t *testing.T) {
 	if shard.Apart(t) { // it runs in real time, and those beside it take all of a processor
 		return
 	}
-	runs := 1
-	if text := os.Getenv("REDISLOCK_TEST_RUNS"); text != "" {
-		runs, _ = strconv.Atoi(text)
-	}
+	runs := spec.Runs(1)
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()

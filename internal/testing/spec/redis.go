@@ -58,6 +58,14 @@ func (on *Redis) InFakeTime(entries ...TableEntry) []TableEntry {
 	return entries
 }
 
+// OnlyInFakeTime skips the spec on a real server, where the time is real, and says why.
+func (on *Redis) OnlyInFakeTime(why string) {
+	GinkgoHelper()
+	if on.Kind == OnServer {
+		Skip(why + ": on fake time only")
+	}
+}
+
 func (on *Redis) begin(ctx SpecContext) {
 	if on.Kind == OnServer {
 		sharedServer() // outlives the spec

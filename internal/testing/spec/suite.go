@@ -143,6 +143,20 @@ func Schedules(n int) int {
 	return n
 }
 
+// Runs returns how many runs a random test makes: REDISLOCK_TEST_RUNS, or usual. It panics if that says no number above 0,
+// because a test without a run would find nothing.
+func Runs(usual int) int {
+	text := os.Getenv("REDISLOCK_TEST_RUNS")
+	if text == "" {
+		return usual
+	}
+	runs, err := strconv.Atoi(text)
+	if err != nil || runs < 1 {
+		panic(fmt.Sprintf("REDISLOCK_TEST_RUNS is %q, and not a number of runs", text))
+	}
+	return runs
+}
+
 // CheckLeaks fails the spec if a goroutine that it started outlives it, and everything that it cleans up.
 func CheckLeaks() {
 	before := gleak.Goroutines()
