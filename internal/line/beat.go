@@ -1,0 +1,350 @@
+package line
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redislock/redislock/internal/fault"
+	"github.com/redislock/redislock/internal/script"
+	"github.com/redislock/redislock/internal/transport"
+)
+
+const (
+	// Interval is the time between two beats of a session that stands in few lines.
+	Interval = time.Second
+
+	// lineCost is how much longer the interval is for each line: about twenty times what the server needs for one.
+	lineCost = 200 * time.Microsecond
+
+	// leastGap is the least time between two beats, however often one is wanted.
+	leastGap = 100 * time.Millisecond
+
+	// maxLife is the longest life that a mark can have, and maxTook is how much of the time that an answer takes counts.
+	maxLife, maxTook = 2047 * time.Second, 10 * time.Second
+
+	// chunk is the number of lines of one script, so that none keeps the server from others for long.
+	chunk = 500
+
+	// prolongs says that each so many beats make the lines last; see lineLasts in internal/script/line.lua.
+	prolongs = 3
+
+	// maxLeft bounds the waiters that one beat takes out of the lines.
+	maxLeft = 100
+)
+
+// beats is what a session knows of its beats. session.mu protects it.
+type beats struct {
+	running  bool                // there is a goroutine that sends them
+	count    int                 // so many were sent
+	took     time.Duration       // until the last answer
+	answered time.Time           // when that was
+	err      error               // how the last one has failed; nil if it was answered or is under way
+	last     time.Time           // when one was sent last
+	due      time.Time           // when the next one is to be sent
+	answers  [2]answer           // the last ones, the latest first
+	left     map[string]struct{} // ids of waiters that have left, and may still stand in line
+}
+
+// answer is when a script was sent, and when the server ran it, in µs by its clock.
+type answer struct {
+	sent   time.Time
+	served int64
+}
+
+// part is what one call of a beat is about.
+type part struct {
+	keys  []string
+	apart *Waiter // the waiter whose keys these are, if it shares no beat; nil for the others
+}
+
+// beat is one sign of life in all lines of a session, while its calls are under way.
+type beat struct {
+	began        time.Time
+	subscription int                      // that was open; 0 for none
+	left         []string                 // what it removes if that is first in a line
+	firsts       map[string]*script.First // of all answers so far, by number
+	pending      int                      // calls without a result
+	failed       bool                     // one has failed
+}
+
+// beatBy makes the next beat due by then. The caller holds s.mu.
+func (s *session) beatBy(due time.Time) {
+	if soonest := s.beats.last.Add(leastGap); due.Before(soonest) {
+		due = soonest
+	}
+	if due.Before(s.beats.due) {
+		s.beats.due = due
+		s.look()
+	}
+}
+
+// look makes the goroutine of the session look at what has changed.
+func (s *session) look() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// beatSoon makes the next beat due now.
+func (s *session) beatSoon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beatBy(time.Now())
+}
+
+// interval returns the time between two beats. The caller holds s.mu.
+func (s *session) interval() time.Duration {
+	return min(max(Interval, time.Duration(len(s.lines))*lineCost), maxLife/4)
+}
+
+// life returns for how long waiters are live after a beat or a try: three intervals, in whole seconds. If answers take long,
+// the next beat may be executed later than this one by as much.
+func (s *session) life() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lifeNow()
+}
+
+// lifeNow is life for callers that hold s.mu.
+func (s *session) lifeNow() time.Duration {
+	life := 3*s.interval() + 2*min(s.beats.took, maxTook)
+	return min(life.Round(time.Second), maxLife)
+}
+
+// subscription returns the number of the subscription that is open; 0 for none. open says whether its messages come from the
+// server of the lines, for all that is known. The slots of a Cluster move, so there a beat must have found it.
+func (s *session) subscription() (number int, open bool) {
+	number = s.inbox.Subscription()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return number, number != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == number)
+}
+
+// run sends beats until nobody stands in line.
+func (s *session) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		s.mu.Lock()
+		due := s.beats.due
+		if len(s.waiters) == 0 {
+			s.beats.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		now := time.Now()
+		if !now.Before(due) {
+			s.beat(now)
+			continue
+		}
+		timer.Reset(due.Sub(now))
+		select {
+		case <-timer.C:
+		case <-s.news:
+		}
+	}
+}
+
+// beat sends one beat.
+func (s *session) beat(now time.Time) {
+	b := &beat{began: now, firsts: map[string]*script.First{}}
+	var open bool
+	b.subscription, open = s.subscription()
+	s.mu.Lock()
+	life, prolong := s.lifeNow(), s.beats.count%prolongs == 0
+	s.beats.count++
+	s.beats.due, s.beats.last = now.Add(s.interval()-rand.N(s.interval()/8)), now
+	for id := range s.beats.left {
+		if b.left = append(b.left, id); len(b.left) == maxLeft {
+			break
+		}
+	}
+	shared := make([]string, 0, len(s.lines))
+	for key, q := range s.lines {
+		if q.shared > 0 {
+			shared = append(shared, key)
+		}
+	}
+	var apart []*Waiter
+	if len(shared) < len(s.lines) {
+		for _, w := range s.waiters {
+			if w.stands.apart {
+				apart = append(apart, w)
+			}
+		}
+	}
+	var calls []*transport.Call
+	add := func(ctx context.Context, keys []string, apart *Waiter) {
+		for some := range slices.Chunk(keys, chunk) {
+			c := script.Beat(some, s.inbox.Name(), life, open, prolong, b.left)
+			c.Ctx, c.Alone, c.Tag = ctx, apart != nil, part{some, apart}
+			calls = append(calls, c)
+		}
+	}
+	for _, keys := range s.byServer(shared) {
+		add(context.Background(), keys, nil)
+	}
+	for _, w := range apart {
+		add(w.ctx, w.keys, w)
+	}
+	b.pending = len(calls)
+	s.mu.Unlock()
+	patience := func(*transport.Call) time.Duration { return Interval }
+	unsent := s.redis.SendBatches(calls, patience, func(c *transport.Call) { s.answered(b, c, true) })
+	for _, c := range unsent {
+		s.answered(b, c, false)
+	}
+}
+
+// byServer returns keys in groups of which one script can have the lines.
+func (s *session) byServer(keys []string) (groups [][]string) {
+	var indices [][]int
+	switch {
+	case s.redis.IsSingle():
+		return [][]string{keys}
+	case s.redis.IsRing():
+		indices, _ = s.redis.Group(keys) // without an answer from its shards, there is nobody to send a beat to
+	default: // also if the client does not say what it is
+		indices = transport.GroupBySlot(keys)
+	}
+	for _, group := range indices {
+		part := make([]string, len(group))
+		for i, index := range group {
+			part[i] = keys[index]
+		}
+		groups = append(groups, part)
+	}
+	return groups
+}
+
+// answered takes the result of a call of a beat. sent is false if it was not sent.
+func (s *session) answered(b *beat, c *transport.Call, sent bool) {
+	keys := c.Tag.(part).keys
+	r, err := script.Beaten{}, c.Err
+	if sent && err == nil {
+		r, err = script.ReadBeaten(keys, c.Reply)
+	}
+	now, answered := time.Now(), sent && err == nil
+	deaf := answered && r.Listeners == 0 && b.subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster())
+	s.mu.Lock()
+	if b.failed = b.failed || !answered; answered {
+		s.note(b, c, &r, now)
+	} else {
+		s.beats.err = cmp.Or(err, fault.ErrUnanswered)
+		if transport.IsFinal(err) {
+			s.callBackAll(keys) // their own tries may have an error that ends their waits
+		} else {
+			s.beatBy(now.Add(s.interval() / 4))
+		}
+	}
+	b.pending--
+	over := b.pending == 0
+	if over && !b.failed {
+		for _, id := range b.left {
+			delete(s.beats.left, id)
+		}
+	}
+	s.tellNext()
+	s.mu.Unlock()
+	if deaf { // the name of the server leads to another one now
+		s.inbox.Doubt(b.subscription)
+	}
+	if over {
+		s.remind(b.firsts)
+	}
+}
+
+// failure returns how the session has failed to keep its waiters live; nil if it has not.
+func (s *session) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beats.err == nil && time.Since(s.beats.answered) > s.lifeNow() {
+		return fault.ErrUnanswered
+	}
+	return s.beats.err
+}
+
+// callBackAll calls back all who stand in lines. The caller holds s.mu, and calls tellNext.
+func (s *session) callBackAll(keys []string) {
+	for _, key := range keys {
+		if q := s.lines[key]; q != nil {
+			for w := range q.waiters {
+				s.callBack(w)
+			}
+		}
+	}
+}
+
+// note notes an answer to a beat. The caller holds s.mu, and calls tellNext.
+func (s *session) note(b *beat, c *transport.Call, r *script.Beaten, now time.Time) {
+	s.beats.took = now.Sub(b.began)
+	if known := &s.beats.answers; c.Sent.After(known[0].sent) {
+		known[0], known[1] = answer{c.Sent, r.Served}, known[0]
+	}
+	s.beats.answered, s.beats.err = now, nil
+	if r.Silent >= 0 { // the next beat passes the other inbox over
+		s.beatBy(now.Add(r.Silent + time.Millisecond))
+	}
+	if r.Listeners > 0 && b.subscription != 0 && s.confirmed != b.subscription {
+		if s.confirmed = b.subscription; s.redis.IsCluster() {
+			s.beatBy(now) // which says so to the server
+		}
+	}
+	s.heed(answer{c.Sent, r.Served}, now)
+	s.made(r.Missing, r.Served, nil)
+	apart := c.Tag.(part).apart
+	for _, f := range r.Firsts {
+		if w := s.waiters[f.Number]; w != nil && w != apart && (apart != nil || w.stands.apart) {
+			continue // its own calls, or those that all others share, count its lines
+		}
+		sum := b.firsts[f.Number]
+		if sum == nil {
+			sum = &script.First{}
+			b.firsts[f.Number] = sum
+		}
+		sum.Lines += f.Lines
+		sum.After = max(sum.After, f.After)
+	}
+}
+
+// lastBefore returns the last answer to a beat from before that time by the server's clock, or this answer to a try if that
+// is later. The lines of a session may be on several nodes of a Cluster, whose clocks differ, and then only tries count.
+func (s *session) lastBefore(at int64, try answer) answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.beats.answers {
+		if s.redis.IsSingle() && a.served <= at && a.sent.After(try.sent) {
+			return a
+		}
+	}
+	return try
+}
+
+// remind makes those waiters try that are first in all of their lines, when all of their keys are free. It remembers those
+// who have left.
+func (s *session) remind(firsts map[string]*script.First) {
+	for number, f := range firsts {
+		known := s.inbox.Has(number) // before s.mu is locked
+		s.mu.Lock()
+		w := s.waiters[number]
+		switch {
+		case !known:
+			s.leave(s.inbox.Name() + "/" + number)
+		case w != nil && f.Lines == len(w.keys):
+			w.remind(f.After)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// leave makes the next beat remove a waiter from the lines in which it is first. The caller holds s.mu.
+func (s *session) leave(id string) {
+	if len(s.waiters) > 0 { // otherwise there is no beat
+		s.beats.left[id] = struct{}{}
+	}
+}
