@@ -205,7 +205,7 @@ if not free then
 		local function isBehind(line)
 			local waiter, removed
 			repeat
-				waiter, removed = first(line, 0)
+				waiter, removed = first(line)
 			until not waiter or waiter.entry == entry or not removed or tell(waiter, '')
 			if not waiter or waiter.entry == entry then
 				return false

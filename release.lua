@@ -192,7 +192,7 @@ end
 while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, indices = {}, {}
 	for _, i in ipairs(pending) do
-		local waiter, removed = first(KEYS[i], 0)
+		local waiter, removed = first(KEYS[i])
 		if waiter and waiter.id ~= stepper and (stirred[i] or removed) then
 			if not indices[waiter.id] then
 				waiters[#waiters + 1] = waiter

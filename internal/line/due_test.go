@@ -108,6 +108,29 @@ func TestNetsAreSpread(t *testing.T) {
 	}
 }
 
+// The first of many waiters was refused when few waited, and its net was short.
+func TestNetGrowsWithTheLine(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for name, wait := range map[string]func(w *Waiter){
+			"alone": func(w *Waiter) { w.Await(context.Background(), nil) },
+			"at several places": func(w *Waiter) {
+				for next, _ := w.Due(); time.Now().Before(next); next, _ = w.Due() {
+					time.Sleep(time.Until(next))
+				}
+			},
+		} {
+			w := newWaiter()
+			began := time.Now()
+			w.Refuse(began, &script.Grant{Ticket: 5, Served: 1000})
+			w.session.entries += 30_000 // others: a net of 60 s
+			wait(w)
+			if took, net := time.Since(began), w.session.net(); net < time.Minute || took < net*3/4 || took > net {
+				t.Errorf("%s, with a net of %v: it waited %v", name, net, took)
+			}
+		}
+	})
+}
+
 func TestAwaitEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWaiter()

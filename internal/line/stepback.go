@@ -37,12 +37,15 @@ func (w *Waiter) StepBack(c *transport.Call) {
 func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
-		w.next = now.Add(Interval)
+		w.tryAt(now.Add(Interval))
 	}
 }
 
 // Due returns when the next try is due, and whether a message has asked for it now.
 func (w *Waiter) Due() (next time.Time, called bool) {
+	if !time.Now().Before(w.next) {
+		w.restsOn()
+	}
 	called, next = w.WasWoken()
 	if next.IsZero() || w.next.Before(next) {
 		next = w.next

@@ -45,6 +45,7 @@ type Waiter struct {
 	refused  bool          // some try was refused
 	failures int           // before the first refusal; see Rest
 	next     time.Time     // when to try next
+	net      time.Duration // that long after the last try, if nothing has asked for the next one; else 0
 	ticket   int64         // 0 for none yet
 	usual    time.Duration // how long answers took lately, a moving average
 	last     answer        // the last try that the server has refused
@@ -157,14 +158,35 @@ func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 			w.session.beatSoon() // it has opened meanwhile
 		}
 		if wait = g.Wait; wait == 0 {
-			wait = w.session.net()
-			wait -= rand.N(wait / 4) // at random: waiters that were refused together must not try together
+			net := w.session.net()
+			w.next, w.net = now.Add(early(net)), net
+			return
 		}
 	} else {
 		w.session.failed(w)
-		wait -= rand.N(wait / 4)
+		wait = early(wait)
 	}
-	w.next = now.Add(wait)
+	w.tryAt(now.Add(wait))
+}
+
+// early returns up to a quarter less, at random: waiters that were refused together must not try together.
+func early(wait time.Duration) time.Duration { return wait - rand.N(wait/4) }
+
+// tryAt sets when the next try is due.
+func (w *Waiter) tryAt(next time.Time) { w.next, w.net = next, 0 }
+
+// restsOn puts the next try off if nothing has asked for it, and the net has become longer because more wait. It reports
+// whether it has.
+func (w *Waiter) restsOn() bool {
+	if w.net == 0 {
+		return false
+	}
+	net := w.session.net()
+	if net <= w.net {
+		return false
+	}
+	w.next, w.net = w.next.Add(early(net-w.net)), net
+	return true
 }
 
 // Patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends the
@@ -200,17 +222,16 @@ func (w *Waiter) Rest(now time.Time) {
 		w.session.failed(w)
 	}
 	if !w.refused {
-		wait = min(firstRest<<min(w.failures, 10), wait)
-		wait -= rand.N(wait / 4)
+		wait = early(min(firstRest<<min(w.failures, 10), wait))
 		w.failures++
 	}
-	w.next = now.Add(wait)
+	w.tryAt(now.Add(wait))
 }
 
 // TryAgain makes the next try due at once.
 func (w *Waiter) TryAgain() {
 	if w != nil {
-		w.next = time.Now().Add(time.Millisecond)
+		w.tryAt(time.Now().Add(time.Millisecond))
 	}
 }
 
@@ -236,6 +257,10 @@ func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 		timer := time.NewTimer(time.Until(due))
 		select {
 		case <-timer.C:
+			if due.Equal(w.next) && w.restsOn() {
+				due = w.next
+				continue
+			}
 			return true
 		case <-w.woken:
 			timer.Stop()

@@ -56,7 +56,7 @@ for i = 1, n do
 		marks, marked = { [inbox] = -tonumber(mark) }, line
 		local waiter, removed, out
 		repeat
-			waiter, out = first(line, 0)
+			waiter, out = first(line)
 			removed = removed or out
 			local left = waiter and lefts[waiter.id]
 			if left then

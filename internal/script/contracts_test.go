@@ -218,6 +218,13 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 	})
 
 	Describe("release.lua, with a line", func() {
+		It("leaves a line alone that is not a sorted set", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "s", "x")
+			Expect(run(ctx, "release", "a s", "t")).To(Equal(none))
+			Expect(on.Keys(ctx)).To(ConsistOf("s"))
+		})
+
 		It("hands over: value, ttl, fencing token, out of the line, one message", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")

@@ -55,31 +55,40 @@ local function read(line, entry)
 			marks[waiter.inbox] = mark
 		end
 		waiter.left, waiter.life = math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000
-		waiter.open = mark % 2 == 1
+		waiter.live, waiter.open = waiter.left >= 0 and waiter.left <= waiter.life + 1000, mark % 2 == 1
 		known[entry] = waiter
 	end
 	return waiter
 end
 
--- first returns the first live waiter of a line at or after a position, and whether it has removed any before that: dead
--- waiters, and waiters of an inbox that is gone. If spares is set and there is no other waiter, it leaves the waiters of an
--- inbox that is gone in the line: their process may be alive and have lost only its connection, and then they come back in
--- their old order. One command removes many waiters. When first has passed over as many waiters as most says, it looks no
--- further. It deletes a line in which nobody stands.
+-- stands reports whether a waiter is live, and its inbox not gone.
+local function stands(waiter)
+	return waiter.live and not (waiter.open and gone[waiter.inbox])
+end
+
+-- first returns the first live waiter of a line, and whether it has removed any before that: dead waiters, and waiters of an
+-- inbox that is gone. If spares is set and there is no other waiter, it leaves the waiters of an inbox that is gone in the
+-- line: their process may be alive and have lost only its connection, and then they come back in their old order. One
+-- command removes many waiters. When first has passed over as many waiters as most says, it looks no further. It deletes a
+-- line in which nobody stands.
 local spares = false
-local function first(line, position)
-	local removed, size, passed = false, 1, {}
-	repeat
-		local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, size)
-		local out, before, waiter = {}, #passed, nil
+local function first(line)
+	local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', '0', '1')
+	local waiter = found[1] and read(line, found[1])
+	if waiter and stands(waiter) then -- mostly; the rest makes three tables
+		return waiter, false
+	end
+	waiter = nil
+	local removed, position, size, passed = false, 0, 1, {}
+	while found[1] and most > 0 do
+		local out, before = {}, #passed
 		for i = 1, #found do
 			local next = read(line, found[i])
-			local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]
-			if live and not unheard then
+			if stands(next) then
 				waiter = next
 				break
 			end
-			local kept = live and spares and passed or out
+			local kept = next.live and spares and passed or out
 			kept[#kept + 1], kept[#kept + 2] = next.entry, '~' .. next.inbox
 		end
 		position = position + (#passed - before) / 2
@@ -96,11 +105,13 @@ local function first(line, position)
 		end
 		if waiter then
 			return waiter, removed
-		elseif not found[1] and position == 0 then
-			pcall('DEL', line)
 		end
 		size = math.max(math.min(size * 4, CHUNK / 2, most), 1)
-	until not found[1] or most <= 0
+		found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, size)
+	end
+	if not found[1] and not found.err and position == 0 then
+		pcall('DEL', line)
+	end
 	return nil, removed
 end
 
@@ -132,7 +143,7 @@ end
 -- warn tells the first waiter of a line that its key is taken for so many ms, if that could end before the next beat of its
 -- inbox, which would say so.
 local function warn(line, ttl)
-	local waiter = first(line, 0)
+	local waiter = first(line)
 	if waiter and ttl < waiter.life / 3 then
 		tell(waiter, ' after ' .. ttl)
 	end
