@@ -68,6 +68,7 @@ type beat struct {
 	firsts       map[string]*script.First // of all answers so far, by number
 	pending      int                      // calls without a result
 	failed       bool                     // one has failed
+	silence      *time.Timer              // sends the next beat if some call has no result for long
 }
 
 // beatBy makes the next beat due by then. The caller holds s.mu.
@@ -193,11 +194,21 @@ func (s *session) beat(now time.Time) {
 		add(w.ctx, w.keys, w)
 	}
 	b.pending = len(calls)
+	b.silence = time.AfterFunc(max(s.interval()/4, 4*s.beats.took), func() { s.hangs(b) })
 	s.mu.Unlock()
 	patience := func(*transport.Call) time.Duration { return Interval }
 	unsent := s.redis.SendBatches(calls, patience, func(c *transport.Call) { s.answered(b, c, true) })
 	for _, c := range unsent {
 		s.answered(b, c, false)
+	}
+}
+
+// hangs makes the next beat due now, because this one has no answer yet: perhaps its connection is dead.
+func (s *session) hangs(b *beat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beats.last.Equal(b.began) { // otherwise another one is under way already
+		s.beatBy(time.Now())
 	}
 }
 
@@ -235,15 +246,22 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 	if b.failed = b.failed || !answered; answered {
 		s.note(b, c, &r, now)
 	} else {
+		again := now // perhaps only the connection was dead
+		if s.beats.err != nil {
+			again = now.Add(s.interval() / 4)
+		}
 		s.beats.err = cmp.Or(err, fault.ErrUnanswered)
 		if transport.IsFinal(err) {
 			s.callBackAll(keys) // their own tries may have an error that ends their waits
 		} else {
-			s.beatBy(now.Add(s.interval() / 4))
+			s.beatBy(again)
 		}
 	}
 	b.pending--
 	over := b.pending == 0
+	if over {
+		b.silence.Stop()
+	}
 	if over && !b.failed {
 		for _, id := range b.left {
 			delete(s.beats.left, id)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -454,6 +455,60 @@ func TestFailure(t *testing.T) {
 		synctest.Wait()
 		want(t, "when it is back", w.Failure(), nil)
 	})
+}
+
+// The connection of a beat may be dead, without a sign or with an error. Another beat follows soon, unless answers usually
+// take that long. While all fail, beats come four times as often as otherwise.
+func TestBeatsOnDeadConnections(t *testing.T) {
+	const hangs, usual = time.Hour, Interval
+	for _, c := range []struct {
+		what        string
+		takes       time.Duration // an answer, before
+		fails       time.Duration // the next one, or it hangs
+		once        bool
+		first, then time.Duration // from that beat to the next one, and from there on
+	}{
+		{"one hangs", 0, hangs, true, Interval / 4, usual},
+		{"one fails at once", 0, 0, true, leastGap, usual},
+		{"all hang", 0, hangs, false, Interval / 4, Interval / 4},
+		{"all fail at once", 0, 0, false, leastGap, Interval / 4},
+		{"one hangs where answers take 400 ms", 400 * time.Millisecond, hangs, true, usual, usual},
+	} {
+		inSession(t, func(t *testing.T, crew *crew) {
+			well := func([]string) (any, error) {
+				time.Sleep(c.takes)
+				return well(), nil
+			}
+			crew.redis.answer(well)
+			crew.join("a")
+			time.Sleep(10 * time.Second)
+			for len(crew.redis.sent()) == 0 { // until a beat has just been sent
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(c.takes)
+			var after atomic.Int32
+			crew.redis.answer(func(keys []string) (any, error) {
+				if after.Add(1) > 1 && c.once {
+					return well(keys)
+				}
+				time.Sleep(min(c.fails, 20*time.Second))
+				return nil, errors.New("dead")
+			})
+			time.Sleep(4 * Interval)
+			sent := crew.redis.sent()
+			for i, want := range []time.Duration{c.first, c.then} {
+				gap, least := sent[i+1].at.Sub(sent[i].at), want
+				if want == usual {
+					least = want * 7 / 8
+				}
+				if gap < least || gap > want+time.Millisecond {
+					t.Errorf("%s: %v between beats, want %v", c.what, gap, want)
+				}
+			}
+			crew.redis.answer(nil)
+			time.Sleep(20 * time.Second)
+		})
+	}
 }
 
 // The validity of a hand-off counts from the last beat before it, or from the last try if that is later.

@@ -157,8 +157,8 @@ func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 		if w.session.inbox.Subscription() != w.opened {
 			w.session.beatSoon() // it has opened meanwhile
 		}
-		if wait = g.Wait; wait == 0 {
-			net := w.session.net()
+		net := w.session.net()
+		if wait = g.Wait; wait == 0 || wait > net {
 			w.next, w.net = now.Add(early(net)), net
 			return
 		}

@@ -84,6 +84,13 @@ func CountCalls(client *redis.Client) *CallCount {
 	return c
 }
 
+// CountBeats counts the beats that client sends from now on.
+func CountBeats(client *redis.Client) *CallCount {
+	c := &CallCount{match: isBeat}
+	client.AddHook(c)
+	return c
+}
+
 // PipelineCount counts pipelines and the calls in them.
 type PipelineCount struct {
 	CallCount

@@ -168,11 +168,8 @@ var All = []Control{
 		Edits: []Edit{
 			{
 				"internal/script/line.lua",
-				"local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, ",
-			},
-			{
-				"internal/script/line.lua", "waiter.open = mark % 2 == 1",
-				"waiter.open = mark % 2 == 1\n\t\twaiter.left = math.max(waiter.left, 2000)",
+				"waiter.live, waiter.open = waiter.left >= 0 and waiter.left <= waiter.life + 1000, mark % 2 == 1",
+				"waiter.live, waiter.open = true, mark % 2 == 1\n\t\twaiter.left = math.max(waiter.left, 2000)",
 			},
 		},
 	},

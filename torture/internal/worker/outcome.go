@@ -52,6 +52,8 @@ func outcomeOf(err error, good string) (outcome, code string) {
 		return "guard", code
 	case strings.Contains(err.Error(), "lost again at once"): // a server forgot before its fence counter was raised
 		return "lost", code
+	case strings.Contains(err.Error(), "nobody knows whether the keys were lost"): // of a Release at a quorum
+		return "unknown", code
 	case code != "":
 		return "redis", code
 	case isNetwork(err):
