@@ -167,7 +167,7 @@ func TestOpeningTellsTheOwner(t *testing.T) {
 			t.Errorf("the owner was told %v", b.owner.opened)
 		}
 		b.Leave(m.Member)
-		time.Sleep(linger)
+		time.Sleep(linger + time.Millisecond)
 		m = enter(b.Share)
 		b.Listen()
 		s.listening()
