@@ -99,7 +99,7 @@ func (s *session) beatSoon() {
 
 // interval returns the time between two beats. The caller holds s.mu.
 func (s *session) interval() time.Duration {
-	return min(max(Interval, time.Duration(len(s.lines))*lineCost), maxLife/4)
+	return min(max(Interval, time.Duration(len(s.lines)+s.apart)*lineCost), maxLife/4)
 }
 
 // life returns for how long waiters are live after a beat or a try: three intervals, in whole seconds. If answers take long,

@@ -27,6 +27,7 @@ type session struct {
 	waiters   map[string]*Waiter // that stand in line, by number
 	lines     map[string]*queue  // by key
 	entries   int                // of all of them in all lines
+	apart     int                // beats and lines of those that share no beat, as lineCost counts them
 	beats     beats
 	back      recalls    // called back, but not told yet
 	coming    int        // waiters that were told, and have not come back yet
@@ -126,11 +127,20 @@ func (s *session) stand(w *Waiter, ticket int64) {
 				q.shared++
 			}
 		}
+		s.apart += w.apart()
 	}
 	if now := time.Now(); !s.beats.running {
 		s.beats.running, s.beats.answered, s.beats.due = true, now, now.Add(s.interval())
 		go s.run()
 	}
+}
+
+// apart returns what the beats of a waiter cost, as lineCost counts it, if it shares none: each costs as much as three lines.
+func (w *Waiter) apart() int {
+	if !w.stands.apart {
+		return 0
+	}
+	return 3 + len(w.keys)
 }
 
 const (
@@ -162,6 +172,7 @@ func (s *session) quit(w *Waiter) {
 	}
 	delete(s.waiters, number)
 	s.entries -= len(w.keys)
+	s.apart -= w.apart()
 	if s.departed = append(s.departed, departed{number, w.keys}); len(s.departed) > maxDeparted {
 		s.departed = slices.Delete(s.departed, 0, maxDeparted/2)
 	}

@@ -548,6 +548,26 @@ func TestApartInOneLine(t *testing.T) {
 	})
 }
 
+// Many beats of one waiter each cost the server more than one for all.
+func TestManyApart(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.lines.Link = c.lines.Link.Redis.Link(true)
+		for range 5000 {
+			c.join("a")
+		}
+		want(t, "interval", c.session().interval().Round(10*time.Millisecond), 4*time.Second)
+		for _, w := range c.waiters[1:] {
+			w.QuitInbox()
+		}
+		want(t, "interval of one", c.session().interval(), Interval)
+		c.redis.sent()
+		time.Sleep(2 * Interval)
+		if n := len(c.redis.sent()); n < 2 {
+			t.Errorf("%d beats in two intervals", n)
+		}
+	})
+}
+
 // When a waiter with many lines leaves, the beats come as often as the life of the others wants.
 func TestFewerLines(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
