@@ -45,6 +45,7 @@ type beats struct {
 	last     time.Time           // when one was sent last
 	due      time.Time           // when the next one is to be sent
 	answers  [2]answer           // the last ones, the latest first
+	lasting  time.Duration       // the life for which the lines were made to last
 	left     map[string]struct{} // ids of waiters that have left, and may still stand in line
 }
 
@@ -54,21 +55,28 @@ type answer struct {
 	served int64
 }
 
-// part is what one call of a beat is about.
-type part struct {
-	keys  []string
-	apart *Waiter // the waiter whose keys these are, if it shares no beat; nil for the others
-}
-
 // beat is one sign of life in all lines of a session, while its calls are under way.
 type beat struct {
 	began        time.Time
-	subscription int                      // that was open; 0 for none
-	left         []string                 // what it removes if that is first in a line
-	firsts       map[string]*script.First // of all answers so far, by number
-	pending      int                      // calls without a result
-	failed       bool                     // one has failed
-	silence      *time.Timer              // sends the next beat if some call has no result for long
+	subscription int         // that was open; 0 for none
+	left         []string    // what it removes if that is first in a line
+	pending      int         // calls without a result
+	failed       bool        // one has failed
+	silence      *time.Timer // sends the next beat if some call has no result for long
+}
+
+// group is the calls of a beat that go to one server: all lines of a waiter are there.
+type group struct {
+	apart   *Waiter                  // the waiter whose lines these are, if it shares no beat; nil for the others
+	firsts  map[string]*script.First // of all answers so far, by number
+	pending int                      // calls without a result
+}
+
+// part is what one call of a beat is about.
+type part struct {
+	*group
+
+	keys []string
 }
 
 // beatBy makes the next beat due by then. The caller holds s.mu.
@@ -98,21 +106,31 @@ func (s *session) beatSoon() {
 }
 
 // interval returns the time between two beats. The caller holds s.mu.
-func (s *session) interval() time.Duration {
-	return min(max(Interval, time.Duration(len(s.lines)+s.apart)*lineCost), maxLife/4)
+func (s *session) interval() time.Duration { return s.intervalWith(0) }
+
+// intervalWith is interval as it will be with so many more lines.
+func (s *session) intervalWith(more int) time.Duration {
+	return min(max(Interval, time.Duration(len(s.lines)+s.apart+more)*lineCost), maxLife/4)
 }
 
-// life returns for how long waiters are live after a beat or a try: three intervals, in whole seconds. If answers take long,
-// the next beat may be executed later than this one by as much.
-func (s *session) life() time.Duration {
+// life returns for how long waiters are live after a try of this one: as after a beat, once it stands in line.
+func (s *session) life(w *Waiter) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lifeNow()
+	more := 0
+	if s.waiters[w.member.Number()] != w {
+		more = len(w.keys)
+	}
+	return s.lifeWith(more)
 }
 
-// lifeNow is life for callers that hold s.mu.
-func (s *session) lifeNow() time.Duration {
-	life := 3*s.interval() + 2*min(s.beats.took, maxTook)
+// lifeNow returns for how long waiters are live after a beat: three intervals, in whole seconds. If answers take long, the
+// next beat may be executed later than this one by as much. The caller holds s.mu.
+func (s *session) lifeNow() time.Duration { return s.lifeWith(0) }
+
+// lifeWith is lifeNow as it will be with so many more lines.
+func (s *session) lifeWith(more int) time.Duration {
+	life := 3*s.intervalWith(more) + 2*min(s.beats.took, maxTook)
 	return min(life.Round(time.Second), maxLife)
 }
 
@@ -153,11 +171,16 @@ func (s *session) run() {
 
 // beat sends one beat.
 func (s *session) beat(now time.Time) {
-	b := &beat{began: now, firsts: map[string]*script.First{}}
+	b := &beat{began: now}
 	var open bool
 	b.subscription, open = s.subscription()
 	s.mu.Lock()
-	life, prolong := s.lifeNow(), s.beats.count%prolongs == 0
+	life := s.lifeNow()
+	prolong := s.beats.count%prolongs == 0 || life > s.beats.lasting
+	if prolong {
+		s.beats.lasting = life
+	}
+	audit := !s.redis.IsSingle() || now.Sub(s.beats.answers[0].sent) > 2*s.interval()
 	s.beats.count++
 	s.beats.due, s.beats.last = now.Add(s.interval()-rand.N(s.interval()/8)), now
 	for id := range s.beats.left {
@@ -181,10 +204,12 @@ func (s *session) beat(now time.Time) {
 	}
 	var calls []*transport.Call
 	add := func(ctx context.Context, keys []string, apart *Waiter) {
+		g := &group{apart: apart, firsts: map[string]*script.First{}}
 		for some := range slices.Chunk(keys, chunk) {
-			c := script.Beat(some, s.inbox.Name(), life, open, prolong, b.left)
-			c.Ctx, c.Alone, c.Tag = ctx, apart != nil, part{some, apart}
+			c := script.Beat(some, s.inbox.Name(), life, open, prolong, audit, b.left)
+			c.Ctx, c.Alone, c.Tag = ctx, apart != nil, part{g, some}
 			calls = append(calls, c)
+			g.pending++
 		}
 	}
 	for _, keys := range s.byServer(shared) {
@@ -235,7 +260,8 @@ func (s *session) byServer(keys []string) (groups [][]string) {
 
 // answered takes the result of a call of a beat. sent is false if it was not sent.
 func (s *session) answered(b *beat, c *transport.Call, sent bool) {
-	keys := c.Tag.(part).keys
+	p := c.Tag.(part)
+	keys := p.keys
 	r, err := script.Beaten{}, c.Err
 	if sent && err == nil {
 		r, err = script.ReadBeaten(keys, c.Reply)
@@ -245,12 +271,14 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 	s.mu.Lock()
 	if b.failed = b.failed || !answered; answered {
 		s.note(b, c, &r, now)
+		s.noteFailure(keys, nil)
 	} else {
 		again := now // perhaps only the connection was dead
 		if s.beats.err != nil {
 			again = now.Add(s.interval() / 4)
 		}
 		s.beats.err = cmp.Or(err, fault.ErrUnanswered)
+		s.noteFailure(keys, s.beats.err)
 		if transport.IsFinal(err) {
 			s.callBackAll(keys) // their own tries may have an error that ends their waits
 		} else {
@@ -258,13 +286,14 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 		}
 	}
 	b.pending--
-	over := b.pending == 0
-	if over {
+	p.pending--
+	over := p.pending == 0
+	if b.pending == 0 {
 		b.silence.Stop()
-	}
-	if over && !b.failed {
 		for _, id := range b.left {
-			delete(s.beats.left, id)
+			if !b.failed {
+				delete(s.beats.left, id)
+			}
 		}
 	}
 	s.tellNext()
@@ -273,18 +302,35 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 		s.inbox.Doubt(b.subscription)
 	}
 	if over {
-		s.remind(b.firsts)
+		s.remind(p.firsts)
 	}
 }
 
-// failure returns how the session has failed to keep its waiters live; nil if it has not.
-func (s *session) failure() error {
+// noteFailure notes how a beat in the lines of these keys has failed; nil if it was answered. The caller holds s.mu.
+func (s *session) noteFailure(keys []string, err error) {
+	for _, key := range keys {
+		if q := s.lines[key]; q != nil {
+			q.err = err
+		}
+	}
+}
+
+// failure returns how the session has failed to keep a waiter live that stands in line; nil if it has not.
+func (s *session) failure(w *Waiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.waiters[w.member.Number()] != w {
+		return nil
+	}
+	for _, key := range w.keys {
+		if err := s.lines[key].err; err != nil {
+			return err
+		}
+	}
 	if s.beats.err == nil && time.Since(s.beats.answered) > s.lifeNow() {
 		return fault.ErrUnanswered
 	}
-	return s.beats.err
+	return nil
 }
 
 // callBackAll calls back all who stand in lines. The caller holds s.mu, and calls tellNext.
@@ -315,28 +361,29 @@ func (s *session) note(b *beat, c *transport.Call, r *script.Beaten, now time.Ti
 	}
 	s.heed(answer{c.Sent, r.Served}, now)
 	s.made(r.Missing, r.Served, nil)
-	apart := c.Tag.(part).apart
+	g := c.Tag.(part).group
 	for _, f := range r.Firsts {
-		if w := s.waiters[f.Number]; w != nil && w != apart && (apart != nil || w.stands.apart) {
+		if w := s.waiters[f.Number]; w != nil && w != g.apart && (g.apart != nil || w.stands.apart) {
 			continue // its own calls, or those that all others share, count its lines
 		}
-		sum := b.firsts[f.Number]
+		sum := g.firsts[f.Number]
 		if sum == nil {
 			sum = &script.First{}
-			b.firsts[f.Number] = sum
+			g.firsts[f.Number] = sum
 		}
 		sum.Lines += f.Lines
 		sum.After = max(sum.After, f.After)
 	}
 }
 
-// lastBefore returns the last answer to a beat from before that time by the server's clock, or this answer to a try if that
-// is later. The lines of a session may be on several nodes of a Cluster, whose clocks differ, and then only tries count.
-func (s *session) lastBefore(at int64, try answer) answer {
+// lastBefore returns the last answer to a beat that was sent before a message arrived and was served before that time by the
+// server's clock, or this answer to a try if that is later. The lines of a session may be on several nodes of a Cluster,
+// whose clocks differ, and then only tries count.
+func (s *session) lastBefore(at int64, arrived time.Time, try answer) answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.beats.answers {
-		if s.redis.IsSingle() && a.served <= at && a.sent.After(try.sent) {
+		if s.redis.IsSingle() && a.served <= at && a.sent.Before(arrived) && a.sent.After(try.sent) {
 			return a
 		}
 	}

@@ -20,8 +20,9 @@ type Hub struct {
 	// Slots for tries with many keys; see Waiter.Admit.
 	entering, staying chan struct{}
 
-	mu       sync.Mutex // protects sessions
+	mu       sync.Mutex // protects the fields below
 	sessions map[string]*session
+	names    int64 // how many names of inboxes were tried
 }
 
 // NewHub returns a hub whose inboxes listen to the source. No other hub, in this process or another one, may have this name.
@@ -46,21 +47,37 @@ const (
 
 // sessionFor returns the session of waiters for the key. Each node of a Cluster has an inbox whose channel belongs to that
 // node, so that go-redis subscribes there. From another node, messages would take the cluster bus. There, a second message
-// within 40 ms waits for the acknowledgement of the first, which TCP delays for so long.
+// within 40 ms waits for the acknowledgement of the first, which TCP delays for so long. If the channel has moved, those who
+// come from now on have another session.
 func (h *Hub) sessionFor(key string) *session {
 	server := h.redis.Server(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.sessions[server]
-	if s == nil {
-		name := h.name
-		for i := 0; server != "" && i < maxNames && (i == 0 || h.redis.Server(keyname.InboxPrefix+name) != server); i++ {
-			name = h.name + "." + strconv.FormatInt(int64(i), 36)
-		}
-		s = newSession(h.redis, h.source, name)
+	if s == nil || s.home != "" && h.redis.Server(keyname.InboxPrefix+s.inbox.Name()) != s.home {
+		name, home := h.newName(server)
+		s = newSession(h.redis, h.source, name, home)
 		h.sessions[server] = s
 	}
 	return s
+}
+
+// newName returns the name of another inbox, and the server, if that is known and has the inbox's channel. No two inboxes
+// have the same name: each counts its waiters from 1. The caller holds h.mu.
+func (h *Hub) newName(server string) (name, home string) {
+	for range maxNames {
+		if name = h.name; h.names > 0 {
+			name += "." + strconv.FormatInt(h.names, 36)
+		}
+		h.names++
+		switch {
+		case server == "":
+			return name, ""
+		case h.redis.Server(keyname.InboxPrefix+name) == server:
+			return name, server
+		}
+	}
+	return name, ""
 }
 
 // Lines are the lines in which the waiters of one Client stand. Set the exported fields before anything else. Lines are safe

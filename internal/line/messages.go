@@ -99,7 +99,7 @@ func (w *Waiter) handedOver() *HandOff {
 // The monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If the wall clock was
 // set back, the validity counts from the sending.
 func (w *Waiter) Since(h *HandOff) time.Time {
-	from := w.session.lastBefore(h.at, w.last)
+	from := w.session.lastBefore(h.at, h.arrived, w.last)
 	passed := time.Duration(h.at-from.served) * time.Microsecond
 	passed -= passed / 100
 	passed = min(passed, h.arrived.Sub(from.sent), h.arrived.Round(0).Sub(from.sent.Round(0)))

@@ -18,6 +18,7 @@ import (
 type session struct {
 	redis *transport.Redis
 	inbox *inbox.Inbox
+	home  string // the node of a Cluster that has the inbox's channel; "" if that is not known
 	born  time.Time
 	news  chan struct{} // has room for one: beats.due has changed, or nobody stands in line any more
 
@@ -36,7 +37,7 @@ type session struct {
 	offset    int64      // by how much the server's clock is ahead of ours at least, in µs; see heed
 }
 
-// departed is a waiter that has left. A late message may still be about its lines.
+// departed is a waiter that has left, or has never stood in line. A late message may still be about its lines.
 type departed struct {
 	number string
 	keys   []string
@@ -51,6 +52,7 @@ type queue struct {
 	shared  int       // how many of them share beats
 	made    int64     // when the session's mark was made last, in µs by the server's clock; 0 if that is not known
 	heard   time.Time // when the session heard that
+	err     error     // how the last beat has failed; nil if it was answered or is under way
 }
 
 // standing is what a session knows of one of its waiters. session.mu protects it.
@@ -73,9 +75,9 @@ const (
 // atOnce is how many waiters are told at a time to come back. If the server has lost its data, these are all waiters.
 const atOnce = 200
 
-func newSession(redis *transport.Redis, source inbox.Source, name string) *session {
+func newSession(redis *transport.Redis, source inbox.Source, name, home string) *session {
 	s := &session{
-		redis: redis, born: time.Now(), news: make(chan struct{}, 1),
+		redis: redis, home: home, born: time.Now(), news: make(chan struct{}, 1),
 		waiters: map[string]*Waiter{}, lines: map[string]*queue{}, offset: math.MinInt64 / 2,
 	}
 	s.beats.left = map[string]struct{}{}
@@ -131,6 +133,7 @@ func (s *session) stand(w *Waiter, ticket int64) {
 	}
 	if now := time.Now(); !s.beats.running {
 		s.beats.running, s.beats.answered, s.beats.due = true, now, now.Add(s.interval())
+		s.beats.err, s.beats.took, s.beats.lasting = nil, 0, 0 // of an earlier wait
 		go s.run()
 	}
 }
@@ -167,15 +170,15 @@ func (s *session) quit(w *Waiter) {
 	defer s.mu.Unlock()
 	defer s.tellNext()
 	number := w.member.Number()
+	if s.departed = append(s.departed, departed{number, w.keys}); len(s.departed) > maxDeparted {
+		s.departed = slices.Delete(s.departed, 0, maxDeparted/2)
+	}
 	if s.waiters[number] != w {
 		return
 	}
 	delete(s.waiters, number)
 	s.entries -= len(w.keys)
 	s.apart -= w.apart()
-	if s.departed = append(s.departed, departed{number, w.keys}); len(s.departed) > maxDeparted {
-		s.departed = slices.Delete(s.departed, 0, maxDeparted/2)
-	}
 	for _, key := range w.keys {
 		q := s.lines[key]
 		if delete(q.waiters, w); !w.stands.apart {
@@ -214,10 +217,14 @@ func (s *session) Stray(id, words string) {
 	s.leave(id)
 	if m := script.ReadMessage(words); m.Kind == script.Marked {
 		_, number, _ := strings.Cut(id, "/")
-		for _, d := range s.departed {
+		for _, d := range slices.Backward(s.departed) {
 			if d.number == number {
 				s.made(linesOf(d.keys, m.Lines), m.At, nil)
+				return
 			}
+		}
+		for _, w := range s.waiters { // nobody knows which lines these are
+			s.callBack(w)
 		}
 	}
 }
@@ -253,7 +260,7 @@ func (s *session) made(keys []string, at int64, by *Waiter) {
 		if q == nil {
 			continue
 		}
-		q.made, q.heard = at, time.Now()
+		q.made, q.heard = max(q.made, at), time.Now()
 		for w := range q.waiters {
 			if w != by && w.stands.served < at {
 				s.callBack(w)
@@ -277,6 +284,9 @@ func (s *session) heed(a answer, arrived time.Time) {
 		s.offset = least
 		for _, w := range s.waiters {
 			w.stands.served = 0
+		}
+		for _, q := range s.lines {
+			q.made = 0
 		}
 	}
 	s.offset = max(s.offset, least)

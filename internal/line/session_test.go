@@ -267,7 +267,7 @@ func TestComesBack(t *testing.T) {
 			c.waiters[2].QuitInbox()
 			c.session().Stray("us/3", fmt.Sprint("marked ", served(), " 1"))
 		}, []int{1}},
-		"of one that nobody remembers": {func(c *crew) { c.session().Stray("us/9", fmt.Sprint("marked ", served(), " 1")) }, nil},
+		"of one that nobody remembers": {func(c *crew) { c.session().Stray("us/9", fmt.Sprint("marked ", served(), " 1")) }, []int{0, 1, 2}},
 		"the server's clock was set back": {func(c *crew) {
 			c.waiters[2].Refuse(time.Now(), &script.Grant{Ticket: 3, Served: served() - 3_600_000_000, Made: []string{"b"}})
 		}, []int{1}},
@@ -364,7 +364,7 @@ func TestLeft(t *testing.T) {
 		c.session().Stray("us/7", "")
 		time.Sleep(2 * time.Second)
 		for _, b := range c.redis.sent() {
-			want(t, "left", b.args[4:], []string{"us/7"})
+			want(t, "left", b.args[5:], []string{"us/7"})
 		}
 		c.redis.answer(func([]string) (any, error) {
 			return []any{served(), int64(1), int64(-1), []any{}, []any{"8", int64(0), int64(0)}}, nil
@@ -372,11 +372,11 @@ func TestLeft(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		c.redis.answer(nil)
 		sent := c.redis.sent()
-		want(t, "left, until it is answered", sent[len(sent)-1].args[4:], []string{"us/7"})
+		want(t, "left, until it is answered", sent[len(sent)-1].args[5:], []string{"us/7"})
 		time.Sleep(time.Second)
-		want(t, "left, as the answer says", c.redis.sent()[0].args[4:], []string{"us/8"})
+		want(t, "left, as the answer says", c.redis.sent()[0].args[5:], []string{"us/8"})
 		time.Sleep(time.Second)
-		want(t, "left, once that is answered", len(c.redis.sent()[0].args), 4)
+		want(t, "left, once that is answered", len(c.redis.sent()[0].args), 5)
 	})
 }
 
@@ -582,7 +582,7 @@ func TestFewerLines(t *testing.T) {
 		}
 		w.QuitInbox()
 		c.join("a")
-		life := c.session().life()
+		life := c.session().life(c.waiters[len(c.waiters)-1])
 		time.Sleep(life)
 		if n := len(c.redis.sent()); n < 2 {
 			t.Errorf("%d beats in a life of %v", n, life)

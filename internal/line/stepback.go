@@ -29,7 +29,7 @@ func (w *Waiter) StepBack(c *transport.Call) {
 	w.share.Listen()
 	w.session.stepBack(w, w.ticket)
 	_, open := w.session.subscription()
-	script.AndStepBack(c, w.entry, w.ticket, w.session.life(), open)
+	script.AndStepBack(c, w.entry, w.ticket, w.session.life(w), open)
 }
 
 // PassOver puts the next try off, because the Redis of the waiter does not answer and is not asked. Otherwise, after a
@@ -37,6 +37,9 @@ func (w *Waiter) StepBack(c *transport.Call) {
 func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
+		if w.member != nil {
+			w.session.failed(w) // the next who was called back need not wait for it
+		}
 		w.tryAt(now.Add(Interval))
 	}
 }

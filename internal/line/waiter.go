@@ -129,7 +129,7 @@ func (w *Waiter) Begin(ctx context.Context, o *script.Obtain, c *transport.Call)
 	w.mu.Unlock()
 	var open bool
 	w.opened, open = w.session.subscription()
-	script.AndWait(c, w.entry, w.ticket, w.session.life(), open, o.Proposal)
+	script.AndWait(c, w.entry, w.ticket, w.session.life(w), open, o.Proposal)
 }
 
 // LastTicket returns the ticket of the waiter; 0 for none.
@@ -278,7 +278,7 @@ func (w *Waiter) Failure() error {
 	if !w.HasPosition() {
 		return nil
 	}
-	return w.session.failure()
+	return w.session.failure(w)
 }
 
 // QuitInbox makes the inbox forget the waiter. It does not give up the position in line.

@@ -7,15 +7,16 @@ ARGV[1]       the inbox
 ARGV[2]       for how many whole seconds its waiters are live from now on
 ARGV[3]       "1" if its subscription is open, on this server; else "0"
 ARGV[4]       "1" to make the lines last as well; else "0"
-ARGV[i]       from the fifth on: ids of waiters of the inbox that have left; those that are first in
+ARGV[5]       "1" if the marks may have ended; else "0"
+ARGV[i]       from the sixth on: ids of waiters of the inbox that have left; those that are first in
               a line are removed
 
 Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
             time       in µs
             listeners  how many connections to this server listen to the inbox; -1 if nobody can tell
             silent     in how many ms the first mark ends of another inbox whose waiter is first in a line;
-                       -1 if there is none
-            {i, …}     in line KEYS[n+i], the inbox has no mark
+                       0 if there are more dead ones than one call removes; -1 if there is none
+            {i, …}     in line KEYS[n+i], the inbox has no mark, or one that had ended
             {number, lines, ms, …}  each waiter of the inbox that is first in a line: in how many lines it
                        is so whose keys are free by now or within a third of the life, and when the
                        last of these is
@@ -29,7 +30,7 @@ local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 i
 local KEYS, call, pcall = KEYS, redis.pcall, redis.pcall -- locals are faster to reach
 local inbox, life, n = ARGV[1], tonumber(ARGV[2]), #KEYS / 2
 local lefts = {}
-for i = 5, #ARGV do
+for i = 6, #ARGV do
 	lefts[ARGV[i]] = true
 end
 local now = call('TIME')
@@ -42,6 +43,9 @@ local silent, missing = -1, {}
 local firsts, found = {}, {} -- the waiters of this inbox that are first in a line, in order; by number
 for i = 1, n do
 	local line = KEYS[n + i]
+	if ARGV[5] == '1' then
+		expel(line, inbox)
+	end
 	local changed = call('ZADD', line, 'XX', 'CH', mark, ours)
 	if type(changed) == 'table' then
 		if not string.find(changed.err, '^WRONGTYPE') then
@@ -79,6 +83,9 @@ for i = 1, n do
 			end
 		end
 	end
+end
+if most <= 0 then
+	silent = 0
 end
 local served = {}
 for i = 1, #firsts do

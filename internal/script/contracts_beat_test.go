@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -20,7 +21,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 		// beat is a beat of "box" with a life of 3 s and an open subscription, which does not make the lines last.
 		beat := func(ctx context.Context, keys string, left ...any) spec.List {
 			GinkgoHelper()
-			reply, err := run(ctx, "beat", keys, append([]any{"box", 3, "1", "0"}, left...)...)
+			reply, err := run(ctx, "beat", keys, append([]any{"box", 3, "1", "0", "0"}, left...)...)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(HaveLen(5))
 			return reply.(spec.List)
@@ -44,9 +45,42 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(on.Keys(ctx)).To(ConsistOf("la"))
 		})
 
-		It("renews a mark that has ended, while it is there", func(ctx SpecContext) {
-			stand(ctx, "la", 1, "box/1 1 60000 0 t", -short, true)
-			Expect(beat(ctx, "a la")[firsts]).To(Equal(spec.List{"1", int64(1), none}))
+		It("{i, …}: if asked to look, also a mark that had ended, and removes all waiters of the inbox there", func(ctx SpecContext) {
+			for _, line := range []string{"la", "lb"} {
+				stand(ctx, line, 1, "other/1 2 60000 0 t", full, true)
+				stand(ctx, line, 2, "box/1 2 60000 0 t", -short, true)
+				stand(ctx, line, 3, "other/2 2 60000 0 t", full, true)
+				stand(ctx, line, 4, "box/2 2 60000 0 t", -short, true)
+				stand(ctx, line, 5, "box2/1 2 60000 0 t", full, true)
+			}
+			stand(ctx, "lb", 6, "box/3 2 60000 0 t", full, true) // the mark has not ended there
+			reply, err := run(ctx, "beat", "a b la lb", "box", 3, "1", "0", "1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply.(spec.List)[missing]).To(Equal(spec.List{int64(1)}))
+			Expect(members(ctx, "la")).To(ConsistOf("~other", "~box2", "other/1 2 60000 0 t", "other/2 2 60000 0 t", "box2/1 2 60000 0 t"))
+			Expect(on.Client.ZCard(ctx, "lb").Val()).To(Equal(int64(9)))
+		})
+
+		It("{i, …}: a mark that had ended, also behind thousands of others", func(ctx SpecContext) {
+			var entries []redis.Z
+			for i := range 5000 {
+				entries = append(entries, redis.Z{Score: float64(i + 1), Member: fmt.Sprint(map[bool]string{true: "box/", false: "other/"}[i%2 == 0], i, " 1 60000 0 t")})
+			}
+			Expect(on.Client.ZAdd(ctx, "la", entries...).Err()).To(Succeed())
+			stand(ctx, "la", 1, "other/1 1 60000 0 t", full, true)
+			stand(ctx, "la", 9000, "box/9000 1 60000 0 t", -short, true)
+			reply, err := run(ctx, "beat", "a la", "box", 3, "1", "0", "1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply.(spec.List)[missing]).To(Equal(spec.List{int64(1)}))
+			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(2501)), "the others, and their mark")
+		})
+
+		It("silent: 0 if there are more dead ones than one call removes", func(ctx SpecContext) {
+			stand(ctx, "la", 20_000, "box/1 1 60000 0 t", full, true)
+			fillLine(ctx, on.Client, "la", "dead", 10_001, dead)
+			Expect(on.Client.ZAdd(ctx, "la", redis.Z{Score: 1e16, Member: "box/1 1 60000 0 t"}).Err()).To(Succeed())
+			Expect(beat(ctx, "a la")[silent]).To(Equal(int64(0)))
+			Expect(beat(ctx, "a la")[silent:]).To(Equal([]any{int64(-1), spec.List{}, spec.List{"1", int64(1), none}}))
 		})
 
 		It("makes the lines last for seven thirds of the life, but only if asked to, and never shorter", func(ctx SpecContext) {

@@ -14,11 +14,13 @@ It has a mark for each inbox with such waiters, "~‹inbox›", whose score is m
 
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
-may be missing: those that were written before the mark was made. A line without entries is deleted.
+may be missing: those that were written before the mark was made. A mark that has ended is never renewed, but made anew
+without the entries from before, because some of these waiters may have left and nobody could be told. A line without
+entries is deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines marking, lineLasts, first, late, tell, announce and warn
+Returns     nothing: it defines marking, lineLasts, expel, first, late, tell, announce and warn
 Publishes   to redislock:inbox:‹inbox›, see tell and announce
 Errors      none of its own
 ]]
@@ -59,6 +61,31 @@ local function read(line, entry)
 		known[entry] = waiter
 	end
 	return waiter
+end
+
+-- expel removes the mark of an inbox if that has ended, and its waiters. It looks at no more of a line than at so many
+-- waiters as most says.
+local function expel(line, inbox)
+	local mark = -(tonumber(call('ZSCORE', line, '~' .. inbox) or 0) or 0)
+	local left = math.floor(mark / 4096) - moment
+	if mark == 0 or left >= 0 and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then
+		return
+	end
+	local prefix, position = inbox .. '/', 0
+	repeat
+		local found, out, removed = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, CHUNK), {}, 0
+		for i = 1, #found do
+			if string.sub(found[i], 1, #prefix) == prefix then
+				out[#out + 1] = found[i]
+			end
+		end
+		if out[1] then
+			removed = tonumber(call('ZREM', line, unpack(out))) or 0
+		end
+		position = position + #found - removed
+		most = most - #found
+	until #found < CHUNK or most <= 0
+	call('ZREM', line, '~' .. inbox)
 end
 
 -- stands reports whether a waiter is live, and its inbox not gone.
