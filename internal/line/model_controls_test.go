@@ -33,7 +33,7 @@ var lineControls = []lineControl{
 	{rule: "a line without entries is deleted", old: "pcall('DEL', line)", new: ""},
 	{
 		rule: "a deadline further away than the life and a second is none",
-		old:  " and next.left <= next.life + 1000", new: "",
+		old:  " and waiter.left <= waiter.life + 1000", new: "",
 	},
 	{rule: "each line has marks of its own", old: "if marked ~= line then", new: "if not marked then"},
 	{rule: "a mark says whether the subscription is open", old: "(open and 1 or 0)", new: "1"},
@@ -48,6 +48,7 @@ var lineControls = []lineControl{
 		rule: "a newcomer goes behind those in line", script: "obtain",
 		old: "return not stood or other < ticket", new: "return other < ticket",
 	},
+	{rule: "a try renews no mark that has ended", script: "obtain", old: "\texpel(line, inbox)\n", new: "\n"},
 	{rule: "a tie of tickets", script: "obtain", old: " or other == ticket and waiter.entry < entry", new: ""},
 	{
 		rule: "who removes dead waiters tells the next one", script: "obtain",
@@ -103,6 +104,7 @@ var lineControls = []lineControl{
 		rule: "a step back that makes a mark tells the inbox", script: "release",
 		old: "if made[1] then\n\tannounce(stepper", new: "if false then\n\tannounce(stepper",
 	},
+	{rule: "a step back renews no mark that has ended", script: "release", old: "expel(KEYS[i], inbox)", new: ""},
 	{rule: "a waiter that steps back is not served", script: "release", old: "waiter.id ~= stepper and ", new: ""},
 
 	// beat.lua
@@ -115,6 +117,11 @@ var lineControls = []lineControl{
 	{
 		rule: "two beats in one ms miss nothing", script: "beat",
 		old: "elseif changed == 0 and not call('ZSCORE', line, ours) then", new: "elseif changed == 0 then",
+	},
+	{rule: "a beat that asks renews no mark that has ended", script: "beat", old: "if ARGV[5] == '1' then", new: "if false then"},
+	{
+		rule: "a mark from before the clock was set back has ended",
+		old:  " and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then", new: " then",
 	},
 	{rule: "each third beat makes lines last", script: "beat", old: "if ARGV[4] == '1' and", new: "if false and"},
 	{

@@ -131,6 +131,24 @@ func (m *queueModel) mark(key string, b *box, life int64) (made bool) {
 	return !had
 }
 
+// expel removes the mark of a box from a line if that has ended, and all of its waiters there.
+func (m *queueModel) expel(key string, b *box) {
+	line := m.lines[key]
+	if line == nil || line.marks[b.name] == (modelMark{}) {
+		return
+	}
+	mark := line.marks[b.name]
+	left := mark.deadline - m.now/1000
+	if !m.isLess(left, 0, m.loose) && !m.isLess(mark.life+1000, left, m.loose) {
+		return
+	}
+	line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
+	delete(line.marks, b.name)
+	if len(line.entries)+len(line.marks) == 0 {
+		delete(m.lines, key)
+	}
+}
+
 // prolong makes a line last as long as it must for an inbox with that life.
 func (m *queueModel) prolong(key string, life int64) {
 	m.lines[key].left = max(m.lines[key].left, life*7000/3*1000)
@@ -366,6 +384,7 @@ func (r *modelRun) refuse(c *contender, no *refusal) (*modelRun, *refusal) {
 // enter is the rest of a refused obtain: c stands in its lines with that ticket.
 func (r *modelRun) enter(c *contender, ticket int64, no *refusal, life int64) {
 	for i, key := range c.keys {
+		r.expel(key, c.box)
 		r.add(key, c, ticket)
 		if r.mark(key, c.box, life) {
 			no.made = append(no.made, int64(i+1))
@@ -411,6 +430,7 @@ func (m *queueModel) release(
 		stirred[key] = leaver == nil || deleted[key] ||
 			line != nil && len(line.entries) > 0 && line.entries[0].contender == leaver
 		if ticket > 0 {
+			r.expel(key, leaver.box)
 			r.add(key, leaver, ticket)
 			if r.mark(key, leaver.box, life) {
 				made = append(made, int64(i+1))
@@ -478,9 +498,12 @@ type modelFirst struct {
 }
 
 // beat renews the marks of a box in the lines of these keys. left are waiters of the box that have left.
-func (m *queueModel) beat(b *box, keys []string, life int64, prolong bool, left map[string]bool) (*modelRun, beaten) {
+func (m *queueModel) beat(b *box, keys []string, life int64, prolong, audit bool, left map[string]bool) (*modelRun, beaten) {
 	r, reply := m.start(), beaten{silent: -1}
 	for i, key := range keys {
+		if audit {
+			r.expel(key, b)
+		}
 		line := m.lines[key]
 		if line == nil || line.marks[b.name] == (modelMark{}) {
 			reply.missing = append(reply.missing, int64(i+1))

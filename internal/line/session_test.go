@@ -620,3 +620,201 @@ func TestNet(t *testing.T) {
 		want(t, "with one of them", c.session().net(), leastNet)
 	})
 }
+
+// The beats of some waiters hang, or fail. Others hear all the same that it is their turn, and have no failure.
+func TestOneServerFails(t *testing.T) {
+	for name, fails := range map[string]func() (any, error){
+		"hangs": func() (any, error) { time.Sleep(20 * time.Second); return well(), nil },
+		"fails": func() (any, error) { return nil, errors.New("no connection") },
+	} {
+		inSession(t, func(t *testing.T, c *crew) {
+			c.lines.Link = c.lines.Link.Redis.Link(true) // as at several servers, each has calls of its own
+			c.join("a")
+			c.join("b")
+			c.redis.answer(func(keys []string) (any, error) {
+				if keys[0] == "a" {
+					return fails()
+				}
+				return []any{served(), int64(1), int64(-1), []any{}, []any{"2", int64(1), int64(0)}}, nil
+			})
+			time.Sleep(1100 * time.Millisecond)
+			want(t, "called while the other "+name, c.called(), []int{1})
+			time.Sleep(5 * time.Second)
+			want(t, "failure while the other "+name, c.waiters[1].Failure(), nil)
+			c.redis.answer(nil)
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// How beats have failed, and how long they took, is forgotten when nobody waits any more.
+func TestFailuresOfAnEarlierWait(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.join("a")
+		c.redis.answer(func([]string) (any, error) { time.Sleep(9 * time.Second); return well(), nil })
+		time.Sleep(20 * time.Second)
+		c.redis.answer(func([]string) (any, error) { return nil, answered("LOADING later") })
+		time.Sleep(20 * time.Second)
+		if c.waiters[0].Failure() == nil {
+			t.Error("no failure while Redis loads")
+		}
+		c.waiters[0].QuitInbox()
+		c.redis.answer(nil)
+		time.Sleep(time.Hour)
+		w := c.join("a")
+		want(t, "failure", w.Failure(), nil)
+		want(t, "life", c.session().life(w), 3*time.Second)
+	})
+}
+
+// A refusal without a position says nothing about beats.
+func TestNoFailureWithoutAPosition(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		w := c.lines.New(nil)
+		w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"}), TTL: time.Second}, new(transport.Call))
+		w.Refuse(time.Now(), &script.Grant{})
+		want(t, "failure", w.Failure(), nil)
+		w.QuitInbox()
+	})
+}
+
+// A try makes its waiter live until after the first beat, also if its own lines make the interval long.
+func TestLifeOfAFirstTry(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		keys := make([]string, 40_000)
+		for i := range keys {
+			keys[i] = fmt.Sprint(i)
+		}
+		w := c.lines.New(nil)
+		c.waiters = append(c.waiters, w)
+		w.Begin(context.Background(), &script.Obtain{Keys: script.Box(keys), TTL: time.Second}, new(transport.Call))
+		life := c.session().life(w)
+		began := time.Now()
+		w.Refuse(began, &script.Grant{Ticket: 1, Served: served()})
+		want(t, "life once it stands in line", c.session().life(w), life)
+		time.Sleep(life)
+		if n := len(c.redis.sent()); n < 2*len(keys)/chunk {
+			t.Errorf("%d calls in a life of %v", n, life)
+		}
+	})
+}
+
+// When the life becomes longer, the next beat makes the lines last as long.
+func TestLinesLastForALongerLife(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.join("a")
+		time.Sleep(1100 * time.Millisecond)
+		keys := make([]string, 20_000)
+		for i := range keys {
+			keys[i] = fmt.Sprint(i)
+		}
+		c.redis.sent()
+		c.join(keys...)
+		time.Sleep(time.Second)
+		want(t, "prolongs", c.redis.sent()[0].args[3], "1")
+	})
+}
+
+// After a silence in which marks may have ended, a beat asks whether they have.
+func TestMarksMayHaveEnded(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.join("a")
+		time.Sleep(10 * time.Second)
+		c.redis.sent()
+		time.Sleep(2 * time.Second)
+		for _, b := range c.redis.sent() {
+			want(t, "while all is well", b.args[4], "0")
+		}
+		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
+		time.Sleep(3 * time.Second)
+		c.redis.answer(nil)
+		c.redis.sent()
+		time.Sleep(1500 * time.Millisecond)
+		sent := c.redis.sent()
+		want(t, "after three intervals", sent[0].args[4], "1")
+		want(t, "and then", sent[1].args[4], "0")
+	})
+}
+
+// Older news of a mark does not hide newer news.
+func TestOlderNewsOfAMark(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.join("a")
+		late := c.join("a")
+		early, first := time.Now(), served()
+		time.Sleep(time.Millisecond)
+		w := c.lines.New(nil)
+		c.waiters = append(c.waiters, w)
+		sent, at := time.Now(), served()
+		w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"}), TTL: time.Second}, new(transport.Call))
+		time.Sleep(time.Millisecond)
+		c.waiters[0].Refuse(time.Now(), &script.Grant{Ticket: 1, Served: served(), Made: []string{"a"}})
+		late.Refuse(early, &script.Grant{Ticket: 2, Served: first, Made: []string{"a"}})
+		w.Refuse(sent, &script.Grant{Ticket: 3, Served: at})
+		want(t, "called", c.called(), []int{1, 2})
+	})
+}
+
+// A waiter whose first try has made the mark leaves before the reply. Its message comes, and says what else may be missing.
+func TestMarkedByOneThatNeverStood(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		c.join("a")
+		c.join("b")
+		w := c.lines.New(nil)
+		w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"}), TTL: time.Second}, new(transport.Call))
+		w.QuitInbox()
+		time.Sleep(time.Millisecond)
+		c.session().Stray("us/3", fmt.Sprint("marked ", served(), " 1"))
+		want(t, "called", c.called(), []int{0})
+	})
+}
+
+// Those who were called back, and are passed over because their server hangs, do not keep others from coming back.
+func TestPassedOverWhileCalledBack(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		for range atOnce + 1 {
+			c.join("a")
+		}
+		c.session().Opened(true)
+		want(t, "called", len(c.called()), atOnce)
+		c.waiters[0].PassOver(time.Now())
+		want(t, "called", c.called()[atOnce-1], atOnce)
+	})
+}
+
+// While a hand-off waits to be taken, the server's clock is set back, and beats go on.
+func TestSinceBeforeTheArrival(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		w := c.join("a")
+		time.Sleep(10 * time.Millisecond)
+		w.notify(fmt.Sprintf("granted %d 0", served()))
+		arrived := time.Now()
+		c.redis.answer(func([]string) (any, error) {
+			r := well()
+			r[0] = served() - 3_000_000
+			return r, nil
+		})
+		time.Sleep(2500 * time.Millisecond)
+		_, h := w.Admit(context.Background(), nil, 1)
+		if since := w.Since(h); since.After(arrived) {
+			t.Errorf("the validity begins %v after the arrival of the message", since.Sub(arrived))
+		}
+	})
+}
+
+// Each inbox counts its waiters from 1, so no two may have the same name, wherever their channels are.
+func TestNoTwoInboxesHaveOneName(t *testing.T) {
+	c := &crew{redis: &beaten{}}
+	r, err := transport.New(c.redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, seen := NewHub(r, deaf{}, "us"), map[string]bool{}
+	for _, server := range []string{"", "one", "two", "one", ""} {
+		name, home := h.newName(server)
+		if seen[name] || home != "" {
+			t.Errorf("%q: name %q, at %q", server, name, home)
+		}
+		seen[name] = true
+	}
+}
