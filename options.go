@@ -50,7 +50,7 @@ type Options struct {
 	// after the first refusal. Before it, any error does, because a wrong address would make the call wait for ever; on a
 	// quorum, an error that may pass does so after 2 s. Other errors always end the wait. The file docs/line.md says who is
 	// served next, which clients are woken or handed the keys, and when the others try. A waiter that nothing wakes tries
-	// after 30 s at the latest.
+	// after 30 s, or later where many wait.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such

@@ -134,13 +134,16 @@ package line
 // contenders for one key, 1 ms holds, three masters: 720 locks/s instead of 45 to 290; for overlapping sets across
 // slots, 590 instead of 170.
 //
-// What many waiters cost, on two slow busy cores, in four processes (the last two rows: one and four), with an earlier build
-// of this design: to be measured again.
+// A mark that has ended is made anew, without the entries from before. A leave is given up after ten seconds without an
+// answer, and when the process was back, the beat for its other waiters made the one that had left live again: a release
+// handed it the keys, which then blocked all others for a ttl. Rejected: to pursue a leave for longer, which needs a
+// goroutine for each, and to remember such waiters, of whom there may be thousands. A beat asks whether the mark has ended
+// only if the session has heard nothing for two intervals, because that is one more command for each line.
 //
-//	waiters × keys   server while all wait   a stopped process is passed over in
-//	3,000 × 1        0.6 %                   2.5 s
-//	600 × 64         1.0 %                   2.9 s
-//	400 × 500        1.3 %                   2.4 s
-//	40 × 10,000      9–10 %                  6.0 s
-//	10,000 × 1       0.5 %
-//	100,000 × 1      0.4 %
+// No two inboxes of a process have one name. When a replica took over on a Cluster, the waiters of its node had a session
+// of their own, with the name of the old one, because that name was the first whose channel belonged to the node. Both
+// counted their waiters from 1, and a grant to one was taken by the other for another key.
+//
+// What many waiters cost, on two cores, in four processes (the last two rows: one and four), is in docs/line.md. The marks
+// alone, without a look who is first, are two fifths of a beat in 10,000 lines. To look in each second beat only was
+// rejected: it would save a quarter there, and then a waiter whose message is lost waits for two intervals.
