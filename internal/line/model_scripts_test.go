@@ -131,15 +131,13 @@ func (m *queueModel) mark(key string, b *box, life int64) (made bool) {
 	return !had
 }
 
-// expel removes the mark of a box from a line if that has ended, and all of its waiters there.
+// expel removes the mark of a box from a line if that has ended more than 5 s ago, and all of its waiters there.
 func (m *queueModel) expel(key string, b *box) {
 	line := m.lines[key]
 	if line == nil || line.marks[b.name] == (modelMark{}) {
 		return
 	}
-	mark := line.marks[b.name]
-	left := mark.deadline - m.now/1000
-	if !m.isLess(left, 0, m.loose) && !m.isLess(mark.life+1000, left, m.loose) {
+	if !m.isLess(line.marks[b.name].deadline-m.now/1000, -5000, m.loose) {
 		return
 	}
 	line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })

@@ -650,6 +650,8 @@ func (h *queueHistory) play(ctx context.Context) {
 		h.pass(ctx, pick(h.random, passing))
 	case what < 30:
 		h.pass(ctx, pick(h.random, jumps))
+	case what < 31 && h.on.Memory != nil && len(living) > 1:
+		h.isolate(ctx, pick(h.random, living))
 	case what < 45 && len(called) > 0:
 		c := pick(h.random, called)
 		h.try(ctx, c, c.ticket, c.box.hears && h.one(8))
@@ -690,6 +692,19 @@ func (h *queueHistory) leave(ctx context.Context, c *contender) {
 		h.release(ctx, c, c.keys, true)
 	default:
 		h.release(ctx, c, nil, true)
+	}
+}
+
+// isolate keeps the beats of a box from Redis for so long that its marks end long before, while the others beat.
+func (h *queueHistory) isolate(ctx context.Context, b *box) {
+	h.past = append(h.past, b.name+" is cut off")
+	for range 4 {
+		h.pass(ctx, 2_500_000)
+		for _, other := range h.living() {
+			if keys := h.lines(other); other != b && len(keys) > 0 && h.problem == "" {
+				h.beat(ctx, other, keys)
+			}
+		}
 	}
 }
 

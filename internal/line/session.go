@@ -44,7 +44,7 @@ type departed struct {
 }
 
 // maxDeparted is how many of them a session remembers.
-const maxDeparted = 64
+const maxDeparted = 1000
 
 // queue is a line in which a session stands.
 type queue struct {
@@ -138,7 +138,8 @@ func (s *session) stand(w *Waiter, ticket int64) {
 	}
 }
 
-// apart returns what the beats of a waiter cost, as lineCost counts it, if it shares none: each costs as much as three lines.
+// apart returns what the beats of a waiter cost, as lineCost counts it, if it shares none: each costs as much as three
+// lines.
 func (w *Waiter) apart() int {
 	if !w.stands.apart {
 		return 0

@@ -727,11 +727,13 @@ func TestMarksMayHaveEnded(t *testing.T) {
 		}
 		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
 		time.Sleep(3 * time.Second)
+		want(t, "after three seconds", c.redis.sent()[4].args[4], "0")
+		time.Sleep(3 * time.Second)
 		c.redis.answer(nil)
 		c.redis.sent()
 		time.Sleep(1500 * time.Millisecond)
 		sent := c.redis.sent()
-		want(t, "after three intervals", sent[0].args[4], "1")
+		want(t, "after six seconds", sent[0].args[4], "1")
 		want(t, "and then", sent[1].args[4], "0")
 	})
 }

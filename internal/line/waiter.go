@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// LeaveLasts is for how long a waiter goes on leaving while nobody answers. By then, its mark has ended in most cases.
-	LeaveLasts = 10 * time.Second
+	// leaveLasts is how much longer than its mark a waiter goes on leaving while nobody answers. By then, the mark has ended
+	// for so long that nobody renews it.
+	leaveLasts = endedFor + 5*time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
@@ -288,6 +289,9 @@ func (w *Waiter) QuitInbox() {
 		w.session.quit(w)
 	}
 }
+
+// LeaveLasts returns for how long the waiter goes on leaving while nobody answers.
+func (w *Waiter) LeaveLasts() time.Duration { return w.session.life(w) + leaveLasts }
 
 // Entry returns what names the waiter in its lines, as script.AndLeave takes it; "" for none.
 func (w *Waiter) Entry() string {

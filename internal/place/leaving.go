@@ -6,7 +6,6 @@ import (
 
 	"github.com/redislock/redislock/internal/claim"
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/line"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/transport"
 )
@@ -50,7 +49,7 @@ func (a *Attempt) origin() claim.Origin {
 func (a *Attempt) claim(keys script.Keys, rest claim.Rest) *claim.Claim {
 	c := &claim.Claim{Ledger: &a.Place.Ledger, Keys: keys, Token: a.Token, Origin: a.origin(), Lasts: a.TTL}
 	if rest.Line != "" {
-		c.Lasts = max(c.Lasts, line.LeaveLasts)
+		c.Lasts = max(c.Lasts, a.Waiter.LeaveLasts())
 	}
 	c.Take(rest)
 	return c
@@ -63,7 +62,7 @@ func (a *Attempt) leave(ctx context.Context, strays ...*transport.Call) {
 		return
 	}
 	c := a.claim(a.Keys.OnlyLines(), claim.Rest{Strays: slices.Concat(a.earlier, strays), Line: a.Waiter.Entry()})
-	c.Origin, c.Lasts = claim.Random, line.LeaveLasts // it has no keys that could be of another hold
+	c.Origin, c.Lasts = claim.Random, a.Waiter.LeaveLasts() // it has no keys that could be of another hold
 	c.Drop(ctx, claim.Terms{Why: claim.Line}, a.Keys.Names)
 }
 

@@ -7,7 +7,7 @@ ARGV[1]       the inbox
 ARGV[2]       for how many whole seconds its waiters are live from now on
 ARGV[3]       "1" if its subscription is open, on this server; else "0"
 ARGV[4]       "1" to make the lines last as well; else "0"
-ARGV[5]       "1" if the marks may have ended; else "0"
+ARGV[5]       "1" if the marks may have ended long ago; else "0"
 ARGV[i]       from the sixth on: ids of waiters of the inbox that have left; those that are first in
               a line are removed
 
@@ -16,7 +16,7 @@ Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
             listeners  how many connections to this server listen to the inbox; -1 if nobody can tell
             silent     in how many ms the first mark ends of another inbox whose waiter is first in a line;
                        0 if there are more dead ones than one call removes; -1 if there is none
-            {i, …}     in line KEYS[n+i], the inbox has no mark, or one that had ended
+            {i, …}     in line KEYS[n+i], the inbox has no mark, or one that had ended long ago
             {number, lines, ms, …}  each waiter of the inbox that is first in a line: in how many lines it
                        is so whose keys are free by now or within a third of the life, and when the
                        last of these is

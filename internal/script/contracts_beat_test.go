@@ -45,12 +45,19 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(on.Keys(ctx)).To(ConsistOf("la"))
 		})
 
-		It("{i, …}: if asked to look, also a mark that had ended, and removes all waiters of the inbox there", func(ctx SpecContext) {
+		It("renews a mark that has ended, but not long ago", func(ctx SpecContext) {
+			stand(ctx, "la", 1, "box/1 1 60000 0 t", -4*time.Second, true)
+			reply, err := run(ctx, "beat", "a la", "box", 3, "1", "0", "1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply.(spec.List)[missing:]).To(Equal([]any{spec.List{}, spec.List{"1", int64(1), none}}))
+		})
+
+		It("{i, …}: if asked to look, also a mark that had ended long ago, and removes all waiters of the inbox there", func(ctx SpecContext) {
 			for _, line := range []string{"la", "lb"} {
 				stand(ctx, line, 1, "other/1 2 60000 0 t", full, true)
-				stand(ctx, line, 2, "box/1 2 60000 0 t", -short, true)
+				stand(ctx, line, 2, "box/1 2 60000 0 t", -6*time.Second, true)
 				stand(ctx, line, 3, "other/2 2 60000 0 t", full, true)
-				stand(ctx, line, 4, "box/2 2 60000 0 t", -short, true)
+				stand(ctx, line, 4, "box/2 2 60000 0 t", -6*time.Second, true)
 				stand(ctx, line, 5, "box2/1 2 60000 0 t", full, true)
 			}
 			stand(ctx, "lb", 6, "box/3 2 60000 0 t", full, true) // the mark has not ended there
@@ -61,14 +68,14 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(on.Client.ZCard(ctx, "lb").Val()).To(Equal(int64(9)))
 		})
 
-		It("{i, …}: a mark that had ended, also behind thousands of others", func(ctx SpecContext) {
+		It("{i, …}: a mark that had ended long ago, also behind thousands of others", func(ctx SpecContext) {
 			var entries []redis.Z
 			for i := range 5000 {
 				entries = append(entries, redis.Z{Score: float64(i + 1), Member: fmt.Sprint(map[bool]string{true: "box/", false: "other/"}[i%2 == 0], i, " 1 60000 0 t")})
 			}
 			Expect(on.Client.ZAdd(ctx, "la", entries...).Err()).To(Succeed())
 			stand(ctx, "la", 1, "other/1 1 60000 0 t", full, true)
-			stand(ctx, "la", 9000, "box/9000 1 60000 0 t", -short, true)
+			stand(ctx, "la", 9000, "box/9000 1 60000 0 t", -6*time.Second, true)
 			reply, err := run(ctx, "beat", "a la", "box", 3, "1", "0", "1")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply.(spec.List)[missing]).To(Equal(spec.List{int64(1)}))

@@ -336,6 +336,16 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(heard()).To(BeEmpty(), "it does not serve itself")
 		})
 
+		It("0: its mark had ended long ago, so it is made anew, without the others of its inbox", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			on.Stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, true)
+			on.Stand(ctx, "la", 2, "box/2 1 60000 0 t", -6*time.Second, true)
+			heard := listen(ctx, "box")
+			Expect(back(ctx, "a la", 1)).To(Equal(none))
+			Expect(heard()).To(MatchRegexp(`^7 marked \d{16} 1$`))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~other", "~box", "other/1 1 60000 0 t", mine))
+		})
+
 		It("0: the same for a single key, and with other values", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			Expect(back(ctx, "a la", 1, ticket+5, 60, "0")).To(Equal(none))

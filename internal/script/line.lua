@@ -14,9 +14,9 @@ It has a mark for each inbox with such waiters, "~‹inbox›", whose score is m
 
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
-may be missing: those that were written before the mark was made. A mark that has ended is never renewed, but made anew
-without the entries from before, because some of these waiters may have left and nobody could be told. A line without
-entries is deleted.
+may be missing: those that were written before the mark was made. A mark that has ended long ago is never renewed, but
+made anew without the entries from before, because some of these waiters may have left, and their calls were given up. A
+line without entries is deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
@@ -63,12 +63,11 @@ local function read(line, entry)
 	return waiter
 end
 
--- expel removes the mark of an inbox if that has ended, and its waiters. It looks at no more of a line than at so many
--- waiters as most says.
+-- expel removes the mark of an inbox if that has ended more than five seconds ago, and its waiters. It looks at no more of a
+-- line than at so many waiters as most says.
 local function expel(line, inbox)
 	local mark = -(tonumber(call('ZSCORE', line, '~' .. inbox) or 0) or 0)
-	local left = math.floor(mark / 4096) - moment
-	if mark == 0 or left >= 0 and left <= math.floor(mark % 4096 / 2) * 1000 + 1000 then
+	if mark == 0 or math.floor(mark / 4096) - moment >= -5000 then
 		return
 	end
 	local prefix, position = inbox .. '/', 0
