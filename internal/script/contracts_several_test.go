@@ -338,7 +338,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 
 		It("0: its mark had ended long ago, so it is made anew, without the others of its inbox", func(ctx SpecContext) {
 			set(ctx, "a", "t")
-			on.Stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, true)
+			on.Stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, false)
 			on.Stand(ctx, "la", 2, "box/2 1 60000 0 t", -6*time.Second, true)
 			heard := listen(ctx, "box")
 			Expect(back(ctx, "a la", 1)).To(Equal(none))
