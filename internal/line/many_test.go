@@ -9,11 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/testing/race"
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
 var _ = Describe("Of many who wait in line,", Label(spec.OnServer), func() {
-	const n = 10_000
+	n := 10_000
+	if race.Enabled { // which makes all of this ten times as slow
+		n = 2000
+	}
 	queue := &redislock.Options{Queue: true}
 	var client *redis.Client
 	var locks *redislock.Client

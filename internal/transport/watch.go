@@ -175,6 +175,9 @@ func (w *watch) look() {
 		}
 	}
 	w.tick(next)
+	if pause := 10 * time.Since(now); pause > next { // of 10,000 flights: meanwhile, none can begin or end
+		w.timer.Reset(pause)
+	}
 	if len(silent) > 0 {
 		go w.sort(silent) // ends when it is known which servers they are for
 	}
