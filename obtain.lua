@@ -243,16 +243,13 @@ if not free then
 			local position, mark = string.format('%.0f', ticket), marking(life, ARGV[9] == '1') -- '..' writes 1.76e+15
 			for i = lines, #KEYS do
 				local line = KEYS[i]
-				if queued then
-					expel(line, inbox)
-				end
-				call('ZADD', line, position, entry)
-				if call('ZADD', line, mark, '~' .. inbox) == 1 then -- one ZADD for both would not say which is new
+				if enter(line, inbox, mark) then
 					made[#made + 1] = i - lines + 1
 					if call('PTTL', line) < lineLasts(life) then
 						call('PEXPIRE', line, lineLasts(life))
 					end
 				end
+				call('ZADD', line, position, entry)
 			end
 			if made[1] then
 				announce(id, inbox, made)

@@ -175,14 +175,13 @@ for i = lines, #KEYS do
 	-- With another ticket, or gone, a waiter that was first may be so no more, and nobody else would tell the one who is.
 	stirred[i] = not leaver or deleted[i - lines + 1] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 	if stepper then
-		expel(KEYS[i], inbox)
-		call('ZADD', KEYS[i], ticket, leaver)
-		if call('ZADD', KEYS[i], marking(life, ARGV[7] == '1'), '~' .. inbox) == 1 then
+		if enter(KEYS[i], inbox, marking(life, ARGV[7] == '1')) then
 			made[#made + 1] = i - lines + 1
 			if (tonumber(call('PTTL', KEYS[i])) or 0) < lineLasts(life) then
 				call('PEXPIRE', KEYS[i], lineLasts(life))
 			end
 		end
+		call('ZADD', KEYS[i], ticket, leaver)
 	elseif leaver then
 		call('ZREM', KEYS[i], leaver)
 	end

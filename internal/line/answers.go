@@ -20,31 +20,37 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 	now, answered := time.Now(), sent && err == nil
 	deaf := answered && r.Listeners == 0 && b.subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster())
 	s.mu.Lock()
-	if b.failed = b.failed || !answered; answered {
+	if answered {
+		b.answered = true
 		s.note(b, c, &r, now)
 		s.noteFailure(keys, nil)
 	} else {
-		again := now // perhaps only the connection was dead
-		if s.beats.err != nil {
-			again = now.Add(s.interval() / 4)
-		}
+		b.failed = true
 		s.beats.err = cmp.Or(err, fault.ErrUnanswered)
 		s.noteFailure(keys, s.beats.err)
-		if transport.IsFinal(err) {
+		switch {
+		case transport.IsFinal(err):
 			s.callBackAll(keys) // their own tries may have an error that ends their waits
-		} else {
-			s.beatBy(again)
+		case !s.beats.failing: // perhaps only the connection was dead
+			s.beatBy(now)
 		}
+		s.beats.failing = true
 	}
 	b.pending--
 	p.pending--
 	over := p.pending == 0
 	if b.pending == 0 {
 		b.silence.Stop()
+	}
+	switch {
+	case b.pending > 0:
+	case b.failed && !b.answered && !transport.IsFinal(s.beats.err):
+		s.beatBy(now.Add(s.interval() / 4))
+	case !b.failed:
+		s.beats.failing = false
+		s.beats.lasting = cmp.Or(b.lasting, s.beats.lasting)
 		for _, id := range b.left {
-			if !b.failed {
-				delete(s.beats.left, id)
-			}
+			delete(s.beats.left, id)
 		}
 	}
 	s.tellNext()
@@ -160,7 +166,7 @@ func (s *session) remind(firsts map[string]*script.First) {
 
 // leave makes the next beat remove a waiter from the lines in which it is first. The caller holds s.mu.
 func (s *session) leave(id string) {
-	if len(s.waiters) > 0 { // otherwise there is no beat
+	if len(s.waiters) > 0 && len(s.beats.left) < 10*maxLeft { // without waiters there is no beat
 		s.beats.left[id] = struct{}{}
 	}
 }

@@ -29,7 +29,7 @@ const (
 	// prolongs says that each so many beats make the lines last; see lineLasts in internal/script/line.lua.
 	prolongs = 3
 
-	// endedFor is how long ago a mark has ended that is not renewed; see expel in internal/script/line.lua.
+	// endedFor is how long ago a mark has ended that is not renewed; see hasEnded in internal/script/line.lua.
 	endedFor = 5 * time.Second
 
 	// maxLeft bounds the waiters that one beat takes out of the lines.
@@ -43,6 +43,7 @@ type beats struct {
 	took     time.Duration       // until the last answer
 	answered time.Time           // when that was
 	err      error               // how the last one has failed; nil if it was answered or is under way
+	failing  bool                // none was answered as a whole since one has failed
 	last     time.Time           // when one was sent last
 	due      time.Time           // when the next one is to be sent
 	answers  [2]answer           // the last ones, the latest first
@@ -59,11 +60,13 @@ type answer struct {
 // beat is one sign of life in all lines of a session, while its calls are under way.
 type beat struct {
 	began        time.Time
-	subscription int         // that was open; 0 for none
-	left         []string    // what it removes if that is first in a line
-	pending      int         // calls without a result
-	failed       bool        // one has failed
-	silence      *time.Timer // sends the next beat if some call has no result for long
+	subscription int           // that was open; 0 for none
+	left         []string      // what it removes if that is first in a line
+	pending      int           // calls without a result
+	answered     bool          // one was answered
+	failed       bool          // one has failed
+	lasting      time.Duration // the life for which it makes the lines last; 0 if it does not
+	silence      *time.Timer   // sends the next beat if some call has no result for long
 }
 
 // group is the calls of a beat that go to one server: all lines of a waiter are there.
@@ -179,9 +182,8 @@ func (s *session) beat(now time.Time) {
 	life := s.lifeNow()
 	prolong := s.beats.count%prolongs == 0 || life > s.beats.lasting
 	if prolong {
-		s.beats.lasting = life
+		b.lasting = life
 	}
-	audit := !s.redis.IsSingle() || now.Sub(s.beats.answers[0].sent) > endedFor
 	s.beats.count++
 	s.beats.due, s.beats.last = now.Add(s.interval()-rand.N(s.interval()/8)), now
 	for id := range s.beats.left {
@@ -207,7 +209,7 @@ func (s *session) beat(now time.Time) {
 	add := func(ctx context.Context, keys []string, apart *Waiter) {
 		g := &group{apart: apart, firsts: map[string]*script.First{}}
 		for some := range slices.Chunk(keys, chunk) {
-			c := script.Beat(some, s.inbox.Name(), life, open, prolong, audit, b.left)
+			c := script.Beat(some, s.inbox.Name(), life, open, prolong, b.left)
 			c.Ctx, c.Alone, c.Tag = ctx, apart != nil, part{g, some}
 			calls = append(calls, c)
 			g.pending++

@@ -49,7 +49,8 @@ var lineControls = []lineControl{
 		rule: "a newcomer goes behind those in line", script: "obtain",
 		old: "return not stood or other < ticket", new: "return other < ticket",
 	},
-	{rule: "a try renews no mark that has ended", script: "obtain", old: "\texpel(line, inbox)\n", new: "\n"},
+	{rule: "who makes a mark removes the others of its inbox", old: "while made and budget > 0 do", new: "while false do"},
+	{rule: "a try renews no mark that has ended", old: "or hasEnded(old)\n", new: "\n"},
 	{rule: "a tie of tickets", script: "obtain", old: " or other == ticket and waiter.entry < entry", new: ""},
 	{
 		rule: "who removes dead waiters tells the next one", script: "obtain",
@@ -98,8 +99,7 @@ var lineControls = []lineControl{
 	},
 	{
 		rule: "a step back makes a mark", script: "release",
-		old: "if call('ZADD', KEYS[i], marking(life, ARGV[7] == '1'), '~' .. inbox) == 1 then",
-		new: "if false then",
+		old: "if enter(KEYS[i], inbox, marking(life, ARGV[7] == '1')) then", new: "if false then",
 	},
 	{
 		rule: "a step back that makes a mark tells the inbox", script: "release",
@@ -108,17 +108,16 @@ var lineControls = []lineControl{
 	{rule: "a waiter that steps back is not served", script: "release", old: "waiter.id ~= stepper and ", new: ""},
 
 	// beat.lua
-	{rule: "a beat makes no mark", script: "beat", old: "'XX', 'CH', mark, ours)", new: "'CH', mark, ours)"},
+	{
+		rule: "a beat makes no mark", script: "beat",
+		old: "elseif type(old) ~= 'string' or ended then", new: "elseif type(old) ~= 'string' and call('ZADD', line, mark, ours) == 9 then",
+	},
 	{
 		rule: "a beat renews the mark", script: "beat",
-		old: "'XX', 'CH', mark, ours)", new: "'XX', 'NX', 'CH', mark, ours)",
+		old: "and call('ZADD', line, mark, ours) or old", new: "or old",
 	},
 	{rule: "a beat says which marks are missing", script: "beat", old: "missing[#missing + 1] = i", new: ""},
-	{
-		rule: "two beats in one ms miss nothing", script: "beat",
-		old: "elseif changed == 0 and not call('ZSCORE', line, ours) then", new: "elseif changed == 0 then",
-	},
-	{rule: "a beat that asks renews no mark that has ended", script: "beat", old: "if ARGV[5] == '1' then", new: "if false then"},
+	{rule: "a beat renews no mark that has ended", script: "beat", old: "and hasEnded(old)", new: "and false"},
 	{rule: "each third beat makes lines last", script: "beat", old: "if ARGV[4] == '1' and", new: "if false and"},
 	{
 		rule: "a beat removes those who have left", script: "beat",

@@ -131,20 +131,25 @@ func (m *queueModel) mark(key string, b *box, life int64) (made bool) {
 	return !had
 }
 
-// expel removes the mark of a box from a line if that has ended more than 5 s ago, and all of its waiters there.
-func (m *queueModel) expel(key string, b *box) {
+// hasEnded reports whether the mark of a box in a line has ended more than 5 s ago.
+func (m *queueModel) hasEnded(key string, b *box) bool {
+	return m.isLess(m.lines[key].marks[b.name].deadline-m.now/1000, -5000, m.loose)
+}
+
+// step is mark for a line that there may not be. If it makes the mark, there is nobody of the box in the line before.
+func (m *queueModel) step(key string, b *box, life int64) (made bool) {
 	line := m.lines[key]
-	if line == nil || line.marks[b.name] == (modelMark{}) {
-		return
+	if line == nil {
+		line = &modelLine{marks: map[string]modelMark{}}
+		m.lines[key] = line
 	}
-	if !m.isLess(line.marks[b.name].deadline-m.now/1000, -5000, m.loose) {
-		return
+	if line.marks[b.name] != (modelMark{}) && m.hasEnded(key, b) {
+		delete(line.marks, b.name)
 	}
-	line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
-	delete(line.marks, b.name)
-	if len(line.entries)+len(line.marks) == 0 {
-		delete(m.lines, key)
+	if line.marks[b.name] == (modelMark{}) {
+		line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
 	}
+	return m.mark(key, b, life)
 }
 
 // prolong makes a line last as long as it must for an inbox with that life.
@@ -382,12 +387,11 @@ func (r *modelRun) refuse(c *contender, no *refusal) (*modelRun, *refusal) {
 // enter is the rest of a refused obtain: c stands in its lines with that ticket.
 func (r *modelRun) enter(c *contender, ticket int64, no *refusal, life int64) {
 	for i, key := range c.keys {
-		r.expel(key, c.box)
-		r.add(key, c, ticket)
-		if r.mark(key, c.box, life) {
+		if r.step(key, c.box, life) {
 			no.made = append(no.made, int64(i+1))
 			r.prolong(key, life)
 		}
+		r.add(key, c, ticket)
 	}
 	if no.made != nil {
 		r.announce(c, no.made)
@@ -428,12 +432,11 @@ func (m *queueModel) release(
 		stirred[key] = leaver == nil || deleted[key] ||
 			line != nil && len(line.entries) > 0 && line.entries[0].contender == leaver
 		if ticket > 0 {
-			r.expel(key, leaver.box)
-			r.add(key, leaver, ticket)
-			if r.mark(key, leaver.box, life) {
+			if r.step(key, leaver.box, life) {
 				made = append(made, int64(i+1))
 				r.prolong(key, life)
 			}
+			r.add(key, leaver, ticket)
 		} else if leaver != nil {
 			r.remove(key, leaver, false)
 		}
@@ -496,13 +499,17 @@ type modelFirst struct {
 }
 
 // beat renews the marks of a box in the lines of these keys. left are waiters of the box that have left.
-func (m *queueModel) beat(b *box, keys []string, life int64, prolong, audit bool, left map[string]bool) (*modelRun, beaten) {
+func (m *queueModel) beat(b *box, keys []string, life int64, prolong bool, left map[string]bool) (*modelRun, beaten) {
 	r, reply := m.start(), beaten{silent: -1}
 	for i, key := range keys {
-		if audit {
-			r.expel(key, b)
-		}
 		line := m.lines[key]
+		if line != nil && line.marks[b.name] != (modelMark{}) && r.hasEnded(key, b) {
+			delete(line.marks, b.name)
+			if len(line.entries)+len(line.marks) == 0 {
+				delete(m.lines, key)
+				line = nil
+			}
+		}
 		if line == nil || line.marks[b.name] == (modelMark{}) {
 			reply.missing = append(reply.missing, int64(i+1))
 			continue

@@ -497,15 +497,15 @@ func (h *queueHistory) releases(ctx context.Context, reply any, want *modelRun) 
 
 // beat is a beat of a box, in the lines of these keys.
 func (h *queueHistory) beat(ctx context.Context, b *box, keys []string) {
-	life, prolong, audit := h.life(b), b.beats%3 == 0, h.random.IntN(2) == 0
+	life, prolong := h.life(b), b.beats%3 == 0
 	b.beats++
-	args := []any{b.name, life, flagged(b.open), flagged(prolong), flagged(audit)}
+	args := []any{b.name, life, flagged(b.open), flagged(prolong)}
 	left := maps.Clone(b.left)
 	for _, id := range slices.Sorted(maps.Keys(left)) {
 		args = append(args, id)
 	}
 	reply, _ := h.eval(ctx, "beat", withLines(keys, keys...), args...).(spec.List)
-	run, want := h.model.beat(b, keys, life, prolong, audit, left)
+	run, want := h.model.beat(b, keys, life, prolong, left)
 	h.check(!h.model.vague, unclear)
 	if len(reply) != 5 {
 		h.check(false, "want five values")

@@ -3,7 +3,6 @@ package line
 import (
 	"container/heap"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,21 +29,36 @@ type session struct {
 	entries   int                // of all of them in all lines
 	apart     int                // beats and lines of those that share no beat, as lineCost counts them
 	beats     beats
-	back      recalls    // called back, but not told yet
-	coming    int        // waiters that were told, and have not come back yet
-	confirmed int        // the subscription that a beat has found at the server; 0 for none
-	departed  []departed // the last ones
-	offset    int64      // by how much the server's clock is ahead of ours at least, in µs; see heed
+	back      recalls             // called back, but not told yet
+	coming    int                 // waiters that were told, and have not come back yet
+	confirmed int                 // the subscription that a beat has found at the server; 0 for none
+	departed  map[string][]string // the keys of those who have left lately, by number
+	gone      []departed          // the same, in order
+	offset    int64               // by how much the server's clock is ahead of ours at least, in µs; see heed
 }
 
 // departed is a waiter that has left, or has never stood in line. A late message may still be about its lines.
 type departed struct {
 	number string
-	keys   []string
+	at     time.Time
 }
 
-// maxDeparted is how many of them a session remembers.
-const maxDeparted = 1000
+// A session remembers those who have left for some seconds, but no more than so many.
+const (
+	departedFor = 10 * time.Second
+	maxDeparted = 10_000
+)
+
+// depart remembers one that has left. The caller holds s.mu.
+func (s *session) depart(number string, keys []string) {
+	now, past := time.Now(), 0
+	for past < len(s.gone) && (now.Sub(s.gone[past].at) > departedFor || len(s.gone)-past >= maxDeparted) {
+		delete(s.departed, s.gone[past].number)
+		past++
+	}
+	s.gone = append(s.gone[past:], departed{number, now})
+	s.departed[number] = keys
+}
 
 // queue is a line in which a session stands.
 type queue struct {
@@ -78,7 +92,7 @@ const atOnce = 200
 func newSession(redis *transport.Redis, source inbox.Source, name, home string) *session {
 	s := &session{
 		redis: redis, home: home, born: time.Now(), news: make(chan struct{}, 1),
-		waiters: map[string]*Waiter{}, lines: map[string]*queue{}, offset: math.MinInt64 / 2,
+		waiters: map[string]*Waiter{}, lines: map[string]*queue{}, departed: map[string][]string{}, offset: math.MinInt64 / 2,
 	}
 	s.beats.left = map[string]struct{}{}
 	s.inbox = inbox.New(source, name, inboxLinger, s)
@@ -95,6 +109,7 @@ func (s *session) join(w *Waiter, sent time.Time, g *script.Grant) {
 	s.stand(w, g.Ticket)
 	s.came(w)
 	w.stands.served = g.Served
+	s.beatBy(sent.Add(w.life / 3)) // others may have joined since it was sent, so that the next beat comes late
 	for _, key := range w.keys {
 		if q := s.lines[key]; sent.Before(q.heard) && g.Served < q.made { // otherwise it is a later try
 			s.callBack(w)
@@ -171,9 +186,7 @@ func (s *session) quit(w *Waiter) {
 	defer s.mu.Unlock()
 	defer s.tellNext()
 	number := w.member.Number()
-	if s.departed = append(s.departed, departed{number, w.keys}); len(s.departed) > maxDeparted {
-		s.departed = slices.Delete(s.departed, 0, maxDeparted/2)
-	}
+	s.depart(number, w.keys)
 	if s.waiters[number] != w {
 		return
 	}
@@ -215,19 +228,13 @@ func (s *session) Stray(id, words string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.tellNext()
-	s.leave(id)
-	if m := script.ReadMessage(words); m.Kind == script.Marked {
-		_, number, _ := strings.Cut(id, "/")
-		for _, d := range slices.Backward(s.departed) {
-			if d.number == number {
-				s.made(linesOf(d.keys, m.Lines), m.At, nil)
-				return
-			}
-		}
-		for _, w := range s.waiters { // nobody knows which lines these are
-			s.callBack(w)
-		}
+	m := script.ReadMessage(words)
+	if m.Kind != script.Marked { // it is first in some line
+		s.leave(id)
+		return
 	}
+	_, number, _ := strings.Cut(id, "/")
+	s.made(linesOf(s.departed[number], m.Lines), m.At, nil)
 }
 
 // marked takes a message about marks that a call of the waiter has made.

@@ -267,7 +267,7 @@ func TestComesBack(t *testing.T) {
 			c.waiters[2].QuitInbox()
 			c.session().Stray("us/3", fmt.Sprint("marked ", served(), " 1"))
 		}, []int{1}},
-		"of one that nobody remembers": {func(c *crew) { c.session().Stray("us/9", fmt.Sprint("marked ", served(), " 1")) }, []int{0, 1, 2}},
+		"of one that nobody remembers": {func(c *crew) { c.session().Stray("us/9", fmt.Sprint("marked ", served(), " 1")) }, nil},
 		"the server's clock was set back": {func(c *crew) {
 			c.waiters[2].Refuse(time.Now(), &script.Grant{Ticket: 3, Served: served() - 3_600_000_000, Made: []string{"b"}})
 		}, []int{1}},
@@ -364,7 +364,7 @@ func TestLeft(t *testing.T) {
 		c.session().Stray("us/7", "")
 		time.Sleep(2 * time.Second)
 		for _, b := range c.redis.sent() {
-			want(t, "left", b.args[5:], []string{"us/7"})
+			want(t, "left", b.args[4:], []string{"us/7"})
 		}
 		c.redis.answer(func([]string) (any, error) {
 			return []any{served(), int64(1), int64(-1), []any{}, []any{"8", int64(0), int64(0)}}, nil
@@ -372,11 +372,11 @@ func TestLeft(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		c.redis.answer(nil)
 		sent := c.redis.sent()
-		want(t, "left, until it is answered", sent[len(sent)-1].args[5:], []string{"us/7"})
+		want(t, "left, until it is answered", sent[len(sent)-1].args[4:], []string{"us/7"})
 		time.Sleep(time.Second)
-		want(t, "left, as the answer says", c.redis.sent()[0].args[5:], []string{"us/8"})
+		want(t, "left, as the answer says", c.redis.sent()[0].args[4:], []string{"us/8"})
 		time.Sleep(time.Second)
-		want(t, "left, once that is answered", len(c.redis.sent()[0].args), 5)
+		want(t, "left, once that is answered", len(c.redis.sent()[0].args), 4)
 	})
 }
 
@@ -715,26 +715,88 @@ func TestLinesLastForALongerLife(t *testing.T) {
 	})
 }
 
-// After a silence in which marks may have ended, a beat asks whether they have.
-func TestMarksMayHaveEnded(t *testing.T) {
+// Those who have left are remembered for some seconds. A message about one that is forgotten calls nobody back.
+func TestDeparted(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
 		c.join("a")
-		time.Sleep(10 * time.Second)
-		c.redis.sent()
-		time.Sleep(2 * time.Second)
-		for _, b := range c.redis.sent() {
-			want(t, "while all is well", b.args[4], "0")
+		var last *Waiter
+		for range 2 * maxDeparted {
+			w := c.lines.New(nil)
+			w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"}), TTL: time.Second}, new(transport.Call))
+			w.QuitInbox()
+			last = w
 		}
-		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
-		time.Sleep(3 * time.Second)
-		want(t, "after three seconds", c.redis.sent()[4].args[4], "0")
-		time.Sleep(3 * time.Second)
-		c.redis.answer(nil)
+		want(t, "remembered", len(c.session().departed), maxDeparted)
+		c.session().Stray("us/2", fmt.Sprint("marked ", served(), " 1"))
+		want(t, "called by one that is forgotten", c.called(), []int(nil))
+		want(t, "left", len(c.session().beats.left), 0)
+		time.Sleep(departedFor)
+		c.session().Stray(last.member.ID(), fmt.Sprint("marked ", served(), " 1"))
+		want(t, "called", c.called(), []int{0})
+		for n := range 5000 {
+			c.session().Stray(fmt.Sprint("us/", n+9), "")
+		}
+		want(t, "left at most", len(c.session().beats.left), 10*maxLeft)
+		time.Sleep(time.Second)
+		last.member = last.lines.shareOf(last.session.inbox).Enter(last.notify)
+		last.QuitInbox()
+		want(t, "remembered after ten seconds", len(c.session().departed), 1)
+	})
+}
+
+// One call of a beat fails all the time. That makes no more beats than the first time another one.
+func TestOneCallFails(t *testing.T) {
+	for what, most := range map[string]int{"one": 12, "all": 45} {
+		inSession(t, func(t *testing.T, c *crew) {
+			keys := make([]string, 2*chunk)
+			for i := range keys {
+				keys[i] = fmt.Sprint(i)
+			}
+			c.join(keys...)
+			time.Sleep(10 * time.Second)
+			c.redis.sent()
+			c.redis.answer(func(of []string) (any, error) {
+				if what == "all" || slices.Contains(of, "7") {
+					return nil, errors.New("no connection")
+				}
+				return well(), nil
+			})
+			time.Sleep(10 * Interval)
+			if n := len(c.redis.sent()) / 2; n > most {
+				t.Errorf("%s fails: %d beats in ten intervals", what, n)
+			}
+			c.redis.answer(nil)
+		})
+	}
+}
+
+// Many first tries are sent while few stand in line, and joined when the interval has become long.
+func TestBurst(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		var burst []*Waiter
+		for i := range 100 {
+			w := c.lines.New(nil)
+			c.waiters = append(c.waiters, w)
+			burst = append(burst, w)
+			keys := make([]string, 500)
+			for j := range keys {
+				keys[j] = fmt.Sprint(i, "-", j)
+			}
+			w.Begin(context.Background(), &script.Obtain{Keys: script.Box(keys), TTL: time.Second}, new(transport.Call))
+		}
+		sent := time.Now()
+		for _, w := range burst[:50] {
+			w.Refuse(sent, &script.Grant{Ticket: 1, Served: served()})
+		}
+		time.Sleep(1100 * time.Millisecond) // a beat
 		c.redis.sent()
+		for _, w := range burst[50:] {
+			w.Refuse(sent, &script.Grant{Ticket: 1, Served: served()})
+		}
 		time.Sleep(1500 * time.Millisecond)
-		sent := c.redis.sent()
-		want(t, "after six seconds", sent[0].args[4], "1")
-		want(t, "and then", sent[1].args[4], "0")
+		if n := len(c.redis.sent()); n < 100 {
+			t.Errorf("%d calls before the marks of the last ones end", n)
+		}
 	})
 }
 

@@ -50,6 +50,7 @@ type Waiter struct {
 	ticket   int64         // 0 for none yet
 	usual    time.Duration // how long answers took lately, a moving average
 	last     answer        // the last try that the server has refused
+	life     time.Duration // for how long the last try has made it live
 	opened   int           // the subscription that was open before the present try was sent; 0 for none
 
 	stands standing // session.mu protects it
@@ -130,7 +131,8 @@ func (w *Waiter) Begin(ctx context.Context, o *script.Obtain, c *transport.Call)
 	w.mu.Unlock()
 	var open bool
 	w.opened, open = w.session.subscription()
-	script.AndWait(c, w.entry, w.ticket, w.session.life(w), open, o.Proposal)
+	w.life = w.session.life(w)
+	script.AndWait(c, w.entry, w.ticket, w.life, open, o.Proposal)
 }
 
 // LastTicket returns the ticket of the waiter; 0 for none.

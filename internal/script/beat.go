@@ -12,9 +12,9 @@ var beatScript = transport.NewScript(complete(beatSource, Guard{}))
 
 // Beat returns a call that keeps the waiters of an inbox live, in the lines of these keys. life is for how long they are so
 // from then on, in whole seconds, and open says whether the inbox's subscription is open. prolong makes the lines last as
-// well, as each third beat must. audit says that the marks may have ended long ago. left are ids of waiters that have left,
-// and may still stand in line. Each key has a line.
-func Beat(keys []string, inbox string, life time.Duration, open, prolong, audit bool, left []string) *transport.Call {
+// well, as each third beat must. left are ids of waiters that have left, and may still stand
+// in line. Each key has a line.
+func Beat(keys []string, inbox string, life time.Duration, open, prolong bool, left []string) *transport.Call {
 	c := &transport.Call{Script: beatScript, Keys: make([]any, 0, 2*len(keys)), Token: inbox}
 	for _, key := range keys {
 		c.Keys = append(c.Keys, key)
@@ -22,7 +22,7 @@ func Beat(keys []string, inbox string, life time.Duration, open, prolong, audit 
 	for _, key := range keys {
 		c.Keys = append(c.Keys, keyname.LineOf(key))
 	}
-	c.SetArgs(int(life/time.Second), flag(open), flag(prolong), flag(audit))
+	c.SetArgs(int(life/time.Second), flag(open), flag(prolong))
 	for _, id := range left {
 		c.Args = append(c.Args, id)
 	}

@@ -7,8 +7,7 @@ ARGV[1]       the inbox
 ARGV[2]       for how many whole seconds its waiters are live from now on
 ARGV[3]       "1" if its subscription is open, on this server; else "0"
 ARGV[4]       "1" to make the lines last as well; else "0"
-ARGV[5]       "1" if the marks may have ended long ago; else "0"
-ARGV[i]       from the sixth on: ids of waiters of the inbox that have left; those that are first in
+ARGV[i]       from the fifth on: ids of waiters of the inbox that have left; those that are first in
               a line are removed
 
 Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
@@ -23,14 +22,14 @@ Returns     {time, listeners, silent, {i, …}, {number, lines, ms, …}}
             A line that is not a sorted set is left out.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter of another inbox: its number, if it is
             the first live one of a line from which dead ones were removed
-Errors      those of the first ZADD that Redis refuses
+Errors      those of the first ZSCORE or ZADD that Redis refuses
 ]]
 local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 
 local KEYS, call, pcall = KEYS, redis.pcall, redis.pcall -- locals are faster to reach
 local inbox, life, n = ARGV[1], tonumber(ARGV[2]), #KEYS / 2
 local lefts = {}
-for i = 6, #ARGV do
+for i = 5, #ARGV do
 	lefts[ARGV[i]] = true
 end
 local now = call('TIME')
@@ -43,16 +42,18 @@ local silent, missing = -1, {}
 local firsts, found = {}, {} -- the waiters of this inbox that are first in a line, in order; by number
 for i = 1, n do
 	local line = KEYS[n + i]
-	if ARGV[5] == '1' then
-		expel(line, inbox)
-	end
-	local changed = call('ZADD', line, 'XX', 'CH', mark, ours)
-	if type(changed) == 'table' then
-		if not string.find(changed.err, '^WRONGTYPE') then
-			return changed
+	local old = call('ZSCORE', line, ours)
+	local ended = type(old) == 'string' and hasEnded(old)
+	local refused = type(old) == 'string' and not ended and call('ZADD', line, mark, ours) or old
+	if type(refused) == 'table' then
+		if not string.find(refused.err, '^WRONGTYPE') then
+			return refused
 		end
-	elseif changed == 0 and not call('ZSCORE', line, ours) then -- otherwise two beats have come in one ms
+	elseif type(old) ~= 'string' or ended then
 		missing[#missing + 1] = i
+		if ended then
+			call('ZREM', line, ours)
+		end
 	else
 		if ARGV[4] == '1' and (tonumber(call('PTTL', line)) or 0) < lineLasts(life) then
 			call('PEXPIRE', line, lineLasts(life))

@@ -190,6 +190,19 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
 		})
 
+		It("i: before it makes a mark, it removes the waiters of its inbox from that line", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			const n = 4500
+			var entries []redis.Z
+			for i := range n {
+				entries = append(entries, redis.Z{Score: float64(i + 1), Member: fmt.Sprint([]string{"other/", "box/"}[i%2], i, " 1 60000 0 t")})
+			}
+			on.Client.ZAdd(ctx, "la", entries...)
+			stand(ctx, "la", n+1, "other/x 1 60000 0 t", spec.FullLife, true)
+			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
+			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(n/2 + 1 + 1 + 2)))
+		})
+
 		It("i: a mark that had ended long ago, and removes the other waiters of its inbox from that line", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, true)

@@ -152,7 +152,7 @@ var _ = spec.DescribeOn(spec.OnServer, "However many in line are silent or dead,
 		Expect(commands["zrangebyscore"]).To(atMost(4))
 	})
 
-	It("a beat runs three commands for each line, and five if it makes the lines last", func(ctx SpecContext) {
+	It("a beat runs four commands for each line, and six if it makes the lines last", func(ctx SpecContext) {
 		const lines = 100
 		keys := make([]string, 2*lines)
 		for i := range lines {
@@ -160,7 +160,7 @@ var _ = spec.DescribeOn(spec.OnServer, "However many in line are silent or dead,
 			fillLine(ctx, client, keys[lines+i], "box", 1, silent)
 			fillLine(ctx, client, keys[lines+i], "other", 40, silent)
 		}
-		for prolong, each := range []int{3, 5} {
+		for prolong, each := range []int{4, 6} {
 			_, commands := ran(ctx, "beat", keys, "box-0", 3, "1", prolong)
 			total := 0
 			for command, n := range commands {

@@ -14,13 +14,13 @@ It has a mark for each inbox with such waiters, "~‹inbox›", whose score is m
 
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
-may be missing: those that were written before the mark was made. A mark that has ended long ago is never renewed, but
-made anew without the entries from before, because some of these waiters may have left, and their calls were given up. A
+may be missing: those that were written before the mark was made. They are removed first, because some of these waiters
+may have left, and their calls were given up. A mark that has ended five seconds ago is never renewed, but made anew. A
 line without entries is deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines marking, lineLasts, expel, first, late, tell, announce and warn
+Returns     nothing: it defines marking, lineLasts, hasEnded, enter, first, late, tell, announce and warn
 Publishes   to redislock:inbox:‹inbox›, see tell and announce
 Errors      none of its own
 ]]
@@ -63,15 +63,17 @@ local function read(line, entry)
 	return waiter
 end
 
--- expel removes the mark of an inbox if that has ended more than five seconds ago, and its waiters. It looks at no more of a
--- line than at so many waiters as most says.
-local function expel(line, inbox)
-	local mark = -(tonumber(call('ZSCORE', line, '~' .. inbox) or 0) or 0)
-	if mark == 0 or math.floor(mark / 4096) - moment >= -5000 then
-		return
-	end
+-- hasEnded reports whether a mark with that score has ended so long ago that it must not be renewed.
+local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
+
+-- enter makes or renews the mark of an inbox, and reports whether it has made it. Then it has removed the waiters of the
+-- inbox from the line, but looks at no more than 20,000 waiters for all lines.
+local budget = 20000
+local function enter(line, inbox, mark)
+	local old = call('ZSCORE', line, '~' .. inbox)
+	local made = type(old) ~= 'string' or hasEnded(old)
 	local prefix, position = inbox .. '/', 0
-	repeat
+	while made and budget > 0 do
 		local found, out, removed = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, CHUNK), {}, 0
 		for i = 1, #found do
 			if string.sub(found[i], 1, #prefix) == prefix then
@@ -81,10 +83,12 @@ local function expel(line, inbox)
 		if out[1] then
 			removed = tonumber(call('ZREM', line, unpack(out))) or 0
 		end
-		position = position + #found - removed
-		most = most - #found
-	until #found < CHUNK or most <= 0
-	call('ZREM', line, '~' .. inbox)
+		position, budget = position + #found - removed, budget - #found
+		if #found < CHUNK then
+			break
+		end
+	end
+	return type(call('ZADD', line, mark, '~' .. inbox)) ~= 'table' and made
 end
 
 -- stands reports whether a waiter is live, and its inbox not gone.
