@@ -143,11 +143,13 @@ func (m *queueModel) step(key string, b *box, life int64) (made bool) {
 		line = &modelLine{marks: map[string]modelMark{}}
 		m.lines[key] = line
 	}
-	if line.marks[b.name] != (modelMark{}) && m.hasEnded(key, b) {
-		delete(line.marks, b.name)
-	}
-	if line.marks[b.name] == (modelMark{}) {
+	had := line.marks[b.name] != (modelMark{})
+	if !had || m.hasEnded(key, b) {
 		line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
+		if len(line.entries)+len(line.marks) == 0 { // the line is made anew
+			line.left = 0
+		}
+		delete(line.marks, b.name)
 	}
 	return m.mark(key, b, life)
 }
