@@ -72,10 +72,8 @@ func lateOn(on *spec.Redis, where string) {
 	It("end a wait in line when there have been two in a row", func(ctx SpecContext) {
 		heal := slow(0)
 		for _, ctx := range []context.Context{ctx, spec.Within(ctx, 10*time.Second)} {
+			Expect(on.Client.FlushAll(ctx).Err()).To(Succeed()) // what the last obtain was granted is freed in the background
 			Expect(obtainLate(ctx, redislock.Options{Queue: true, Explain: true})).To(spec.BeTooLate)
-			if where == "a quorum" && tries == 3 {
-				continue // one round had neither a late grant nor a refusal: a server was left out, which was slow
-			}
 			Expect(tries).To(Equal(2))
 		}
 		heal()
