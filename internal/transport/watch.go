@@ -175,7 +175,9 @@ func (w *watch) look() {
 		}
 	}
 	w.tick(next)
-	if pause := 10 * time.Since(now); pause > next { // of 10,000 flights: meanwhile, none can begin or end
+	// A look at 10,000 flights takes long, and none of them can end meanwhile. So looks take a tenth of the time at most. The
+	// pause has a bound, because the process may have been stopped during this look.
+	if pause := min(10*time.Since(now), askInterval); pause > next {
 		w.timer.Reset(pause)
 	}
 	if len(silent) > 0 {
