@@ -22,7 +22,7 @@ func conclude(e *history.Event, err error, good string) {
 			e.Options = append(e.Options, "error:"+code)
 		}
 	}
-	if err != nil && (e.Outcome == "unexpected" || e.Outcome == "network") {
+	if err != nil && (e.Outcome == "unexpected" || e.Outcome == "unknown" || e.Outcome == "network") {
 		e.Target = word(err.Error())
 	}
 }

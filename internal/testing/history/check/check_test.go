@@ -528,6 +528,7 @@ func TestErrors(t *testing.T) {
 		{"after the fault of another", the(fault("cut-replies", "w2", 5, 6), done("Obtain", "w1/1", 9, "network")), 1, 0},
 		{"after scripts were flushed", the(fault("flush-scripts", "", 8, 8), done("Obtain", "w1/1", 9, "redis")), 1, 0},
 		{"of an unknown kind", the(done("Do", "w1/1", 9, "unexpected")), 1, 0},
+		{"of which nobody knows what it has freed", the(done("Release", "w1/1", 9, "unknown")), 1, 0},
 	})
 }
 

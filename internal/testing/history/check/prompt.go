@@ -59,7 +59,7 @@ func failures(m *model, r *Result) {
 
 func isFailure(e history.Event) bool {
 	switch e.Outcome {
-	case "redis", "network", "unexpected":
+	case "redis", "network", "unknown", "unexpected":
 		return true
 	}
 	return false
