@@ -127,16 +127,18 @@ func (c *Client) Attach(ctx context.Context, keys []string, token string) (*Lock
 	return lock, nil
 }
 
-// Waiter is one waiter in the line of a key; see [Client.Line].
+// Waiter is one waiter in the line of a key; see [Client.Line]. Process is random, and says nothing about the host: that is
+// in Metadata, if the caller has put it there, as with [ProcessMetadata].
 type Waiter struct {
 	Token    string    // of the lock for which it waits
 	Metadata string    // the first 1,024 bytes of that lock's metadata
+	Process  string    // names the process that waits: the same text for all its waiters, on all servers
 	Since    time.Time // about when it came, by the server's clock; on one server, different for each waiter of a line
-	Late     bool      // it has missed a sign of life, and may be passed over soon
+	Late     bool      // its process has been silent for a while, and it may be passed over soon
 }
 
 // Line returns the waiters in line for the key, in the order in which they will be served; see [Options.Queue]. It omits
-// waiters that are passed over, until they show a sign of life again. It changes nothing, and its result may be out of
+// waiters that are passed over, until their process is heard of again. It changes nothing, and its result may be out of
 // date when it returns. On a quorum, it returns the waiters that a majority of the servers have in line. For a key that
 // can have no line, it returns none.
 //

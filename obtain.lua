@@ -15,7 +15,8 @@ ARGV[7]     entry of a waiter, as internal/script/line.lua describes it; without
             caller takes no position. With it, either every lock key has a line or none has
 ARGV[8]     the waiter's ticket; "0" if it knows of none
 ARGV[9]     "1" if its subscription is open, on this server; else "0"
-ARGV[10]    the ticket that it proposes if it has none, in µs since 1970; may be missing
+ARGV[10]    for how many whole seconds the waiters of its inbox are live from now on
+ARGV[11]    the ticket that it proposes if it has none, in µs since 1970; may be missing
 
 A proposal is taken as if it were at most a second away from the server's clock.
 
@@ -32,19 +33,19 @@ Returns     1                 granted, all newly taken, no fencing token
             {fence, i, …}     granted; KEYS[i] … were mine before, all others are
                               newly taken; fence is 0 if none is wanted
             0                 refused; nothing was written, except that dead waiters were removed
-            {-1, ms, ticket, time, life, missing}
+            {-1, ms, ticket, time, {i, …}}
                               refused at that time in µs; the waiter has this ticket in every
-                              line, is live for life ms, and must try again after ms, or
-                              when it is woken; missing is 1 if it had a ticket but was no
-                              longer in one of the lines, else 0
-                              After a grant the waiter is in no line any more.
+                              line, and must try again after ms, or when it is woken; ms is 0 if
+                              only a message or a beat can say when. In the line of KEYS[i], its
+                              inbox had no mark, or one that had ended long ago, so others of the
+                              inbox may be missing there. After a grant the waiter is in no line.
             {-2, closed, id}  refused, whatever the keys hold, because the guard is closed for closed
                               ms; see internal/script/marker.lua. A waiter gets a position in line
                               instead, and the reply above with closed and id added
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, if it is the first live
             one of a line from which dead ones were removed; its number, " after " and ttl,
-            if it is the first one and the keys are taken for less than its interval and than
-            the line lasts
+            if it is the first one and the keys are taken for less than its interval; to its own
+            inbox its number, " marked ", the time, and each i after a space, up to 1,000 a message
 Errors      WRONGTYPE         a lock key or the fence key is not a string, or a line
                               not a sorted set
             ERR               the ttl is not a whole number above 0; the fence
@@ -52,11 +53,7 @@ Errors      WRONGTYPE         a lock key or the fence key is not a string, or a 
             Those of marker.lua
                               After any error no newly taken key is left behind.
 ]]
-local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
-
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
-local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
-local value = metadata == '' and token or token .. ' ' .. metadata
 
 local guard, closed, term = nil, 0, nil -- see marker.lua; without a guard they stay as they are
 -- include marker
@@ -71,13 +68,16 @@ end
 
 -- Most locks are one free key without waiters. The rest of the script would do the same for them with more commands. It also
 -- says what is wrong with a bad ttl.
-if closed == 0 and #KEYS == 2 and not ARGV[4] and call('EXISTS', KEYS[2]) == 0 then
-	local done = pcall('SET', KEYS[1], value, 'NX', 'PX', ttl)
+if #KEYS == 2 and not ARGV[4] and closed == 0 and call('EXISTS', KEYS[2]) == 0 then
+	local done = pcall('SET', KEYS[1], ARGV[2] == '' and ARGV[1] or ARGV[1] .. ' ' .. ARGV[2], 'NX', 'PX', ARGV[3])
 	if done and done.ok then
 		return 1
 	end
 end
 
+local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
+local token, metadata, ttl = ARGV[1], ARGV[2], ARGV[3]
+local value = metadata == '' and token or token .. ' ' .. metadata
 local n, fenced = tonumber(ARGV[4] or 1), (ARGV[5] or '0') ~= '0'
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
@@ -194,103 +194,76 @@ if not free then
 		local most = math.huge -- waiters to pass over: a live one behind many dead ones must be found
 		-- include line
 
-		local id, count = entry and string.match(entry, '^%S+'), #KEYS - lines + 1
-		local stood = ticket > 0 -- it had a position by its last answered try
-		local interval, wait = 1000, 1 -- in ms: between two tries at most, and until the next
-		if id and count > 0 then
-			local waiting = call('ZCARD', KEYS[lines]) / 2
-			if count > 1 then
-				waiting = math.max(waiting, call('ZCARD', KEYS[lines + now % count]) / 2)
-			end
-			interval = math.max(1000, math.ceil((stood and waiting or waiting + 1) * (32 + 8 * n) / 100))
-			interval = math.min(interval, 680000)
-			if queued and not stood then -- the reply to an earlier try may have been lost
-				ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)
-			end
+		local id, inbox = string.match(entry or '', '^(([^ /]*)/%d+) ')
+		local count, wait = #KEYS - lines + 1, 0 -- lines; in ms, until the next try
+		if id and queued and ticket == 0 and count > 0 then -- the reply to an earlier try may have been lost
+			ticket = tonumber(call('ZSCORE', KEYS[lines], entry) or 0)
 		end
-		-- turnOf returns the first live waiter of a line, if it goes before the caller.
-		local function turnOf(line)
+		local stood = ticket > 0
+
+		-- isBehind reports whether a live waiter of a line goes before the caller.
+		local function isBehind(line)
 			local waiter, removed
 			repeat
-				waiter, removed = first(line, 0)
+				waiter, removed = first(line)
 			until not waiter or waiter.entry == entry or not removed or tell(waiter, '')
-			if waiter and waiter.entry ~= entry then
-				local other = ticket > 0 and tonumber(call('ZSCORE', line, waiter.entry)) or 0
-				if ticket == 0 or other < ticket or other == ticket and waiter.entry < entry then
-					return waiter
-				end
+			if not waiter or waiter.entry == entry then
+				return false
 			end
-		end
-		-- behind makes the caller wait until the first waiter would be dead, and longer if another is right before the caller.
-		local function behind(line, waiter)
-			wait = math.max(wait, waiter.left + 1)
-			if id and wait < interval then
-				local below = ticket == 0 and '+inf' or string.format('(%.0f', ticket)
-				local near = call('ZREVRANGEBYSCORE', line, below, 0, 'LIMIT', 0, 2) -- one may be the caller's own
-				local nearest = near[1] == entry and near[2] or near[1]
-				if nearest then
-					wait = math.max(wait, deadline(line, string.match(nearest, '^%S+') or '') + 1)
-				end
-			end
+			local other = stood and tonumber(call('ZSCORE', line, waiter.entry)) or 0
+			return not stood or other < ticket or other == ticket and waiter.entry < entry
 		end
 
+		local behind = false
 		if #blocked > 0 and id then -- those ahead will take the blocked key first, so its line says enough
-			local waiter = queued and count > 0 and turnOf(KEYS[lines + blocked[1] - 1])
-			if waiter then
-				behind(KEYS[lines + blocked[1] - 1], waiter)
-			end
-			for i = 1, wait < interval and #blocked or 0, math.max(#blocked - 1, 1) do
+			behind = queued and count > 0 and isBehind(KEYS[lines + blocked[1] - 1])
+			for i = 1, behind and 0 or #blocked, math.max(#blocked - 1, 1) do
 				local left = call('PTTL', KEYS[blocked[i]])
-				wait = math.max(wait, left < 0 and interval or left + 1)
+				wait = math.max(wait, left == -1 and 0 or math.max(left, 0) + 1)
 			end
 		elseif #blocked == 0 and not next(held) then
 			for i = lines, #KEYS do
-				local waiter = turnOf(KEYS[i])
-				if waiter then
-					refused = true
-					behind(KEYS[i], waiter)
-					if not id or wait >= interval then
-						break
-					end
+				if not behind and isBehind(KEYS[i]) then
+					refused, behind = true, true
 				end
 			end
 		end
+		if closed > 0 and not behind then
+			wait = math.max(wait, closed + 1)
+		end
 
-		wait = math.max(wait, closed > 0 and closed + 1 or 0)
 		if refused and id and count > 0 then
-			local fresh = not stood
-			if ticket == 0 then
-				ticket = proposed(now, ARGV[10])
+			if not stood then
+				ticket = proposed(now, ARGV[11])
 				for i = lines, #KEYS do
 					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], '0', '0', 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
-			local life = math.ceil(3 * interval / 1000)
-			local position = string.format('%.0f', ticket) -- '..' writes 1.76e+15
-			local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[9] == '1' and 1 or 0)))
-			local missing = 0
+			local life, made = tonumber(ARGV[10]), {}
+			local position, mark = string.format('%.0f', ticket), marking(life, ARGV[9] == '1') -- '..' writes 1.76e+15
 			for i = lines, #KEYS do
 				local line = KEYS[i]
-				if fresh then
-					call('ZADD', line, position, entry, mark, '~' .. id)
-				elseif call('ZADD', line, mark, '~' .. id) == 1 then
-					call('ZADD', line, position, entry)
-					missing = 1
+				if enter(line, inbox, mark) then
+					made[#made + 1] = i - lines + 1
+					if call('PTTL', line) < lineLasts(life) then
+						call('PEXPIRE', line, lineLasts(life))
+					end
 				end
-				if call('PTTL', line) < life * 1000 then -- another waiter's deadline may be later
-					call('PEXPIRE', line, life * 1000 + math.floor(interval / 2))
-				end
+				call('ZADD', line, position, entry)
 			end
-			local reply = { -1, math.min(wait, interval), ticket, now, life * 1000, missing }
+			if made[1] then
+				announce(id, inbox, made)
+			end
+			local reply = { -1, wait, ticket, now, made }
 			if closed > 0 then
-				reply[7], reply[8] = closed, term
+				reply[6], reply[7] = closed, term
 			end
 			return reply
 		end
 		if queued and not refused then -- before the keys are written: Redis may refuse a command
 			for i = lines, #KEYS do
 				if id then
-					call('ZREM', KEYS[i], entry, '~' .. id)
+					call('ZREM', KEYS[i], entry)
 				end
 				warn(KEYS[i], tonumber(ttl))
 			end

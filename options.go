@@ -40,14 +40,17 @@ type Options struct {
 	// Queue makes a refused obtain wait in line until it is granted or ctx ends. Only ctx limits the wait. The default
 	// false does not wait in line. The line is first come, first served, wherever keys overlap, across Clients, processes
 	// and machines. A key with a waiter is not free: a later obtain is refused, with Queue or without, unless its token
-	// already holds one of the keys. A waiter without a sign of life is passed over after 3 s, or later in a long line. A
-	// key with a brace but no hash tag, and a key like a{a}, whose hash tag repeats the rest, is [ErrInvalid] with Queue.
+	// already holds one of the keys. The library keeps the waiters of one Redis client live together, with one call a
+	// second for all of their lines. If these calls stop, the waiters are passed over after 3 s, or later if they wait for
+	// more than 5,000 keys. A key with a brace but no hash tag, and a key like a{a}, whose hash tag repeats the rest, is
+	// [ErrInvalid] with Queue.
 	//
 	// If ctx has a deadline, errors of Redis or the network that may pass do not end the wait. The file docs/guarantees.md
 	// lists them. If ctx ends the wait, the error wraps the last of them. If ctx has no deadline, they do not end the wait
 	// after the first refusal. Before it, any error does, because a wrong address would make the call wait for ever; on a
 	// quorum, an error that may pass does so after 2 s. Other errors always end the wait. The file docs/line.md says who is
-	// served next, which clients are woken or handed the keys, and how often the others try.
+	// served next, which clients are woken or handed the keys, and when the others try. A waiter that nothing wakes tries
+	// after 30 s, or later where many wait.
 	Queue bool
 
 	// AcrossSlots lets the keys of a lock be in different slots of a Cluster. The default false returns an error for such

@@ -354,8 +354,14 @@ var _ = spec.DescribeOnRedis("Explain", func(on *spec.Redis) {
 	DescribeTable("asks in line at the first refusal, and at the end if that is one", func(ctx SpecContext, granted bool) {
 		locks, proxy := throughProxy()
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "b")
-		limited, cancel := context.WithTimeout(ctx, 2500*time.Millisecond) // the waiter gives three signs of life
+		limited, cancel := context.WithTimeout(ctx, 2500*time.Millisecond)
 		defer cancel()
+		for i := range 3 {
+			time.AfterFunc(time.Duration(i+1)*500*time.Millisecond, func() {
+				defer GinkgoRecover()
+				spec.Wake(ctx, on.Client, "b", 0)
+			})
+		}
 		if granted {
 			time.AfterFunc(2200*time.Millisecond, func() { _ = held.Release(ctx) })
 		}

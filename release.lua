@@ -31,38 +31,35 @@ Returns     0       every key was mine and is deleted
             10,000 waiters and does not look behind those.
 Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " granted ", time in µs,
             space and fencing token or 0, if it was handed its keys; its number, to a first waiter
-            that was not, and if that is late, also to the first one behind it that receives it;
-            its number, " after " and ttl, to the next one if keys were handed over for less than
-            its interval and than the line lasts
+            that was not; its number, " after " and ttl, to the next one if keys were handed over
+            for less than its interval; to the inbox of a waiter that steps back, if that had no mark, or one
+            that had ended long ago, in some lines, its number, " marked ", the time, and after a space each, which these are among
+            the lines, up to 1,000 a message
 Errors      none of its own; what Redis refuses to do about the lines is left undone
 ]]
 local guard -- see marker.lua; nil without a guard
 -- include marker
 
-local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
-
 local KEYS, call, pcall = KEYS, redis.call, redis.pcall -- locals are faster to reach
+local deleted = {} -- by index
+local queued = false -- somebody has a position in one of the lines
+
+-- Most locks are one key. GET returns an error for a key of another type.
+if #KEYS == 2 and not ARGV[2] and pcall('GET', KEYS[1]) == ARGV[1] then
+	call('DEL', KEYS[1])
+	if pcall('EXISTS', KEYS[2]) == 0 then
+		return 0
+	end
+	deleted[1], queued = true, true
+end
+
+local CHUNK = 2000 -- keys a command: Lua unpacks 7,999 values in Redis, 5,114 in miniredis
 local token, n, leaver, fenced = ARGV[1], tonumber(ARGV[2] or 1), ARGV[3] ~= '' and ARGV[3], ARGV[4] == '1'
 local ticket = ARGV[5] ~= '' and ARGV[5] -- of a waiter that steps back
 local lines = fenced and n + 2 or n + 1 -- where they begin in KEYS
 
-local deleted = {} -- by index
-local start = 1 -- the first key to be looked at
-local queued = false -- somebody has a position in one of the lines
-if n == 1 and pcall('GET', KEYS[1]) == token then -- most locks are one key; GET returns an error for a key of another type
-	call('DEL', KEYS[1])
-	if #KEYS == 2 and not fenced and not ticket then
-		if pcall('EXISTS', KEYS[2]) == 0 then
-			return 0
-		end
-		queued = true
-	end
-	deleted[1] = true
-	start = 2
-end
-
 local lost -- what to return, if not 0
-for start = start, n, CHUNK do
+for start = deleted[1] and 2 or 1, n, CHUNK do
 	local values = call('MGET', unpack(KEYS, start, math.min(start + CHUNK - 1, n)))
 	local mine, count = {}, 0
 	for i = 1, #values do
@@ -155,7 +152,7 @@ local function handOver(waiter, indices)
 	local heard = not failed and tell(waiter, string.format(' granted %.0f ', now) .. fence)
 	if heard and type(told[waiter.id]) == 'number' then
 		for i = 1, #indices do
-			call('ZREM', KEYS[indices[i]], waiter.entry, '~' .. waiter.id)
+			call('ZREM', KEYS[indices[i]], waiter.entry)
 			warn(KEYS[indices[i]], tonumber(ttl))
 		end
 		return true
@@ -167,31 +164,35 @@ local function handOver(waiter, indices)
 end
 
 local pending, stirred = {}, {} -- indices of the lines to be served; by index, whether to serve the first waiter
-local stepper, life = leaver and ticket and string.match(leaver, '^%S*'), tonumber(ARGV[6] or 0)
+local stepper, inbox = string.match(leaver and ticket and leaver or '', '^(([^ /]*)/%d+) ')
+local life, made = tonumber(ARGV[6] or 0), {} -- made: the lines, from 1 on, in which its inbox had no mark
 local seen = {} -- a line counts once: a waiter wants as many lines as keys
 for i = lines, #KEYS do
 	if not seen[KEYS[i]] then
 		pending[#pending + 1] = i
 		seen[KEYS[i]] = true
 	end
-	stirred[i] = not leaver or deleted[i - lines + 1]
+	-- With another ticket, or gone, a waiter that was first may be so no more, and nobody else would tell the one who is.
+	stirred[i] = not leaver or deleted[i - lines + 1] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 	if stepper then
-		-- With another ticket it may be first no more, and nobody else would tell the one who is.
-		stirred[i] = stirred[i] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
-		local mark = string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (ARGV[7] == '1' and 1 or 0)))
-		call('ZADD', KEYS[i], ticket, leaver, mark, '~' .. stepper)
-		if (tonumber(call('PTTL', KEYS[i])) or 0) < life * 1000 then
-			call('PEXPIRE', KEYS[i], life * 1000 + 500)
+		if enter(KEYS[i], inbox, marking(life, ARGV[7] == '1')) then
+			made[#made + 1] = i - lines + 1
+			if (tonumber(call('PTTL', KEYS[i])) or 0) < lineLasts(life) then
+				call('PEXPIRE', KEYS[i], lineLasts(life))
+			end
 		end
+		call('ZADD', KEYS[i], ticket, leaver)
 	elseif leaver then
-		stirred[i] = stirred[i] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
-		call('ZREM', KEYS[i], leaver, '~' .. string.match(leaver, '^%S*'))
+		call('ZREM', KEYS[i], leaver)
 	end
+end
+if made[1] then
+	announce(stepper, inbox, made)
 end
 while pending[1] do -- again for each inbox that turns out to be gone
 	local waiters, indices = {}, {}
 	for _, i in ipairs(pending) do
-		local waiter, removed = first(KEYS[i], 0)
+		local waiter, removed = first(KEYS[i])
 		if waiter and waiter.id ~= stepper and (stirred[i] or removed) then
 			if not indices[waiter.id] then
 				waiters[#waiters + 1] = waiter
@@ -208,13 +209,6 @@ while pending[1] do -- again for each inbox that turns out to be gone
 		elseif gone[waiter.inbox] and waiter.open or not tell(waiter, '') then
 			for _, i in ipairs(indices[waiter.id]) do
 				pending[#pending + 1] = i
-			end
-		elseif late(waiter) then -- the next one tries too, and its reply says when this one will count as dead
-			for _, i in ipairs(indices[waiter.id]) do
-				local second
-				repeat -- nobody may listen for the second any more
-					second = first(KEYS[i], 1)
-				until not second or tell(second, '')
 			end
 		end
 	end

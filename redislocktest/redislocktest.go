@@ -78,8 +78,8 @@ func (c *Client) FastForward(d time.Duration) {
 	}
 }
 
-// fastForward ages every key except the lines. A line lives for only 3 s without signs of life, and FastForward does not
-// move the clock that dates them. If a line expired, the order of its waiters would be lost.
+// fastForward ages every key except the lines. A line lasts for only some seconds after it was prolonged, and FastForward
+// does not move the clock that dates its marks. If a line expired, the order of its waiters would be lost.
 const fastForward = `
 for _, key in ipairs(redis.call('KEYS', '*')) do
 	if string.sub(key, -15) ~= ':redislock:line' then

@@ -86,7 +86,7 @@ var controls = []control{
 		name: "own keys obtained while closed", kind: "tokens that are used again", check: check.Exclusion, limit: 150,
 		edits: []overlay.Edit{{
 			File: "obtain.lua", Old: "	elseif closed > 0 and not ARGV[7] then",
-			New: "	elseif closed > 0 and #KEYS < 4 and redis.call('GET', KEYS[1]) == token then\n\t\tclosed = 0\n" +
+			New: "	elseif closed > 0 and #KEYS < 4 and redis.call('GET', KEYS[1]) == ARGV[1] then\n\t\tclosed = 0\n" +
 				"	elseif closed > 0 and not ARGV[7] then",
 		}},
 	},

@@ -362,7 +362,7 @@ func (m *model) run() {
 	if !m.tidies {
 		time.Sleep(4 * time.Second) // what was on its way is over
 		m.within(30*time.Second, "somebody still waits in line", m.last)
-		time.Sleep(5 * time.Second)
+		time.Sleep(8 * time.Second) // a line to which a late try has added a waiter lasts for 7 s
 		m.final()
 	}
 	stop()

@@ -3,17 +3,13 @@ package inbox
 import "time"
 
 // A subscription can be alive and yet useless. It stays at the server where it was made, while the name of that server now
-// leads to another server, on which the scripts run and publish. No error shows that. It shows when members find out by
-// themselves what a message should have announced.
+// leads to another server, on which the scripts run and publish. No error shows that, but a script that runs there can count
+// who listens.
 //
 // Such a subscription is replaced by a new one, and until then counts as none. Replacing does not always help: behind some
 // proxies, a server that nobody can subscribe to publishes. So the pauses before a replacement grow.
 
 const (
-	// maxMissed is how many messages in a row must have been missed. One alone may only be late, or may never have been
-	// published, for example because somebody has deleted a key.
-	maxMissed = 3
-
 	// The first replacement comes at once, the second one after firstPause. Each further pause is twice as long, up to
 	// maxPause. A time of calm without a doubt begins anew.
 	firstPause = time.Second
@@ -23,36 +19,17 @@ const (
 
 // doubts are the reasons to think that no message arrives through the present subscription.
 type doubts struct {
-	missed       int           // messages, since the last one that has arrived
 	subscription int           // the last one that was in doubt
 	since        time.Time     // when it was
 	pause        time.Duration // before its replacement
 	replacement  *time.Timer   // makes it; nil if none is due
 }
 
-// Miss notes that a member of the Share has missed a message, while this subscription was the present one.
-func (s *Share) Miss(subscription int) {
-	b := s.inbox
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.opened != subscription {
-		return
-	}
-	if b.doubts.missed++; b.doubts.missed >= maxMissed {
-		b.doubt(subscription)
-	}
-}
-
 // Doubt notes that no message arrives through this subscription. Subscription returns 0 from now on, until there is
 // another one.
-func (s *Share) Doubt(subscription int) {
-	s.inbox.mu.Lock()
-	defer s.inbox.mu.Unlock()
-	s.inbox.doubt(subscription)
-}
-
-// doubt does the work of Doubt. The caller holds b.mu.
-func (b *Inbox) doubt(subscription int) {
+func (b *Inbox) Doubt(subscription int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	d, now := &b.doubts, time.Now()
 	if !b.open || b.opened != subscription || d.subscription == subscription {
 		return
@@ -68,7 +45,6 @@ func (b *Inbox) doubt(subscription int) {
 
 // cancel forgets the doubts about a subscription that has ended.
 func (d *doubts) cancel() {
-	d.missed = 0
 	if d.replacement != nil {
 		d.replacement.Stop()
 		d.replacement = nil

@@ -20,12 +20,22 @@ type Source interface {
 	Listen(ctx context.Context, channel string, state func(open bool), message func(payload string))
 }
 
+// Owner is told what no member is told. It must not block, and must not call the inbox.
+type Owner interface {
+	// Opened says that messages begin to arrive. again says that some may have been lost before that.
+	Opened(again bool)
+
+	// Stray takes the words of a message for a member that has left. id is as Member.ID.
+	Stray(id, words string)
+}
+
 // Inbox is one channel with one subscription for all of its members. Its goroutine starts with the first Listen and
 // ends some time after the last member has left. It is safe for concurrent use.
 type Inbox struct {
 	source Source
 	name   string        // the end of the channel's name
 	linger time.Duration // how long the subscription stays open after the last member
+	owner  Owner
 
 	mu      sync.Mutex // protects the fields below, and those of all Shares
 	count   int        // number of members so far, without those of EnterAs
@@ -35,14 +45,25 @@ type Inbox struct {
 	keepers int                // open Shares that make the present session linger
 	open    bool               // messages arrive
 	opened  int                // how often they have begun to arrive
+	fresh   bool               // they have not begun to arrive in this session
 	last    *time.Timer        // ends the subscription when it fires; nil while there are members
 	doubts  doubts
 }
 
 // New returns an Inbox without members. Its name must be unique. It stays subscribed for linger after its last member
 // has left, because the next one may come soon.
-func New(source Source, name string, linger time.Duration) *Inbox {
-	return &Inbox{source: source, name: name, linger: linger, members: map[string]*Member{}}
+func New(source Source, name string, linger time.Duration, owner Owner) *Inbox {
+	return &Inbox{source: source, name: name, linger: linger, owner: owner, members: map[string]*Member{}}
+}
+
+// Name returns the end of the channel's name, with which the ids of all members begin.
+func (b *Inbox) Name() string { return b.name }
+
+// Has reports whether there is a member with that number.
+func (b *Inbox) Has(number string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.members[number] != nil
 }
 
 // Join returns a Share without members. If lingers is true, the subscription lingers from the Share's first Listen until
@@ -103,7 +124,7 @@ func (b *Inbox) halt() {
 }
 
 // setOpen notes whether messages arrive, unless the subscription of ctx has ended. Messages that were published before that
-// are lost, so setOpen notifies every member when messages begin to arrive.
+// are lost.
 func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,21 +137,31 @@ func (b *Inbox) setOpen(ctx context.Context, open bool) {
 	}
 	b.opened++
 	b.doubts.cancel() // they were about the subscription before this one
-	for _, m := range b.members {
-		m.notify("")
-	}
+	b.owner.Opened(!b.fresh)
+	b.fresh = false
 }
 
-// deliver passes a message to the member whose number it begins with. It drops messages for members that have left.
+// deliver passes a message to the member whose number it begins with.
 func (b *Inbox) deliver(message string) {
 	number, words, _ := strings.Cut(message, " ")
 	b.mu.Lock()
-	b.doubts.missed = 0
 	m := b.members[number]
 	b.mu.Unlock()
-	if m != nil {
-		m.notify(words)
+	if m == nil {
+		b.owner.Stray(b.name+"/"+number, words)
+		return
 	}
+	m.notify(words)
+}
+
+// Subscription returns the number of the present subscription, or 0 if there is none whose messages arrive.
+func (b *Inbox) Subscription() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open || b.doubts.subscription == b.opened {
+		return 0
+	}
+	return b.opened
 }
 
 // Share is the part of an Inbox that belongs to one user: some of its members. The end of one user does not change the
@@ -152,22 +183,11 @@ type Member struct {
 	notify     func(words string)
 }
 
+// Number returns the end of its ID.
+func (m *Member) Number() string { return m.number }
+
 // ID returns the name by which a script can reach the member: the inbox's name, a slash and a number.
 func (m *Member) ID() string { return m.id }
-
-// Hears reports whether messages arrive, as far as is known.
-func (s *Share) Hears() bool { return s.Subscription() != 0 }
-
-// Subscription returns the number of the present subscription, or 0 if there is none whose messages arrive.
-func (s *Share) Subscription() int {
-	b := s.inbox
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.open || b.doubts.subscription == b.opened {
-		return 0
-	}
-	return b.opened
-}
 
 // Members returns the number of the Share's members.
 func (s *Share) Members() int {
@@ -177,8 +197,7 @@ func (s *Share) Members() int {
 }
 
 // Enter returns a new member. From now on, the inbox calls notify for each message for the member, with the words after its
-// number. After a time when messages may have been lost, it calls notify with "". It does so in another goroutine. notify
-// must not block and must not call the inbox.
+// number. It does so in another goroutine. notify must not block and must not call the inbox.
 func (s *Share) Enter(notify func(words string)) *Member {
 	b := s.inbox
 	b.mu.Lock()
@@ -216,7 +235,7 @@ func (s *Share) Listen() {
 	}
 	if b.stop == nil {
 		b.session++
-		b.keepers = 0
+		b.keepers, b.fresh = 0, true
 		b.begin()
 	}
 	if s.lingers && s.session != b.session {

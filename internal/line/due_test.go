@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redislock/redislock/internal/fault"
-	"github.com/redislock/redislock/internal/inbox"
 	"github.com/redislock/redislock/internal/script"
 	"github.com/redislock/redislock/internal/testing/bubble"
+	"github.com/redislock/redislock/internal/transport"
 )
 
 const ms = time.Millisecond
@@ -21,12 +23,23 @@ func (deaf) CanListen() bool { return false }
 
 func (deaf) Listen(context.Context, string, func(bool), func(string)) {}
 
+// nobody is a Redis client to which nothing is sent.
+type nobody struct{ redis.Scripter }
+
+func (nobody) Options() *redis.Options { return &redis.Options{} }
+
 // newWaiter returns a waiter whose messages come only from the test.
 func newWaiter() *Waiter {
-	return &Waiter{
-		inbox: inbox.New(deaf{}, "test", 0).Join(false), woken: make(chan struct{}, 1), life: leastLife,
-		sent: time.Now(), served: 1000,
+	redis, err := transport.New(nobody{})
+	if err != nil {
+		panic(err)
 	}
+	l := &Lines{Hub: NewHub(redis, deaf{}, "test"), Link: redis.Link(false)}
+	w := l.New(nil)
+	w.Begin(context.Background(), &script.Obtain{Keys: script.Box([]string{"a"})}, new(transport.Call))
+	w.last = answer{time.Now(), 1000}
+	w.session.beats.running = true // no beats
+	return w
 }
 
 // every is a strategy.
@@ -37,33 +50,31 @@ func (e every) NextBackoff() time.Duration { return time.Duration(e) }
 // A refused waiter tries again when the script says so, or sooner if a message says so.
 func TestAwait(t *testing.T) {
 	for name, c := range map[string]struct {
-		wait, life  time.Duration // in the reply
+		wait        time.Duration // in the reply
 		pace        every
 		message     string // after 100 ms
 		early       bool   // it comes before the waiter waits
 		least, most time.Duration
 	}{
-		"when a ttl ends":                          {wait: 300 * ms, least: 300 * ms, most: 300 * ms},
-		"a sign of life, at a random moment":       {wait: time.Second, least: 750 * ms, most: time.Second},
-		"less often where many wait":               {wait: 10 * time.Second, life: 30 * time.Second, least: 7500 * ms, most: 10 * time.Second},
-		"when a ttl ends, where many wait":         {wait: 5 * time.Second, life: 30 * time.Second, least: 5 * time.Second, most: 5 * time.Second},
-		"its turn":                                 {wait: 300 * ms, message: "-", least: 100 * ms, most: 100 * ms},
-		"its turn came before":                     {wait: 300 * ms, message: "-", early: true},
-		"the keys are taken until then":            {wait: 300 * ms, message: "after 49", least: 150 * ms, most: 150 * ms},
-		"the keys are taken for longer":            {wait: 300 * ms, message: "after 999", least: 300 * ms, most: 300 * ms},
-		"the keys are handed over":                 {wait: 300 * ms, message: "granted 2000 7", least: 100 * ms, most: 100 * ms},
-		"words that nobody knows":                  {wait: 300 * ms, message: "hello", least: 100 * ms, most: 100 * ms},
-		"a strategy counts where none can come":    {wait: 300 * ms, pace: every(50 * ms), least: 50 * ms, most: 50 * ms},
-		"but it never delays a try":                {wait: 300 * ms, pace: every(time.Minute), least: 300 * ms, most: 300 * ms},
-		"a strategy that stops changes nothing":    {wait: 300 * ms, pace: every(-1), least: 300 * ms, most: 300 * ms},
-		"a wait of nothing is still a millisecond": {least: ms, most: ms},
+		"when a ttl ends":                       {wait: 300 * ms, least: 300 * ms, most: 300 * ms},
+		"a net, at a random moment":             {least: leastNet * 3 / 4, most: leastNet},
+		"its turn":                              {wait: 300 * ms, message: "-", least: 100 * ms, most: 100 * ms},
+		"its turn came before":                  {wait: 300 * ms, message: "-", early: true},
+		"the keys are taken until then":         {wait: 300 * ms, message: "after 49", least: 150 * ms, most: 150 * ms},
+		"the keys are taken for longer":         {wait: 300 * ms, message: "after 999", least: 300 * ms, most: 300 * ms},
+		"the keys are handed over":              {wait: 300 * ms, message: "granted 2000 7", least: 100 * ms, most: 100 * ms},
+		"words that nobody knows":               {wait: 300 * ms, message: "hello", least: 100 * ms, most: 100 * ms},
+		"a strategy counts where none can come": {wait: 300 * ms, pace: every(50 * ms), least: 50 * ms, most: 50 * ms},
+		"but it never delays a try":             {wait: 300 * ms, pace: every(time.Minute), least: 300 * ms, most: 300 * ms},
+		"a strategy that stops changes nothing": {wait: 300 * ms, pace: every(-1), least: 300 * ms, most: 300 * ms},
+		"what a ttl ended before":               {wait: ms, least: ms, most: ms},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			w := newWaiter()
 			if c.pace != 0 {
 				w.pace = c.pace
 			}
-			w.Refuse(time.Now(), &script.Grant{Ticket: 5, Served: 1000, Wait: c.wait, Life: c.life})
+			w.Refuse(time.Now(), &script.Grant{Ticket: 5, Served: 1000, Wait: c.wait})
 			began := time.Now()
 			switch {
 			case c.early:
@@ -83,18 +94,41 @@ func TestAwait(t *testing.T) {
 }
 
 // Waiters that were refused together must not try together.
-func TestSignsOfLifeAreSpread(t *testing.T) {
+func TestNetsAreSpread(t *testing.T) {
 	first, last := time.Hour, time.Duration(0)
 	for range 100 {
 		w := newWaiter()
 		sent := time.Now()
-		w.Refuse(sent, &script.Grant{Ticket: 5, Wait: Interval})
+		w.Refuse(sent, &script.Grant{Ticket: 5})
 		wait := w.next.Sub(sent)
 		first, last = min(first, wait), max(last, wait)
 	}
-	if last-first < Interval/10 {
+	if last-first < leastNet/10 {
 		t.Errorf("a hundred waiters try within %v", last-first)
 	}
+}
+
+// The first of many waiters was refused when few waited, and its net was short.
+func TestNetGrowsWithTheLine(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for name, wait := range map[string]func(w *Waiter){
+			"alone": func(w *Waiter) { w.Await(context.Background(), nil) },
+			"at several places": func(w *Waiter) {
+				for next, _ := w.Due(); time.Now().Before(next); next, _ = w.Due() {
+					time.Sleep(time.Until(next))
+				}
+			},
+		} {
+			w := newWaiter()
+			began := time.Now()
+			w.Refuse(began, &script.Grant{Ticket: 5, Served: 1000})
+			w.session.entries += 30_000 // others: a net of 60 s
+			wait(w)
+			if took, net := time.Since(began), w.session.net(); net < time.Minute || took < net*3/4 || took > net {
+				t.Errorf("%s, with a net of %v: it waited %v", name, net, took)
+			}
+		}
+	})
 }
 
 func TestAwaitEnds(t *testing.T) {
@@ -131,7 +165,7 @@ func TestHandedOver(t *testing.T) {
 	} {
 		w := newWaiter()
 		if c.unanswered {
-			w.sent = time.Time{}
+			w.last = answer{}
 		}
 		w.notify(c.message)
 		h := w.handedOver()

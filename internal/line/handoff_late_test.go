@@ -55,6 +55,7 @@ var _ = spec.DescribeOnRedis("A hand-off that comes too late", func(on *spec.Red
 		spec.AwaitSubscriptions(ctx, on.Client, "a")
 		at, before := now(ctx), spec.Line(ctx, on.Client, "a")
 		stuck := proxy.Add(faultproxy.Rule{Match: spec.Running("obtain"), Times: 1, Action: faultproxy.DelayRequest(2800 * time.Millisecond)})
+		spec.Wake(ctx, on.Client, "a", 0)
 		Eventually(stuck.Count).WithTimeout(2 * time.Second).WithPolling(time.Millisecond).Should(Equal(1))
 		sent := time.Now()
 		time.Sleep(300 * time.Millisecond)
@@ -85,7 +86,7 @@ var _ = spec.DescribeOnRedis("A hand-off of many keys", func(on *spec.Redis) {
 			}
 			return keys
 		}
-		const others = 4 // with more, the waiter would try too seldom to be handed anything
+		const others = 4
 		all := keys("first")
 		for i := range others {
 			all = append(all, keys(fmt.Sprint("other", i, ":"))...)
@@ -99,6 +100,9 @@ var _ = spec.DescribeOnRedis("A hand-off of many keys", func(on *spec.Redis) {
 		spec.AwaitSubscriptions(ctx, on.Client, keys("first")[0])
 		delayed := func(args []string) bool { return spec.Running("obtain")(args) && !slices.Contains(args, "{x}first0") }
 		stuck := proxy.Add(faultproxy.Rule{Match: delayed, Action: faultproxy.DelayRequest(900 * time.Millisecond)})
+		for i := range others {
+			spec.Wake(ctx, on.Client, keys(fmt.Sprint("other", i, ":"))[0], 0)
+		}
 		Eventually(stuck.Count).WithTimeout(5 * time.Second).WithPolling(time.Millisecond).Should(Equal(others))
 		released := time.Now()
 		Expect(held.Release(ctx)).To(Succeed())

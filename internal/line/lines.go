@@ -20,15 +20,16 @@ type Hub struct {
 	// Slots for tries with many keys; see Waiter.Admit.
 	entering, staying chan struct{}
 
-	mu      sync.Mutex // protects inboxes
-	inboxes map[string]*inbox.Inbox
+	mu       sync.Mutex // protects the fields below
+	sessions map[string]*session
+	names    int64 // how many names of inboxes were tried
 }
 
 // NewHub returns a hub whose inboxes listen to the source. No other hub, in this process or another one, may have this name.
 func NewHub(redis *transport.Redis, source inbox.Source, name string) *Hub {
 	return &Hub{
 		redis: redis, source: source, name: name,
-		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk), inboxes: map[string]*inbox.Inbox{},
+		entering: make(chan struct{}, maxBulk), staying: make(chan struct{}, maxBulk), sessions: map[string]*session{},
 	}
 }
 
@@ -44,39 +45,55 @@ const (
 	bulk, maxBulk = 256, 2
 )
 
-// inboxFor returns the inbox for waiters for the key. Each node of a Cluster has an inbox whose channel belongs to that
+// sessionFor returns the session of waiters for the key. Each node of a Cluster has an inbox whose channel belongs to that
 // node, so that go-redis subscribes there. From another node, messages would take the cluster bus. There, a second message
-// within 40 ms waits for the acknowledgement of the first, which TCP delays for so long.
-func (h *Hub) inboxFor(key string) *inbox.Inbox {
+// within 40 ms waits for the acknowledgement of the first, which TCP delays for so long. If the channel has moved, those who
+// come from now on have another session.
+func (h *Hub) sessionFor(key string) *session {
 	server := h.redis.Server(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := h.inboxes[server]
-	if b == nil {
-		name := h.name
-		for i := 0; server != "" && i < maxNames && (i == 0 || h.redis.Server(keyname.InboxPrefix+name) != server); i++ {
-			name = h.name + "." + strconv.FormatInt(int64(i), 36)
-		}
-		b = inbox.New(h.source, name, inboxLinger)
-		h.inboxes[server] = b
+	s := h.sessions[server]
+	if s == nil || s.home != "" && h.redis.Server(keyname.InboxPrefix+s.inbox.Name()) != s.home {
+		name, home := h.newName(server)
+		s = newSession(h.redis, h.source, name, home)
+		h.sessions[server] = s
 	}
-	return b
+	return s
+}
+
+// newName returns the name of another inbox, and the server, if that is known and has the inbox's channel. No two inboxes
+// have the same name: each counts its waiters from 1. The caller holds h.mu.
+func (h *Hub) newName(server string) (name, home string) {
+	for range maxNames {
+		if name = h.name; h.names > 0 {
+			name += "." + strconv.FormatInt(h.names, 36)
+		}
+		h.names++
+		switch {
+		case server == "":
+			return name, ""
+		case h.redis.Server(keyname.InboxPrefix+name) == server:
+			return name, server
+		}
+	}
+	return name, ""
 }
 
 // Lines are the lines in which the waiters of one Client stand. Set the exported fields before anything else. Lines are safe
 // for concurrent use.
 type Lines struct {
 	Hub     *Hub
-	Lingers bool // subscriptions stay open for a while after the Client's last waiter
+	Link    *transport.Link // of the Client
+	Lingers bool            // subscriptions stay open for a while after the Client's last waiter
 
 	mu     sync.Mutex // protects the fields below
 	shares map[*inbox.Inbox]*inbox.Share
 	closed bool
 }
 
-// inboxFor returns the Client's share of the inbox for waiters for the key.
-func (l *Lines) inboxFor(key string) *inbox.Share {
-	b := l.Hub.inboxFor(key)
+// shareOf returns the Client's share of the session's inbox.
+func (l *Lines) shareOf(b *inbox.Inbox) *inbox.Share {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.shares[b]

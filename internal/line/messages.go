@@ -16,21 +16,52 @@ type HandOff struct {
 // notify acts on the words of a message after the waiter's number.
 func (w *Waiter) notify(words string) {
 	arrived := time.Now()
-	w.mu.Lock()
-	switch m := script.ReadMessage(words); m.Kind {
-	case script.Taken:
-		if due := arrived.Add(m.After); w.sooner.IsZero() || due.Before(w.sooner) {
-			w.sooner = due
-		}
-	case script.HandedOver:
-		w.handed = &HandOff{at: m.At, Fence: m.Fence, arrived: arrived}
-	case script.Turn:
-		w.called = true
+	m := script.ReadMessage(words)
+	if m.Kind == script.Marked {
+		w.session.marked(w, &m)
+		return
 	}
+	w.wake(func() {
+		switch m.Kind {
+		case script.Taken:
+			w.trySooner(arrived.Add(m.After))
+		case script.HandedOver:
+			w.handed = &HandOff{at: m.At, Fence: m.Fence, arrived: arrived}
+		default:
+			w.called = true
+		}
+	})
+}
+
+// remind makes the waiter try after that time, when all of its keys are free and nobody is before it.
+func (w *Waiter) remind(after time.Duration) {
+	w.wake(func() {
+		if after > 0 {
+			w.trySooner(time.Now().Add(after + time.Millisecond))
+		} else {
+			w.called = true
+		}
+	})
+}
+
+// comeBack makes the waiter try, because its position may be lost.
+func (w *Waiter) comeBack() { w.wake(func() { w.called, w.lost = true, true }) }
+
+// wake makes Await look at what change has changed, which holds w.mu.
+func (w *Waiter) wake(change func()) {
+	w.mu.Lock()
+	change()
 	w.mu.Unlock()
-	select { // Await looks at what has changed
+	select {
 	case w.woken <- struct{}{}:
 	default:
+	}
+}
+
+// trySooner makes the next try due by then. The caller holds w.mu.
+func (w *Waiter) trySooner(due time.Time) {
+	if w.sooner.IsZero() || due.Before(w.sooner) {
+		w.sooner = due
 	}
 }
 
@@ -46,9 +77,6 @@ func (w *Waiter) WasWoken() (called bool, sooner time.Time) {
 func (w *Waiter) heed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.called || !w.sooner.IsZero() || w.handed != nil {
-		w.waiting = false
-	}
 	w.called, w.sooner = false, time.Time{}
 }
 
@@ -59,20 +87,21 @@ func (w *Waiter) handedOver() *HandOff {
 	defer w.mu.Unlock()
 	h := w.handed
 	w.handed = nil
-	if h == nil || w.sent.IsZero() || h.at < w.served {
+	if h == nil || w.last.sent.IsZero() || h.at < w.last.served {
 		return nil
 	}
 	return h
 }
 
 // Since returns a time before the server handed the keys over, from which their validity counts. The server did so some time
-// after it ran the last answered try, and it ran that try after the try was sent. The time between the two comes from the
-// server's clock, which may run 1 % faster than ours, or jump. So no more of it counts than has passed by our own clocks.
+// after it ran the last answered try or a beat, and it ran these after they were sent. The time between the two comes from
+// the server's clock, which may run 1 % faster than ours, or jump. So no more of it counts than has passed by our clocks.
 // The monotonic clock stands still while this machine is suspended, so the wall clock counts as well. If the wall clock was
-// set back, the validity counts from the sending of the try.
+// set back, the validity counts from the sending.
 func (w *Waiter) Since(h *HandOff) time.Time {
-	passed := time.Duration(h.at-w.served) * time.Microsecond
+	from := w.session.lastBefore(h.at, h.arrived, w.last)
+	passed := time.Duration(h.at-from.served) * time.Microsecond
 	passed -= passed / 100
-	passed = min(passed, h.arrived.Sub(w.sent), h.arrived.Round(0).Sub(w.sent.Round(0)))
-	return w.sent.Add(max(passed, 0))
+	passed = min(passed, h.arrived.Sub(from.sent), h.arrived.Round(0).Sub(from.sent.Round(0)))
+	return from.sent.Add(max(passed, 0))
 }

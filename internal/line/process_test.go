@@ -211,6 +211,18 @@ var _ = Describe("Of processes that wait in line,", Label(spec.OnServer), func()
 		Expect(namesOf(granted(ctx, 4))).To(Equal([]string{"one", "two", "stopped", "three"}))
 	})
 
+	It("one that sleeps until its line has expired comes back", func(ctx SpecContext) {
+		asleep := startQueueProcess(client)
+		held := spec.Obtain(ctx, locks, time.Minute, nil, "a")
+		id := joins(ctx, client, "a", func() { asleep.wait(stint{Name: "asleep", Keys: []string{"a"}}) })
+		Expect(asleep.Process.Signal(syscall.SIGSTOP)).To(Succeed())
+		Eventually(func() int64 { return client.Exists(ctx, spec.LineKey("a")).Val() }).WithTimeout(3 * staleAfter).Should(BeZero())
+		Expect(asleep.Process.Signal(syscall.SIGCONT)).To(Succeed())
+		Eventually(func() []string { return spec.Line(ctx, client, "a") }).WithTimeout(2 * time.Second).Should(Equal([]string{id}))
+		Expect(held.Release(ctx)).To(Succeed())
+		Expect(namesOf(granted(ctx, 1))).To(Equal([]string{"asleep"}))
+	})
+
 	It("100 killed at once do not get in the way of 20 others for longer than one", func(ctx SpecContext) {
 		killed, live := startQueueProcess(client), startQueueProcess(client)
 		held := spec.Obtain(ctx, locks, time.Minute, nil, "{q}:a", "{q}:b", "{q}:c")

@@ -104,7 +104,8 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		for range 5 {
 			queued = append(queued, spec.StartWaiter(ctx, locks, time.Minute, queue, "a", "b"))
 		}
-		time.Sleep(50 * time.Millisecond) // the subscription made them try once more
+		spec.AwaitSubscriptions(ctx, on.Client, "a")
+		Eventually(received).Should(Receive(HaveField("Payload", HavePrefix("1 marked "))))
 		sent := spec.CountCalls(on.Client)
 		Expect(held.Release(ctx)).To(Succeed())
 		lock := queued[0].Granted()
@@ -158,7 +159,7 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		line := "a{a}:redislock:line"
 		dead := func(ago time.Duration) {
 			on.Client.ZAdd(ctx, line, redis.Z{Score: 1, Member: "gone/1 1 60000 0 token"},
-				redis.Z{Score: spec.Mark(time.Now().Add(3*time.Second-ago), 3, false), Member: "~gone/1"})
+				redis.Z{Score: spec.Mark(time.Now().Add(3*time.Second-ago), 3, false), Member: "~gone"})
 		}
 		dead(2500 * time.Millisecond)
 		began := time.Now()
@@ -315,12 +316,12 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 			Expect(i == 0 || w.Since.After(line[i-1].Since)).To(BeTrue())
 			Expect(w.Late).To(BeFalse())
 		}
-		stale := redis.Z{Score: spec.Mark(time.Now().Add(time.Second/2), 3, true), Member: "~gone/1"}
+		stale := redis.Z{Score: spec.Mark(time.Now().Add(time.Second/2), 3, true), Member: "~gone"}
 		on.Client.ZAdd(ctx, spec.LineKey("a"), redis.Z{Score: 1, Member: "gone/1 1 60000 0 token m"}, stale)
 		line, err = locks.Line(ctx, "a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(line[0]).To(And(HaveField("Token", "token"), HaveField("Late", true)))
-		on.Client.ZRem(ctx, spec.LineKey("a"), "~gone/1")
+		on.Client.ZRem(ctx, spec.LineKey("a"), "~gone")
 		Expect(locks.Line(ctx, "a")).To(HaveLen(4), "without those who are passed over")
 
 		Expect(locks.Line(ctx, "a}")).To(BeEmpty())
@@ -395,7 +396,8 @@ var _ = spec.DescribeOnRedis("Queue", func(on *spec.Redis) {
 		second := spec.StartWaiter(ctx, locks, time.Minute, queue, "a")
 		Expect(on.Client.Del(ctx, "b").Err()).To(Succeed())
 		Expect(on.Client.SAdd(ctx, "b", "x").Err()).To(Succeed())
-		Expect(first.Over()).To(MatchError(ContainSubstring("WRONGTYPE")), "found by its next sign of life")
+		spec.Wake(ctx, on.Client, "a", 0)
+		Expect(first.Over()).To(MatchError(ContainSubstring("WRONGTYPE")), "found by its next try")
 		Expect(spec.LostKeys(held.Release(ctx))).To(Equal([]string{"b"}))
 		Expect(second.Granted().Release(ctx)).To(Succeed())
 	})
@@ -456,6 +458,7 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 			first := spec.StartWaiter(ctx, locks, time.Minute, queue, "a")
 			spec.AwaitSubscriptions(ctx, on.Client, "a")
 			stuck := broken(spec.Running("obtain"), 1, faultproxy.DelayRequest(4500*time.Millisecond))
+			spec.Wake(ctx, on.Client, "a", 0)
 			Eventually(stuck.Count).WithTimeout(2 * time.Second).WithPolling(time.Millisecond).Should(Equal(1))
 			sent := time.Now()
 			time.Sleep(1200 * time.Millisecond) // until it is abandoned
@@ -526,6 +529,8 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 		held := spec.Obtain(ctx, healthy, time.Minute, nil, "a")
 		first := spec.StartWaiter(ctx, locks, time.Minute, spec.OnlyWoken, "a")
 		errs := broken(spec.Running("obtain"), 2, faultproxy.RefuseReply("LOADING Redis is loading the dataset in memory"))
+		spec.AwaitSubscriptions(ctx, on.Client, "a")
+		spec.Wake(ctx, on.Client, "a", 0)
 		Eventually(errs.Count).WithTimeout(5 * time.Second).Should(Equal(2))
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.Granted().Release(ctx)).To(Succeed())
@@ -542,7 +547,7 @@ var _ = spec.DescribeOnRedis("Queue through a faulty network", func(on *spec.Red
 		Expect(err).To(MatchError(ContainSubstring("the last try: redislock: obtain")))
 		Expect(strings.Count(err.Error(), "\n")).To(BeZero())
 		Expect(held.Release(ctx)).To(Succeed())
-		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(4*time.Second).Should(BeEmpty(), "its position lapses")
+		Eventually(func() []string { return on.Keys(ctx) }).WithTimeout(9*time.Second).Should(BeEmpty(), "its position lapses")
 	})
 
 	// A proxy on a real socket accepts a connection before it closes it.

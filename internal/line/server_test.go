@@ -89,6 +89,14 @@ func longestWait(turns <-chan turn, n int, free time.Time) (longest time.Duratio
 	return longest, order
 }
 
+// lose removes what has such a score from all lines of overlapping.
+func lose(ctx context.Context, client *redis.Client, from, to string) {
+	GinkgoHelper()
+	for _, key := range []string{"{q}:a", "{q}:b", "{q}:c"} {
+		Expect(client.ZRemRangeByScore(ctx, spec.LineKey(key), from, to).Val()).NotTo(BeZero())
+	}
+}
+
 var _ = Describe("Waiting in line goes on when", Label(spec.OnServer), func() {
 	DescribeTable("", func(ctx SpecContext, within time.Duration, inOrder bool, trouble func(context.Context, *redistest.Server, *redis.Client)) {
 		spec.RequireServer()
@@ -132,6 +140,23 @@ var _ = Describe("Waiting in line goes on when", Label(spec.OnServer), func() {
 		Entry("all the data are deleted", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.FlushAll(ctx).Err()).To(Succeed())
 		}),
+		Entry("its memory is full for longer than the waiters are live", pace, true,
+			func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+				Expect(client.ConfigSet(ctx, "maxmemory", "1").Err()).To(Succeed())
+				time.Sleep(4 * pace)
+				Expect(client.ConfigSet(ctx, "maxmemory", "0").Err()).To(Succeed())
+				time.Sleep(2 * pace) // they come back
+			}),
+		Entry("a failover loses the marks", 2*pace, false,
+			func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+				lose(ctx, client, "-inf", "(0")
+				Expect(client.ClientKillByFilter(ctx, "TYPE", "pubsub").Result()).To(BeNumerically("==", 1))
+			}),
+		Entry("a failover loses the entries, and not the marks", 2*pace, false,
+			func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
+				lose(ctx, client, "0", "+inf")
+				Expect(client.ClientKillByFilter(ctx, "TYPE", "pubsub").Result()).To(BeNumerically("==", 1))
+			}),
 		Entry("the scripts are deleted", pace, true, func(ctx context.Context, _ *redistest.Server, client *redis.Client) {
 			Expect(client.ScriptFlush(ctx).Err()).To(Succeed())
 		}),

@@ -22,8 +22,9 @@ func TestHandOffSince(t *testing.T) {
 		"at once":                      {at: 0, arrived: after(time.Millisecond), want: 0},
 		"our wall clock was set back":  {at: 1_000_000, arrived: back.Add(-time.Hour), want: 0},
 	} {
-		w := &Waiter{sent: sent, served: 1_795_306_246_131_123}
-		got := w.Since(&HandOff{at: w.served + c.at, arrived: c.arrived})
+		w := newWaiter()
+		w.last = answer{sent, 1_795_306_246_131_123}
+		got := w.Since(&HandOff{at: w.last.served + c.at, arrived: c.arrived})
 		if got.Sub(sent) != c.want {
 			t.Errorf("%s: it begins %v after the try was sent, want %v", name, got.Sub(sent), c.want)
 		}

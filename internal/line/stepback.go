@@ -26,9 +26,10 @@ func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 
 // StepBack makes a release put the waiter back into its lines, with its ticket.
 func (w *Waiter) StepBack(c *transport.Call) {
-	w.sent = time.Now() // a step back is a sign of life, so the next one is not due at once
-	script.AndStepBack(c, w.entry, w.ticket, w.life, w.noteOpened())
-	w.marked, w.waiting = w.opened, false
+	w.share.Listen()
+	w.session.stepBack(w, w.ticket)
+	_, open := w.session.subscription()
+	script.AndStepBack(c, w.entry, w.ticket, w.session.life(w), open)
 }
 
 // PassOver puts the next try off, because the Redis of the waiter does not answer and is not asked. Otherwise, after a
@@ -36,12 +37,18 @@ func (w *Waiter) StepBack(c *transport.Call) {
 func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
-		w.next = now.Add(Interval)
+		if w.member != nil {
+			w.session.failed(w) // the next who was called back need not wait for it
+		}
+		w.tryAt(now.Add(Interval))
 	}
 }
 
 // Due returns when the next try is due, and whether a message has asked for it now.
 func (w *Waiter) Due() (next time.Time, called bool) {
+	if !time.Now().Before(w.next) {
+		w.restsOn()
+	}
 	called, next = w.WasWoken()
 	if next.IsZero() || w.next.Before(next) {
 		next = w.next
@@ -49,19 +56,12 @@ func (w *Waiter) Due() (next time.Time, called bool) {
 	return next, called
 }
 
-// SignDue returns by when the waiter must give a sign of life; the zero time if it has no position. failed says that its
-// Redis hangs or has failed. Then the sign is due no sooner than the next try, because all waiters of the obtain would try
-// with this one.
-func (w *Waiter) SignDue(failed bool) time.Time {
-	if w.ticket == 0 || w.sent.IsZero() {
-		return time.Time{}
-	}
-	sign := w.sent.Add(w.interval())
-	if failed && sign.Before(w.next) {
-		return w.next
-	}
-	return sign
+// HasLost reports whether the position may be lost. Then the waiter must try even if its other places do not call it.
+func (w *Waiter) HasLost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
 }
 
 // IsDeaf reports whether the waiter has a position, and no message can reach it.
-func (w *Waiter) IsDeaf() bool { return w.HasPosition() && !w.inbox.Hears() }
+func (w *Waiter) IsDeaf() bool { return w.HasPosition() && w.session.inbox.Subscription() == 0 }

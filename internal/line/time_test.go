@@ -15,10 +15,10 @@ import (
 	"github.com/redislock/redislock/internal/testing/spec"
 )
 
-// A waiter shows signs of life, and no more of them than it needs to.
+// Its session shows signs of life for a waiter, and no more of them than it needs to. The waiter tries as a net only.
 func TestQueueSignsOfLife(t *testing.T) {
 	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
-		sent := spec.CountCalls(client)
+		sent, beats := spec.CountCalls(client), spec.CountBeats(client)
 		held, err := locks.Obtain(t.Context(), "a", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -36,8 +36,11 @@ func TestQueueSignsOfLife(t *testing.T) {
 				t.Fatalf("%+v, %v: a waiter is always live", statuses, err)
 			}
 		}
-		if tries := sent.Count() - 601; tries < 60 || tries > 90 {
-			t.Errorf("%d tries in a minute, want one in 750 ms to 1 s", tries)
+		if n := beats.Count(); n < 60 || n > 70 {
+			t.Errorf("%d beats in a minute, want one in 875 ms to 1 s", n)
+		}
+		if tries := sent.Count() - 601; tries < 2 || tries > 3 {
+			t.Errorf("%d tries in a minute, want one in 22 to 30 s, after the first", tries)
 		}
 		released := time.Now()
 		if err := held.Release(t.Context()); err != nil {
@@ -154,7 +157,7 @@ func TestQueueSubscription(t *testing.T) {
 	})
 }
 
-// A crashed waiter is passed over and no longer counted 3 s after its last try, in all of its lines. What is left of it
+// A crashed waiter is passed over and no longer counted 3 s after the last beat of its session, in all of its lines. What is left of it
 // delays nobody, and ends with the lines, 3 s after the last waiter.
 func TestQueueCrashedWaiter(t *testing.T) {
 	spec.OnFakeTime(t, func(t *testing.T, locks *redislock.Client, client *redis.Client, _ *spec.MemoryServer) {
@@ -172,7 +175,7 @@ func TestQueueCrashedWaiter(t *testing.T) {
 			deadline := now.Add(life * time.Second).UnixMilli()
 			entry := []redis.Z{
 				{Score: float64(now.UnixMicro()), Member: "crashed/1 30 3600000 0 token"},
-				{Score: -float64(deadline*4096 + 2*life), Member: "~crashed/1"},
+				{Score: -float64(deadline*4096 + 2*life), Member: "~crashed"},
 			}
 			if err := client.ZAdd(t.Context(), spec.LineKey(key), entry...).Err(); err != nil {
 				t.Fatal(err)

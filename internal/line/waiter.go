@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	// leastLife is how long a waiter counts as live after its last try, if few wait. The scripts may set a longer time.
-	leastLife = 3 * Interval
-
-	// Interval is the longest time between the tries of a waiter, if few wait. Each try is a sign of life.
-	Interval = time.Second
+	// leaveLasts is how much longer than its mark a waiter goes on leaving while nobody answers. By then, the mark has ended
+	// for so long that nobody renews it.
+	leaveLasts = endedFor + 5*time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
@@ -29,7 +27,7 @@ const (
 // the wait, bring the next try forward, or bring the lock. A Waiter belongs to one goroutine at a time; messages come in
 // others.
 //
-// A nil Waiter stands for an obtain that does not wait in line. HasPosition, LastTicket, Granted, Patience, Bear, TryAgain,
+// A nil Waiter stands for an obtain that does not wait in line. HasPosition, LastTicket, Patience, Bear, TryAgain,
 // PassOver and QuitInbox may be called for it. They do nothing, and return false, 0 or what they were given.
 type Waiter struct {
 	lines *Lines
@@ -38,34 +36,35 @@ type Waiter struct {
 
 	// The fields below belong to the goroutine of the obtain.
 
-	number   int64         // of the first member; 0 lets the inbox choose, and after that
-	inbox    *inbox.Share  // nil before the first try
-	member   *inbox.Member // likewise
+	number   int64           // of the first member; 0 lets the inbox choose, and after that
+	session  *session        // nil before the first try
+	share    *inbox.Share    // likewise
+	member   *inbox.Member   // likewise
+	ctx      context.Context // never ends; has the values of the caller's
+	keys     []string
 	entry    string        // its entry in the lines; see internal/script/line.lua
 	refused  bool          // some try was refused
 	failures int           // before the first refusal; see Rest
 	next     time.Time     // when to try next
-	life     time.Duration // how long it is live after a try
+	net      time.Duration // that long after the last try, if nothing has asked for the next one; else 0
 	ticket   int64         // 0 for none yet
 	usual    time.Duration // how long answers took lately, a moving average
-	sent     time.Time     // when the last answered try was sent,
-	served   int64         // and when the server ran it, in µs by the server's clock
+	last     answer        // the last try that the server has refused
+	life     time.Duration // for how long the last try has made it live
+	opened   int           // the subscription that was open before the present try was sent; 0 for none
 
-	// What shows whether messages are missed; see Refuse and Granted.
-	opened  int  // the subscription that was open before the present try was sent; 0 for none
-	marked  int  // the same of the last answered try
-	idle    bool // only a message could have made the present try succeed
-	waiting bool // only a message can make the next try succeed before the interval is over
+	stands standing // session.mu protects it
 
-	mu     sync.Mutex // protects the fields below, which messages set
+	mu     sync.Mutex // protects the fields below, which messages and beats set
 	called bool       // try now
+	lost   bool       // the position may be lost, so a waiter at several places must not wait for the others to call it
 	sooner time.Time  // try no later than this; zero for no limit
 	handed *HandOff   // a release has handed its keys to the waiter; nil if no message says that
 }
 
 // New returns a waiter of the Client. With a nil pace, the scripts alone say how often it tries.
 func (l *Lines) New(pace retry.Strategy) *Waiter {
-	return &Waiter{lines: l, pace: pace, woken: make(chan struct{}, 1), life: leastLife}
+	return &Waiter{lines: l, pace: pace, woken: make(chan struct{}, 1)}
 }
 
 // Admit waits until the waiter may send a try for that many keys, and returns a function to call when the try has ended. If
@@ -100,36 +99,40 @@ func (w *Waiter) Admit(ctx context.Context, closed <-chan struct{}, keys int) (d
 // Renew makes the waiter a new member with the same ticket. Its next try writes a new entry.
 func (w *Waiter) Renew() {
 	w.QuitInbox()
-	w.member, w.entry, w.marked = nil, "", 0
-	w.sent = time.Time{} // the server has answered no try of the new entry
+	w.member, w.entry, w.last = nil, "", answer{} // the server has answered no try of the new entry
 	w.mu.Lock()
 	w.handed = nil
 	w.mu.Unlock()
 }
 
-// Begin prepares a try: c is to obtain o, and to take a position in line if it is refused.
-func (w *Waiter) Begin(o *script.Obtain, c *transport.Call) {
+// Begin prepares a try: c is to obtain o, and to take a position in line if it is refused. Beats have the values of ctx if
+// the Client's calls share no round trips.
+func (w *Waiter) Begin(ctx context.Context, o *script.Obtain, c *transport.Call) {
 	if w.member == nil {
-		w.inbox = w.lines.inboxFor(o.Keys.Names[0])
+		if w.session == nil { // after Renew, messages for the member before may still look at it
+			w.session = w.lines.Hub.sessionFor(o.Keys.Names[0])
+			w.share = w.lines.shareOf(w.session.inbox)
+			w.keys, w.ctx = o.Keys.Names, ctx
+			if ctx.Done() != nil {
+				w.ctx = context.WithoutCancel(ctx)
+			}
+		}
 		if w.number > 0 {
-			w.member = w.inbox.EnterAs(fmt.Sprintf("%016d", w.number), w.notify)
+			w.member = w.share.EnterAs(fmt.Sprintf("%016d", w.number), w.notify)
 			w.number = 0
 		} else {
-			w.member = w.inbox.Enter(w.notify)
+			w.member = w.share.Enter(w.notify)
 		}
 		w.entry = w.member.ID() + o.Entry()
 	}
 	w.heed() // the try sees what earlier messages were about
-	w.idle, w.waiting = w.waiting, false
-	script.AndWait(c, w.entry, w.ticket, w.noteOpened(), o.Proposal)
-}
-
-// noteOpened notes which subscription is open now. It returns what a script is to know: whether one is open, as far as is
-// known.
-func (w *Waiter) noteOpened() bool {
-	w.opened = w.inbox.Subscription()
-	// On a Cluster, the subscription may be on another server than the keys. Then no script can know whether messages arrive.
-	return w.opened != 0 && w.lines.Hub.redis.IsSingle()
+	w.mu.Lock()
+	w.lost = false
+	w.mu.Unlock()
+	var open bool
+	w.opened, open = w.session.subscription()
+	w.life = w.session.life(w)
+	script.AndWait(c, w.entry, w.ticket, w.life, open, o.Proposal)
 }
 
 // LastTicket returns the ticket of the waiter; 0 for none.
@@ -143,46 +146,50 @@ func (w *Waiter) LastTicket() int64 {
 // HasPosition reports whether the waiter may have a position in line.
 func (w *Waiter) HasPosition() bool { return w != nil && w.member != nil }
 
-// Life returns how long the waiter counts as live after its last try.
-func (w *Waiter) Life() time.Duration { return w.life }
-
-// interval returns the longest time between the tries of the waiter.
-func (w *Waiter) interval() time.Duration { return w.life / 3 }
-
 // Refuse notes the reply to a refused try that was sent at the given time. From the first refusal on, messages can wake the
-// waiter. The inbox wakes it for another try when the subscription opens, which makes up for earlier messages.
+// waiter. A beat makes up for messages from before the subscription opened.
 func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 	now := time.Now()
 	w.refused = true
-	w.inbox.Listen()
-	wait := w.interval() // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
+	w.share.Listen()
+	wait := Interval // while a Cluster slot moves, scripts cannot reach the lines, and the reply has no wait
 	w.usual = (3*w.usual + now.Sub(sent)) / 4
 	if g.Ticket > 0 {
-		// If the waiter was live, a script has removed it because its message reached nobody, although the subscription was open.
-		if g.Missing && w.listened() && sent.Sub(w.sent) < w.life-Interval/2 {
-			w.inbox.Doubt(w.opened)
+		w.ticket, w.last = g.Ticket, answer{sent, g.Served}
+		w.session.join(w, sent, g)
+		if w.session.inbox.Subscription() != w.opened {
+			w.session.beatSoon() // it has opened meanwhile
 		}
-		w.marked = w.opened
-		w.ticket, w.served, w.sent = g.Ticket, g.Served, sent
-		w.life = max(g.Life, leastLife)
-		wait = max(g.Wait, time.Millisecond)
-		w.waiting = wait >= w.interval() // otherwise a ttl ends by then, or another waiter is passed over
+		net := w.session.net()
+		if wait = g.Wait; wait == 0 || wait > net {
+			w.next, w.net = now.Add(early(net)), net
+			return
+		}
+	} else {
+		w.session.failed(w)
+		wait = early(wait)
 	}
-	if wait >= w.interval() { // at random: waiters that were refused together must not try together
-		wait -= rand.N(w.interval() / 4)
-	}
-	w.next = now.Add(wait)
+	w.tryAt(now.Add(wait))
 }
 
-// listened reports whether the same subscription has been open since the last answered try.
-func (w *Waiter) listened() bool { return w.opened != 0 && w.opened == w.marked }
+// early returns up to a quarter less, at random: waiters that were refused together must not try together.
+func early(wait time.Duration) time.Duration { return wait - rand.N(wait/4) }
 
-// Granted notes that the present try was granted. If only a message could have announced that and none has come, the message
-// was missed. It may still be on its way, and then the inbox hears it.
-func (w *Waiter) Granted() {
-	if w != nil && w.idle && w.listened() {
-		w.inbox.Miss(w.opened)
+// tryAt sets when the next try is due.
+func (w *Waiter) tryAt(next time.Time) { w.next, w.net = next, 0 }
+
+// restsOn puts the next try off if nothing has asked for it, and the net has become longer because more wait. It reports
+// whether it has.
+func (w *Waiter) restsOn() bool {
+	if w.net == 0 {
+		return false
 	}
+	net := w.session.net()
+	if net <= w.net {
+		return false
+	}
+	w.next, w.net = w.next.Add(early(net-w.net)), net
+	return true
 }
 
 // Patience returns the ctx of one try. In line, the waiter abandons a try that is not answered for a while, and sends the
@@ -209,23 +216,25 @@ func (w *Waiter) Bear(ctx context.Context, err error) bool {
 // firstRest is how long a waiter that was never refused waits after its first error.
 const firstRest = 50 * time.Millisecond
 
-// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval, to keep its
-// position. A waiter that was never refused has none to keep. It tries soon, because most failovers take a second or two,
+// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval. A waiter
+// that was never refused has no position, and no beat calls it. It tries soon, because most failovers take a second or two,
 // and then less and less often. It does so at random moments, because many others may have failed at the same time.
 func (w *Waiter) Rest(now time.Time) {
 	wait := Interval
+	if w.member != nil {
+		w.session.failed(w)
+	}
 	if !w.refused {
-		wait = min(firstRest<<min(w.failures, 10), wait)
-		wait -= rand.N(wait / 4)
+		wait = early(min(firstRest<<min(w.failures, 10), wait))
 		w.failures++
 	}
-	w.next = now.Add(wait)
+	w.tryAt(now.Add(wait))
 }
 
 // TryAgain makes the next try due at once.
 func (w *Waiter) TryAgain() {
 	if w != nil {
-		w.next = time.Now().Add(time.Millisecond)
+		w.tryAt(time.Now().Add(time.Millisecond))
 	}
 }
 
@@ -233,7 +242,7 @@ func (w *Waiter) TryAgain() {
 // ends or closed is closed first.
 func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 	due := w.next
-	if w.pace != nil && !w.inbox.Hears() {
+	if w.pace != nil && w.session.inbox.Subscription() == 0 {
 		if pace := w.pace.NextBackoff(); pace > 0 && time.Now().Add(pace).Before(due) {
 			due = time.Now().Add(pace)
 		}
@@ -251,6 +260,10 @@ func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 		timer := time.NewTimer(time.Until(due))
 		select {
 		case <-timer.C:
+			if due.Equal(w.next) && w.restsOn() {
+				due = w.next
+				continue
+			}
 			return true
 		case <-w.woken:
 			timer.Stop()
@@ -263,12 +276,24 @@ func (w *Waiter) Await(ctx context.Context, closed <-chan struct{}) bool {
 	}
 }
 
+// Failure returns an error if nobody keeps the waiter live, because Redis does not answer.
+func (w *Waiter) Failure() error {
+	if !w.HasPosition() {
+		return nil
+	}
+	return w.session.failure(w)
+}
+
 // QuitInbox makes the inbox forget the waiter. It does not give up the position in line.
 func (w *Waiter) QuitInbox() {
 	if w.HasPosition() {
-		w.inbox.Leave(w.member)
+		w.share.Leave(w.member)
+		w.session.quit(w)
 	}
 }
+
+// LeaveLasts returns for how long the waiter goes on leaving while nobody answers.
+func (w *Waiter) LeaveLasts() time.Duration { return w.session.life(w) + leaveLasts }
 
 // Entry returns what names the waiter in its lines, as script.AndLeave takes it; "" for none.
 func (w *Waiter) Entry() string {

@@ -30,11 +30,11 @@ type Attempt struct {
 	earlier []*transport.Call // the strays of earlier rounds, which may put the waiter into a line
 }
 
-// fillObtain makes c a call of obtain.
-func (a *Attempt) fillObtain(c *transport.Call) {
+// fillObtain makes c a call of obtain, for a try with that ctx.
+func (a *Attempt) fillObtain(ctx context.Context, c *transport.Call) {
 	a.Place.set.Scripts.Obtain(c, &a.Obtain)
 	if a.Waiter != nil {
-		a.Waiter.Begin(&a.Obtain, c)
+		a.Waiter.Begin(ctx, &a.Obtain, c)
 	}
 }
 
@@ -67,7 +67,6 @@ func (a *Attempt) read(ctx context.Context, c *transport.Call) (script.Grant, er
 		}
 		return g, fault.ErrNotObtained
 	}
-	a.Waiter.Granted()
 	if a.Waiter != nil && c.Spare == nil {
 		a.leave(ctx) // the script could not reach the lines, so it has not taken the waiter out of them
 	}
@@ -100,7 +99,7 @@ func (a *Attempt) TryOnce(ctx context.Context, c *transport.Call) (*transport.Ca
 		}
 		defer done()
 	}
-	a.fillObtain(c)
+	a.fillObtain(ctx, c)
 	c.GiveUp, c.Ctx = time.Now().Add(a.TTL), ctx
 	c, _ = a.send(ctx, c)
 	a.Rest.Doubtful = a.Rest.Doubtful || c.Doubtful

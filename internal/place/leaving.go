@@ -49,7 +49,7 @@ func (a *Attempt) origin() claim.Origin {
 func (a *Attempt) claim(keys script.Keys, rest claim.Rest) *claim.Claim {
 	c := &claim.Claim{Ledger: &a.Place.Ledger, Keys: keys, Token: a.Token, Origin: a.origin(), Lasts: a.TTL}
 	if rest.Line != "" {
-		c.Lasts = max(c.Lasts, a.Waiter.Life())
+		c.Lasts = max(c.Lasts, a.Waiter.LeaveLasts())
 	}
 	c.Take(rest)
 	return c
@@ -62,7 +62,7 @@ func (a *Attempt) leave(ctx context.Context, strays ...*transport.Call) {
 		return
 	}
 	c := a.claim(a.Keys.OnlyLines(), claim.Rest{Strays: slices.Concat(a.earlier, strays), Line: a.Waiter.Entry()})
-	c.Origin, c.Lasts = claim.Random, a.Waiter.Life() // it has no keys that could be of another hold
+	c.Origin, c.Lasts = claim.Random, a.Waiter.LeaveLasts() // it has no keys that could be of another hold
 	c.Drop(ctx, claim.Terms{Why: claim.Line}, a.Keys.Names)
 }
 

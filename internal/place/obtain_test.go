@@ -273,8 +273,10 @@ var _ = spec.DescribeFaulty("Obtain", func(on *spec.FaultyRedis) {
 				_, err := locks.Obtain(limited, "a", time.Minute, &redislock.Options{Queue: true})
 				failed <- err
 			}()
-			Eventually(func() int { return on.Executed("obtain") }).Should(BeNumerically(">", 2))
+			Eventually(func() []string { return spec.Line(ctx, on.Client, "a") }).Should(HaveLen(1))
+			spec.AwaitSubscriptions(ctx, on.Client, "a")
 			on.Broken("obtain", 0, faultproxy.BlackHole())
+			spec.Wake(ctx, on.Client, "a", 0)
 			var err error
 			Eventually(failed).WithTimeout(5 * time.Second).Should(Receive(&err))
 			Expect(err).To(MatchError(redislock.ErrNotObtained))

@@ -230,7 +230,7 @@ func answersOn(on *spec.Redis, where, words string, passes bool) {
 	It("an Obtain in line "+goes(passes), func(ctx SpecContext) {
 		held := spec.Obtain(ctx, locks, time.Minute, options(redislock.Options{}), keys...)
 		first := spec.StartWaiter(ctx, locks, time.Minute, queue, keys...)
-		heal := broken("obtain", 0)
+		heal, healBeats := broken("obtain", 0), broken("beat", 0)
 		if !passes {
 			fails(first.Over())
 			heal()
@@ -239,6 +239,7 @@ func answersOn(on *spec.Redis, where, words string, passes bool) {
 		}
 		Consistently(first.Done).WithTimeout(1500 * time.Millisecond).ShouldNot(BeClosed())
 		heal()
+		healBeats()
 		Expect(held.Release(ctx)).To(Succeed())
 		Expect(first.Granted().Release(ctx)).To(Succeed())
 	})

@@ -48,7 +48,7 @@ func New(client redisClient, set *Config) (*Place, error) {
 		return nil, fault.Invalid("%v", err)
 	}
 	p := &Place{resources: r, set: set, Redis: r.redis.Link(set.Separate), Keeper: r.keeper}
-	p.Lines.Hub, p.Lines.Lingers = r.waiters, set.Lingers
+	p.Lines.Hub, p.Lines.Link, p.Lines.Lingers = r.waiters, p.Redis, set.Lingers
 	l := &p.Ledger
 	l.Link, l.Scripts, l.Closed, l.Running, l.Report = p.Redis, set.Scripts, set.Closed, &r.freeing, set.CleanedUp
 	return p, nil

@@ -35,8 +35,17 @@ func (t *Tries) Prepare(p *Place, o *script.Obtain) {
 // Queue makes a refused try take a position in line. Call it before the first one. pace may be nil; see line.Waiter.
 func (t *Tries) Queue(pace retry.Strategy) { t.Waiter = t.Place.Lines.New(pace) }
 
-// Await waits in line until the next try is due. It returns false if ctx ends first or the Client is closed first.
-func (t *Tries) Await(ctx context.Context) bool { return t.Waiter.Await(ctx, t.Place.set.Closed) }
+// Await waits in line until the next try is due. It returns false if ctx ends first or the Client is closed first. Then
+// Failure says so if Redis was away.
+func (t *Tries) Await(ctx context.Context) bool {
+	if t.Waiter.Await(ctx, t.Place.set.Closed) {
+		return true
+	}
+	if err := t.Waiter.Failure(); err != nil && t.Failure == nil {
+		t.Failure = t.failed(err)
+	}
+	return false
+}
 
 // WaitForOwn waits for earlier work under the token, if that is a custom one: see claim.Ledger.Await.
 func (t *Tries) WaitForOwn(ctx context.Context) error {
@@ -68,7 +77,7 @@ func (t *Tries) Try(ctx context.Context) (again bool, err error) {
 		}
 	}
 	c := new(transport.Call)
-	t.fillObtain(c)
+	t.fillObtain(ctx, c)
 	t.Tried++
 	began := time.Now()
 	c.GiveUp = began.Add(t.TTL)

@@ -28,10 +28,7 @@ local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.
 local function ahead(i)
 	local line = KEYS[n + i]
 	local live = line and tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0 -- the key may not be a sorted set
-	if ticket == '0' or live == 0 then
-		return live
-	end
-	return math.min(live, call('ZCOUNT', line, 0, '(' .. ticket))
+	return live > 0 and call('ZCOUNT', line, 0, ticket == '0' and '+inf' or '(' .. ticket) or 0
 end
 
 for first = 1, n, CHUNK do

@@ -218,7 +218,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		It("{fence}: also where others wait, whose turn it is not", func(ctx SpecContext) {
 			at := clock(ctx) + 500_000
 			stand(ctx, "la", 5, "box/1 1 60000 0 t1", spec.FullLife, true)
-			reply, err := run(ctx, "obtain", "a fence la", "t", "", minute, 1, at, "0", "box/2 1 60000 5 fencet", 4, "1")
+			reply, err := run(ctx, "obtain", "a fence la", "t", "", minute, 1, at, "0", "box/2 1 60000 5 fencet", 4, "1", 3)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(Equal(spec.List{at}))
 		})
@@ -230,7 +230,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 					Expect(on.Client.Set(ctx, "fence", left, 0).Err()).To(Succeed())
 				}
 				Expect(run(ctx, "obtain", "b a fence", "t", "", minute, 2, clock(ctx))).To(Equal(none))
-				Expect(run(ctx, "obtain", "a fence la", "t", "", minute, 1, clock(ctx), "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
+				Expect(run(ctx, "obtain", "a fence la", "t", "", minute, 1, clock(ctx), "0", "box/1 1 60000 0 t", 0, "0", 3)).To(HaveLen(5))
 				Expect(on.Client.Get(ctx, "fence").Val()).To(Equal(left))
 			}
 		})
@@ -259,9 +259,9 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		// enter returns the ticket that a refused waiter is given, which must be the one in its lines.
 		enter := func(ctx context.Context, ticket, proposal any) int64 {
 			GinkgoHelper()
-			reply, err := run(ctx, "obtain", "a b la lb", "t", "", minute, 2, "0", "0", entry, ticket, "0", proposal)
+			reply, err := run(ctx, "obtain", "a b la lb", "t", "", minute, 2, "0", "0", entry, ticket, "0", 3, proposal)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(reply).To(HaveLen(6))
+			Expect(reply).To(HaveLen(5))
 			given := reply.(spec.List)[2].(int64)
 			for _, line := range []string{"la", "lb"} {
 				Expect(int64(on.Client.ZScore(ctx, line, entry).Val())).To(Equal(given), line)
@@ -295,7 +295,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 
 		It("{-1, ms, ticket, …}: the server's time without a proposal", func(ctx SpecContext) {
 			before := clock(ctx)
-			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", entry, 0, "0")
+			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", entry, 0, "0", 3)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply.(spec.List)[2]).To(And(BeNumerically(">=", before), BeNumerically("<=", clock(ctx))))
 		})
@@ -316,7 +316,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			GinkgoHelper()
 			Expect(on.Client.ZScore(ctx, line, mine).Val()).To(Equal(ticket))
 			deadline := time.Now().Add(time.Duration(life) * time.Second)
-			score := on.Client.ZScore(ctx, line, "~box/7").Val()
+			score := on.Client.ZScore(ctx, line, "~box").Val()
 			Expect(score).To(BeNumerically("~", spec.Mark(deadline, life, open), 4096*1000))
 			const bits = 4096
 			Expect(int64(-score)%bits).To(Equal(int64(-spec.Mark(deadline, life, open))%bits), "life, and whether it is open")
@@ -330,9 +330,20 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(on.Keys(ctx)).To(ConsistOf("la", "lb"))
 			for _, line := range []string{"la", "lb"} {
 				stands(ctx, line, ticket, 3, true)
-				Expect(on.Client.PTTL(ctx, line).Val()).To(BeNumerically("~", 3250*time.Millisecond, 250*time.Millisecond))
+				Expect(on.Client.PTTL(ctx, line).Val()).To(BeNumerically("~", 7*time.Second, time.Second))
 			}
+			Expect(heard()).To(MatchRegexp(`^7 marked \d{16} 1 2$`), "it had no mark there")
 			Expect(heard()).To(BeEmpty(), "it does not serve itself")
+		})
+
+		It("0: its mark had ended long ago, so it is made anew, without the others of its inbox", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			on.Stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, false)
+			on.Stand(ctx, "la", 2, "box/2 1 60000 0 t", -6*time.Second, true)
+			heard := listen(ctx, "box")
+			Expect(back(ctx, "a la", 1)).To(Equal(none))
+			Expect(heard()).To(MatchRegexp(`^7 marked \d{16} 1$`))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~other", "~box", "other/1 1 60000 0 t", mine))
 		})
 
 		It("0: the same for a single key, and with other values", func(ctx SpecContext) {
@@ -340,7 +351,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(back(ctx, "a la", 1, ticket+5, 60, "0")).To(Equal(none))
 			Expect(on.Keys(ctx)).To(ConsistOf("la"))
 			stands(ctx, "la", ticket+5, 60, false)
-			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
+			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", 140*time.Second, time.Second))
 		})
 
 		It("0: the same without a lock key, for a new ticket", func(ctx SpecContext) {
@@ -380,8 +391,8 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		})
 
 		It("does not shorten the life of a line that another needs for longer", func(ctx SpecContext) {
-			on.Client.ZAdd(ctx, "la", redis.Z{Score: ticket + 1, Member: "box/8 1 60000 0 t8"},
-				redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 60, true), Member: "~box/8"})
+			on.Client.ZAdd(ctx, "la", redis.Z{Score: ticket + 1, Member: "other/8 1 60000 0 t8"},
+				redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 60, true), Member: "~other"})
 			on.Client.PExpire(ctx, "la", time.Minute)
 			Expect(back(ctx, "la", 0)).To(Equal(none))
 			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
@@ -395,8 +406,8 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			Expect(heard()).To(HavePrefix("8 granted "))
 			Expect(heard()).To(BeEmpty())
 			Expect(on.Client.Get(ctx, "a").Val()).To(Equal("t8"))
-			Expect(on.Client.ZScore(ctx, "la", mine).Val()).To(Equal(float64(ticket)), "the one behind stays")
-			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(2)))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(Equal([]string{"~box", mine}), "the one behind stays")
+			Expect(on.Client.ZScore(ctx, "la", mine).Val()).To(Equal(float64(ticket)))
 		})
 
 		It("only wakes one that wants to be woken, as all waiters on several places do", func(ctx SpecContext) {
@@ -421,6 +432,7 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 			set(ctx, "a", "t")
 			set(ctx, "b", foreign)
 			heard := listen(ctx, "box")
+			stand(ctx, "la", ticket, mine, spec.FullLife, true)
 			stand(ctx, "lb", ticket-1, "box/8 1 60000 0 t8", spec.FullLife, true)
 			Expect(back(ctx, "a b la lb", 2)).To(Equal(spec.List{int64(2)}))
 			Expect(heard()).To(BeEmpty())
@@ -437,11 +449,21 @@ var _ = spec.DescribeOnRedis("The contract, for several places, of", func(on *sp
 		It("wakes the one who is first where dead ones were", func(ctx SpecContext) {
 			set(ctx, "a", foreign)
 			heard := listen(ctx, "box")
-			stand(ctx, "la", ticket-3, "box/9 0 60000 0 t9", -time.Second, true)
+			stand(ctx, "la", ticket-3, "dead/9 0 60000 0 t9", -time.Second, true)
 			stand(ctx, "la", ticket-1, "box/8 0 60000 0 t8", spec.FullLife, true)
 			Expect(back(ctx, "a la", 1)).To(Equal(spec.List{int64(1)}))
 			Expect([]string{heard(), heard()}).To(Equal([]string{"8", ""}))
-			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(Equal([]string{"~box", "box/8 0 60000 0 t8", mine}))
+		})
+
+		It("tells its inbox if that had no mark in one of the lines, and only then", func(ctx SpecContext) {
+			heard := listen(ctx, "box")
+			stand(ctx, "la", ticket-1, "box/8 0 60000 0 t8", spec.FullLife, true)
+			Expect(back(ctx, "la", 0)).To(Equal(none))
+			Expect(heard()).To(BeEmpty())
+			Expect(back(ctx, "la lb", 0)).To(Equal(none))
+			Expect(heard()).To(MatchRegexp(`^7 marked \d{16} 2$`))
+			Expect(heard()).To(BeEmpty())
 		})
 
 		It("leaves if it has no ticket to step back with", func(ctx SpecContext) {

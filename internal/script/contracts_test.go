@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -121,55 +122,130 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 	})
 
 	Describe("obtain.lua, in line", func() {
-		It("{-1, ms, ticket, time, life, 0}: a position, and then the same position", func(ctx SpecContext) {
+		It("{-1, ms, ticket, time, {i, …}}: a position, and then the same position", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			began := time.Now().UnixMicro()
-			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")
+			first, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0", 3)
 			Expect(err).NotTo(HaveOccurred())
 			near := BeNumerically("~", began, 1e6)
-			Expect(first).To(HaveExactElements(int64(-1), int64(1000), near, near, int64(3000), none))
+			soon := BeNumerically("~", minute, 1000) // the key is free then
+			Expect(first).To(HaveExactElements(int64(-1), soon, near, near, spec.List{int64(1)}))
 			ticket := first.(spec.List)[2]
-			again, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", ticket, "1")
+			again, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", ticket, "1", 3)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(again).To(HaveExactElements(int64(-1), int64(1000), ticket, near, int64(3000), none))
-			Expect(on.Client.ZScore(ctx, "la", "~box/1").Val()).To(BeNumerically("~", spec.Mark(time.Now().Add(spec.FullLife), 3, true), 4096*1000))
-			Expect(int(-on.Client.ZScore(ctx, "la", "~box/1").Val())%2).To(Equal(1), "open")
+			Expect(again).To(HaveExactElements(int64(-1), soon, ticket, near, BeEmpty()))
+			Expect(on.Client.ZScore(ctx, "la", "~box").Val()).To(BeNumerically("~", spec.Mark(time.Now().Add(spec.FullLife), 3, true), 4096*1000))
+			Expect(int(-on.Client.ZScore(ctx, "la", "~box").Val())%2).To(Equal(1), "open")
 		})
 
-		It("{…, 1}: it had a ticket, and was removed", func(ctx SpecContext) {
+		try := func(ctx context.Context, keys string, n int, entry string, ticket int64) spec.List {
+			GinkgoHelper()
+			reply, err := run(ctx, "obtain", keys, "t", "", minute, n, "0", "0", entry, ticket, "1", 3)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(reply).To(HaveLen(5))
+			return reply.(spec.List)
+		}
+
+		It("ms: when the first and the last key that others hold are free; 0 if nobody knows", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
-			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 17, "0")).
-				To(HaveExactElements(int64(-1), int64(1000), int64(17), BeNumerically(">", 0), int64(3000), int64(1)))
+			on.Client.Set(ctx, "b", "t0", time.Hour)
+			on.Client.Set(ctx, "c", "t0", 0)
+			Expect(try(ctx, "a b la lb", 2, "box/1 2 60000 0 t", 0)[1]).To(BeNumerically("~", hour, 1000))
+			Expect(try(ctx, "c lc", 1, "box/2 1 60000 0 t", 0)[1]).To(Equal(none))
+			Expect(try(ctx, "b a lb la", 2, "box/3 2 60000 0 t", 0)[1]).To(Equal(none))
+			stand(ctx, "ld", 17, "other/1 1 60000 0 t7", spec.FullLife, true)
+			Expect(try(ctx, "d ld", 1, "box/4 1 60000 0 t", 0)[1]).To(Equal(none))
+		})
+
+		It("i: its inbox had no mark in the line of KEYS[i], and then the inbox is told", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 16, "other/1 1 60000 0 t7", spec.FullLife, true)
+			marked := func(number string, reply spec.List, made ...any) {
+				GinkgoHelper()
+				Expect(reply[4]).To(Equal(made))
+				words := append([]any{number, "marked", reply[3]}, made...)
+				Expect(heard()).To(Equal(strings.TrimSpace(fmt.Sprintln(words...))))
+				Expect(heard()).To(BeEmpty())
+			}
+			marked("1", try(ctx, "a la", 1, "box/1 1 60000 0 t", 17), int64(1))
 			Expect(on.Client.ZScore(ctx, "la", "box/1 1 60000 0 t").Val()).To(Equal(17.))
+			marked("2", try(ctx, "a b la lb", 2, "box/2 2 60000 0 t", 0), int64(2))
+			set(ctx, "d", "t0")
+			marked("3", try(ctx, "c d lc ld", 2, "box/3 2 60000 0 t", 1), int64(1), int64(2))
+			on.Client.ZRem(ctx, "la", "~box")
+			marked("1", try(ctx, "a la", 1, "box/1 1 60000 0 t", 17), int64(1))
+			on.Client.ZRem(ctx, "lb", "~box")
+			on.Client.ZRem(ctx, "la", "box/2 2 60000 0 t")
+			marked("2", try(ctx, "a b la lb", 2, "box/2 2 60000 0 t", 0), int64(2)) // as if the reply had been lost
 		})
 
-		It("does not shorten the life of a line that another needs for longer", func(ctx SpecContext) {
+		It("i: not if there is a mark, although its own entry was missing, and then nobody is told", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
-			on.Client.ZAdd(ctx, "la", redis.Z{Score: 1, Member: "box/7 1 60000 0 t7"},
-				redis.Z{Score: spec.Mark(time.Now().Add(time.Minute), 60, true), Member: "~box/7"})
+			heard := listen(ctx, "box")
+			stand(ctx, "la", 17, "box/1 1 60000 0 t", spec.FullLife, true)
+			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 18)[4]).To(BeEmpty())
+			Expect(try(ctx, "a la", 1, "box/3 1 60000 0 t", 0)[4]).To(BeEmpty())
+			Expect(heard()).To(BeEmpty())
+			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
+		})
+
+		It("i: before it makes a mark, it removes the waiters of its inbox from that line", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			const n = 4500
+			var entries []redis.Z
+			for i := range n {
+				entries = append(entries, redis.Z{Score: float64(i + 1), Member: fmt.Sprint([]string{"other/", "box/"}[i%2], i, " 1 60000 0 t")})
+			}
+			on.Client.ZAdd(ctx, "la", entries...)
+			stand(ctx, "la", n+1, "other/x 1 60000 0 t", spec.FullLife, true)
+			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
+			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(n/2 + 1 + 1 + 2)))
+		})
+
+		It("i: a mark that had ended long ago, and removes the other waiters of its inbox from that line", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, true)
+			stand(ctx, "la", 2, "box/1 1 60000 0 t", -6*time.Second, true)
+			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~other", "~box", "other/1 1 60000 0 t", "box/2 1 60000 0 t"))
+		})
+
+		It("makes a line last for seven thirds of the life, unless it lasts longer", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			try(ctx, "a la", 1, "box/1 1 60000 0 t", 0)
+			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", 7*time.Second, time.Second))
 			on.Client.PExpire(ctx, "la", time.Minute)
-			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")).To(HaveLen(6))
+			try(ctx, "a la", 1, "other/1 1 60000 0 t", 0)
 			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
 		})
 
-		It("the interval grows with the waiters and with the keys", func(ctx SpecContext) {
+		It("removes a dead waiter with the mark of its inbox, and tells the next one", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
-			for i := range 5000 {
-				on.Client.ZAdd(ctx, "la", redis.Z{Score: -1, Member: strconv.Itoa(i)}, redis.Z{Score: -2, Member: "x" + strconv.Itoa(i)})
-				if i == 99 && on.Memory != nil {
-					break // what follows is about numbers that take long there
-				}
-			}
-			waiting := int(on.Client.ZCard(ctx, "la").Val()) / 2
-			interval := max(1000, (waiting+1)*(32+8)/100)
-			reply, err := run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0")
-			Expect(err).NotTo(HaveOccurred())
-			Expect(reply.(spec.List)[1]).To(BeNumerically("~", interval, 1))
-			Expect(reply.(spec.List)[4]).To(BeNumerically("~", 3*interval, 1000))
+			heard := listen(ctx, "other")
+			stand(ctx, "la", 1, "dead/1 1 60000 0 t7", -time.Second, true)
+			stand(ctx, "la", 2, "other/2 1 60000 0 t7", spec.FullLife, true)
+			try(ctx, "a la", 1, "box/1 1 60000 0 t", 0)
+			Expect(heard()).To(Equal("2"))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~box", "~other", "other/2 1 60000 0 t7", "box/1 1 60000 0 t"))
+		})
+
+		It("deletes a line in which nobody stands any more", func(ctx SpecContext) {
+			stand(ctx, "la", 1, "dead/1 1 60000 0 t7", -time.Second, true)
+			on.Client.ZAdd(ctx, "la", redis.Z{Score: spec.Mark(time.Now().Add(time.Second), 3, true), Member: "~other"})
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/1 1 60000 0 t", 0, "0", 3)).To(Equal(int64(1)))
+			Expect(on.Keys(ctx)).To(ConsistOf("a"))
 		})
 	})
 
 	Describe("release.lua, with a line", func() {
+		It("leaves a line alone that is not a sorted set", func(ctx SpecContext) {
+			set(ctx, "a", "t")
+			set(ctx, "s", "x")
+			Expect(run(ctx, "release", "a s", "t")).To(Equal(none))
+			Expect(on.Keys(ctx)).To(ConsistOf("s"))
+		})
+
 		It("hands over: value, ttl, fencing token, out of the line, one message", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")
@@ -234,11 +310,11 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", spec.FullLife, true)
 			stand(ctx, "la", 2, "gone/2 1 60000 0 t2", spec.FullLife, true)
 			stand(ctx, "la", 3, "box/7 1 60000 0 t7", spec.FullLife, true)
-			stand(ctx, "la", 4, "gone/3 1 60000 0 t3", spec.FullLife, false)
+			stand(ctx, "la", 4, "silent/3 1 60000 0 t3", spec.FullLife, false)
 			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
 			Expect(heard()).To(HavePrefix("7 granted "))
 			Expect(on.Client.Get(ctx, "a").Val()).To(Equal("t7"))
-			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(2)), "the last one has not said that it would hear")
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~box", "~silent", "silent/3 1 60000 0 t3"))
 		})
 
 		It("leaves waiters whose inbox is gone in line if nobody else is in it", func(ctx SpecContext) {
@@ -255,34 +331,23 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 		It("judges a waiter by its silence alone if its subscription is not open", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			set(ctx, "b", "t")
-			stand(ctx, "la", 1, "gone/1 1 60000 0 t1", spec.FullLife, false)
+			stand(ctx, "la", 1, "silent/1 1 60000 0 t1", spec.FullLife, false)
 			stand(ctx, "la", 2, "gone/2 1 60000 0 t2", spec.FullLife, true)
 			stand(ctx, "lb", 1, "gone/2 1 60000 0 t2", spec.FullLife, true)
-			stand(ctx, "lb", 2, "gone/1 1 60000 0 t1", spec.FullLife, false)
+			stand(ctx, "lb", 2, "silent/1 1 60000 0 t1", spec.FullLife, false)
 			Expect(run(ctx, "release", "a b la lb", "t", 2)).To(Equal(none))
 			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
 			Expect(on.Client.ZCard(ctx, "lb").Val()).To(Equal(int64(2)), "only the other one is passed by")
 		})
 
-		It("serves no waiter twice, and wakes two at most", func(ctx SpecContext) {
+		It("serves no waiter twice, and wakes nobody behind one that is late", func(ctx SpecContext) {
 			set(ctx, "a", "t")
 			heard := listen(ctx, "box")
 			for i := range 5 {
 				stand(ctx, "la", float64(i+1), "box/"+strconv.Itoa(i)+" 1 60000 0 t7", 900*time.Millisecond, true)
 			}
 			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
-			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"0", "1", ""}))
-		})
-
-		It("wakes the third if the first is late and nobody hears the second", func(ctx SpecContext) {
-			set(ctx, "a", "t")
-			heard := listen(ctx, "box")
-			stand(ctx, "la", 1, "box/1 1 60000 0 t1", 900*time.Millisecond, true)
-			stand(ctx, "la", 2, "gone/1 1 60000 0 t2", spec.FullLife, true)
-			stand(ctx, "la", 3, "box/3 1 60000 0 t3", spec.FullLife, true)
-			stand(ctx, "la", 4, "box/4 1 60000 0 t4", spec.FullLife, true)
-			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
-			Expect([]string{heard(), heard(), heard()}).To(Equal([]string{"1", "3", ""}))
+			Expect([]string{heard(), heard()}).To(Equal([]string{"0", ""}))
 		})
 
 		It("tells the next how long the keys are taken, if it would look later", func(ctx SpecContext) {
@@ -293,18 +358,6 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
 			Expect(heard()).To(HavePrefix("1 granted "))
 			Expect(heard()).To(Equal("2 after 900"))
-		})
-
-		It("does not tell the next what it will not live to see", func(ctx SpecContext) {
-			set(ctx, "a", "t")
-			heard := listen(ctx, "box")
-			stand(ctx, "la", 1, "box/1 1 900 0 t1", spec.FullLife, true)
-			stand(ctx, "la", 2, "box/2 1 900 0 t2", spec.FullLife, true)
-			on.Client.PExpire(ctx, "la", 800*time.Millisecond) // as if its deadline were as near
-			Expect(run(ctx, "release", "a la", "t", 1)).To(Equal(none))
-			on.Client.Publish(ctx, "redislock:inbox:box", "last")
-			Expect(heard()).To(HavePrefix("1 granted "))
-			Expect(heard()).To(Equal("last"))
 		})
 
 		It("a waiter that leaves gives back what it was handed, and nothing else", func(ctx SpecContext) {
@@ -320,7 +373,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 		It("{ms, member, score, …}: all of a line; WRONGTYPE: the key is no line", func(ctx SpecContext) {
 			stand(ctx, "la", 1795306246131123, "box/7 1 60000 0 t7 m", spec.FullLife, true)
 			Expect(run(ctx, "waiters", "la")).To(HaveExactElements(BeNumerically("~", time.Now().UnixMilli(), 1000),
-				"~box/7", MatchRegexp(`^-\d{16}$`), "box/7 1 60000 0 t7 m", "1795306246131123"))
+				"~box", MatchRegexp(`^-\d{16}$`), "box/7 1 60000 0 t7 m", "1795306246131123"))
 			Expect(run(ctx, "waiters", "none")).To(HaveLen(1))
 			set(ctx, "s", "x")
 			_, err := run(ctx, "waiters", "s")

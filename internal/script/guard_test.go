@@ -333,7 +333,7 @@ var other = strings.Repeat("0123456789", 4)
 var obeying = []TableEntry{
 	Entry("obtain", "obtain", "mine lm", "t", "", hour),
 	Entry("obtain, of several keys", "obtain", "free mine fence", "t", "m", hour, 2, "1"),
-	Entry("obtain, in line", "obtain", "free lf", "t", "", hour, 1, "0", "0", "box/1 1 60000 0 t", 0, "0"),
+	Entry("obtain, in line", "obtain", "free lf", "t", "", hour, 1, "0", "0", "box/1 1 60000 0 t", 0, "0", 3),
 	Entry("obtain_each", "obtain_each", "free mine 1 2", "t", "", hour, "t", "", hour),
 	Entry("refresh", "refresh", "mine", "t", hour, "", "0", ""),
 	Entry("refresh, for a renewal", "refresh", "mine free", "t", hour, "", "1", "m"),

@@ -31,39 +31,31 @@ local n = tonumber(ARGV[1])
 
 local now = call('TIME')
 now = math.floor((now[1] * 1000000 + now[2]) / 1000)
--- Scores of marks with the latest possible deadline (the longest life, 2,047 s, plus a second from now) and with now.
-local latest, earliest = string.format('%.0f', -(now + 2048000) * 4096), string.format('%.0f', -now * 4096)
 
-local function isLive(mark)
-	local left = math.floor(-mark / 4096) - now
-	return left >= 0 and left <= math.floor(-mark % 4096 / 2) * 1000 + 1000
-end
-
--- firstTicket returns the ticket of the first live waiter in a line with so many live waiters, or 0 if there is none. Dead
--- waiters stay in a line until obtain or release looks at it. The first live waiter is among the first dead + 1 entries, or
--- further back if a clock has jumped. If fewer are live than dead, the script reads the marks of the live ones first, and
--- then needs no mark for each entry.
-local function firstTicket(line, waiters)
-	local dead, live = call('ZCOUNT', line, 0, '+inf') - waiters, nil
-	if dead >= waiters then
-		live = {}
-		local marks = call('ZRANGEBYSCORE', line, latest, earliest, 'WITHSCORES')
-		for i = 1, #marks, 2 do
-			live[marks[i]] = isLive(tonumber(marks[i + 1]))
-		end
+-- waiting returns how many live waiters a line has, and the ticket of the first of them. Dead ones stay in a line until
+-- obtain, release or beat looks at it.
+local function waiting(line)
+	local live, count, first = {}, 0, nil
+	local marks = pcall('ZRANGEBYSCORE', line, '-inf', '(0', 'WITHSCORES') -- the key may not be a sorted set
+	for i = 1, #marks, 2 do
+		local left = math.floor(-marks[i + 1] / 4096) - now
+		live[string.sub(marks[i], 2)] = left >= 0 and left <= math.floor(-marks[i + 1] % 4096 / 2) * 1000 + 1000
 	end
-	local at, size = 0, math.min(dead + 1, CHUNK)
-	repeat
-		local found = call('ZRANGEBYSCORE', line, 0, '+inf', 'WITHSCORES', 'LIMIT', at, size)
-		for i = 1, #found, 2 do
-			local mark = '~' .. (string.match(found[i], '^%S*') or '')
-			if live and live[mark] or not live and isLive(tonumber(call('ZSCORE', line, mark) or 0)) then
-				return tonumber(found[i + 1])
+	local at, found = 0, marks -- without marks, nobody is live
+	while found[1] do
+		found = call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', at, CHUNK)
+		for i = 1, #found do
+			if live[string.match(found[i], '^[^ /]*')] then
+				count = count + 1
+				first = first or found[i]
 			end
 		end
-		at, size = at + size, CHUNK
-	until not found[1]
-	return 0
+		if not found[CHUNK] then
+			break
+		end
+		at = at + CHUNK
+	end
+	return count, first and tonumber(call('ZSCORE', line, first)) or 0
 end
 
 local held = {}
@@ -72,10 +64,7 @@ for first = 1, n, CHUNK do
 	for i = 1, #values do
 		local line, waiters, since = KEYS[n + first + i - 1], 0, 0
 		if line then
-			waiters = tonumber(pcall('ZCOUNT', line, latest, earliest)) or 0
-		end
-		if waiters > 0 then
-			since = firstTicket(line, waiters)
+			waiters, since = waiting(line)
 		end
 		held[#held + 1] = values[i]
 		held[#held + 1] = call('PTTL', KEYS[first + i - 1])

@@ -3,67 +3,123 @@ line: the rules of the line, which obtain and release share. This is not a scrip
 into theirs, in place of the words "include line". Before that, they have set KEYS, CHUNK, call, pcall, now (the time in
 µs) and most (how many waiters to pass over). If call is redis.pcall, an error of Redis looks like an empty line.
 
-A line is a sorted set with two members for each waiter. The score of its entry is its ticket:
+A line is a sorted set. It has an entry for each waiter, whose score is its ticket:
    ‹inbox›/‹number› ‹wants› ‹ttl› ‹f› ‹fence key›‹value›
 wants    how many keys it wants; 0 if it may only be woken
 ttl      in ms
 f        the length of the fence key's name; 0 without a fence key
 value    what its keys will hold: token, or token, a space and metadata
-The score of its mark, "~‹inbox›/‹number›", is minus
-   deadline in ms * 4096 + life in s * 2 + 1 if its subscription is open
+It has a mark for each inbox with such waiters, "~‹inbox›", whose score is minus
+   deadline in ms * 4096 + life in s * 2 + 1 if the subscription is open
 
-A waiter is live until its deadline, unless the deadline is further away than its life plus a second.
+All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
+waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
+may be missing: those that were written before the mark was made. They are removed first, because some of these waiters
+may have left, and their calls were given up. A mark that has ended five seconds ago is never renewed, but made anew. A
+line without entries is deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
-Returns     nothing: it defines deadline, first, late, tell and warn
-Publishes   to redislock:inbox:‹inbox›, see tell
+Returns     nothing: it defines marking, lineLasts, hasEnded, enter, first, late, tell, announce and warn
+Publishes   to redislock:inbox:‹inbox›, see tell and announce
 Errors      none of its own
 ]]
 local moment = math.floor(now / 1000)
 local gone = {} -- by inbox: nobody listens to it any more
 local told = {} -- by id: how many received its message; not a number if an ACL forbids PUBLISH
 
--- deadline returns how many ms a waiter is still live, how many it is live after each try, and whether its subscription is
--- open, as its mark in a line says.
-local function deadline(line, id)
-	local mark = -(tonumber(call('ZSCORE', line, '~' .. id) or 0) or 0)
-	return math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000, mark % 2 == 1
+-- marking returns the score of a mark that was renewed now.
+local function marking(life, open)
+	return string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (open and 1 or 0)))
 end
 
--- read returns the waiter of an entry. Its mark is the same in all of its lines, so one of them is enough.
+-- lineLasts returns for how many ms a line lasts if an inbox with that life stands in it. Each third beat prolongs it, and then
+-- it outlasts the mark by an interval.
+local function lineLasts(life)
+	return math.floor(life * 7000 / 3)
+end
+
+-- read returns the waiter of an entry. One of its lines says whether it is live. While it is read in the same line again,
+-- marks has the marks by inbox.
 local known = {} -- by entry
+local marks, marked = {}, nil
 local function read(line, entry)
 	local waiter = known[entry]
 	if not waiter then
 		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
-		waiter = { entry = entry, id = id or '', inbox = inbox }
-		waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)
+		waiter = { entry = entry, id = id or '', inbox = inbox or '' }
+		if marked ~= line then
+			marks, marked = {}, line
+		end
+		local mark = marks[waiter.inbox]
+		if not mark then
+			mark = -(tonumber(call('ZSCORE', line, '~' .. waiter.inbox) or 0) or 0)
+			marks[waiter.inbox] = mark
+		end
+		waiter.left, waiter.life = math.floor(mark / 4096) - moment, math.floor(mark % 4096 / 2) * 1000
+		waiter.live, waiter.open = waiter.left >= 0 and waiter.left <= waiter.life + 1000, mark % 2 == 1
 		known[entry] = waiter
 	end
 	return waiter
 end
 
--- first returns the first live waiter of a line at or after a position, and whether it has removed any before that: dead
--- waiters, and waiters of an inbox that is gone. If spares is set and there is no other waiter, it leaves the waiters of an
--- inbox that is gone in the line: their process may be alive and have lost only its connection, and then they come back in
--- their old order. One command removes many waiters. When first has passed over as many waiters as most says, it looks no
--- further.
+-- hasEnded reports whether a mark with that score has ended so long ago that it must not be renewed.
+local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
+
+-- enter makes or renews the mark of an inbox, and reports whether it has made it. Then it has removed the waiters of the
+-- inbox from the line, but looks at no more than 20,000 waiters for all lines.
+local budget = 20000
+local function enter(line, inbox, mark)
+	local old = call('ZSCORE', line, '~' .. inbox)
+	local made = type(old) ~= 'string' or hasEnded(old)
+	local prefix, position = inbox .. '/', 0
+	while made and budget > 0 do
+		local found, out, removed = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, CHUNK), {}, 0
+		for i = 1, #found do
+			if string.sub(found[i], 1, #prefix) == prefix then
+				out[#out + 1] = found[i]
+			end
+		end
+		if out[1] then
+			removed = tonumber(call('ZREM', line, unpack(out))) or 0
+		end
+		position, budget = position + #found - removed, budget - #found
+		if #found < CHUNK then
+			break
+		end
+	end
+	return type(call('ZADD', line, mark, '~' .. inbox)) ~= 'table' and made
+end
+
+-- stands reports whether a waiter is live, and its inbox not gone.
+local function stands(waiter)
+	return waiter.live and not (waiter.open and gone[waiter.inbox])
+end
+
+-- first returns the first live waiter of a line, and whether it has removed any before that: dead waiters, and waiters of an
+-- inbox that is gone. If spares is set and there is no other waiter, it leaves the waiters of an inbox that is gone in the
+-- line: their process may be alive and have lost only its connection, and then they come back in their old order. One
+-- command removes many waiters. When first has passed over as many waiters as most says, it looks no further. It deletes a
+-- line in which nobody stands.
 local spares = false
-local function first(line, position)
-	local removed, size, passed = false, 1, {}
-	repeat
-		local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, size)
-		local out, before, waiter = {}, #passed, nil
+local function first(line)
+	local found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', '0', '1')
+	local waiter = found[1] and read(line, found[1])
+	if waiter and stands(waiter) then -- mostly; the rest makes three tables
+		return waiter, false
+	end
+	waiter = nil
+	local removed, position, size, passed = false, 0, 1, {}
+	while found[1] and most > 0 do
+		local out, before = {}, #passed
 		for i = 1, #found do
 			local next = read(line, found[i])
-			local live, unheard = next.left >= 0 and next.left <= next.life + 1000, next.open and gone[next.inbox]
-			if live and not unheard then
+			if stands(next) then
 				waiter = next
 				break
 			end
-			local kept = live and spares and passed or out
-			kept[#kept + 1], kept[#kept + 2] = next.entry, '~' .. next.id
+			local kept = next.live and spares and passed or out
+			kept[#kept + 1], kept[#kept + 2] = next.entry, '~' .. next.inbox
 		end
 		position = position + (#passed - before) / 2
 		most = most - (#out + #passed - before) / 2
@@ -81,11 +137,15 @@ local function first(line, position)
 			return waiter, removed
 		end
 		size = math.max(math.min(size * 4, CHUNK / 2, most), 1)
-	until not found[1] or most <= 0
+		found = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, size)
+	end
+	if not found[1] and not found.err and position == 0 then
+		pcall('DEL', line)
+	end
 	return nil, removed
 end
 
--- late reports whether a waiter has been silent for two of its three intervals. A live waiter tries in each interval.
+-- late reports whether an inbox has been silent for two of its three intervals. A live one renews its mark in each interval.
 local function late(waiter)
 	return waiter.left < waiter.life / 3
 end
@@ -101,12 +161,19 @@ local function tell(waiter, message)
 	return not (waiter.open and told[waiter.id] == 0)
 end
 
--- warn tells the first waiter of a line that its key is taken for so many ms, if its next try could come too late. The
--- line expires after the deadlines of all its waiters. If the key is taken for longer than that, the next tries come soon
--- enough, so warn does not look who is first.
+-- announce tells an inbox that a call of this waiter has made its marks in the lines of these keys, 1,000 a message.
+local function announce(id, inbox, made)
+	local number = string.sub(id, #inbox + 2)
+	for i = 1, #made, 1000 do
+		local lines = table.concat(made, ' ', i, math.min(i + 999, #made))
+		pcall('PUBLISH', 'redislock:inbox:' .. inbox, string.format('%s marked %.0f %s', number, now, lines))
+	end
+end
+
+-- warn tells the first waiter of a line that its key is taken for so many ms, if that could end before the next beat of its
+-- inbox, which would say so.
 local function warn(line, ttl)
-	local left = tonumber(pcall('PTTL', line)) or -1 -- -1: it never expires, or an ACL forbids PTTL
-	local waiter = (left == -1 or ttl < left) and first(line, 0)
+	local waiter = first(line)
 	if waiter and ttl < waiter.life / 3 then
 		tell(waiter, ' after ' .. ttl)
 	end

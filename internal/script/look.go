@@ -168,6 +168,7 @@ func ReadBlocker(keys []string, reply any) Blocker {
 type Waiter struct {
 	Token    string
 	Metadata string
+	Process  string
 	Since    time.Time
 	Late     bool
 }
@@ -187,7 +188,7 @@ func ReadWaiters(reply any) ([]Waiter, error) {
 		return nil, unexpected(reply)
 	}
 	now, _ := members[0].(int64)
-	marks := map[string]mark{}
+	marks := map[string]mark{} // by inbox
 	var waiters []Waiter
 	for i := 1; i+1 < len(members); i += 2 {
 		member, _ := members[i].(string)
@@ -196,13 +197,14 @@ func ReadWaiters(reply any) ([]Waiter, error) {
 		if err != nil {
 			return nil, err
 		}
-		if id, is := strings.CutPrefix(member, "~"); is {
-			marks[id] = readMark(int64(-score))
+		if inbox, is := strings.CutPrefix(member, "~"); is {
+			marks[inbox] = readMark(int64(-score))
 			continue
 		}
 		id, rest, _ := strings.Cut(member, " ")
-		if m := marks[id]; m.live(now) {
-			w := Waiter{Since: time.UnixMicro(int64(score)), Late: m.late(now)}
+		inbox, _, _ := strings.Cut(id, "/")
+		if m := marks[inbox]; m.live(now) {
+			w := Waiter{Process: processOf(inbox), Since: time.UnixMicro(int64(score)), Late: m.late(now)}
 			w.Token, w.Metadata = split(entryValue(rest))
 			waiters = append(waiters, w)
 		}
@@ -210,7 +212,14 @@ func ReadWaiters(reply any) ([]Waiter, error) {
 	return waiters, nil
 }
 
-// mark says until when a waiter is live. The rules are in line.lua.
+// processOf returns the part of an inbox's name that names its process. What follows the first dot distinguishes the inboxes
+// of the process.
+func processOf(inbox string) string {
+	process, _, _ := strings.Cut(inbox, ".")
+	return process
+}
+
+// mark says until when the waiters of an inbox are live. The rules are in line.lua.
 type mark struct {
 	deadline, life int64 // in ms
 }

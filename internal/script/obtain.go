@@ -40,13 +40,14 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 }
 
 // AndWait makes an obtain take a position in line if it is refused, with this entry and the ticket of the waiter. A waiter
-// without a ticket passes 0, and may propose one; 0 for no proposal. open says whether the waiter's subscription is open.
-func AndWait(c *transport.Call, entry string, ticket int64, open bool, proposal int64) {
+// without a ticket passes 0, and may propose one; 0 for no proposal. life is for how long the waiters of its inbox are live
+// from then on, and open says whether the inbox's subscription is open.
+func AndWait(c *transport.Call, entry string, ticket int64, life time.Duration, open bool, proposal int64) {
 	c.Simple = c.Simple && ticket == 0
 	if len(c.Args) == 4 { // Obtain has left out the "0"
 		c.Args = append(c.Args, "0")
 	}
-	c.Args = append(c.Args, entry, ticket, flag(open))
+	c.Args = append(c.Args, entry, ticket, flag(open), int(life/time.Second))
 	if proposal != 0 && ticket == 0 {
 		c.Args = append(c.Args, proposal)
 	}
@@ -95,11 +96,10 @@ type Grant struct {
 
 	// Of a refused waiter with a position in line.
 
-	Ticket  int64         // 0 if it has none
-	Wait    time.Duration // how long to wait before its next try
-	Served  int64         // when the script ran, in µs by the server's clock
-	Life    time.Duration // how long it stays live without another try
-	Missing bool          // it had a ticket, but was missing in some line
+	Ticket int64         // 0 if it has none
+	Wait   time.Duration // how long to wait before its next try; 0 if only a message or a beat can say when it makes sense
+	Served int64         // when the script ran, in µs by the server's clock
+	Made   []string      // the keys in whose lines its inbox had no mark, so that others of the inbox may be missing there
 }
 
 // ReadGrant reads a reply of obtain for these keys.
@@ -122,16 +122,19 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 			return Grant{}, unexpected(reply)
 		}
 		return Grant{Closure: closure}, nil
-	case first == -1 && (len(parts) == 6 || len(parts) == 8): // refused, with a position in line
+	case first == -1 && (len(parts) == 5 || len(parts) == 7): // refused, with a position in line
 		number := func(i int) int64 { n, _ := parts[i].(int64); return n }
-		closure, ok := readClosure(parts, 6)
+		closure, ok := readClosure(parts, 5)
+		if !ok {
+			return Grant{}, unexpected(reply)
+		}
+		made, ok := keysAt(keys, parts[4])
 		if !ok {
 			return Grant{}, unexpected(reply)
 		}
 		return Grant{
 			Wait: time.Duration(number(1)) * time.Millisecond, Ticket: number(2), Served: number(3),
-			Life: time.Duration(number(4)) * time.Millisecond, Missing: number(5) == 1,
-			Closure: closure,
+			Made: made, Closure: closure,
 		}, nil
 	case !ok || first < 0:
 		return Grant{}, unexpected(reply)
@@ -150,6 +153,19 @@ func ReadGrant(keys []string, reply any) (Grant, error) {
 		}
 	}
 	return g, nil
+}
+
+// keysAt returns the keys whose indices, from 1 on, a reply lists.
+func keysAt(keys []string, list any) (at []string, ok bool) {
+	indices, ok := list.([]any)
+	for _, entry := range indices {
+		i, _ := entry.(int64)
+		if i < 1 || int(i) > len(keys) {
+			return nil, false
+		}
+		at = append(at, keys[i-1])
+	}
+	return at, ok
 }
 
 // Fence returns a call that raises the fence counter to least, or mints a fencing token if least is 0. It does either only

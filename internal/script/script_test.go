@@ -35,17 +35,17 @@ func TestReadGrant(t *testing.T) {
 		{[]any{int64(7), int64(1), int64(3)}, script.Grant{Granted: true, Fence: 7, Taken: []string{"b"}}},
 		{[]any{int64(0), int64(1), int64(2), int64(3)}, script.Grant{Granted: true}},
 		{
-			[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(1)},
-			script.Grant{Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Life: 3 * time.Second, Missing: true},
+			[]any{int64(-1), int64(250), int64(42), int64(1e15), []any{int64(1), int64(3)}},
+			script.Grant{Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Made: []string{"a", "c"}},
 		},
 		{
 			[]any{int64(-2), int64(1500), "id"},
 			script.Grant{Closure: script.Closure{For: 1500 * time.Millisecond, Term: "id"}},
 		},
 		{
-			[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), int64(1500), "id"},
+			[]any{int64(-1), int64(0), int64(42), int64(1e15), []any{}, int64(1500), "id"},
 			script.Grant{
-				Wait: 250 * time.Millisecond, Ticket: 42, Served: 1e15, Life: 3 * time.Second,
+				Ticket: 42, Served: 1e15,
 				Closure: script.Closure{For: 1500 * time.Millisecond, Term: "id"},
 			},
 		},
@@ -57,8 +57,8 @@ func TestReadGrant(t *testing.T) {
 	for _, reply := range []any{
 		nil, int64(2), "OK", []any{}, []any{"1"}, []any{int64(-1)}, []any{int64(-2), int64(1)}, []any{int64(-2), int64(1), "id", int64(1)},
 		[]any{int64(-2), "soon", "id"}, []any{int64(-2), int64(0), "id"}, []any{int64(-2), int64(1500), int64(7)},
-		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), int64(1500)},
-		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(3000), int64(0), nil, nil},
+		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(0), int64(1500)},
+		[]any{int64(-1), int64(250), int64(42), int64(1e15), int64(0), nil, nil},
 	} {
 		if got, err := script.ReadGrant(keys, reply); err == nil || got.Granted {
 			t.Errorf("reply %v: got %+v, want an error", reply, got)
@@ -240,14 +240,48 @@ func TestReadBlocker(t *testing.T) {
 
 func TestReadMessage(t *testing.T) {
 	for words, message := range map[string]script.Message{
-		"":                   {Kind: script.Turn},
-		"after 20":           {Kind: script.Taken, After: 21 * time.Millisecond},
-		"granted 17000000 5": {Kind: script.HandedOver, At: 17000000, Fence: 5},
-		"after soon":         {Kind: script.Turn},
-		"granted 17":         {Kind: script.Turn},
-		"something new":      {Kind: script.Turn},
+		"":                    {Kind: script.Turn},
+		"after 20":            {Kind: script.Taken, After: 21 * time.Millisecond},
+		"marked 17000000 1 3": {Kind: script.Marked, At: 17000000, Lines: []int{0, 2}},
+		"marked soon":         {Kind: script.Turn},
+		"granted 17000000 5":  {Kind: script.HandedOver, At: 17000000, Fence: 5},
+		"after soon":          {Kind: script.Turn},
+		"granted 17":          {Kind: script.Turn},
+		"something new":       {Kind: script.Turn},
 	} {
 		want(t, words, script.ReadMessage(words), message)
+	}
+}
+
+func TestReadBeaten(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for _, test := range []struct {
+		reply any
+		want  script.Beaten
+	}{
+		{
+			[]any{int64(1e15), int64(1), int64(-1), []any{}, []any{}},
+			script.Beaten{Served: 1e15, Listeners: 1, Silent: -time.Millisecond},
+		},
+		{
+			[]any{int64(1e15), int64(-1), int64(0), []any{int64(1), int64(3)}, []any{"7", int64(2), int64(250), "9", int64(0), int64(0)}},
+			script.Beaten{
+				Served: 1e15, Listeners: -1, Missing: []string{"a", "c"},
+				Firsts: []script.First{{Number: "7", Lines: 2, After: 250 * time.Millisecond}, {Number: "9"}},
+			},
+		},
+	} {
+		got, err := script.ReadBeaten(keys, test.reply)
+		want(t, "error", err, nil)
+		want(t, "beaten", got, test.want)
+	}
+	for _, reply := range []any{
+		nil, int64(1), "OK", []any{}, []any{int64(1e15), int64(1), int64(-1), []any{}},
+		[]any{int64(1e15), int64(1), int64(-1), []any{int64(4)}, []any{}}, []any{int64(1e15), int64(1), int64(-1), []any{"a"}, []any{}},
+	} {
+		if got, err := script.ReadBeaten(keys, reply); err == nil {
+			t.Errorf("reply %v: got %+v, want an error", reply, got)
+		}
 	}
 }
 
@@ -265,7 +299,7 @@ func TestEntry(t *testing.T) {
 		})
 		want(t, "error", err, nil)
 		want(t, "waiters", waiters, []script.Waiter{{
-			Token: "T", Metadata: o.Metadata[:min(len(o.Metadata), 1024)], Since: time.UnixMicro(1_700_000_000_000_000),
+			Token: "T", Metadata: o.Metadata[:min(len(o.Metadata), 1024)], Process: "inbox", Since: time.UnixMicro(1_700_000_000_000_000),
 		}})
 	}
 }
@@ -311,21 +345,21 @@ func TestAndWait(t *testing.T) {
 	scripts.Obtain(c, &o)
 	want(t, "simple", c.Simple, true)
 	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0"})
-	script.AndWait(c, "entry", 0, true, 77)
+	script.AndWait(c, "entry", 0, 3*time.Second, true, 77)
 	want(t, "simple", c.Simple, true)
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(0), "1", int64(77)})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(0), "1", 3, int64(77)})
 	want(t, "a refusal finishes it", c.Accept(int64(0)), false)
 	want(t, "a closed guard finishes it", c.Accept([]any{int64(-2), int64(1500), "id"}), false)
 	want(t, "a grant finishes it", c.Accept(int64(1)), true)
 	scripts.Obtain(c, &o)
-	script.AndWait(c, "entry", 5, false, 77)
+	script.AndWait(c, "entry", 5, 60*time.Second, false, 77)
 	want(t, "simple", c.Simple, false) // the joint script knows no tickets
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(5), "0"})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(5), "0", 60})
 	for _, o := range []script.Obtain{{Keys: o.Keys, Token: "T", Custom: true}, {Keys: o.Keys, Token: "T", Mends: true}} {
 		scripts.Obtain(c, &o)
 		want(t, "simple", c.Simple, false) // the joint script knows no such keys
 		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1"})
-		script.AndWait(c, "entry", 0, true, 77)
-		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1", "entry", int64(0), "1", int64(77)})
+		script.AndWait(c, "entry", 0, 3*time.Second, true, 77)
+		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1", "entry", int64(0), "1", 3, int64(77)})
 	}
 }

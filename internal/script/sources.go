@@ -23,9 +23,11 @@ var (
 	blockerSource string
 	//go:embed waiters.lua
 	waitersSource string
+	//go:embed beat.lua
+	beatSource string
 
 	//go:embed line.lua
-	lineSource string // the rules of the line, which obtain and release include
+	lineSource string // the rules of the line, which obtain, release and beat include
 	//go:embed marker.lua
 	guardSource string // the check of a guard, which all scripts include that obey one
 )

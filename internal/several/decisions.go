@@ -122,8 +122,10 @@ package several
 // other servers, which a release reaches at about the same time.
 //
 // A waiter that cannot get further does not spin. Three conditions made the next round due at once, for ever, at 5,000
-// to 14,000 tries in 4 s: a place that hangs is not asked, so its sign of life stays overdue; a message for it stays
-// noted; and a place that grants and is given back never counted as a sign of life.
+// to 14,000 tries in 4 s: a place that hangs is not asked, so what is due there stays due; a message for it stays noted;
+// and a place that grants and is given back was never refused. So a place that is passed over forgets its messages, and
+// its next try is an interval later. A waiter that must come back into a line makes a round due by itself, because the
+// other places may never call it.
 //
 // Across slots, retries ask in the order of the slots. All at once is one round trip, but two callers with overlapping
 // sets can refuse each other for ever. In order, the caller with the first common slot goes on, and the other has

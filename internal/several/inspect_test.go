@@ -25,6 +25,7 @@ var _ = spec.DescribeQuorum("Inspect", func(on *spec.Quorum) {
 		line, err := on.Locks.Line(ctx, "a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(line[0].Metadata).To(Equal("next"))
+		Expect(line[0].Process).To(MatchRegexp(`^[\w-]{22}$`), "the same on all servers")
 		statuses, err := on.Locks.Inspect(ctx, "a", "b")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(statuses[0].WaitingSince).To(BeTemporally("~", time.Now(), 5*time.Second))

@@ -55,13 +55,13 @@ func (t *Tries) paced() time.Time {
 	return time.Time{}
 }
 
-// due returns when the next round is due: when enough places may grant, or when the waiter must give a sign of life at some
-// place. It also returns how many places may grant by now: those that have asked for a try and, across slots, those that
-// have granted the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the
-// waiter when it is its turn. The caller holds t.mu.
+// due returns when the next round is due: when enough places may grant, or when a waiter must come back into its line. It
+// also returns how many places may grant by now: those that have asked for a try and, across slots, those that have granted
+// the last one. If other waiters come first there meanwhile, the place refuses the next try, and wakes the waiter when it is
+// its turn. The caller holds t.mu.
 func (t *Tries) due() (due time.Time, called int) {
 	times := make([]time.Time, 0, len(t.attempts))
-	var life time.Time
+	var back time.Time
 	for _, a := range t.attempts {
 		if a.busy { // without this, places that hang would make the others be asked again and again
 			times = append(times, t.began.Add(line.Interval))
@@ -70,14 +70,15 @@ func (t *Tries) due() (due time.Time, called int) {
 		next, woken := a.Waiter.Due()
 		if woken || a.last == granted && !t.places.quorum {
 			called++
+			next = t.began
 		}
 		times = append(times, next)
-		if sign := a.Waiter.SignDue(a.err != nil); !sign.IsZero() && (life.IsZero() || sign.Before(life)) {
-			life = sign
+		if a.Waiter.HasLost() && (back.IsZero() || next.Before(back)) { // later if it was passed over because its place hangs
+			back = next
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	return sooner(times[t.places.need-1], life), called
+	return sooner(times[t.places.need-1], back), called
 }
 
 // sooner brings a time forward to another one, if that comes before; the zero time does not.

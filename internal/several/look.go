@@ -122,7 +122,7 @@ func (g *Group) Line(ctx context.Context, key string) ([]script.Waiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string][]script.Waiter{} // by token, which is that of the first round everywhere
+	seen := map[string][]script.Waiter{} // by token; the token of the first round, and the process, are the same everywhere
 	for _, answer := range answers {
 		if answer != nil {
 			for _, w := range *answer {

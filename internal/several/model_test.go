@@ -368,12 +368,12 @@ func (h *placesHistory) run() {
 	h.calm = true
 	h.fates.Unlock()
 	if h.kind.late {
-		time.Sleep(5 * time.Second)
+		time.Sleep(lineLasts)
 		h.note(history.Event{Kind: history.Final, Held: h.contents()})
 	}
 	time.Sleep(6 * time.Second) // what was on its way is over
 	h.within(30*time.Second, "somebody still waits in line", func(i int) { h.call(i, true) }, callers)
-	time.Sleep(6500 * time.Millisecond)
+	time.Sleep(lineLasts)
 	h.note(history.Event{Kind: history.Final, Held: h.contents()})
 	stop()
 	watcher.Wait()
@@ -733,6 +733,9 @@ func (h *placesHistory) holders(lock *redislock.Lock, left time.Duration, except
 	}
 	return n
 }
+
+// lineLasts is for how long a line may remain to which a late try has added a waiter that has left.
+const lineLasts = 8 * time.Second
 
 // contents returns what the servers hold but fence counters.
 func (h *placesHistory) contents() (all []history.Held) {

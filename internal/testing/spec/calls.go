@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CallCount counts the scripts that servers are asked to run.
+// CallCount counts the scripts that servers are asked to run for some caller, so beats do not count.
 type CallCount struct {
 	match func(args []string) bool // of those that count; nil for all
 
@@ -44,7 +44,14 @@ func (c *CallCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 func (c *CallCount) counts(cmd redis.Cmder) bool {
-	return strings.HasPrefix(cmd.Name(), "evalsha") && (c.match == nil || c.match(Words(cmd)))
+	if !strings.HasPrefix(cmd.Name(), "evalsha") {
+		return false
+	}
+	words := Words(cmd)
+	if c.match != nil {
+		return c.match(words)
+	}
+	return !isBeat(words)
 }
 
 // Words returns the name and the arguments of a command as text.
@@ -73,6 +80,13 @@ func (c *CallCount) Count() int {
 // CountCalls counts the scripts that client sends from now on.
 func CountCalls(client *redis.Client) *CallCount {
 	c := &CallCount{}
+	client.AddHook(c)
+	return c
+}
+
+// CountBeats counts the beats that client sends from now on.
+func CountBeats(client *redis.Client) *CallCount {
+	c := &CallCount{match: isBeat}
 	client.AddHook(c)
 	return c
 }
@@ -109,6 +123,8 @@ func (p *PipelineCount) Counts() (sent, together int) {
 	defer p.mu.Unlock()
 	return p.n, p.together
 }
+
+var isBeat = Running("beat")
 
 var joint = []func(args []string) bool{Running("obtain_each"), Running("release_each")}
 

@@ -32,7 +32,21 @@ func LineKey(key string) string {
 	return key + "{" + key + "}:redislock:line"
 }
 
-// AwaitSubscriptions waits until all in line for a key have said that their subscription is open.
+// AwaitWaiter waits until somebody has a position in the line of a key, and has said that the subscription is open.
+func AwaitWaiter(ctx context.Context, client redis.Cmdable, key string) {
+	GinkgoHelper()
+	Eventually(func() []string { return Line(ctx, client, key) }).WithTimeout(5 * time.Second).ShouldNot(BeEmpty())
+	AwaitSubscriptions(ctx, client, key)
+}
+
+// Wake makes the waiter at a position in the line of a key try now, as a release does.
+func Wake(ctx context.Context, client redis.Cmdable, key string, position int) {
+	GinkgoHelper()
+	inbox, number, _ := strings.Cut(Line(ctx, client, key)[position], "/")
+	Expect(client.Publish(ctx, Inboxes+inbox, number).Err()).To(Succeed())
+}
+
+// AwaitSubscriptions waits until all inboxes in line for a key have said that their subscription is open.
 func AwaitSubscriptions(ctx context.Context, client redis.Cmdable, key string) {
 	GinkgoHelper()
 	Eventually(func() (closed int) {
@@ -97,7 +111,7 @@ func (w *Waiter) Over() error {
 	return w.Err
 }
 
-// Mark is the score of the mark of a waiter.
+// Mark is the score of the mark of an inbox.
 func Mark(deadline time.Time, life int64, open bool) float64 {
 	score := deadline.UnixMilli()*4096 + life*2
 	if open {

@@ -162,11 +162,11 @@ func (on *Redis) Everything(ctx context.Context) map[string]string {
 	return all
 }
 
-// Stand gives a waiter a position in a line. Its life is [FullLife], and left of it remains.
+// Stand gives a waiter a position in a line. The life of its inbox's mark there is [FullLife], and left of it remains.
 func (on *Redis) Stand(ctx context.Context, line string, ticket float64, entry string, left time.Duration, open bool) {
-	id, _, _ := strings.Cut(entry, " ")
+	inbox, _, _ := strings.Cut(entry, "/")
 	on.Client.ZAdd(ctx, line, redis.Z{Score: ticket, Member: entry},
-		redis.Z{Score: Mark(time.Now().Add(left), 3, open), Member: "~" + id})
+		redis.Z{Score: Mark(time.Now().Add(left), 3, open), Member: "~" + inbox})
 }
 
 // Listen returns what arrives at an inbox.

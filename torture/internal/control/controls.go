@@ -34,7 +34,10 @@ var All = []Control{
 		Name: "release-any-token", Off: "Release does not look at the token",
 		Topology: "one", Checks: []string{check.Exclusion, check.Loss},
 		Edits: []Edit{
-			{"release.lua", "if n == 1 and pcall('GET', KEYS[1]) == token then", "if n == 1 and pcall('GET', KEYS[1]) then"},
+			{
+				"release.lua", "if #KEYS == 2 and not ARGV[2] and pcall('GET', KEYS[1]) == ARGV[1] then",
+				"if #KEYS == 2 and not ARGV[2] and pcall('GET', KEYS[1]) then",
+			},
 			{
 				"release.lua", "if stored and (stored == token or string.sub(stored, 1, #token + 1) == token .. ' ') then",
 				"if stored then",
@@ -87,7 +90,7 @@ var All = []Control{
 		Aim:   often(plan.StopWorker, 1000, 100, 800),
 		Scene: "queued",
 		Edits: []Edit{{
-			"internal/line/messages.go", "return w.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
+			"internal/line/messages.go", "return from.sent.Add(max(passed, 0))", "_ = passed\n\treturn time.Now()",
 		}},
 	},
 	{
@@ -155,7 +158,7 @@ var All = []Control{
 	{
 		Name: "no-order", Off: "a caller goes before those who wait in line",
 		Topology: "one", Checks: []string{check.Line}, Scene: "queued", Rarer: 3,
-		Edits: []Edit{{"obtain.lua", "if waiter and waiter.entry ~= entry then", "if false then"}},
+		Edits: []Edit{{"obtain.lua", "if not waiter or waiter.entry == entry then", "if true then"}},
 	},
 	{
 		Name: "the-dead-stay-in-line", Off: "a waiter that shows no sign of life is not passed over",
@@ -165,11 +168,8 @@ var All = []Control{
 		Edits: []Edit{
 			{
 				"internal/script/line.lua",
-				"local live, unheard = next.left >= 0 and next.left <= next.life + 1000, ", "local live, unheard = true, ",
-			},
-			{
-				"internal/script/line.lua", "waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)",
-				"waiter.left, waiter.life, waiter.open = deadline(line, waiter.id)\n\t\twaiter.left = math.max(waiter.left, 2000)",
+				"waiter.live, waiter.open = waiter.left >= 0 and waiter.left <= waiter.life + 1000, mark % 2 == 1",
+				"waiter.live, waiter.open = true, mark % 2 == 1\n\t\twaiter.left = math.max(waiter.left, 2000)",
 			},
 		},
 	},

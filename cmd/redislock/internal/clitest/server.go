@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redislock/redislock"
+	"github.com/redislock/redislock/internal/keyname"
 	"github.com/redislock/redislock/internal/testing/faultproxy"
 	"github.com/redislock/redislock/internal/testing/incarnation"
 	"github.com/redislock/redislock/internal/testing/redistest"
@@ -124,6 +126,27 @@ func Hold(client redis.UniversalClient, metadata string, keys ...string) *redisl
 	})
 	gomega.Expect(err).NotTo(gomega.HaveOccurred())
 	return lock
+}
+
+// Stand puts an inbox into the line of a key: its waiters, which came so long ago, and its mark, which ends in left. It
+// makes no mark if left is 0. Only an inbox with a left between 0 and 10 minutes is live, and below 200 s it is late.
+func Stand(
+	ctx context.Context, client redis.Cmdable, key, inbox, metadata string, left time.Duration, ago ...time.Duration,
+) {
+	ginkgo.GinkgoHelper()
+	const life = 600 // seconds
+	now, err := client.Time(ctx).Result()
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	var members []redis.Z
+	if left != 0 {
+		deadline := now.Add(left).UnixMilli()
+		members = append(members, redis.Z{Score: -float64(deadline*4096 + 2*life), Member: "~" + inbox})
+	}
+	for i, d := range ago {
+		entry := fmt.Sprintf("%s/%d 1 60000 0 %[1]s-%[2]d %[3]s", inbox, i, metadata)
+		members = append(members, redis.Z{Score: float64(now.Add(-d).UnixMicro()), Member: strings.TrimSuffix(entry, " ")})
+	}
+	gomega.Expect(client.ZAdd(ctx, keyname.LineOf(key), members...).Err()).To(gomega.Succeed())
 }
 
 // WaitInLine makes somebody wait in line for a key until the spec ends.

@@ -220,7 +220,7 @@ func (d *doctor) tryMessages(ctx context.Context) finding {
 	defer cancel()
 	what, do := d.exchange(ctx)
 	if what != "" {
-		return isWarning.says(what, "releases do not wake waiters, which then only try once a second", do).as("messages")
+		return isWarning.says(what, "releases do not wake waiters, which then may notice a second later", do).as("messages")
 	}
 	return ok("releases wake waiters").as("messages")
 }

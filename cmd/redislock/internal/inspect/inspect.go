@@ -4,6 +4,7 @@ package inspect
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -80,19 +81,39 @@ func inspectedJSON(s redislock.Status, line []redislock.Waiter) any {
 	type waiter struct {
 		Token    string    `json:"token"`
 		Metadata string    `json:"metadata"`
+		Process  string    `json:"process"`
 		Since    time.Time `json:"since"`
 		Late     bool      `json:"late"`
+	}
+	type process struct {
+		Process  string          `json:"process"`
+		Metadata string          `json:"metadata"`
+		Fields   json.RawMessage `json:"fields,omitempty"` // the metadata, if it is an object
+		Waiters  int             `json:"waiters"`
+		Late     int             `json:"late"`
+		Since    time.Time       `json:"since"`
 	}
 	inspected := struct {
 		show.StatusJSON
 
-		Line []waiter `json:"line,omitempty"`
+		Processes []process `json:"processes,omitempty"`
+		Line      []waiter  `json:"line,omitempty"`
 	}{StatusJSON: show.Status{Status: s}.JSON()}
+	for _, p := range show.ByProcess(line) {
+		found := process{Process: p.Name, Metadata: p.Metadata, Waiters: p.Waiters, Late: p.Late, Since: p.Since.UTC()}
+		if _, ok := show.Fields(p.Metadata); ok {
+			found.Fields = json.RawMessage(p.Metadata)
+		}
+		inspected.Processes = append(inspected.Processes, found)
+	}
 	for _, w := range line {
-		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Since.UTC(), w.Late})
+		inspected.Line = append(inspected.Line, waiter{w.Token, w.Metadata, w.Process, w.Since.UTC(), w.Late})
 	}
 	return inspected
 }
+
+// maxProcesses is how many waiting processes are shown to people. JSON has them all.
+const maxProcesses = 10
 
 // showStatus prints what is known of a key and its line, below its name. now is the time of the server.
 func showStatus(target *connect.Target, s redislock.Status, line []redislock.Waiter, now time.Time) error {
@@ -138,23 +159,23 @@ func showStatus(target *connect.Target, s redislock.Status, line []redislock.Wai
 		say(what, place.Server+": "+held)
 		what = ""
 	}
+	waiting := show.ByProcess(line)
 	switch {
 	case s.Waiters > 0:
-		say("in line", fmt.Sprintf("%d, the first for %s", s.Waiters, show.Duration(max(now.Sub(s.WaitingSince), 0))))
+		count := fmt.Sprint(s.Waiters)
+		if len(waiting) > 1 {
+			count += fmt.Sprintf(" from %d processes", len(waiting))
+		}
+		say("in line", count+", the first for "+show.Duration(max(now.Sub(s.WaitingSince), 0)))
 	case s.TTL != 0:
 		say("in line", "nobody")
 	}
-	for i, w := range line {
-		if i == 10 {
-			say("", fmt.Sprintf("… and %d more", len(line)-i))
+	for i, p := range waiting {
+		if i == maxProcesses {
+			say("", fmt.Sprintf("… and %d more", len(waiting)-i))
 			break
 		}
-		text := fmt.Sprintf("%d. %s, for %s", i+1, show.Holder(redislock.Status{Token: w.Token, Metadata: w.Metadata}),
-			show.Duration(max(now.Sub(w.Since), 0)))
-		if w.Late {
-			text += ", late"
-		}
-		say("", text)
+		say("", p.String()+": "+p.Waiting(now))
 	}
 	return t.Write(target.Stdout, out, false)
 }

@@ -87,6 +87,19 @@ var _ = Describe("ls", func() {
 		clitest.ExpectGolden("ls", clitest.Stdout(ls()))
 	})
 
+	It("counts only waiters of processes that show signs of life", func(ctx SpecContext) {
+		for i, key := range []string{"a", "b", "c"} {
+			set(ctx, key, tokenOf(i), longTTL)
+			clitest.Stand(ctx, client, key, "dead.1", "", -time.Second, 9*time.Hour)
+			clitest.Stand(ctx, client, key, "early.1", "", time.Hour, 8*time.Hour)
+			clitest.Stand(ctx, client, key, "unmarked.1", "", 0, 7*time.Hour)
+		}
+		clitest.Stand(ctx, client, "b", "alive.1", "", 500*time.Second, 6*time.Hour, 5*time.Hour)
+		clitest.Stand(ctx, client, "b", "alive.2", "", 100*time.Second, 4*time.Hour)
+		Expect(clitest.Stdout(ls("-o", "template={key} {line}"))).To(Equal("a 0\nb 3\nc 0\n"))
+		Expect(clitest.Stdout(ls("--waiting", "-o", "name"))).To(Equal("b\n"))
+	})
+
 	It("shows every string with --all, and neither lines nor other types", func(ctx SpecContext) {
 		zoo(ctx)
 		clitest.ExpectGolden("ls-all", clitest.Stdout(ls("--all")))

@@ -73,6 +73,53 @@ var _ = Describe("InTheWay", func() {
 	)
 })
 
+var _ = Describe("Process", func() {
+	now := time.Now()
+	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
+
+	It("is one for all its waiters, in the order of the first waiters, with the metadata of the first", func() {
+		Expect(ByProcess(nil)).To(BeEmpty())
+		Expect(ByProcess([]redislock.Waiter{
+			{Process: "p", Metadata: "m", Since: ago(30)}, {Process: "q", Since: ago(20), Late: true},
+			{Process: "p", Metadata: "n", Since: ago(10), Late: true}, {Process: "p", Since: ago(5)},
+		})).To(Equal([]Process{
+			{Name: "p", Metadata: "m", Waiters: 3, Late: 1, Since: ago(30)}, {Name: "q", Waiters: 1, Late: 1, Since: ago(20)},
+		}))
+	})
+
+	DescribeTable("says which process it is",
+		func(metadata, want string) {
+			Expect(Process{Name: "q83vEjRWeJCrze8SNFZ4kA", Metadata: metadata}.String()).To(Equal(want))
+		},
+		Entry("by host and pid", `{"host":"api-3","pid":4121}`, "api-3, pid 4121"),
+		Entry("by user and command", `{"host":"api-3","pid":4121,"user":"bob","command":"./ship 7"}`, "bob@api-3, pid 4121 (./ship 7)"),
+		Entry("without metadata", "", "process q83vEjRW…"),
+		Entry("with empty metadata", "{}", "process q83vEjRW…"),
+		Entry("without a pid", `{"host":"api-3"}`, "host=api-3, process q83vEjRW…"),
+		Entry("with only a pid", `{"pid":4121}`, "pid=4121, process q83vEjRW…"),
+		Entry("with text", "job\x1b 7", `job\x1b 7, process q83vEjRW…`),
+	)
+
+	It("escapes its name", func() {
+		Expect(Process{Name: "\x1b[2J"}.String()).To(Equal(`process \x1b[2J`))
+	})
+
+	DescribeTable("says how many wait, and for how long",
+		func(waiters, late int, want string) {
+			Expect(Process{Waiters: waiters, Late: late, Since: ago(42)}.Waiting(now)).To(Equal(want))
+		},
+		Entry("one", 1, 0, "1, for 42s"),
+		Entry("one that is late", 1, 1, "1, for 42s, late"),
+		Entry("several", 3, 0, "3, the first for 42s"),
+		Entry("several, of which some are late", 3, 2, "3, the first for 42s, 2 late"),
+		Entry("several that are late", 3, 3, "3, the first for 42s, late"),
+	)
+
+	It("never says that somebody came in the future", func() {
+		Expect(Process{Waiters: 1, Since: now.Add(time.Second)}.Waiting(now)).To(Equal("1, for 0ms"))
+	})
+})
+
 var _ = Describe("WriteJSON", func() {
 	written := func(value any) string {
 		GinkgoHelper()

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// settle is how long a waiter may need after a fault to take its position again. It shows a sign of life every second.
+	// settle is how long a waiter may need after a fault to take its position again. Its process sends a beat every second.
 	settle = int64(6 * time.Second)
 
-	// signOfLife is how long a process may stand still without missing a sign of life.
+	// signOfLife is how long a process may stand still without missing a beat.
 	signOfLife = int64(700 * time.Millisecond)
 
 	// leastTTL is the least ttl of the waiters that are looked at. With a shorter one, a grant may expire before the waiter
