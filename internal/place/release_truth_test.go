@@ -187,6 +187,23 @@ var _ = spec.DescribeFaulty("A Release to which a reply is lost", func(on *spec.
 		Expect(<-refreshed).To(Succeed())
 	})
 
+	It("does not take for lost what it has freed after the first Until, although a renewal is confirmed only then", func(ctx SpecContext) {
+		on.OnlyInFakeTime(inOrder)
+		refused, late := faultproxy.RefuseReply(loading), faultproxy.DelayReply
+		lock := spec.Obtain(ctx, on.ConnectBy(nil), 400*time.Millisecond, nil, "a")
+		began := time.Now()
+		renewal := on.Broken("refresh", 0, late(400*time.Millisecond))
+		_, stop := lock.KeepAlive(ctx)
+		defer stop()
+		<-renewal.Hit()
+		Expect(time.Since(began)).To(BeNumerically("<", 200*time.Millisecond))
+		time.Sleep(time.Until(began.Add(300 * time.Millisecond)))
+		on.Broken("release", 1, refused.And(late(150*time.Millisecond)))
+		on.Broken("release", 1, replyLost.And(late(100*time.Millisecond))) // after Until
+		on.Broken("release", 1, refused.And(late(100*time.Millisecond)))
+		Expect(lock.Release(ctx)).To(Succeed())
+	})
+
 	It("says the same as another one, although a Refresh is confirmed between the two calls", func(ctx SpecContext) {
 		on.OnlyInFakeTime(inOrder)
 		lock, refreshed := refreshing(ctx)

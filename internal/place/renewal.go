@@ -91,17 +91,21 @@ func (r *renewal) apply() (next time.Time, exact bool, back []string) {
 	l := r.lock
 	l.Life.Mu.Lock()
 	defer l.Life.Mu.Unlock()
-	if !l.IsRenewed() {
-		return time.Time{}, false, nil
-	}
-	before := l.Lease.Until()
-	r.left = max(0, time.Until(before))
 	var got script.Refreshed
 	err := r.Call.Err
 	if err == nil {
 		got, err = script.ReadRefreshed(l.Keys.Names, r.Call.Reply)
 		l.Place.noteClosure(r.Call.Ctx, got.Closure)
 	}
+	if !l.IsRenewed() {
+		if l.IsReleased() && err == nil && got.Loss.IsNone() && got.Again == 0 {
+			l.Lease.Renewed(r.lease, r.Call.Sent)
+			l.Know(l.Lease.Until()) // as a Refresh does
+		}
+		return time.Time{}, false, nil
+	}
+	before := l.Lease.Until()
+	r.left = max(0, time.Until(before))
 	switch back = got.Back; {
 	case !got.Loss.IsNone():
 		r.matters, r.err = true, l.Place.contextCause(got.Loss)
