@@ -14,7 +14,8 @@ ARGV[6]     "1" if keys that are mine get the new metadata; "0", or missing, if 
 ARGV[7]     entry of a waiter, as internal/script/line.lua describes it; without it, the
             caller takes no position. With it, either every lock key has a line or none has
 ARGV[8]     the waiter's ticket; "0" if it knows of none
-ARGV[9]     "1" if its subscription is open, on this server; else "0"
+ARGV[9]     a sum: 1 if its subscription is open, on this server; 2 if waiters of its inbox that have
+            left may still stand in these lines
 ARGV[10]    for how many whole seconds the waiters of its inbox are live from now on
 ARGV[11]    the ticket that it proposes if it has none, in µs since 1970; may be missing
 
@@ -239,17 +240,16 @@ if not free then
 					ticket = math.max(ticket, (call('ZREVRANGE', KEYS[i], '0', '0', 'WITHSCORES')[2] or 0) + 1)
 				end
 			end
-			local life, made = tonumber(ARGV[10]), {}
-			local position, mark = string.format('%.0f', ticket), marking(life, ARGV[9] == '1') -- '..' writes 1.76e+15
+			local mark, old, made = marking(inbox, tonumber(ARGV[10]), tonumber(ARGV[9])), {}, {}
+			for i = lines, #KEYS do -- before anything is written: a line may be of another type
+				old[i] = call('ZSCORE', KEYS[i], mark.member)
+			end
+			local position = string.format('%.0f', ticket) -- '..' writes 1.76e+15
 			for i = lines, #KEYS do
-				local line = KEYS[i]
-				if enter(line, inbox, mark) then
+				if enter(KEYS[i], mark, old[i]) then
 					made[#made + 1] = i - lines + 1
-					if call('PTTL', line) < lineLasts(life) then
-						call('PEXPIRE', line, lineLasts(life))
-					end
 				end
-				call('ZADD', line, position, entry)
+				call('ZADD', KEYS[i], position, entry)
 			end
 			if made[1] then
 				announce(id, inbox, made)

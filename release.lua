@@ -13,7 +13,8 @@ ARGV[4]     "1" for a fence key; else "0" or missing
 ARGV[5]     a ticket, if that waiter steps back: it gives the keys up, but stands in all lines with
             this ticket; "" or missing if it leaves
 ARGV[6]     for how many whole seconds it is live from now on, if it steps back
-ARGV[7]     "1" if its subscription is open, on this server; else "0"
+ARGV[7]     a sum: 1 if its subscription is open, on this server; 2 if waiters of its inbox that have
+            left may still stand in these lines
 
 Returns     0       every key was mine and is deleted
             {i, …}  KEYS[i] is another's, or for a negative i KEYS[-i] was gone;
@@ -35,7 +36,8 @@ Publishes   to redislock:inbox:‹inbox›, once for each waiter: its number, " 
             for less than its interval; to the inbox of a waiter that steps back, if that had no mark, or one
             that had ended long ago, in some lines, its number, " marked ", the time, and after a space each, which these are among
             the lines, up to 1,000 a message
-Errors      none of its own; what Redis refuses to do about the lines is left undone
+Errors      what Redis says while it refuses all writes. What else it refuses to do about the lines
+            is left undone
 ]]
 local guard -- see marker.lua; nil without a guard
 -- include marker
@@ -165,7 +167,8 @@ end
 
 local pending, stirred = {}, {} -- indices of the lines to be served; by index, whether to serve the first waiter
 local stepper, inbox = string.match(leaver and ticket and leaver or '', '^(([^ /]*)/%d+) ')
-local life, made = tonumber(ARGV[6] or 0), {} -- made: the lines, from 1 on, in which its inbox had no mark
+local mark = stepper and marking(inbox, tonumber(ARGV[6]), tonumber(ARGV[7]))
+local made = {} -- the lines, from 1 on, in which its inbox had no mark
 local seen = {} -- a line counts once: a waiter wants as many lines as keys
 for i = lines, #KEYS do
 	if not seen[KEYS[i]] then
@@ -175,15 +178,16 @@ for i = lines, #KEYS do
 	-- With another ticket, or gone, a waiter that was first may be so no more, and nobody else would tell the one who is.
 	stirred[i] = not leaver or deleted[i - lines + 1] or call('ZRANGEBYSCORE', KEYS[i], 0, '+inf', 'LIMIT', 0, 1)[1] == leaver
 	if stepper then
-		if enter(KEYS[i], inbox, marking(life, ARGV[7] == '1')) then
+		if enter(KEYS[i], mark, call('ZSCORE', KEYS[i], mark.member)) then
 			made[#made + 1] = i - lines + 1
-			if (tonumber(call('PTTL', KEYS[i])) or 0) < lineLasts(life) then
-				call('PEXPIRE', KEYS[i], lineLasts(life))
-			end
 		end
 		call('ZADD', KEYS[i], ticket, leaver)
 	elseif leaver then
-		call('ZREM', KEYS[i], leaver)
+		local failure = call('ZREM', KEYS[i], leaver)
+		failure = type(failure) == 'table' and failure.err or ''
+		if string.find(failure, 'READONLY') or string.find(failure, 'NOREPLICAS') or string.find(failure, 'MISCONF') then
+			return redis.error_reply(failure) -- Redis has deleted nothing either
+		end
 	end
 end
 if made[1] then

@@ -34,7 +34,7 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 		case !s.beats.failing: // perhaps only the connection was dead
 			s.beatBy(now)
 		}
-		s.beats.failing = true
+		s.beats.failing, s.beats.missed = true, true
 	}
 	b.pending--
 	p.pending--
@@ -44,14 +44,16 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 	}
 	switch {
 	case b.pending > 0:
-	case b.failed && !b.answered && !transport.IsFinal(s.beats.err):
-		s.beatBy(now.Add(s.interval() / 4))
+	case b.failed && !b.answered:
+		for _, id := range b.left {
+			s.leave(id)
+		}
+		if !transport.IsFinal(s.beats.err) {
+			s.beatBy(now.Add(s.interval() / 4))
+		}
 	case !b.failed:
 		s.beats.failing = false
 		s.beats.lasting = cmp.Or(b.lasting, s.beats.lasting)
-		for _, id := range b.left {
-			delete(s.beats.left, id)
-		}
 	}
 	s.tellNext()
 	s.mu.Unlock()

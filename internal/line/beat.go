@@ -44,6 +44,7 @@ type beats struct {
 	answered time.Time           // when that was
 	err      error               // how the last one has failed; nil if it was answered or is under way
 	failing  bool                // none was answered as a whole since one has failed
+	missed   bool                // one has failed at some time, so leaves may have been given up
 	last     time.Time           // when one was sent last
 	due      time.Time           // when the next one is to be sent
 	answers  [2]answer           // the last ones, the latest first
@@ -117,15 +118,21 @@ func (s *session) intervalWith(more int) time.Duration {
 	return min(max(Interval, time.Duration(len(s.lines)+s.apart+more)*lineCost), maxLife/4)
 }
 
-// life returns for how long waiters are live after a try of this one: as after a beat, once it stands in line.
+// life returns for how long waiters are live after a try of this one: as after a beat, once it stands in line. The caller
+// holds s.mu.
 func (s *session) life(w *Waiter) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	more := 0
 	if s.waiters[w.member.Number()] != w {
 		more = len(w.keys)
 	}
 	return s.lifeWith(more)
+}
+
+// longest returns for how long the waiter may be live without another beat or try of the session.
+func (s *session) longest(w *Waiter) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.life(w), s.beats.lasting)
 }
 
 // lifeNow returns for how long waiters are live after a beat: three intervals, in whole seconds. If answers take long, the
@@ -138,13 +145,19 @@ func (s *session) lifeWith(more int) time.Duration {
 	return min(life.Round(time.Second), maxLife)
 }
 
-// subscription returns the number of the subscription that is open; 0 for none. open says whether its messages come from the
-// server of the lines, for all that is known. The slots of a Cluster move, so there a beat must have found it.
-func (s *session) subscription() (number int, open bool) {
-	number = s.inbox.Subscription()
+// mark returns what a try of the waiter is to write, or a beat if that is nil, and the number of the subscription that is
+// open; 0 for none. The mark says open if its messages come from the server of the lines, for all that is known. The slots
+// of a Cluster move, so there a beat must have found it.
+func (s *session) mark(w *Waiter) (m script.Mark, subscription int) {
+	subscription = s.inbox.Subscription()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return number, number != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == number)
+	if m.Life = s.lifeNow(); w != nil {
+		m.Life = s.life(w)
+	}
+	m.Open = subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == subscription)
+	m.Left = s.beats.missed
+	return m, subscription
 }
 
 // run sends beats until nobody stands in line.
@@ -176,17 +189,17 @@ func (s *session) run() {
 // beat sends one beat.
 func (s *session) beat(now time.Time) {
 	b := &beat{began: now}
-	var open bool
-	b.subscription, open = s.subscription()
+	var m script.Mark
+	m, b.subscription = s.mark(nil)
 	s.mu.Lock()
-	life := s.lifeNow()
-	prolong := s.beats.count%prolongs == 0 || life > s.beats.lasting
+	prolong := s.beats.count%prolongs == 0 || m.Life > s.beats.lasting
 	if prolong {
-		b.lasting = life
+		b.lasting = m.Life
 	}
 	s.beats.count++
 	s.beats.due, s.beats.last = now.Add(s.interval()-rand.N(s.interval()/8)), now
 	for id := range s.beats.left {
+		delete(s.beats.left, id) // an answer will name it again if it is still first
 		if b.left = append(b.left, id); len(b.left) == maxLeft {
 			break
 		}
@@ -209,7 +222,7 @@ func (s *session) beat(now time.Time) {
 	add := func(ctx context.Context, keys []string, apart *Waiter) {
 		g := &group{apart: apart, firsts: map[string]*script.First{}}
 		for some := range slices.Chunk(keys, chunk) {
-			c := script.Beat(some, s.inbox.Name(), life, open, prolong, b.left)
+			c := script.Beat(some, s.inbox.Name(), m, prolong, b.left)
 			c.Ctx, c.Alone, c.Tag = ctx, apart != nil, part{g, some}
 			calls = append(calls, c)
 			g.pending++
@@ -232,11 +245,11 @@ func (s *session) beat(now time.Time) {
 	}
 }
 
-// hangs makes the next beat due now, because this one has no answer yet: perhaps its connection is dead.
+// hangs makes the next beat due now, because no call of this one has an answer yet: perhaps its connection is dead.
 func (s *session) hangs(b *beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.beats.last.Equal(b.began) { // otherwise another one is under way already
+	if !b.answered && s.beats.last.Equal(b.began) { // otherwise another one is under way already
 		s.beatBy(time.Now())
 	}
 }

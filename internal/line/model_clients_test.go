@@ -20,6 +20,7 @@ type box struct {
 	open  bool // its calls say so
 	cut   bool // its client has lost the subscription, and will have another one
 	dead  bool // its client does nothing any more
+	fails bool // waiters that have left may still stand in line
 	beats int
 	life  int64               // in s
 	left  map[string]bool     // ids of waiters that have left and that a message or a beat has named

@@ -37,7 +37,7 @@ var lineControls = []lineControl{
 		old:  " and waiter.left <= waiter.life + 1000", new: "",
 	},
 	{rule: "each line has marks of its own", old: "if marked ~= line then", new: "if not marked then"},
-	{rule: "a mark says whether the subscription is open", old: "(open and 1 or 0)", new: "1"},
+	{rule: "a mark says whether the subscription is open", old: "+ state % 2)", new: "+ 1)"},
 	{
 		rule: "the next one is told how long a key is taken",
 		old:  "if waiter and ttl < waiter.life / 3 then", new: "if false then",
@@ -49,14 +49,16 @@ var lineControls = []lineControl{
 		rule: "a newcomer goes behind those in line", script: "obtain",
 		old: "return not stood or other < ticket", new: "return other < ticket",
 	},
-	{rule: "who makes a mark removes the others of its inbox", old: "while made and budget > 0 do", new: "while false do"},
+	{rule: "who makes a mark removes the others of its inbox", old: "while made and leavers and budget > 0 do", new: "while false do"},
+	{rule: "only if some may have left", old: "local leavers = state >= 2 and", new: "local leavers ="},
 	{rule: "a try renews no mark that has ended", old: "or hasEnded(old)\n", new: "\n"},
 	{rule: "a tie of tickets", script: "obtain", old: " or other == ticket and waiter.entry < entry", new: ""},
 	{
 		rule: "who removes dead waiters tells the next one", script: "obtain",
 		old: "not removed or tell(waiter, '')", new: "true",
 	},
-	{rule: "a position writes the mark", script: "obtain", old: "marking(life, ARGV[9] == '1')", new: "'-1'"},
+	{rule: "a position writes the mark", script: "obtain", old: "call('ZADD', line, mark.score, mark.member)", new: "call('ZADD', line, '-1', mark.member)"},
+	{rule: "a waiter is live if one of its lines says so", old: " or not waiter.live and waiter.line ~= line", new: ""},
 	{
 		rule: "who makes a mark says so", script: "obtain",
 		old: "local reply = { -1, wait, ticket, now, made }", new: "local reply = { -1, wait, ticket, now, {} }",
@@ -64,7 +66,11 @@ var lineControls = []lineControl{
 	{rule: "who makes a mark tells the inbox", script: "obtain", old: "\tannounce(id, inbox, made)\n", new: "\n"},
 	{
 		rule: "who makes a mark makes the line last", script: "obtain",
-		old: "if call('PTTL', line) < lineLasts(life) then", new: "if false then",
+		old: "if (made or -old % 4096", new: "if (-(tonumber(old) or -4095) % 4096",
+	},
+	{
+		rule: "who makes the life of a mark longer makes the line last", script: "obtain",
+		old: "if (made or -old % 4096 < mark.life * 2)", new: "if made",
 	},
 	{
 		rule: "who is behind waits for a message or a beat", script: "obtain",
@@ -99,7 +105,7 @@ var lineControls = []lineControl{
 	},
 	{
 		rule: "a step back makes a mark", script: "release",
-		old: "if enter(KEYS[i], inbox, marking(life, ARGV[7] == '1')) then", new: "if false then",
+		old: "if enter(KEYS[i], mark, call('ZSCORE', KEYS[i], mark.member)) then", new: "if false then",
 	},
 	{
 		rule: "a step back that makes a mark tells the inbox", script: "release",
@@ -110,11 +116,11 @@ var lineControls = []lineControl{
 	// beat.lua
 	{
 		rule: "a beat makes no mark", script: "beat",
-		old: "elseif type(old) ~= 'string' or ended then", new: "elseif type(old) ~= 'string' and call('ZADD', line, mark, ours) == 9 then",
+		old: "elseif type(old) ~= 'string' or ended then", new: "elseif type(old) ~= 'string' and call('ZADD', line, mark.score, mark.member) == 9 then",
 	},
 	{
 		rule: "a beat renews the mark", script: "beat",
-		old: "and call('ZADD', line, mark, ours) or old", new: "or old",
+		old: "and call('ZADD', line, mark.score, mark.member) or old", new: "or old",
 	},
 	{rule: "a beat says which marks are missing", script: "beat", old: "missing[#missing + 1] = i", new: ""},
 	{rule: "a beat renews no mark that has ended", script: "beat", old: "and hasEnded(old)", new: "and false"},

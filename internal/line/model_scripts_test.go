@@ -136,22 +136,28 @@ func (m *queueModel) hasEnded(key string, b *box) bool {
 	return m.isLess(m.lines[key].marks[b.name].deadline-m.now/1000, -5000, m.loose)
 }
 
-// step is mark for a line that there may not be. If it makes the mark, there is nobody of the box in the line before.
+// step is mark for a line that there may not be, and lasts long enough afterwards.
 func (m *queueModel) step(key string, b *box, life int64) (made bool) {
 	line := m.lines[key]
 	if line == nil {
 		line = &modelLine{marks: map[string]modelMark{}}
 		m.lines[key] = line
 	}
-	had := line.marks[b.name] != (modelMark{})
-	if !had || m.hasEnded(key, b) {
-		line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
+	before := line.marks[b.name]
+	if before == (modelMark{}) || m.hasEnded(key, b) {
+		if b.fails {
+			line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
+		}
 		if len(line.entries)+len(line.marks) == 0 { // the line is made anew
 			line.left = 0
 		}
 		delete(line.marks, b.name)
 	}
-	return m.mark(key, b, life)
+	made = m.mark(key, b, life)
+	if made || before.life < life*1000 {
+		m.prolong(key, life)
+	}
+	return made
 }
 
 // prolong makes a line last as long as it must for an inbox with that life.
@@ -177,8 +183,9 @@ func (m *queueModel) remove(key string, c *contender, dead bool) (removed bool) 
 	return removed
 }
 
-// view is what a script knows of a waiter, by the mark in one of its lines.
+// view is what a script knows of a waiter, by the mark in a line.
 type view struct {
+	line       string
 	left, life int64 // in ms
 	open       bool
 }
@@ -209,7 +216,7 @@ func (m *queueModel) start() *modelRun {
 // look returns what the script knows of a waiter in a line.
 func (r *modelRun) look(key string, c *contender) view {
 	v, known := r.known[c]
-	if known {
+	if known && (v.line == key || r.isLive(v)) {
 		return v
 	}
 	if r.read != key {
@@ -226,7 +233,7 @@ func (r *modelRun) look(key string, c *contender) view {
 
 func (r *modelRun) markIn(key string, b *box) view {
 	mark := r.lines[key].marks[b.name]
-	return view{mark.deadline - r.now/1000, mark.life, mark.open}
+	return view{key, mark.deadline - r.now/1000, mark.life, mark.open}
 }
 
 // isLive is exact where the clock is: marks have their deadlines in whole ms.
@@ -391,7 +398,6 @@ func (r *modelRun) enter(c *contender, ticket int64, no *refusal, life int64) {
 	for i, key := range c.keys {
 		if r.step(key, c.box, life) {
 			no.made = append(no.made, int64(i+1))
-			r.prolong(key, life)
 		}
 		r.add(key, c, ticket)
 	}
@@ -436,7 +442,6 @@ func (m *queueModel) release(
 		if ticket > 0 {
 			if r.step(key, leaver.box, life) {
 				made = append(made, int64(i+1))
-				r.prolong(key, life)
 			}
 			r.add(key, leaver, ticket)
 		} else if leaver != nil {

@@ -380,6 +380,17 @@ func flagged(is bool) string {
 	return "0"
 }
 
+// state is what the calls of a box say of it.
+func (b *box) state() (sum int) {
+	if b.open {
+		sum = 1
+	}
+	if b.fails {
+		sum += 2
+	}
+	return sum
+}
+
 // life is for how many seconds a call of a client keeps its waiters live. It changes seldom.
 func (h *queueHistory) life(b *box) int64 {
 	if h.one(10) {
@@ -397,7 +408,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64, lost
 	life := int64(0)
 	if c.box != nil {
 		life = h.life(c.box)
-		args = append(args, "0", c.entry(), ticket, flagged(c.box.open), life)
+		args = append(args, "0", c.entry(), ticket, c.box.state(), life)
 	}
 	c.called, c.due, c.unread = false, 0, false
 	reply := h.eval(ctx, "obtain", withLines(keys, c.keys...), args...)
@@ -475,7 +486,7 @@ func (h *queueHistory) release(ctx context.Context, c *contender, keys []string,
 // stepBack makes c release its keys and stand in line with that ticket.
 func (h *queueHistory) stepBack(ctx context.Context, c *contender, keys []string, ticket int64) {
 	life := h.life(c.box)
-	args := []any{c.token, len(keys), c.entry(), "0", ticket, life, flagged(c.box.open)}
+	args := []any{c.token, len(keys), c.entry(), "0", ticket, life, c.box.state()}
 	if h.holding = without(h.holding, c); !slices.Contains(h.waiting, c) {
 		h.waiting = append(h.waiting, c)
 	}
@@ -499,7 +510,7 @@ func (h *queueHistory) releases(ctx context.Context, reply any, want *modelRun) 
 func (h *queueHistory) beat(ctx context.Context, b *box, keys []string) {
 	life, prolong := h.life(b), b.beats%3 == 0
 	b.beats++
-	args := []any{b.name, life, flagged(b.open), flagged(prolong)}
+	args := []any{b.name, life, b.state(), flagged(prolong)}
 	left := maps.Clone(b.left)
 	for _, id := range slices.Sorted(maps.Keys(left)) {
 		args = append(args, id)
@@ -595,7 +606,7 @@ func (h *queueHistory) someBox(ctx context.Context) *box {
 	if len(living) < 3 {
 		b := &box{
 			name: fmt.Sprint("box", len(h.boxes)), left: map[string]bool{}, inbox: map[string][]string{},
-			hears: !h.one(10), life: pick(h.random, []int64{3, 3, 3, 6}),
+			hears: !h.one(10), life: pick(h.random, []int64{3, 3, 3, 6}), fails: h.one(2),
 		}
 		b.open = b.hears && !h.one(8)
 		h.boxes = append(h.boxes, b)

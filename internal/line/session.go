@@ -34,6 +34,8 @@ type session struct {
 	confirmed int                 // the subscription that a beat has found at the server; 0 for none
 	departed  map[string][]string // the keys of those who have left lately, by number
 	gone      []departed          // the same, in order
+	idle      *time.Timer         // calls retire, which ends the session if nobody has waited for a while; nil for none
+	over      bool                // it has ended
 	offset    int64               // by how much the server's clock is ahead of ours at least, in µs; see heed
 }
 
@@ -109,7 +111,10 @@ func (s *session) join(w *Waiter, sent time.Time, g *script.Grant) {
 	s.stand(w, g.Ticket)
 	s.came(w)
 	w.stands.served = g.Served
-	s.beatBy(sent.Add(w.life / 3)) // others may have joined since it was sent, so that the next beat comes late
+	if w.life < s.lifeNow() { // others have joined since it was sent, so the next beat comes late, and may not prolong the lines
+		s.beats.count = 0
+		s.beatBy(sent.Add(w.life / 3))
+	}
 	for _, key := range w.keys {
 		if q := s.lines[key]; sent.Before(q.heard) && g.Served < q.made { // otherwise it is a later try
 			s.callBack(w)
@@ -148,7 +153,7 @@ func (s *session) stand(w *Waiter, ticket int64) {
 	}
 	if now := time.Now(); !s.beats.running {
 		s.beats.running, s.beats.answered, s.beats.due = true, now, now.Add(s.interval())
-		s.beats.err, s.beats.took, s.beats.lasting = nil, 0, 0 // of an earlier wait
+		s.beats.err, s.beats.failing, s.beats.took, s.beats.lasting = nil, false, 0, 0 // of an earlier wait
 		go s.run()
 	}
 }
@@ -186,10 +191,16 @@ func (s *session) quit(w *Waiter) {
 	defer s.mu.Unlock()
 	defer s.tellNext()
 	number := w.member.Number()
-	s.depart(number, w.keys)
-	if s.waiters[number] != w {
-		return
+	if s.depart(number, w.keys); s.waiters[number] == w {
+		s.remove(number, w)
 	}
+	if len(s.waiters) == 0 && s.idle == nil {
+		s.idle = time.AfterFunc(inboxLinger, s.retire)
+	}
+}
+
+// remove is quit for a waiter that stands in line. The caller holds s.mu, and calls tellNext.
+func (s *session) remove(number string, w *Waiter) {
 	delete(s.waiters, number)
 	s.entries -= len(w.keys)
 	s.apart -= w.apart()
@@ -207,6 +218,28 @@ func (s *session) quit(w *Waiter) {
 	if s.beatBy(time.Now().Add(s.interval())); len(s.waiters) == 0 { // with fewer lines, interval and life are shorter
 		s.look() // its goroutine ends
 	}
+}
+
+// retire ends the session if the last waiter has left longer ago than an inbox lingers: those who come from now on have
+// another one.
+func (s *session) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle = nil; len(s.waiters) > 0 {
+		return
+	}
+	if left := inboxLinger - time.Since(s.gone[len(s.gone)-1].at); left > 0 {
+		s.idle = time.AfterFunc(left, s.retire)
+		return
+	}
+	s.over, s.departed, s.gone = true, map[string][]string{}, nil
+}
+
+// isOver reports whether the session has ended.
+func (s *session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over && len(s.waiters) == 0
 }
 
 // Opened gives a sign of life, because the subscription has opened. If messages may have been lost, all waiters come back.
@@ -327,12 +360,14 @@ func (s *session) came(w *Waiter) {
 	w.stands.back = settled // if it was called, tellNext passes over it
 }
 
-// failed is came for a try that has failed. The waiter tries again by itself.
-func (s *session) failed(w *Waiter) {
+// failed is came for a try that has failed. The waiter tries again by itself. If all do so after the time that failed
+// returns, atOnce of them try in each Interval.
+func (s *session) failed(w *Waiter) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.tellNext()
 	s.came(w)
+	return Interval * time.Duration(len(s.waiters)) / atOnce
 }
 
 // recalls is a heap of waiters; see container/heap. It may hold a waiter twice, and waiters that have come by themselves.

@@ -663,7 +663,7 @@ func TestFailuresOfAnEarlierWait(t *testing.T) {
 		time.Sleep(time.Hour)
 		w := c.join("a")
 		want(t, "failure", w.Failure(), nil)
-		want(t, "life", c.session().life(w), 3*time.Second)
+		want(t, "life", c.session().longest(w), 3*time.Second)
 	})
 }
 
@@ -688,10 +688,10 @@ func TestLifeOfAFirstTry(t *testing.T) {
 		w := c.lines.New(nil)
 		c.waiters = append(c.waiters, w)
 		w.Begin(context.Background(), &script.Obtain{Keys: script.Box(keys), TTL: time.Second}, new(transport.Call))
-		life := c.session().life(w)
+		life := c.session().longest(w)
 		began := time.Now()
 		w.Refuse(began, &script.Grant{Ticket: 1, Served: served()})
-		want(t, "life once it stands in line", c.session().life(w), life)
+		want(t, "life once it stands in line", c.session().longest(w), life)
 		time.Sleep(life)
 		if n := len(c.redis.sent()); n < 2*len(keys)/chunk {
 			t.Errorf("%d calls in a life of %v", n, life)

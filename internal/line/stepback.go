@@ -28,8 +28,8 @@ func (w *Waiter) TakeTicket(ticket int64) (moved bool) {
 func (w *Waiter) StepBack(c *transport.Call) {
 	w.share.Listen()
 	w.session.stepBack(w, w.ticket)
-	_, open := w.session.subscription()
-	script.AndStepBack(c, w.entry, w.ticket, w.session.life(w), open)
+	m, _ := w.session.mark(w)
+	script.AndStepBack(c, w.entry, w.ticket, m)
 }
 
 // PassOver puts the next try off, because the Redis of the waiter does not answer and is not asked. Otherwise, after a

@@ -16,8 +16,8 @@ import (
 
 const (
 	// leaveLasts is how much longer than its mark a waiter goes on leaving while nobody answers. By then, the mark has ended
-	// for so long that nobody renews it.
-	leaveLasts = endedFor + 5*time.Second
+	// for so long that nobody renews it. Whoever still joins its session sends a beat while the leave is tried again.
+	leaveLasts = inboxLinger + 5*time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
@@ -129,10 +129,10 @@ func (w *Waiter) Begin(ctx context.Context, o *script.Obtain, c *transport.Call)
 	w.mu.Lock()
 	w.lost = false
 	w.mu.Unlock()
-	var open bool
-	w.opened, open = w.session.subscription()
-	w.life = w.session.life(w)
-	script.AndWait(c, w.entry, w.ticket, w.life, open, o.Proposal)
+	var m script.Mark
+	m, w.opened = w.session.mark(w)
+	w.life = m.Life
+	script.AndWait(c, w.entry, w.ticket, m, o.Proposal)
 }
 
 // LastTicket returns the ticket of the waiter; 0 for none.
@@ -166,8 +166,7 @@ func (w *Waiter) Refuse(sent time.Time, g *script.Grant) {
 			return
 		}
 	} else {
-		w.session.failed(w)
-		wait = early(wait)
+		wait = early(max(wait, w.session.failed(w)))
 	}
 	w.tryAt(now.Add(wait))
 }
@@ -216,19 +215,19 @@ func (w *Waiter) Bear(ctx context.Context, err error) bool {
 // firstRest is how long a waiter that was never refused waits after its first error.
 const firstRest = 50 * time.Millisecond
 
-// Rest sets when the next try is due after an error. A waiter that was refused tries once per Interval. A waiter
-// that was never refused has no position, and no beat calls it. It tries soon, because most failovers take a second or two,
-// and then less and less often. It does so at random moments, because many others may have failed at the same time.
+// Rest sets when the next try is due after an error. Waiters that were refused try once per Interval, atOnce of them at
+// most. A waiter that was never refused has no position, and no beat calls it. It tries soon, because most failovers take a
+// second or two, and then less and less often. All do so at random moments, because many may have failed at the same time.
 func (w *Waiter) Rest(now time.Time) {
 	wait := Interval
 	if w.member != nil {
-		w.session.failed(w)
+		wait = max(wait, w.session.failed(w))
 	}
 	if !w.refused {
-		wait = early(min(firstRest<<min(w.failures, 10), wait))
+		wait = min(firstRest<<min(w.failures, 10), Interval)
 		w.failures++
 	}
-	w.tryAt(now.Add(wait))
+	w.tryAt(now.Add(early(wait)))
 }
 
 // TryAgain makes the next try due at once.
@@ -293,7 +292,7 @@ func (w *Waiter) QuitInbox() {
 }
 
 // LeaveLasts returns for how long the waiter goes on leaving while nobody answers.
-func (w *Waiter) LeaveLasts() time.Duration { return w.session.life(w) + leaveLasts }
+func (w *Waiter) LeaveLasts() time.Duration { return w.session.longest(w) + leaveLasts }
 
 // Entry returns what names the waiter in its lines, as script.AndLeave takes it; "" for none.
 func (w *Waiter) Entry() string {

@@ -10,11 +10,32 @@ import (
 // beatScript obeys no guard: it grants nothing.
 var beatScript = transport.NewScript(complete(beatSource, Guard{}))
 
-// Beat returns a call that keeps the waiters of an inbox live, in the lines of these keys. life is for how long they are so
-// from then on, in whole seconds, and open says whether the inbox's subscription is open. prolong makes the lines last as
-// well, as each third beat must. left are ids of waiters that have left, and may still stand
-// in line. Each key has a line.
-func Beat(keys []string, inbox string, life time.Duration, open, prolong bool, left []string) *transport.Call {
+// Mark is what the mark of an inbox is to say in its lines.
+type Mark struct {
+	Life time.Duration // for how long its waiters are live from then on, in whole seconds
+	Open bool          // its subscription is open, on this server
+
+	// Waiters that have left may still stand there. If the mark is made anew, they must not become live again. A beat makes
+	// none.
+	Left bool
+}
+
+func (m Mark) seconds() int { return int(m.Life / time.Second) }
+
+// state returns what the scripts call the state.
+func (m Mark) state() (sum int) {
+	if m.Open {
+		sum = 1
+	}
+	if m.Left {
+		sum += 2
+	}
+	return sum
+}
+
+// Beat returns a call that keeps the waiters of an inbox live, in the lines of these keys. prolong makes the lines last as
+// well, as each third beat must. left are ids of waiters that have left, and may still stand in line. Each key has a line.
+func Beat(keys []string, inbox string, m Mark, prolong bool, left []string) *transport.Call {
 	c := &transport.Call{Script: beatScript, Keys: make([]any, 0, 2*len(keys)), Token: inbox}
 	for _, key := range keys {
 		c.Keys = append(c.Keys, key)
@@ -22,7 +43,7 @@ func Beat(keys []string, inbox string, life time.Duration, open, prolong bool, l
 	for _, key := range keys {
 		c.Keys = append(c.Keys, keyname.LineOf(key))
 	}
-	c.SetArgs(int(life/time.Second), flag(open), flag(prolong))
+	c.SetArgs(m.seconds(), m.state(), flag(prolong))
 	for _, id := range left {
 		c.Args = append(c.Args, id)
 	}

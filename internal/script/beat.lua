@@ -37,14 +37,14 @@ now = now[1] * 1000000 + now[2]
 local most = 10000 -- waiters to pass over: so many take about 20 ms, in which Redis serves nobody else
 -- include line
 
-local mark, ours = marking(life, ARGV[3] == '1'), '~' .. inbox
+local mark = marking(inbox, life, tonumber(ARGV[3]))
 local silent, missing = -1, {}
 local firsts, found = {}, {} -- the waiters of this inbox that are first in a line, in order; by number
 for i = 1, n do
 	local line = KEYS[n + i]
-	local old = call('ZSCORE', line, ours)
+	local old = call('ZSCORE', line, mark.member)
 	local ended = type(old) == 'string' and hasEnded(old)
-	local refused = type(old) == 'string' and not ended and call('ZADD', line, mark, ours) or old
+	local refused = type(old) == 'string' and not ended and call('ZADD', line, mark.score, mark.member) or old
 	if type(refused) == 'table' then
 		if not string.find(refused.err, '^WRONGTYPE') then
 			return refused
@@ -52,13 +52,13 @@ for i = 1, n do
 	elseif type(old) ~= 'string' or ended then
 		missing[#missing + 1] = i
 		if ended then
-			call('ZREM', line, ours)
+			call('ZREM', line, mark.member)
 		end
 	else
 		if ARGV[4] == '1' and (tonumber(call('PTTL', line)) or 0) < lineLasts(life) then
 			call('PEXPIRE', line, lineLasts(life))
 		end
-		marks, marked = { [inbox] = -tonumber(mark) }, line
+		marks, marked = { [inbox] = -tonumber(mark.score) }, line
 		local waiter, removed, out
 		repeat
 			waiter, out = first(line)

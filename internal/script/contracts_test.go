@@ -138,9 +138,11 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(int(-on.Client.ZScore(ctx, "la", "~box").Val())%2).To(Equal(1), "open")
 		})
 
+		state := 1
+		BeforeEach(func() { state = 1 })
 		try := func(ctx context.Context, keys string, n int, entry string, ticket int64) spec.List {
 			GinkgoHelper()
-			reply, err := run(ctx, "obtain", keys, "t", "", minute, n, "0", "0", entry, ticket, "1", 3)
+			reply, err := run(ctx, "obtain", keys, "t", "", minute, n, "0", "0", entry, ticket, state, 3)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reply).To(HaveLen(5))
 			return reply.(spec.List)
@@ -190,7 +192,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(4)))
 		})
 
-		It("i: before it makes a mark, it removes the waiters of its inbox from that line", func(ctx SpecContext) {
+		It("i: before it makes a mark, it removes the waiters of its inbox from that line, if some may have left", func(ctx SpecContext) {
 			set(ctx, "a", "t0")
 			const n = 4500
 			var entries []redis.Z
@@ -200,6 +202,10 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.ZAdd(ctx, "la", entries...)
 			stand(ctx, "la", n+1, "other/x 1 60000 0 t", spec.FullLife, true)
 			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
+			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(n+1+1+2)), "nobody may have left")
+			on.Client.ZRem(ctx, "la", "~box")
+			state = 3
+			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
 			Expect(on.Client.ZCard(ctx, "la").Val()).To(Equal(int64(n/2 + 1 + 1 + 2)))
 		})
 
@@ -207,6 +213,7 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			set(ctx, "a", "t0")
 			stand(ctx, "la", 1, "other/1 1 60000 0 t", spec.FullLife, true)
 			stand(ctx, "la", 2, "box/1 1 60000 0 t", -6*time.Second, true)
+			state = 2
 			Expect(try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)[4]).To(Equal(spec.List{int64(1)}))
 			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(ConsistOf("~other", "~box", "other/1 1 60000 0 t", "box/2 1 60000 0 t"))
 		})
@@ -218,6 +225,27 @@ var _ = spec.DescribeOnRedis("The contract of", func(on *spec.Redis) {
 			on.Client.PExpire(ctx, "la", time.Minute)
 			try(ctx, "a la", 1, "other/1 1 60000 0 t", 0)
 			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", time.Minute, time.Second))
+		})
+
+		It("makes a line last longer if its mark does", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			stand(ctx, "la", 1, "box/1 1 60000 0 t", time.Second, true)
+			on.Client.PExpire(ctx, "la", 5*time.Second)
+			try(ctx, "a la", 1, "box/2 1 60000 0 t", 0)
+			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", 5*time.Second, time.Second))
+			Expect(run(ctx, "obtain", "a la", "t", "", minute, 1, "0", "0", "box/2 1 60000 0 t", 0, 1, 30)).To(HaveLen(5))
+			Expect(on.Client.PTTL(ctx, "la").Val()).To(BeNumerically("~", 70*time.Second, time.Second))
+		})
+
+		It("writes nothing if one of its lines is of another type", func(ctx SpecContext) {
+			set(ctx, "a", "t0")
+			set(ctx, "lb", "x")
+			stand(ctx, "la", 1, "other/1 1 60000 0 t7", spec.FullLife, true)
+			stand(ctx, "la", 2, "box/1 2 60000 0 t", spec.FullLife, true)
+			on.Client.ZRem(ctx, "la", "~box")
+			_, err := run(ctx, "obtain", "a b la lb", "t", "", minute, 2, "0", "0", "box/2 2 60000 0 t", 17, 3, 3)
+			Expect(err).To(MatchError(ContainSubstring("WRONGTYPE")))
+			Expect(on.Client.ZRange(ctx, "la", 0, -1).Val()).To(Equal([]string{"~other", "other/1 1 60000 0 t7", "box/1 2 60000 0 t"}))
 		})
 
 		It("removes a dead waiter with the mark of its inbox, and tells the next one", func(ctx SpecContext) {

@@ -28,9 +28,12 @@ local moment = math.floor(now / 1000)
 local gone = {} -- by inbox: nobody listens to it any more
 local told = {} -- by id: how many received its message; not a number if an ACL forbids PUBLISH
 
--- marking returns the score of a mark that was renewed now.
-local function marking(life, open)
-	return string.format('%.0f', -((moment + life * 1000) * 4096 + life * 2 + (open and 1 or 0)))
+-- marking returns a mark that an inbox renews now. state is 1 if its subscription is open, on this server, and 2 more if
+-- waiters of the inbox that have left may still stand in line.
+local function marking(inbox, life, state)
+	local score = -((moment + life * 1000) * 4096 + life * 2 + state % 2)
+	local leavers = state >= 2 and inbox .. '/' -- how the ids begin of those who may have left
+	return { member = '~' .. inbox, score = string.format('%.0f', score), life = life, leavers = leavers }
 end
 
 -- lineLasts returns for how many ms a line lasts if an inbox with that life stands in it. Each third beat prolongs it, and then
@@ -39,15 +42,15 @@ local function lineLasts(life)
 	return math.floor(life * 7000 / 3)
 end
 
--- read returns the waiter of an entry. One of its lines says whether it is live. While it is read in the same line again,
--- marks has the marks by inbox.
+-- read returns the waiter of an entry. It is live if one of its lines says so. While the same line is read, marks has the
+-- marks by inbox.
 local known = {} -- by entry
 local marks, marked = {}, nil
 local function read(line, entry)
 	local waiter = known[entry]
-	if not waiter then
+	if not waiter or not waiter.live and waiter.line ~= line then
 		local id, inbox = string.match(entry, '^(([^ /]*)/%d+) ')
-		waiter = { entry = entry, id = id or '', inbox = inbox or '' }
+		waiter = { entry = entry, id = id or '', inbox = inbox or '', line = line }
 		if marked ~= line then
 			marks, marked = {}, line
 		end
@@ -66,17 +69,17 @@ end
 -- hasEnded reports whether a mark with that score has ended so long ago that it must not be renewed.
 local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
 
--- enter makes or renews the mark of an inbox, and reports whether it has made it. Then it has removed the waiters of the
--- inbox from the line, but looks at no more than 20,000 waiters for all lines.
+-- enter renews a mark in a line, or makes it, and reports whether it has made it. old is its score before. enter prolongs the
+-- line if that could end before the mark. If it makes the mark, and waiters that have left may still stand in line, it
+-- first removes the waiters of the inbox, but looks at no more than 20,000 waiters for all lines.
 local budget = 20000
-local function enter(line, inbox, mark)
-	local old = call('ZSCORE', line, '~' .. inbox)
+local function enter(line, mark, old)
 	local made = type(old) ~= 'string' or hasEnded(old)
-	local prefix, position = inbox .. '/', 0
-	while made and budget > 0 do
+	local leavers, position = mark.leavers, 0
+	while made and leavers and budget > 0 do
 		local found, out, removed = call('ZRANGEBYSCORE', line, '0', '+inf', 'LIMIT', position, CHUNK), {}, 0
 		for i = 1, #found do
-			if string.sub(found[i], 1, #prefix) == prefix then
+			if string.sub(found[i], 1, #leavers) == leavers then
 				out[#out + 1] = found[i]
 			end
 		end
@@ -88,7 +91,14 @@ local function enter(line, inbox, mark)
 			break
 		end
 	end
-	return type(call('ZADD', line, mark, '~' .. inbox)) ~= 'table' and made
+	if type(call('ZADD', line, mark.score, mark.member)) == 'table' then
+		return false
+	end
+	local lasts = lineLasts(mark.life)
+	if (made or -old % 4096 < mark.life * 2) and (tonumber(call('PTTL', line)) or 0) < lasts then
+		call('PEXPIRE', line, lasts)
+	end
+	return made
 end
 
 -- stands reports whether a waiter is live, and its inbox not gone.

@@ -40,14 +40,13 @@ func (s *Scripts) Obtain(c *transport.Call, o *Obtain) {
 }
 
 // AndWait makes an obtain take a position in line if it is refused, with this entry and the ticket of the waiter. A waiter
-// without a ticket passes 0, and may propose one; 0 for no proposal. life is for how long the waiters of its inbox are live
-// from then on, and open says whether the inbox's subscription is open.
-func AndWait(c *transport.Call, entry string, ticket int64, life time.Duration, open bool, proposal int64) {
+// without a ticket passes 0, and may propose one; 0 for no proposal.
+func AndWait(c *transport.Call, entry string, ticket int64, m Mark, proposal int64) {
 	c.Simple = c.Simple && ticket == 0
 	if len(c.Args) == 4 { // Obtain has left out the "0"
 		c.Args = append(c.Args, "0")
 	}
-	c.Args = append(c.Args, entry, ticket, flag(open), int(life/time.Second))
+	c.Args = append(c.Args, entry, ticket, m.state(), m.seconds())
 	if proposal != 0 && ticket == 0 {
 		c.Args = append(c.Args, proposal)
 	}

@@ -26,11 +26,10 @@ func AndLeave(c *transport.Call, entry string) {
 	c.Args, c.Simple = append(c.Args, entry), false
 }
 
-// AndStepBack makes a release put a waiter back into the lines, with its ticket. The waiter stays live for life without
-// another try. open says whether its subscription is open.
-func AndStepBack(c *transport.Call, entry string, ticket int64, life time.Duration, open bool) {
+// AndStepBack makes a release put a waiter back into the lines, with its ticket.
+func AndStepBack(c *transport.Call, entry string, ticket int64, m Mark) {
 	c.Simple = false
-	c.Args = append(c.Args, entry, "0", ticket, int(life/time.Second), flag(open))
+	c.Args = append(c.Args, entry, "0", ticket, m.seconds(), m.state())
 }
 
 // Limit makes a release that was made for more keys release only these.

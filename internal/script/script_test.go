@@ -345,21 +345,21 @@ func TestAndWait(t *testing.T) {
 	scripts.Obtain(c, &o)
 	want(t, "simple", c.Simple, true)
 	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0"})
-	script.AndWait(c, "entry", 0, 3*time.Second, true, 77)
+	script.AndWait(c, "entry", 0, script.Mark{Life: 3 * time.Second, Open: true}, 77)
 	want(t, "simple", c.Simple, true)
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(0), "1", 3, int64(77)})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(0), 1, 3, int64(77)})
 	want(t, "a refusal finishes it", c.Accept(int64(0)), false)
 	want(t, "a closed guard finishes it", c.Accept([]any{int64(-2), int64(1500), "id"}), false)
 	want(t, "a grant finishes it", c.Accept(int64(1)), true)
 	scripts.Obtain(c, &o)
-	script.AndWait(c, "entry", 5, 60*time.Second, false, 77)
+	script.AndWait(c, "entry", 5, script.Mark{Life: 60 * time.Second, Left: true}, 77)
 	want(t, "simple", c.Simple, false) // the joint script knows no tickets
-	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(5), "0", 60})
+	want(t, "arguments", c.Args, []any{"", int64(60000), 1, "0", "0", "entry", int64(5), 2, 60})
 	for _, o := range []script.Obtain{{Keys: o.Keys, Token: "T", Custom: true}, {Keys: o.Keys, Token: "T", Mends: true}} {
 		scripts.Obtain(c, &o)
 		want(t, "simple", c.Simple, false) // the joint script knows no such keys
 		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1"})
-		script.AndWait(c, "entry", 0, 3*time.Second, true, 77)
-		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1", "entry", int64(0), "1", 3, int64(77)})
+		script.AndWait(c, "entry", 0, script.Mark{Life: 3 * time.Second, Open: true}, 77)
+		want(t, "arguments", c.Args, []any{"", int64(0), 1, "0", "1", "entry", int64(0), 1, 3, int64(77)})
 	}
 }
