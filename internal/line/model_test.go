@@ -438,6 +438,7 @@ func (h *queueHistory) try(ctx context.Context, c *contender, ticket int64, lost
 		at, _ := list[3].(int64)
 		h.check(math.Abs(float64(at-h.clock)) <= h.slack, "it is %d and not %d", at, h.clock)
 		want.enter(c, given, no, life)
+		h.check(!h.model.vague, unclear)
 		h.check(fmt.Sprint(list[4]) == fmt.Sprint(no.made), "want marks to be made in %v", no.made)
 		if ticket = given; !slices.Contains(h.waiting, c) {
 			h.waiting = append(h.waiting, c)
