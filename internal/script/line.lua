@@ -14,9 +14,9 @@ It has a mark for each inbox with such waiters, "~‹inbox›", whose score is m
 
 All waiters of an inbox are live until the deadline, unless that is further away than the life plus a second. Who removes a
 waiter that is not live removes the mark as well, and who makes a mark tells the inbox. So the inbox knows whose entries
-may be missing: those that were written before the mark was made. They are removed first, because some of these waiters
-may have left, and their calls were given up. A mark that has ended five seconds ago is never renewed, but made anew. A
-line without entries is deleted.
+may be missing: those that were written before the mark was made. If it says that some of these waiters may have left, they
+are removed first. A mark that has ended five seconds ago is never renewed, but made anew. A line without entries is
+deleted.
 
 KEYS[…]     the lines, where the header of the script says
 ARGV        none
@@ -69,9 +69,9 @@ end
 -- hasEnded reports whether a mark with that score has ended so long ago that it must not be renewed.
 local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - moment < -5000 end
 
--- enter renews a mark in a line, or makes it, and reports whether it has made it. old is its score before. enter prolongs the
--- line if that could end before the mark. If it makes the mark, and waiters that have left may still stand in line, it
--- first removes the waiters of the inbox, but looks at no more than 20,000 waiters for all lines.
+-- enter renews a mark in a line, or makes it, and reports whether it has made it. old is its score before. enter makes the
+-- line last longer if it makes the mark or its life longer. If it makes the mark, and waiters that have left may still stand
+-- in line, it first removes the waiters of the inbox, but looks at no more than 20,000 waiters in all lines together.
 local budget = 20000
 local function enter(line, mark, old)
 	local made = type(old) ~= 'string' or hasEnded(old)
