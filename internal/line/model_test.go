@@ -495,6 +495,9 @@ func (h *queueHistory) stepBack(ctx context.Context, c *contender, keys []string
 	reply := h.eval(ctx, "release", withLines(keys, c.keys...), args...)
 	want := h.model.release(keys, c.token, "", c.keys, c, ticket, life)
 	h.releases(ctx, reply, want)
+	if !c.box.hears && len(want.told[c.id]) > 0 { // nobody knows of the marks that it has made, so this takes the net
+		h.comeBack(c.box)
+	}
 }
 
 func (h *queueHistory) releases(ctx context.Context, reply any, want *modelRun) {
