@@ -29,9 +29,6 @@ const (
 	// prolongs says that each so many beats make the lines last; see lineLasts in internal/script/line.lua.
 	prolongs = 3
 
-	// endedFor is how long ago a mark has ended that is not renewed; see hasEnded in internal/script/line.lua.
-	endedFor = 5 * time.Second
-
 	// maxLeft bounds the waiters that one beat takes out of the lines.
 	maxLeft = 100
 )

@@ -111,7 +111,7 @@ func (s *session) join(w *Waiter, sent time.Time, g *script.Grant) {
 	s.stand(w, g.Ticket)
 	s.came(w)
 	w.stands.served = g.Served
-	if w.life < s.lifeNow() { // others have joined since it was sent, so the next beat comes late, and may not prolong the lines
+	if w.life < s.lifeNow() { // others have joined since it was sent: the next beat comes late, and may not prolong the lines
 		s.beats.count = 0
 		s.beatBy(sent.Add(w.life / 3))
 	}

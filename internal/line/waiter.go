@@ -16,7 +16,8 @@ import (
 
 const (
 	// leaveLasts is how much longer than its mark a waiter goes on leaving while nobody answers. By then, the mark has ended
-	// for so long that nobody renews it. Whoever still joins its session sends a beat while the leave is tried again.
+	// for so long that nobody renews it; see hasEnded in internal/script/line.lua. Whoever still joins its session sends a
+	// beat while the leave is tried again.
 	leaveLasts = inboxLinger + 5*time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
