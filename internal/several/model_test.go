@@ -473,7 +473,7 @@ func (h *placesHistory) release(ctx context.Context, lock *redislock.Lock) {
 		return n
 	}
 	n, most := left(), len(h.servers)-h.need
-	if n > most && h.loses { // an obtain that was lost may have been executed after the release
+	if n > most { // an obtain or a mend that was under way may have been executed after the release
 		time.Sleep(4 * time.Second)
 		n = left()
 	}
