@@ -3,6 +3,7 @@ package claim
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -38,7 +39,7 @@ const (
 // more is what is known of a claim in which something is late, has failed, or is wanted by two at a time. Claim.mu protects
 // it.
 type more struct {
-	line   string            // the waiter's entry, which a release takes out of the lines; "" for none
+	line   Position          // which a release gives up
 	strays []*transport.Call // asks whose end nobody else reports
 	unsure bool              // an obtain with a Custom token has ended unanswered and may still arrive
 	taken  []string          // with a Custom token, the keys that were taken since the last release that was answered
@@ -79,7 +80,13 @@ type Rest struct {
 	Strays   []*transport.Call // tries without an answer, which may still be executed
 	Doubtful bool              // some other sending without an answer may have been executed, or may still be
 	Taken    []string          // what late grants have taken
-	Line     string            // the entry of the waiter, which strays may put into the lines; "" for none
+	Line     Position
+}
+
+// Position is a position in line, which strays may take again. The zero Position is none.
+type Position struct {
+	Entry string       // of the waiter
+	Stays *atomic.Bool // set if the freeing is given up, because the waiter may still stand in line then
 }
 
 // MayTake reports whether the obtain may have taken more than it knows of.
@@ -101,6 +108,9 @@ func (c *Claim) happens(e event) phase {
 	c.state = next(c.state, e)
 	if m := c.more; m != nil && c.state.phase != live {
 		m.change()
+		if m.line.Stays != nil && c.state.phase == givenUp {
+			m.line.Stays.Store(true)
+		}
 		if m.work != nil && c.state.phase.isOver() {
 			c.Ledger.End(m.work)
 			m.work = nil
@@ -142,7 +152,7 @@ func (c *Claim) Take(r Rest) {
 	if m.strays = append(m.strays, r.Strays...); c.state.phase != live {
 		c.awaitStrays()
 	}
-	if r.Line != "" { // a position
+	if r.Line.Entry != "" {
 		m.line = r.Line
 		c.happens(event{kind: learned})
 		c.happens(event{kind: ended, took: true})
@@ -244,8 +254,8 @@ func (c *Claim) strayEnded(call *transport.Call) {
 	switch {
 	case call.Err != nil:
 		c.ended(nil, false, call.Doubtful)
-	case c.more.line != "": // also if it was refused, it has perhaps put the waiter into the lines again
-		c.ended([]string{c.more.line}, g.Granted, call.Doubtful)
+	case c.more.line.Entry != "": // also if it was refused, it has perhaps put the waiter into the lines again
+		c.ended([]string{c.more.line.Entry}, g.Granted, call.Doubtful)
 	default:
 		c.ended(g.Taken, len(g.Taken) > 0, call.Doubtful || err != nil)
 	}

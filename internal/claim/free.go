@@ -220,7 +220,7 @@ func (c *Claim) release(ctx context.Context) *transport.Call {
 	call, m, leaver := c.Ledger.Release(ctx, c.Token, c.Keys), c.more, ""
 	told := m != nil && m.told
 	if m != nil {
-		leaver = m.line
+		leaver = m.line.Entry
 	}
 	switch {
 	case told && c.Origin == Custom && !m.whole: // the other keys may be of an earlier hold, or of a later one

@@ -81,7 +81,7 @@ func (f *freeing) tell() {
 // begin goes on in a goroutine: with what that phase wants or, if a round is under way, with what follows from that.
 func (f *freeing) begin(next phase, underWay *round) {
 	f.mu.Lock()
-	f.leaves = next == sending && (f.known().line != "" || f.first != nil)
+	f.leaves = next == sending && (f.known().line.Entry != "" || f.first != nil)
 	f.awaitStrays()
 	f.mu.Unlock()
 	if f.lasts = max(f.lasts, f.Lasts); f.Origin == Attached {

@@ -196,13 +196,6 @@ func (s *Share) Members() int {
 	return s.members
 }
 
-// IsIdle reports whether the Share has no members and the Inbox no subscription.
-func (s *Share) IsIdle() bool {
-	s.inbox.mu.Lock()
-	defer s.inbox.mu.Unlock()
-	return s.members == 0 && s.inbox.stop == nil
-}
-
 // Enter returns a new member. From now on, the inbox calls notify for each message for the member, with the words after its
 // number. It does so in another goroutine. notify must not block and must not call the inbox.
 func (s *Share) Enter(notify func(words string)) *Member {

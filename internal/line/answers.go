@@ -21,7 +21,7 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 	deaf := answered && r.Listeners == 0 && b.subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster())
 	s.mu.Lock()
 	if answered {
-		b.answered = true
+		b.answered, s.halted = true, false
 		s.note(b, c, &r, now)
 		s.noteFailure(keys, nil)
 	} else {
@@ -34,7 +34,7 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 		case !s.beats.failing: // perhaps only the connection was dead
 			s.beatBy(now)
 		}
-		s.beats.failing, s.beats.missed = true, true
+		s.beats.failing = true
 	}
 	b.pending--
 	p.pending--

@@ -41,7 +41,6 @@ type beats struct {
 	answered time.Time           // when that was
 	err      error               // how the last one has failed; nil if it was answered or is under way
 	failing  bool                // none was answered as a whole since one has failed
-	missed   bool                // one has failed at some time, so leaves may have been given up
 	last     time.Time           // when one was sent last
 	due      time.Time           // when the next one is to be sent
 	answers  [2]answer           // the last ones, the latest first
@@ -153,7 +152,7 @@ func (s *session) mark(w *Waiter) (m script.Mark, subscription int) {
 		m.Life = s.life(w)
 	}
 	m.Open = subscription != 0 && (s.redis.IsSingle() || s.redis.IsCluster() && s.confirmed == subscription)
-	m.Left = s.beats.missed
+	m.Left = s.stays.Load()
 	return m, subscription
 }
 

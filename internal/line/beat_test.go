@@ -126,45 +126,76 @@ func TestLeavesAsLongAsItsMark(t *testing.T) {
 	})
 }
 
-// After a beat has failed, leaves may have been given up, and the next marks say so.
-func TestMarksAfterAFailure(t *testing.T) {
+// After a leave was given up, the marks say so.
+func TestMarksAfterALeaveThatWasGivenUp(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		w := c.join("a")
+		w, other := c.join("a"), c.join("b")
 		left := func() bool {
 			m, _ := c.session().mark(w)
 			return m.Left
 		}
-		time.Sleep(5 * time.Second)
 		want(t, "some may have left", left(), false)
-		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
-		time.Sleep(time.Second)
-		c.redis.answer(nil)
-		time.Sleep(time.Minute)
-		want(t, "some may have left after a failure", left(), true)
+		other.QuitInbox()
+		other.Stays().Store(true)
+		want(t, "some may have left after that", left(), true)
 	})
 }
 
-// When nobody has waited for a while, the next one has another session, with another name: no beat has told whether leaves
-// were given up. The old one remembers nothing, and the Client does not keep it.
-func TestSessionEnds(t *testing.T) {
+// Those who have left are forgotten after a while, also if nobody waits any more.
+func TestForgets(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		first := c.join("a")
-		before := c.session()
-		first.QuitInbox()
-		time.Sleep(inboxLinger - time.Millisecond)
-		c.join("a").QuitInbox()
-		want(t, "the same session", c.session() == before, true)
+		s := c.session
 		for range 100 {
-			c.begin("b").QuitInbox() // as if it were granted at once
+			c.begin("b").QuitInbox()
+			time.Sleep(50 * time.Millisecond)
 		}
-		time.Sleep(inboxLinger - time.Millisecond)
-		want(t, "remembered", len(before.departed), 102)
-		time.Sleep(2 * time.Millisecond)
-		want(t, "remembered later", len(before.departed)+len(before.gone), 0)
-		w := c.join("a")
-		want(t, "another session", c.session() != before && w.member.ID() != first.member.ID(), true)
-		want(t, "shares", len(c.lines.shares), 1)
-		c.waiters = c.waiters[len(c.waiters)-1:]
+		want(t, "remembered", len(s().departed), 100)
+		time.Sleep(2 * departedFor)
+		want(t, "remembered later", len(s().departed)+len(s().gone), 0)
+		c.begin("b").QuitInbox()
+		want(t, "remembered again", len(s().departed), 1)
+	})
+}
+
+// While the tries fail of those who were called back, only some of them try at a time, and nobody before the next answer to a
+// beat. When a try succeeds, all come.
+func TestComesBackWhileTriesFail(t *testing.T) {
+	inSession(t, func(t *testing.T, c *crew) {
+		for range 5 * atOnce {
+			c.join("a")
+		}
+		c.session().Opened(true)
+		tried := map[*Waiter]int{}
+		fails := func() (n int) {
+			for _, i := range c.called() {
+				w := c.waiters[i]
+				w.heed()
+				w.Rest(time.Now())
+				tried[w]++
+				n++
+			}
+			return n
+		}
+		want(t, "the first", fails(), atOnce)
+		want(t, "before a beat", fails(), 0)
+		for range 4 {
+			time.Sleep(1100 * time.Millisecond)
+			want(t, "after a beat", fails(), atOnce)
+		}
+		want(t, "all have tried", len(tried), 5*atOnce)
+		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
+		time.Sleep(1100 * time.Millisecond)
+		want(t, "while beats fail", fails(), 0)
+		c.redis.answer(nil)
+		time.Sleep(1100 * time.Millisecond)
+		came := 0
+		for called := c.called(); len(called) > 0; called = c.called() {
+			for _, i := range called {
+				c.try(c.waiters[i])
+				came++
+			}
+		}
+		want(t, "have come", came, 5*atOnce)
 	})
 }
 

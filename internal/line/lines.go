@@ -1,7 +1,6 @@
 package line
 
 import (
-	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -49,14 +48,13 @@ const (
 // sessionFor returns the session of waiters for the key. Each node of a Cluster has an inbox whose channel belongs to that
 // node, so that go-redis subscribes there. From another node, messages would take the cluster bus. There, a second message
 // within 40 ms waits for the acknowledgement of the first, which TCP delays for so long. If the channel has moved, those who
-// come from now on have another session. So do they if nobody has waited for a while, because there were no beats that would
-// have told whether leaves were given up; see script.Mark.
+// come from now on have another session.
 func (h *Hub) sessionFor(key string) *session {
 	server := h.redis.Server(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.sessions[server]
-	if s == nil || s.isOver() || s.home != "" && h.redis.Server(keyname.InboxPrefix+s.inbox.Name()) != s.home {
+	if s == nil || s.home != "" && h.redis.Server(keyname.InboxPrefix+s.inbox.Name()) != s.home {
 		name, home := h.newName(server)
 		s = newSession(h.redis, h.source, name, home)
 		h.sessions[server] = s
@@ -100,7 +98,6 @@ func (l *Lines) shareOf(b *inbox.Inbox) *inbox.Share {
 	defer l.mu.Unlock()
 	s := l.shares[b]
 	if s == nil {
-		maps.DeleteFunc(l.shares, func(_ *inbox.Inbox, s *inbox.Share) bool { return s.IsIdle() }) // of sessions that are over
 		s = b.Join(l.Lingers)
 		if l.closed {
 			s.Close()

@@ -132,8 +132,8 @@ func (m *queueModel) mark(key string, b *box, life int64) (made bool) {
 }
 
 // hasEnded reports whether the mark of a box in a line has ended more than 5 s ago.
-func (m *queueModel) hasEnded(key string, b *box) bool {
-	return m.isLess(m.lines[key].marks[b.name].deadline-m.now/1000, -5000, m.loose)
+func (m *queueModel) hasEnded(key, box string) bool {
+	return m.isLess(m.lines[key].marks[box].deadline-m.now/1000, -5000, m.loose)
 }
 
 // step is mark for a line that there may not be, and lasts long enough afterwards.
@@ -144,14 +144,18 @@ func (m *queueModel) step(key string, b *box, life int64) (made bool) {
 		m.lines[key] = line
 	}
 	before := line.marks[b.name]
-	if before == (modelMark{}) || m.hasEnded(key, b) {
+	if before == (modelMark{}) || m.hasEnded(key, b.name) {
 		if b.fails {
 			line.entries = slices.DeleteFunc(line.entries, func(e modelEntry) bool { return e.box == b })
+		}
+		for name := range line.marks {
+			if name == b.name || m.hasEnded(key, name) {
+				delete(line.marks, name)
+			}
 		}
 		if len(line.entries)+len(line.marks) == 0 { // the line is made anew
 			line.left = 0
 		}
-		delete(line.marks, b.name)
 	}
 	made = m.mark(key, b, life)
 	if made || before.life < life*1000 {
@@ -510,7 +514,7 @@ func (m *queueModel) beat(b *box, keys []string, life int64, prolong bool, left 
 	r, reply := m.start(), beaten{silent: -1}
 	for i, key := range keys {
 		line := m.lines[key]
-		if line != nil && line.marks[b.name] != (modelMark{}) && r.hasEnded(key, b) {
+		if line != nil && line.marks[b.name] != (modelMark{}) && r.hasEnded(key, b.name) {
 			delete(line.marks, b.name)
 			if len(line.entries)+len(line.marks) == 0 {
 				delete(m.lines, key)

@@ -1,10 +1,13 @@
 package line
 
 import (
+	"cmp"
 	"container/heap"
 	"math"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/inbox"
@@ -17,7 +20,8 @@ import (
 type session struct {
 	redis *transport.Redis
 	inbox *inbox.Inbox
-	home  string // the node of a Cluster that has the inbox's channel; "" if that is not known
+	home  string      // the node of a Cluster that has the inbox's channel; "" if that is not known
+	stays atomic.Bool // some who have left may still stand in line, and nobody takes them out any more
 	born  time.Time
 	news  chan struct{} // has room for one: beats.due has changed, or nobody stands in line any more
 
@@ -31,11 +35,11 @@ type session struct {
 	beats     beats
 	back      recalls             // called back, but not told yet
 	coming    int                 // waiters that were told, and have not come back yet
+	halted    bool                // a try of one that was told has failed, so nobody is told before a beat is answered
 	confirmed int                 // the subscription that a beat has found at the server; 0 for none
 	departed  map[string][]string // the keys of those who have left lately, by number
 	gone      []departed          // the same, in order
-	idle      *time.Timer         // calls retire, which ends the session if nobody has waited for a while; nil for none
-	over      bool                // it has ended
+	forgets   *time.Timer         // calls forget; nil for none
 	offset    int64               // by how much the server's clock is ahead of ours at least, in µs; see heed
 }
 
@@ -53,13 +57,31 @@ const (
 
 // depart remembers one that has left. The caller holds s.mu.
 func (s *session) depart(number string, keys []string) {
-	now, past := time.Now(), 0
-	for past < len(s.gone) && (now.Sub(s.gone[past].at) > departedFor || len(s.gone)-past >= maxDeparted) {
+	if len(s.gone) == maxDeparted {
+		delete(s.departed, s.gone[0].number)
+		s.gone = s.gone[1:]
+	}
+	s.gone = append(s.gone, departed{number, time.Now()})
+	s.departed[number] = keys
+	if s.forgets == nil {
+		s.forgets = time.AfterFunc(departedFor, s.forget)
+	}
+}
+
+// forget forgets those who have left long enough ago.
+func (s *session) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	past := 0
+	for past < len(s.gone) && time.Since(s.gone[past].at) >= departedFor {
 		delete(s.departed, s.gone[past].number)
 		past++
 	}
-	s.gone = append(s.gone[past:], departed{number, now})
-	s.departed[number] = keys
+	if s.gone = slices.Clone(s.gone[past:]); len(s.gone) > 0 {
+		s.forgets.Reset(departedFor)
+	} else {
+		s.forgets = nil
+	}
 }
 
 // queue is a line in which a session stands.
@@ -76,6 +98,7 @@ type standing struct {
 	ticket int64
 	served int64 // when the server ran the last try that it has refused, in µs by its clock; 0 if that says nothing
 	apart  bool  // the waiter shares no beat, because its calls share no round trip
+	fails  int   // how often it has come back, and its try has failed
 	back   recall
 }
 
@@ -110,11 +133,11 @@ func (s *session) join(w *Waiter, sent time.Time, g *script.Grant) {
 	s.heed(answer{sent, g.Served}, arrived)
 	s.stand(w, g.Ticket)
 	s.came(w)
-	w.stands.served = g.Served
+	w.stands.served, w.stands.fails = g.Served, 0
 	if w.life < s.lifeNow() { // others have joined since it was sent: the next beat comes late, and may not prolong the lines
 		s.beats.count = 0
-		s.beatBy(sent.Add(w.life / 3))
 	}
+	s.beatBy(sent.Add(w.life * 2 / 3)) // its reply may have come late
 	for _, key := range w.keys {
 		if q := s.lines[key]; sent.Before(q.heard) && g.Served < q.made { // otherwise it is a later try
 			s.callBack(w)
@@ -191,16 +214,10 @@ func (s *session) quit(w *Waiter) {
 	defer s.mu.Unlock()
 	defer s.tellNext()
 	number := w.member.Number()
-	if s.depart(number, w.keys); s.waiters[number] == w {
-		s.remove(number, w)
+	s.depart(number, w.keys)
+	if s.waiters[number] != w {
+		return
 	}
-	if len(s.waiters) == 0 && s.idle == nil {
-		s.idle = time.AfterFunc(inboxLinger, s.retire)
-	}
-}
-
-// remove is quit for a waiter that stands in line. The caller holds s.mu, and calls tellNext.
-func (s *session) remove(number string, w *Waiter) {
 	delete(s.waiters, number)
 	s.entries -= len(w.keys)
 	s.apart -= w.apart()
@@ -218,28 +235,6 @@ func (s *session) remove(number string, w *Waiter) {
 	if s.beatBy(time.Now().Add(s.interval())); len(s.waiters) == 0 { // with fewer lines, interval and life are shorter
 		s.look() // its goroutine ends
 	}
-}
-
-// retire ends the session if the last waiter has left longer ago than an inbox lingers: those who come from now on have
-// another one.
-func (s *session) retire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle = nil; len(s.waiters) > 0 {
-		return
-	}
-	if left := inboxLinger - time.Since(s.gone[len(s.gone)-1].at); left > 0 {
-		s.idle = time.AfterFunc(left, s.retire)
-		return
-	}
-	s.over, s.departed, s.gone = true, map[string][]string{}, nil
-}
-
-// isOver reports whether the session has ended.
-func (s *session) isOver() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over && len(s.waiters) == 0
 }
 
 // Opened gives a sign of life, because the subscription has opened. If messages may have been lost, all waiters come back.
@@ -343,7 +338,7 @@ func (s *session) callBack(w *Waiter) {
 
 // tellNext tells those who were called back, lowest tickets first, but not too many at a time. The caller holds s.mu.
 func (s *session) tellNext() {
-	for s.coming < atOnce && len(s.back) > 0 {
+	for !s.halted && s.coming < atOnce && len(s.back) > 0 {
 		if w := heap.Pop(&s.back).(*Waiter); w.stands.back == called {
 			w.stands.back = told
 			s.coming++
@@ -360,23 +355,36 @@ func (s *session) came(w *Waiter) {
 	w.stands.back = settled // if it was called, tellNext passes over it
 }
 
-// failed is came for a try that has failed. The waiter tries again by itself. If all do so after the time that failed
-// returns, atOnce of them try in each Interval.
+// failed notes that a try has failed. If the waiter was called back, it will be told again. If not, it tries again by itself.
+// If all do so after the time that failed returns, atOnce of them try in each Interval.
 func (s *session) failed(w *Waiter) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.tellNext()
-	s.came(w)
+	if s.waiters[w.member.Number()] != w {
+		return 0
+	}
+	if w.stands.back == told {
+		s.coming--
+		s.halted = true
+		w.stands.fails++
+		w.stands.back = called
+		heap.Push(&s.back, w)
+	}
 	return Interval * time.Duration(len(s.waiters)) / atOnce
 }
 
 // recalls is a heap of waiters; see container/heap. It may hold a waiter twice, and waiters that have come by themselves.
 type recalls []*Waiter
 
-func (r recalls) Len() int           { return len(r) }
-func (r recalls) Less(i, j int) bool { return r[i].stands.ticket < r[j].stands.ticket }
-func (r recalls) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *recalls) Push(w any)        { *r = append(*r, w.(*Waiter)) }
+func (r recalls) Len() int      { return len(r) }
+func (r recalls) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *recalls) Push(w any)   { *r = append(*r, w.(*Waiter)) }
+
+func (r recalls) Less(i, j int) bool {
+	a, b := &r[i].stands, &r[j].stands
+	return cmp.Or(cmp.Compare(a.fails, b.fails), cmp.Compare(a.ticket, b.ticket)) < 0
+}
 
 func (r *recalls) Pop() any {
 	last := len(*r) - 1

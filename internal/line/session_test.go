@@ -336,7 +336,7 @@ func TestComesBackInOrder(t *testing.T) {
 	})
 }
 
-// A waiter that leaves, or whose try fails, gives its place to the next.
+// A waiter that leaves gives its place to the next. So does one whose try fails, when a beat is answered.
 func TestComesBackAfterOthersFail(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
 		for range 2*atOnce + 2 {
@@ -348,8 +348,9 @@ func TestComesBackAfterOthersFail(t *testing.T) {
 		c.waiters[0].Rest(time.Now())
 		c.waiters[1].heed()
 		c.waiters[1].QuitInbox()
+		time.Sleep(1100 * time.Millisecond)
 		called := c.called()
-		want(t, "called", len(called), atOnce)
+		want(t, "called after a beat", len(called), atOnce)
 		want(t, "the last two", called[atOnce-2:], []int{atOnce, atOnce + 2})
 	})
 }
@@ -730,7 +731,7 @@ func TestDeparted(t *testing.T) {
 		c.session().Stray("us/2", fmt.Sprint("marked ", served(), " 1"))
 		want(t, "called by one that is forgotten", c.called(), []int(nil))
 		want(t, "left", len(c.session().beats.left), 0)
-		time.Sleep(departedFor)
+		time.Sleep(departedFor - time.Millisecond)
 		c.session().Stray(last.member.ID(), fmt.Sprint("marked ", served(), " 1"))
 		want(t, "called", c.called(), []int{0})
 		for n := range 5000 {
@@ -842,6 +843,7 @@ func TestPassedOverWhileCalledBack(t *testing.T) {
 		c.session().Opened(true)
 		want(t, "called", len(c.called()), atOnce)
 		c.waiters[0].PassOver(time.Now())
+		time.Sleep(1100 * time.Millisecond)
 		want(t, "called", c.called()[atOnce-1], atOnce)
 	})
 }

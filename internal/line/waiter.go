@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redislock/redislock/internal/fault"
@@ -16,9 +17,8 @@ import (
 
 const (
 	// leaveLasts is how much longer than its mark a waiter goes on leaving while nobody answers. By then, the mark has ended
-	// for so long that nobody renews it; see hasEnded in internal/script/line.lua. Whoever still joins its session sends a
-	// beat while the leave is tried again.
-	leaveLasts = inboxLinger + 5*time.Second
+	// for so long that nobody renews it; see hasEnded in internal/script/line.lua.
+	leaveLasts = 10 * time.Second
 
 	// maxAbandoned bounds the abandoned tries of one waiter that may still run.
 	maxAbandoned = 4
@@ -29,7 +29,7 @@ const (
 // others.
 //
 // A nil Waiter stands for an obtain that does not wait in line. HasPosition, LastTicket, Patience, Bear, TryAgain,
-// PassOver and QuitInbox may be called for it. They do nothing, and return false, 0 or what they were given.
+// PassOver, Stays, Entry and QuitInbox may be called for it. They do nothing, and return false, 0 or what they were given.
 type Waiter struct {
 	lines *Lines
 	pace  retry.Strategy // shortens the time between tries if no message can come; nil leaves that time to the script
@@ -294,6 +294,14 @@ func (w *Waiter) QuitInbox() {
 
 // LeaveLasts returns for how long the waiter goes on leaving while nobody answers.
 func (w *Waiter) LeaveLasts() time.Duration { return w.session.longest(w) + leaveLasts }
+
+// Stays returns what to set if the waiter may still stand in line although nobody takes it out any more.
+func (w *Waiter) Stays() *atomic.Bool {
+	if !w.HasPosition() {
+		return nil
+	}
+	return &w.session.stays
+}
 
 // Entry returns what names the waiter in its lines, as script.AndLeave takes it; "" for none.
 func (w *Waiter) Entry() string {

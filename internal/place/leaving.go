@@ -26,7 +26,7 @@ func (a *Attempt) Withdraw(ctx context.Context) {
 		}
 		rest.Taken = a.Rest.Taken
 	case a.Waiter.HasPosition():
-		rest.Line = a.Waiter.Entry()
+		rest.Line = a.position()
 		rest.Strays = slices.Concat(a.earlier, rest.Strays)
 		if empty {
 			why = claim.Line
@@ -45,10 +45,15 @@ func (a *Attempt) origin() claim.Origin {
 	return claim.Random
 }
 
+// position returns the position of the waiter in line.
+func (a *Attempt) position() claim.Position {
+	return claim.Position{Entry: a.Waiter.Entry(), Stays: a.Waiter.Stays()}
+}
+
 // claim returns a claim of the token on keys, which is for what the obtain has left behind.
 func (a *Attempt) claim(keys script.Keys, rest claim.Rest) *claim.Claim {
 	c := &claim.Claim{Ledger: &a.Place.Ledger, Keys: keys, Token: a.Token, Origin: a.origin(), Lasts: a.TTL}
-	if rest.Line != "" {
+	if rest.Line.Entry != "" {
 		c.Lasts = max(c.Lasts, a.Waiter.LeaveLasts())
 	}
 	c.Take(rest)
@@ -61,7 +66,7 @@ func (a *Attempt) leave(ctx context.Context, strays ...*transport.Call) {
 	if !a.Waiter.HasPosition() {
 		return
 	}
-	c := a.claim(a.Keys.OnlyLines(), claim.Rest{Strays: slices.Concat(a.earlier, strays), Line: a.Waiter.Entry()})
+	c := a.claim(a.Keys.OnlyLines(), claim.Rest{Strays: slices.Concat(a.earlier, strays), Line: a.position()})
 	c.Origin, c.Lasts = claim.Random, a.Waiter.LeaveLasts() // it has no keys that could be of another hold
 	c.Drop(ctx, claim.Terms{Why: claim.Line}, a.Keys.Names)
 }
@@ -75,7 +80,7 @@ func (a *Attempt) passRest(ctx context.Context, to *Hold) {
 	if a.Custom {
 		a.leave(ctx, rest.Strays...)
 	} else if a.Waiter.HasPosition() {
-		rest.Line = a.Waiter.Entry()
+		rest.Line = a.position()
 	}
 	to.Take(rest)
 }

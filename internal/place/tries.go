@@ -151,7 +151,7 @@ func (t *Tries) decline(ctx context.Context, since time.Time, taken []string) (a
 	again = t.Belated < MaxBelated
 	if !t.Custom {
 		rest := t.Rest
-		rest.Taken, rest.Line = t.Keys.Names, t.Waiter.Entry() // a stray may still enter the lines with the old token
+		rest.Taken, rest.Line = t.Keys.Names, t.position() // a stray may still enter the lines with the old token
 		t.claim(t.Keys, rest).Drop(ctx, claim.Terms{Why: claim.Late}, t.Keys.Names)
 		if t.Waiter != nil {
 			t.Waiter.Renew()

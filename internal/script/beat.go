@@ -15,8 +15,8 @@ type Mark struct {
 	Life time.Duration // for how long its waiters are live from then on, in whole seconds
 	Open bool          // its subscription is open, on this server
 
-	// Waiters that have left may still stand there. If the mark is made anew, they must not become live again. A beat makes
-	// none.
+	// Waiters that have left may still stand there, and nobody takes them out. If the mark is made anew, they must not become
+	// live again. A beat makes none.
 	Left bool
 }
 

@@ -71,7 +71,8 @@ local function hasEnded(score) return math.floor(-tonumber(score) / 4096) - mome
 
 -- enter renews a mark in a line, or makes it, and reports whether it has made it. old is its score before. enter makes the
 -- line last longer if it makes the mark or its life longer. If it makes the mark, and waiters that have left may still stand
--- in line, it first removes the waiters of the inbox, but looks at no more than 20,000 waiters in all lines together.
+-- in line, it first removes the waiters of the inbox, but looks at no more than 20,000 waiters in all lines together. It
+-- also removes all marks that ended long ago then, because nobody else removes one without entries.
 local budget = 20000
 local function enter(line, mark, old)
 	local made = type(old) ~= 'string' or hasEnded(old)
@@ -90,6 +91,9 @@ local function enter(line, mark, old)
 		if #found < CHUNK then
 			break
 		end
+	end
+	if made then
+		call('ZREMRANGEBYSCORE', line, string.format('(%.0f', -(moment - 5000) * 4096), '(0')
 	end
 	if type(call('ZADD', line, mark.score, mark.member)) == 'table' then
 		return false
