@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"errors"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -111,6 +112,38 @@ func TestWhoJoinsIsToldThatNothingWasFreed(t *testing.T) {
 				if e := <-events; e.Err == nil && !e.Dropped {
 					t.Errorf("%s: %+v", name, e)
 				}
+			}
+		})
+	}
+}
+
+// A position that is given up without an answer may stay, and the freeing says so. It does not if a later round is answered.
+func TestAPositionThatMayStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		after int64 // so many failures, a round is answered
+		stays bool
+	}{
+		"never answered": {errNetwork, math.MaxInt64, true},
+		"refused":        {refusal("NOPERM no"), math.MaxInt64, true},
+		"answered":       {errNetwork, 3, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			l, _ := newLedger(t, func(n int64, _ []string) (any, error) {
+				if n > c.after {
+					return int64(0), nil
+				}
+				return nil, c.err
+			})
+			var stays atomic.Bool
+			leaving := newClaim(l, Random, 10*time.Second)
+			leaving.Take(Rest{Line: Position{Entry: "us/1 1 60000 0 T", Stays: &stays}})
+			leaving.Drop(t.Context(), Terms{Why: Line}, leaving.Keys.Names)
+			for l.IsBusy() {
+				time.Sleep(time.Second)
+			}
+			if stays.Load() != c.stays {
+				t.Errorf("%s: it may stay: %v", name, stays.Load())
 			}
 		})
 	}

@@ -134,8 +134,8 @@ func (s *session) join(w *Waiter, sent time.Time, g *script.Grant) {
 	s.stand(w, g.Ticket)
 	s.came(w)
 	w.stands.served, w.stands.fails = g.Served, 0
-	if w.life < s.lifeNow() { // others have joined since it was sent: the next beat comes late, and may not prolong the lines
-		s.beats.count = 0
+	if w.life < s.lifeNow() { // others have joined since it was sent, so its lines end too soon
+		s.beats.count = 0 // the next beat prolongs them
 	}
 	s.beatBy(sent.Add(w.life * 2 / 3)) // its reply may have come late
 	for _, key := range w.keys {
