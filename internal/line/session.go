@@ -355,8 +355,8 @@ func (s *session) came(w *Waiter) {
 	w.stands.back = settled // if it was called, tellNext passes over it
 }
 
-// failed notes that a try has failed. If the waiter was called back, it will be told again. If not, it tries again by itself.
-// If all do so after the time that failed returns, atOnce of them try in each Interval.
+// failed notes that a try has failed. If the waiter was called back, it will be told again. Otherwise it tries again by
+// itself. If all do so after the time that failed returns, atOnce of them try in each Interval.
 func (s *session) failed(w *Waiter) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
