@@ -48,8 +48,8 @@ func IsPassing(err error) bool {
 		return false
 	}
 	text := strings.TrimPrefix(answer.Error(), "ERR ")
-	// Redis 6 puts the error of a command behind the place in the script that called it.
-	if strings.HasPrefix(text, "Error running script") {
+	// Redis 6 puts the error of a command behind the place in the script that called it, also if the script returns it.
+	if strings.HasPrefix(text, "Error running script") || strings.HasPrefix(text, "@user_script") {
 		if _, inner, ok := strings.Cut(text, ": -"); ok {
 			text = inner
 		}

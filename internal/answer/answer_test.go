@@ -34,6 +34,8 @@ var answers = map[string]bool{
 	"ERR max number of clients reached":                                                                       true,
 	"ERR max number of clients + cluster connections reached":                                                 true,
 	"ERR Error running script (call to f_b6b2): @user_script:1: @user_script: 1: -READONLY You can't write":   true,
+	"@user_script: 186: -READONLY You can't write against a read only replica.":                               true,
+	"@user_script: 186: -NOPERM this user has no permissions":                                                 false,
 	"ERR Error running script (call to f_b6b2): @user_script:3: @user_script: 3: -MISCONF Redis is config":    true,
 	"ERR Error running script (call to f_b6b2): @user_script:3: @user_script: 3: -OOM command not allowed":    true,
 	"ERR Error running script (call to f_b6b2): @user_script:3: @user_script: 3: -NOPERM this user has no":    false,

@@ -108,7 +108,7 @@ func (c *Claim) happens(e event) phase {
 	c.state = next(c.state, e)
 	if m := c.more; m != nil && c.state.phase != live {
 		m.change()
-		if m.line.Stays != nil && c.state.phase == givenUp {
+		if m.line.Stays != nil && (c.state.phase == givenUp || e.kind == expired) {
 			m.line.Stays.Store(true)
 		}
 		if m.work != nil && c.state.phase.isOver() {

@@ -31,6 +31,7 @@ func (s *session) answered(b *beat, c *transport.Call, sent bool) {
 		switch {
 		case transport.IsFinal(err):
 			s.callBackAll(keys) // their own tries may have an error that ends their waits
+			s.halted = false
 		case !s.beats.failing: // perhaps only the connection was dead
 			s.beatBy(now)
 		}

@@ -188,6 +188,7 @@ func (s *session) beat(now time.Time) {
 	var m script.Mark
 	m, b.subscription = s.mark(nil)
 	s.mu.Lock()
+	m.Life = s.lifeNow() // others may have joined since then
 	prolong := s.beats.count%prolongs == 0 || m.Life > s.beats.lasting
 	if prolong {
 		b.lasting = m.Life

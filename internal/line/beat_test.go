@@ -186,6 +186,9 @@ func TestComesBackWhileTriesFail(t *testing.T) {
 		c.redis.answer(func([]string) (any, error) { return nil, errors.New("no connection") })
 		time.Sleep(1100 * time.Millisecond)
 		want(t, "while beats fail", fails(), 0)
+		c.redis.answer(func([]string) (any, error) { return nil, answered("NOPERM no") })
+		time.Sleep(1100 * time.Millisecond)
+		want(t, "while beats fail for good", fails() >= atOnce, true)
 		c.redis.answer(nil)
 		time.Sleep(1100 * time.Millisecond)
 		came := 0

@@ -38,7 +38,7 @@ func (w *Waiter) PassOver(now time.Time) {
 	if w != nil {
 		w.heed()
 		if w.member != nil {
-			w.session.failed(w) // the next who was called back need not wait for it
+			w.session.failed(w) // it is called back again when its Redis answers
 		}
 		w.tryAt(now.Add(Interval))
 	}

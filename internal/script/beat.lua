@@ -5,7 +5,7 @@ KEYS[1..n]    lock keys
 KEYS[n+1..2n] their lines, as line.lua describes them
 ARGV[1]       the inbox
 ARGV[2]       for how many whole seconds its waiters are live from now on
-ARGV[3]       "1" if its subscription is open, on this server; else "0"
+ARGV[3]       a sum, as for obtain: 1 if its subscription is open, on this server; 2 counts for nothing here
 ARGV[4]       "1" to make the lines last as well; else "0"
 ARGV[i]       from the fifth on: ids of waiters of the inbox that have left; those that are first in
               a line are removed

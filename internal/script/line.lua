@@ -93,7 +93,10 @@ local function enter(line, mark, old)
 		end
 	end
 	if made then
-		call('ZREMRANGEBYSCORE', line, string.format('(%.0f', -(moment - 5000) * 4096), '(0')
+		local ended = call('ZRANGEBYSCORE', line, string.format('(%.0f', -(moment - 5000) * 4096), '(0', 'LIMIT', '0', CHUNK)
+		if ended[1] then
+			call('ZREM', line, unpack(ended))
+		end
 	end
 	if type(call('ZADD', line, mark.score, mark.member)) == 'table' then
 		return false
