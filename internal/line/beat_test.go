@@ -141,19 +141,34 @@ func TestMarksAfterALeaveThatWasGivenUp(t *testing.T) {
 	})
 }
 
+// remembered returns how many who have left the session knows of.
+func (c *crew) remembered() int {
+	s := c.session()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.departed) + len(s.gone)
+}
+
+// left returns how many the next beats take out of the lines.
+func (c *crew) left() int {
+	s := c.session()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.beats.left)
+}
+
 // Those who have left are forgotten after a while, also if nobody waits any more.
 func TestForgets(t *testing.T) {
 	inSession(t, func(t *testing.T, c *crew) {
-		s := c.session
 		for range 100 {
 			c.begin("b").QuitInbox()
 			time.Sleep(50 * time.Millisecond)
 		}
-		want(t, "remembered", len(s().departed), 100)
+		want(t, "remembered, by number and in order", c.remembered(), 2*100)
 		time.Sleep(2 * departedFor)
-		want(t, "remembered later", len(s().departed)+len(s().gone), 0)
+		want(t, "remembered later", c.remembered(), 0)
 		c.begin("b").QuitInbox()
-		want(t, "remembered again", len(s().departed), 1)
+		want(t, "remembered again", c.remembered(), 2)
 	})
 }
 

@@ -583,10 +583,10 @@ func TestFewerLines(t *testing.T) {
 		}
 		w.QuitInbox()
 		c.join("a")
-		life := c.session().life(c.waiters[len(c.waiters)-1])
-		time.Sleep(life)
+		m, _ := c.session().mark(c.waiters[len(c.waiters)-1])
+		time.Sleep(m.Life)
 		if n := len(c.redis.sent()); n < 2 {
-			t.Errorf("%d beats in a life of %v", n, life)
+			t.Errorf("%d beats in a life of %v", n, m.Life)
 		}
 	})
 }
@@ -727,21 +727,21 @@ func TestDeparted(t *testing.T) {
 			w.QuitInbox()
 			last = w
 		}
-		want(t, "remembered", len(c.session().departed), maxDeparted)
+		want(t, "remembered, by number and in order", c.remembered(), 2*maxDeparted)
 		c.session().Stray("us/2", fmt.Sprint("marked ", served(), " 1"))
 		want(t, "called by one that is forgotten", c.called(), []int(nil))
-		want(t, "left", len(c.session().beats.left), 0)
+		want(t, "left", c.left(), 0)
 		time.Sleep(departedFor - time.Millisecond)
 		c.session().Stray(last.member.ID(), fmt.Sprint("marked ", served(), " 1"))
 		want(t, "called", c.called(), []int{0})
 		for n := range 5000 {
 			c.session().Stray(fmt.Sprint("us/", n+9), "")
 		}
-		want(t, "left at most", len(c.session().beats.left), 10*maxLeft)
+		want(t, "left at most", c.left(), 10*maxLeft)
 		time.Sleep(time.Second)
 		last.member = last.lines.shareOf(last.session.inbox).Enter(last.notify)
 		last.QuitInbox()
-		want(t, "remembered after ten seconds", len(c.session().departed), 1)
+		want(t, "remembered after ten seconds", c.remembered(), 2)
 	})
 }
 

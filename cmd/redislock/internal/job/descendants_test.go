@@ -87,7 +87,7 @@ var _ = Describe("what has left the process group of the command", func() {
 	)
 
 	It("gets SIGTERM before SIGKILL", func() {
-		s := begin("-k", "a", "--ttl", "900ms", "--", "sh", "-c", stubborn+wait+"wait")
+		s := begin("-k", "a", "--ttl", "3s", "--", "sh", "-c", stubborn+wait+"wait") // SIGKILL follows when the validity ends
 		lose(s)
 		Expect(clitest.Written(filepath.Join(dir, "asked"))).To(Equal("asked"))
 		Eventually(s).Should(gexec.Exit(76))
