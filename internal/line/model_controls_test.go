@@ -50,6 +50,7 @@ var lineControls = []lineControl{
 		old: "return not stood or other < ticket", new: "return other < ticket",
 	},
 	{rule: "who makes a mark removes the others of its inbox", old: "while made and leavers and budget > 0 do", new: "while false do"},
+	{rule: "who makes a mark removes those that ended long ago", old: "if ended[1] then", new: "if false then"},
 	{rule: "only if some may have left", old: "local leavers = state >= 2 and", new: "local leavers ="},
 	{rule: "a try renews no mark that has ended", old: "or hasEnded(old)\n", new: "\n"},
 	{rule: "a tie of tickets", script: "obtain", old: " or other == ticket and waiter.entry < entry", new: ""},
@@ -57,7 +58,10 @@ var lineControls = []lineControl{
 		rule: "who removes dead waiters tells the next one", script: "obtain",
 		old: "not removed or tell(waiter, '')", new: "true",
 	},
-	{rule: "a position writes the mark", script: "obtain", old: "call('ZADD', line, mark.score, mark.member)", new: "call('ZADD', line, '-1', mark.member)"},
+	{
+		rule: "a position writes the mark", script: "obtain",
+		old: "call('ZADD', line, mark.score, mark.member)", new: "call('ZADD', line, '-1', mark.member)",
+	},
 	{rule: "a waiter is live if one of its lines says so", old: " or not waiter.live and waiter.line ~= line", new: ""},
 	{
 		rule: "who makes a mark says so", script: "obtain",
